@@ -1,0 +1,59 @@
+"""Fit the polynomials of csrc/cpu/primitives_tmpl.h: p(r) ~ e^r for |r| <= ln(2) / 2.
+
+    python benchmarks/fit_exp.py
+
+prints, for each type, ln(2) in two parts and the coefficients, lowest degree first. p(0) = 1 is held and the
+largest relative error minimised by a linear program. Each coefficient is rounded to the type in turn, from the
+constant term up, and those above it are fitted again, so that their roundings cancel. Needs mpmath and SciPy.
+"""
+
+import mpmath as mp
+import numpy as np
+from scipy.optimize import linprog
+
+mp.mp.dps = 60
+# a little beyond ln(2) / 2: n = rint(x * log2(e)) errs by the rounding of the product
+REACH = mp.log(2) / 2 * mp.mpf("1.002")
+
+
+def relative_error(coefficients, r):
+    return sum(c * r**k for k, c in coefficients.items()) / mp.e**r - 1
+
+
+def minimax(known, free):
+    """The coefficients `known`, and those of the degrees `free` that make the largest relative error smallest."""
+    nodes = [REACH * mp.cos(mp.pi * (i + 0.5) / 400) for i in range(400)]
+    start = {**{k: 1 / mp.factorial(k) for k in free}, **known}
+    errors = [relative_error(start, r) for r in nodes]
+    unit = max(abs(e) for e in errors)
+    # unknowns: each free coefficient's correction in units of `unit`, then the bound t on |error|
+    basis = np.array([[float((r / REACH) ** k / mp.e**r) for k in free] for r in nodes])
+    target = np.array([float(e / unit) for e in errors])
+    ones = np.ones((len(nodes), 1))
+    solved = linprog(
+        [0.0] * len(free) + [1.0],
+        A_ub=np.block([[basis, -ones], [-basis, -ones]]),
+        b_ub=np.concatenate([-target, target]),
+        bounds=[(None, None)] * len(free) + [(0, None)],
+    )
+    return {**start, **{k: start[k] + mp.mpf(v) * unit / REACH**k for k, v in zip(free, solved.x)}}
+
+
+def fit(dtype, degree, bits_of_high_part):
+    known = {0: mp.mpf(1)}
+    for k in range(1, degree + 1):
+        best = minimax(known, list(range(k, degree + 1)))
+        known[k] = mp.mpf(float(dtype(mp.nstr(best[k], 40))))
+    error = max(abs(relative_error(known, REACH * (mp.mpf(i) / 500 - 1))) for i in range(1001))
+    scale = mp.mpf(2) ** bits_of_high_part
+    high = mp.nint(mp.log(2) * scale) / scale
+    print(f"{dtype.__name__}: degree {degree}, largest error {float(error / np.finfo(dtype).eps):.3f} eps")
+    print(f"  ln2 = {float(high).hex()} + {float(dtype(mp.nstr(mp.log(2) - high, 40))).hex()}")
+    print(f"  log2(e) = {float(dtype(mp.nstr(1 / mp.log(2), 40))).hex()}")
+    for k in range(degree + 1):
+        print(f"  c{k} = {float(known[k]).hex()}")
+
+
+if __name__ == "__main__":
+    fit(np.float32, 6, 24)
+    fit(np.float64, 11, 38)

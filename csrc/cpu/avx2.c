@@ -1,0 +1,24 @@
+/* avx2.c - the primitives for AVX2 with FMA and F16C. */
+#include "primitives.h"
+
+#if defined(__x86_64__)
+
+static bool runs_here(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+}
+
+#include "target.h"
+ONS_TARGET_BEGIN("avx2,fma,f16c")
+#include "simd_avx2.h"
+
+#define ISA avx2
+#define BITS 32
+#include "primitives_tmpl.h"
+#define BITS 64
+#include "primitives_tmpl.h"
+ONS_TARGET_END
+
+const ons_isa ons_isa_avx2 = {"avx2", runs_here, &ons_kernels_f32_avx2, &ons_kernels_f64_avx2};
+
+#endif

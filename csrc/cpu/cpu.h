@@ -1,0 +1,34 @@
+/* cpu.h - the C entry points of this folder, and what the methods share. */
+#ifndef ONS_CPU_H
+#define ONS_CPU_H
+
+#include "primitives.h"
+
+/* One run of a plan: what every thread reads. */
+typedef struct {
+    const ons_problem *problem;
+    const ons_plan *plan;
+    const ons_kernels *kernels;
+    char *workspace; /* of every thread in turn, then what the threads share */
+} ons_job;
+
+/* A method: runs the whole job. Cannot fail. */
+typedef void ons_cpu_method(const ons_job *job);
+#define ONS_METHOD(name, devices, reads, writes, keeps, summary) ons_cpu_method ons_cpu_##name;
+#include "../methods.def"
+#undef ONS_METHOD
+
+/* run.c: scratch that the plan needs, and the run itself. */
+int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
+ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
+
+/* select.c: what the selected instruction set has for a compute type. */
+const ons_kernels *ons_kernels_for(ons_dtype compute);
+
+/* threads.c: calls body(context, worker, begin, end) for pieces of at most `grain` of 0 .. count,
+ * on up to `threads` threads, this one included; worker < threads tells them apart. Which thread
+ * takes which piece is not fixed. Runs on this thread alone while another caller holds the pool. */
+typedef void ons_body(void *context, int worker, int64_t begin, int64_t end);
+void ons_parallel_for(int64_t count, int64_t grain, int threads, ons_body *body, void *context);
+
+#endif

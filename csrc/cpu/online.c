@@ -1,0 +1,35 @@
+/* online.c - two passes: the running (m, d), tile by tile; divide. Milakov and Gimelshein, arXiv
+ * 1805.02867, algorithm 3, with a tile in the place of an element. Any row length. */
+#include "online.h"
+
+void ons_online_statistics(ons_panel *panel, int64_t begin, int64_t end) {
+    ons_rows *rows = &panel->rows;
+    ONS_FOR_EACH_TILE(panel, begin, end, j, n) {
+        ons_tile x = ons_panel_load(panel, j, n);
+        panel->primitives->max(rows, x, n);
+        /* d * e^(m - m'): the same sum, relative to the new maximum */
+        for (int64_t i = 0; i < rows->width; i++)
+            ons_state_raise(&rows->state[i], rows->state[i].m);
+        panel->primitives->refer(rows);
+        panel->primitives->sum_exp(rows, x, n);
+    }
+}
+
+void ons_online_finish(ons_panel *panel, int64_t begin, int64_t end) {
+    panel->primitives->refer(&panel->rows);
+    panel->primitives->normalize(&panel->rows);
+    ONS_FOR_EACH_TILE(panel, begin, end, j, n) {
+        ons_tile x = ons_panel_load(panel, j, n);
+        panel->primitives->finish(&panel->rows, ons_panel_result(panel, j), x, n);
+        ons_panel_store(panel, j, n);
+    }
+}
+
+static void online(ons_panel *panel) {
+    do {
+        ons_online_statistics(panel, 0, panel->plan->N);
+    } while (ons_panel_anchor(panel));
+    ons_online_finish(panel, 0, panel->plan->N);
+}
+
+void ons_cpu_online(const ons_job *job) { ons_for_each_panel(job, online); }

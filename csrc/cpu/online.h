@@ -1,0 +1,14 @@
+/* online.h - the running (m, d) over part of a row, which `online` takes of all of it and `split`
+ * of each block. */
+#ifndef ONS_CPU_ONLINE_H
+#define ONS_CPU_ONLINE_H
+
+#include "panel.h"
+
+/* Takes elements begin to end of the panel's rows into their states, tile by tile. */
+void ons_online_statistics(ons_panel *panel, int64_t begin, int64_t end);
+
+/* y of elements begin to end, from the final states. */
+void ons_online_finish(ons_panel *panel, int64_t begin, int64_t end);
+
+#endif

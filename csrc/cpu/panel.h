@@ -1,0 +1,70 @@
+/* panel.h - the rows that one thread works on together: one in the row form, neighbours in the
+ * column form. Tells a method nothing of types, strides, masks or scales: it asks for tiles of x,
+ * and for places to put y. */
+#ifndef ONS_CPU_PANEL_H
+#define ONS_CPU_PANEL_H
+
+#include "cpu.h"
+
+typedef struct {
+    const ons_problem *problem;
+    const ons_plan *plan;
+    const ons_primitives *primitives;
+    const ons_movers *move;
+    ons_rows rows;
+    bool anchored;
+    /* element 0 of row 0 of each operand, and the bytes from row to row */
+    const char *x, *where;
+    char *y;
+    int64_t x_across, y_across, where_across;
+    double *scale, *anchor; /* one a row */
+    void *staging;          /* room for one tile of the compute type */
+    char *kept; /* room for all exponentials of the rows, where the method keeps them apart */
+} ons_panel;
+
+int64_t ons_panel_bytes(const ons_plan *plan);
+int64_t ons_panel_count(const ons_problem *problem, const ons_plan *plan);
+
+/* A panel in worker's part of the job's workspace; ons_panel_at puts it on the rows of that index,
+ * with empty states. */
+ons_panel ons_panel_of(const ons_job *job, int worker);
+void ons_panel_at(ons_panel *panel, int64_t index);
+
+/* Runs `body` over every panel of the job, on its threads. */
+typedef void ons_panel_body(ons_panel *panel);
+void ons_for_each_panel(const ons_job *job, ons_panel_body *body);
+
+/* Elements j to j + n of the rows, as the arithmetic sees them: converted, scaled, excluded ones
+ * -inf. Lives until the next call, or is x itself. */
+ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n);
+
+/* Where to put elements from j on of y, and the end of that: rounds, stores, makes excluded ones 0.
+ */
+ons_tile ons_panel_result(ons_panel *panel, int64_t j);
+void ons_panel_store(ons_panel *panel, int64_t j, int64_t n);
+
+/* Where exponentials from j on stay until the row's normalizer is known: in y where that will do.
+ */
+ons_tile ons_panel_kept(ons_panel *panel, int64_t j);
+
+/* Room for one tile; ons_panel_load may use it, and ons_panel_result. */
+ons_tile ons_panel_scratch(const ons_panel *panel);
+
+/* Rows whose |m| is above ONS_LARGEST_REFERENCE are taken relative to their m from here on. x - m
+ * is exact for every element that matters: x >= m / 2 (Sterbenz), the others give 0. True where
+ * there was one: the states are empty again, and what they hold must be found anew. At most once
+ * for a panel. */
+bool ons_panel_anchor(ons_panel *panel);
+static inline bool ons_needs_anchor(double m) {
+    return isfinite(m) && fabs(m) > ONS_LARGEST_REFERENCE;
+}
+
+/* for (j, n) over the tiles of [begin, end) */
+#define ONS_FOR_EACH_TILE(panel, begin, end, j, n) \
+    for (int64_t j = (begin), n; j < (end) && (n = ons_tile_length(panel, j, end)) > 0; j += n)
+
+static inline int64_t ons_tile_length(const ons_panel *panel, int64_t j, int64_t end) {
+    return end - j < panel->plan->tile ? end - j : panel->plan->tile;
+}
+
+#endif

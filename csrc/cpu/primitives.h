@@ -1,0 +1,119 @@
+/* primitives.h - the few things that a method does to a tile of rows, as function types.
+ *
+ * A tile is n elements of each of `rows->width` rows, of the compute type (float or double). In the
+ * row form the width is 1 and the elements lie side by side; in the column form the rows lie side
+ * by side and element j of all of them is `pitch` bytes after element j - 1. Any alignment will do.
+ *
+ * Each is written once, in primitives_tmpl.h, and compiled for each type, form and instruction set;
+ * all of them add up in the same order, so a row has the same bits in either form. */
+#ifndef ONS_CPU_PRIMITIVES_H
+#define ONS_CPU_PRIMITIVES_H
+
+#include "../onsoftmax.h"
+#include "../state.h"
+
+typedef struct {
+    void *data;
+    int64_t pitch;
+} ons_tile;
+
+/* The rows that are worked on together, and what their exponentials refer to; the arrays hold one
+ * entry a row. exp(x) is taken as 2^(n + ONS_LIFT - c) * p, see primitives_tmpl.h. */
+typedef struct {
+    int64_t width;
+    ons_state *state;
+    void *shift;  /* of the compute type: where n - c appears in the bits of a sum */
+    void *floor;  /* what x is raised to, so far below m that it gives 0 */
+    void *factor; /* 2^-ONS_LIFT / d; NaN where the row has no softmax */
+} ons_rows;
+
+/* Raises each state's m to the largest element; to NaN for good where one is NaN. d and c stay. */
+typedef void ons_max_fn(const ons_rows *rows, ons_tile x, int64_t n);
+
+/* Fills shift and floor from the states' c. */
+typedef void ons_refer_fn(const ons_rows *rows);
+
+/* Adds the exponentials of x to d, block by block in a fixed order. n is a multiple of `block` but
+ * for a row's last tile. Needs refer. */
+typedef void ons_sum_exp_fn(const ons_rows *rows, ons_tile x, int64_t n);
+
+/* The same, and stores each exponential, lifted by 2^ONS_LIFT, to e. e may be x. */
+typedef void ons_exp_store_sum_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n);
+
+/* Fills factor from the states' d. */
+typedef void ons_normalize_fn(const ons_rows *rows);
+
+/* y = exp(x) * factor, the exponential computed here. y may be x. Needs refer and normalize. */
+typedef void ons_finish_fn(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n);
+
+/* y = e * factor, of exponentials that exp_store_sum kept. y may be e. Needs normalize. */
+typedef void ons_scale_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n);
+
+/* For naive: e = exp(x), plainly, to inf and to 0; d += sum of e in the fixed order; y = e / d. */
+typedef void ons_exp_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n);
+typedef void ons_sum_fn(const ons_rows *rows, ons_tile e, int64_t n);
+typedef void ons_divide_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n);
+
+typedef struct {
+    ons_max_fn *max;
+    ons_refer_fn *refer;
+    ons_sum_exp_fn *sum_exp;
+    ons_exp_store_sum_fn *exp_store_sum;
+    ons_normalize_fn *normalize;
+    ons_finish_fn *finish;
+    ons_scale_fn *scale;
+    ons_exp_fn *exp;
+    ons_sum_fn *sum;
+    ons_divide_fn *divide;
+} ons_primitives;
+
+/* Moves n elements, `step` bytes apart in the array, between an array's type and the compute type;
+ * stores round to nearest even, once. */
+typedef void ons_load_fn(void *tile, const char *from, int64_t step, ons_dtype dtype, int64_t n);
+typedef void ons_store_fn(char *to, int64_t step, ons_dtype dtype, const void *tile, int64_t n);
+
+/* x = x * scale rounded once; x = x - anchor. One value for all n elements, or one for each. */
+typedef void ons_multiply_fn(void *x, const double *scale, bool each, int64_t n);
+typedef void ons_subtract_fn(void *x, const double *anchor, bool each, int64_t n);
+
+/* x = value where the mask is 0. */
+typedef void ons_exclude_fn(void *x, const char *where, int64_t step, double value, int64_t n);
+
+typedef struct {
+    ons_load_fn *load;
+    ons_store_fn *store;
+    ons_multiply_fn *multiply;
+    ons_subtract_fn *subtract;
+    ons_exclude_fn *exclude;
+} ons_movers;
+
+/* What one instruction set has, for one compute type. */
+typedef struct {
+    ons_primitives row, column;
+    ons_movers move;
+    int64_t block; /* elements whose sum is taken in the compute type, before it goes to d */
+} ons_kernels;
+
+typedef struct {
+    const char *name;
+    bool (*runs_here)(void);
+    const ons_kernels *f32, *f64;
+} ons_isa;
+
+extern const ons_isa ons_isa_scalar;
+#if defined(__x86_64__)
+extern const ons_isa ons_isa_avx2, ons_isa_avx512;
+#endif
+
+/* Elements of a row whose exponentials are added in the compute type; the same on every instruction
+ * set. A block is 16 rows of lanes: lane l adds elements l, l + LANES, ... four at a time. */
+enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_BLOCK_F32 = 256, ONS_BLOCK_F64 = 128 };
+
+/* The most rows that the column form takes side by side. */
+enum { ONS_MAX_WIDTH = 128 };
+
+/* Beyond this |m| a row is taken relative to its m (ons_panel_anchor): up to it, n * ln2 is exact
+ * enough in two parts for every x of the row that matters. */
+#define ONS_LARGEST_REFERENCE 16384.0
+
+#endif

@@ -1,0 +1,31 @@
+/* run.c - runs a plan on the CPU: the workspace, then the method. */
+#include "cpu.h"
+
+#include <stdlib.h>
+
+#include "split.h"
+
+#define ONS_ENTRY_EVERYWHERE(name) ons_cpu_##name
+#define ONS_ENTRY_CUDA_ONLY(name) NULL
+static ons_cpu_method *const entries[ONS_METHOD_COUNT] = {
+#define ONS_METHOD(name, devices, reads, writes, keeps, summary) ONS_ENTRY_##devices(name),
+#include "../methods.def"
+#undef ONS_METHOD
+};
+
+int64_t ons_cpu_workspace_bytes(const ons_plan *plan) {
+    int64_t shared = plan->method == ONS_METHOD_split ? ons_split_shared_bytes(plan) : 0;
+    return plan->threads * ons_panel_bytes(plan) + shared;
+}
+
+ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan) {
+    _Alignas(64) char small[4096];
+    bool fits = plan->workspace_bytes <= (int64_t)sizeof small;
+    size_t bytes = ((size_t)plan->workspace_bytes + 63) & ~(size_t)63;
+    char *workspace = fits ? small : aligned_alloc(64, bytes);
+    if (!workspace) return ONS_E_MEMORY;
+    ons_job job = {problem, plan, ons_kernels_for(plan->compute), workspace};
+    entries[plan->method](&job);
+    if (!fits) free(workspace);
+    return ONS_OK;
+}

@@ -1,0 +1,13 @@
+/* scalar.c - the primitives in plain C, for any processor. */
+#include "simd_scalar.h"
+
+#define ISA scalar
+#define BITS 32
+#include "primitives_tmpl.h"
+#define BITS 64
+#include "primitives_tmpl.h"
+
+static bool runs_here(void) { return true; }
+
+const ons_isa ons_isa_scalar = {"scalar", runs_here, &ons_kernels_f32_scalar,
+                                &ons_kernels_f64_scalar};

@@ -1,0 +1,131 @@
+/* simd_avx2.h - the vector vocabulary (primitives_tmpl.h) for AVX2 with FMA and F16C. */
+#ifndef ONS_CPU_SIMD_AVX2_H
+#define ONS_CPU_SIMD_AVX2_H
+
+#include <immintrin.h>
+
+#include "half.h"
+#include "primitives.h"
+
+typedef float f32_t;
+typedef __m256 f32_vec;
+typedef double f64_t;
+typedef __m256d f64_vec;
+
+/* the first k of 8 (of 4, doubled) lanes: read at 8 - k */
+static const int32_t ons_first_lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+
+static inline __m256i f32_first(int64_t k) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)(ons_first_lanes + 8 - k));
+}
+static inline __m256i f64_first(int64_t k) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)(ons_first_lanes + 8 - 2 * k));
+}
+
+static inline f32_vec f32_set(float a) { return _mm256_set1_ps(a); }
+static inline f32_vec f32_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline void f32_store(float *p, f32_vec a) { _mm256_storeu_ps(p, a); }
+static inline f32_vec f32_load_part(const float *p, int64_t k) {
+    __m256i first = f32_first(k);
+    return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), _mm256_maskload_ps(p, first),
+                            _mm256_castsi256_ps(first));
+}
+static inline void f32_store_part(float *p, f32_vec a, int64_t k) {
+    _mm256_maskstore_ps(p, f32_first(k), a);
+}
+static inline f32_vec f32_keep_part(f32_vec a, int64_t k) {
+    return _mm256_and_ps(a, _mm256_castsi256_ps(f32_first(k)));
+}
+static inline f32_vec f32_add(f32_vec a, f32_vec b) { return _mm256_add_ps(a, b); }
+static inline f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm256_sub_ps(a, b); }
+static inline f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm256_mul_ps(a, b); }
+static inline f32_vec f32_div(f32_vec a, f32_vec b) { return _mm256_div_ps(a, b); }
+static inline f32_vec f32_max(f32_vec a, f32_vec b) { return _mm256_max_ps(a, b); }
+static inline f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
+    return _mm256_or_ps(so_far, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+}
+static inline bool f32_any_nan(f32_vec so_far) { return _mm256_movemask_ps(so_far) != 0; }
+static inline f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fmadd_ps(a, b, c); }
+static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) {
+    return _mm256_fnmadd_ps(a, b, c);
+}
+static inline f32_vec f32_shift(f32_vec p, f32_vec t) {
+    __m256i by = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), by));
+}
+
+static inline f64_vec f64_set(double a) { return _mm256_set1_pd(a); }
+static inline f64_vec f64_load(const double *p) { return _mm256_loadu_pd(p); }
+static inline void f64_store(double *p, f64_vec a) { _mm256_storeu_pd(p, a); }
+static inline f64_vec f64_load_part(const double *p, int64_t k) {
+    __m256i first = f64_first(k);
+    return _mm256_blendv_pd(_mm256_set1_pd(-INFINITY), _mm256_maskload_pd(p, first),
+                            _mm256_castsi256_pd(first));
+}
+static inline void f64_store_part(double *p, f64_vec a, int64_t k) {
+    _mm256_maskstore_pd(p, f64_first(k), a);
+}
+static inline f64_vec f64_keep_part(f64_vec a, int64_t k) {
+    return _mm256_and_pd(a, _mm256_castsi256_pd(f64_first(k)));
+}
+static inline f64_vec f64_add(f64_vec a, f64_vec b) { return _mm256_add_pd(a, b); }
+static inline f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm256_sub_pd(a, b); }
+static inline f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm256_mul_pd(a, b); }
+static inline f64_vec f64_div(f64_vec a, f64_vec b) { return _mm256_div_pd(a, b); }
+static inline f64_vec f64_max(f64_vec a, f64_vec b) { return _mm256_max_pd(a, b); }
+static inline f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
+    return _mm256_or_pd(so_far, _mm256_cmp_pd(a, b, _CMP_UNORD_Q));
+}
+static inline bool f64_any_nan(f64_vec so_far) { return _mm256_movemask_pd(so_far) != 0; }
+static inline f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fmadd_pd(a, b, c); }
+static inline f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) {
+    return _mm256_fnmadd_pd(a, b, c);
+}
+static inline f64_vec f64_shift(f64_vec p, f64_vec t) {
+    __m256i by = _mm256_slli_epi64(_mm256_castpd_si256(t), 52);
+    return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(p), by));
+}
+
+/* lanes l and l + 2, then the two left */
+static inline double ons_sum_of_4(__m256d a) {
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+static inline __m256d ons_low_half(__m256 a) { return _mm256_cvtps_pd(_mm256_castps256_ps128(a)); }
+static inline __m256d ons_high_half(__m256 a) {
+    return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
+}
+
+static inline double f32_sum_lanes(const f32_vec *lanes) {
+    __m256d low = _mm256_add_pd(ons_low_half(lanes[0]), ons_low_half(lanes[1]));
+    __m256d high = _mm256_add_pd(ons_high_half(lanes[0]), ons_high_half(lanes[1]));
+    return ons_sum_of_4(_mm256_add_pd(low, high));
+}
+static inline double f64_sum_lanes(const f64_vec *lanes) {
+    return ons_sum_of_4(_mm256_add_pd(lanes[0], lanes[1]));
+}
+
+static inline f32_vec f32_load_half(const char *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+static inline void f32_store_half(char *p, f32_vec a) {
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline f32_vec f32_load_bfloat(const char *p) {
+    __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+/* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, eight at a time */
+static inline void f32_store_bfloat(char *p, f32_vec a) {
+    __m256i bits = _mm256_castps_si256(a);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i even = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    __m256i kept = _mm256_srli_epi32(_mm256_blendv_epi8(even, quiet, nan), 16);
+    __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1));
+    _mm_storeu_si128((__m128i *)(void *)p, packed);
+}
+
+#endif

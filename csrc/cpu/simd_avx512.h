@@ -1,0 +1,115 @@
+/* simd_avx512.h - the vector vocabulary (primitives_tmpl.h) for AVX-512 F, DQ, BW, VL. */
+#ifndef ONS_CPU_SIMD_AVX512_H
+#define ONS_CPU_SIMD_AVX512_H
+
+#include <immintrin.h>
+
+#include "half.h"
+#include "primitives.h"
+
+typedef float f32_t;
+typedef __m512 f32_vec;
+typedef double f64_t;
+typedef __m512d f64_vec;
+
+static inline __mmask16 f32_first(int64_t k) { return (__mmask16)((1u << k) - 1u); }
+static inline __mmask8 f64_first(int64_t k) { return (__mmask8)((1u << k) - 1u); }
+
+static inline f32_vec f32_set(float a) { return _mm512_set1_ps(a); }
+static inline f32_vec f32_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void f32_store(float *p, f32_vec a) { _mm512_storeu_ps(p, a); }
+static inline f32_vec f32_load_part(const float *p, int64_t k) {
+    return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), f32_first(k), p);
+}
+static inline void f32_store_part(float *p, f32_vec a, int64_t k) {
+    _mm512_mask_storeu_ps(p, f32_first(k), a);
+}
+static inline f32_vec f32_keep_part(f32_vec a, int64_t k) {
+    return _mm512_maskz_mov_ps(f32_first(k), a);
+}
+static inline f32_vec f32_add(f32_vec a, f32_vec b) { return _mm512_add_ps(a, b); }
+static inline f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm512_sub_ps(a, b); }
+static inline f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm512_mul_ps(a, b); }
+static inline f32_vec f32_div(f32_vec a, f32_vec b) { return _mm512_div_ps(a, b); }
+static inline f32_vec f32_max(f32_vec a, f32_vec b) { return _mm512_max_ps(a, b); }
+static inline f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
+    return _mm512_mask_mov_ps(so_far, _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q), _mm512_set1_ps(NAN));
+}
+static inline bool f32_any_nan(f32_vec so_far) {
+    return _mm512_cmp_ps_mask(so_far, so_far, _CMP_UNORD_Q) != 0;
+}
+static inline f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_fmadd_ps(a, b, c); }
+static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) {
+    return _mm512_fnmadd_ps(a, b, c);
+}
+static inline f32_vec f32_shift(f32_vec p, f32_vec t) {
+    __m512i by = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), by));
+}
+
+static inline f64_vec f64_set(double a) { return _mm512_set1_pd(a); }
+static inline f64_vec f64_load(const double *p) { return _mm512_loadu_pd(p); }
+static inline void f64_store(double *p, f64_vec a) { _mm512_storeu_pd(p, a); }
+static inline f64_vec f64_load_part(const double *p, int64_t k) {
+    return _mm512_mask_loadu_pd(_mm512_set1_pd(-INFINITY), f64_first(k), p);
+}
+static inline void f64_store_part(double *p, f64_vec a, int64_t k) {
+    _mm512_mask_storeu_pd(p, f64_first(k), a);
+}
+static inline f64_vec f64_keep_part(f64_vec a, int64_t k) {
+    return _mm512_maskz_mov_pd(f64_first(k), a);
+}
+static inline f64_vec f64_add(f64_vec a, f64_vec b) { return _mm512_add_pd(a, b); }
+static inline f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm512_sub_pd(a, b); }
+static inline f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm512_mul_pd(a, b); }
+static inline f64_vec f64_div(f64_vec a, f64_vec b) { return _mm512_div_pd(a, b); }
+static inline f64_vec f64_max(f64_vec a, f64_vec b) { return _mm512_max_pd(a, b); }
+static inline f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
+    return _mm512_mask_mov_pd(so_far, _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q), _mm512_set1_pd(NAN));
+}
+static inline bool f64_any_nan(f64_vec so_far) {
+    return _mm512_cmp_pd_mask(so_far, so_far, _CMP_UNORD_Q) != 0;
+}
+static inline f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm512_fmadd_pd(a, b, c); }
+static inline f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) {
+    return _mm512_fnmadd_pd(a, b, c);
+}
+static inline f64_vec f64_shift(f64_vec p, f64_vec t) {
+    __m512i by = _mm512_slli_epi64(_mm512_castpd_si512(t), 52);
+    return _mm512_castsi512_pd(_mm512_add_epi64(_mm512_castpd_si512(p), by));
+}
+
+/* lanes l and l + 4, l and l + 2, then the two left */
+static inline double f64_sum_lanes(const f64_vec *lanes) {
+    __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(*lanes), _mm512_extractf64x4_pd(*lanes, 1));
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+static inline double f32_sum_lanes(const f32_vec *lanes) {
+    f64_vec low = _mm512_cvtps_pd(_mm512_castps512_ps256(*lanes));
+    f64_vec sum = _mm512_add_pd(low, _mm512_cvtps_pd(_mm512_extractf32x8_ps(*lanes, 1)));
+    return f64_sum_lanes(&sum);
+}
+
+static inline f32_vec f32_load_half(const char *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+static inline void f32_store_half(char *p, f32_vec a) {
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline f32_vec f32_load_bfloat(const char *p) {
+    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+/* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, sixteen at a time. The
+ * instruction for it (AVX512_BF16) would take subnormals for 0. */
+static inline void f32_store_bfloat(char *p, f32_vec a) {
+    __m512i bits = _mm512_castps_si512(a);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    __m512i kept = _mm512_mask_mov_epi32(even, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), quiet);
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
+}
+
+#endif

@@ -1,0 +1,14 @@
+/* split.h - what the plan of `split` needs to know. */
+#ifndef ONS_CPU_SPLIT_H
+#define ONS_CPU_SPLIT_H
+
+#include "panel.h"
+
+/* Elements of a row that one thread takes at a time: fixed, so that the bits of a row are too. */
+enum { ONS_SPLIT_BLOCK = 32768 };
+/* Pairs held at once, about: rows are taken in batches of so many blocks. */
+enum { ONS_SPLIT_PAIRS = 1024 };
+
+int64_t ons_split_shared_bytes(const ons_plan *plan);
+
+#endif

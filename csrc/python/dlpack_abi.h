@@ -1,0 +1,51 @@
+/* dlpack_abi.h - the structs of DLPack 1.x, as its specification lays them out in memory
+ * (https://dmlc.github.io/dlpack/latest/c_api.html). */
+#ifndef ONS_PYTHON_DLPACK_ABI_H
+#define ONS_PYTHON_DLPACK_ABI_H
+
+#include <stdint.h>
+
+typedef struct {
+    int32_t type, id;
+} dlpack_device;
+
+typedef struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+} dlpack_dtype;
+
+typedef struct {
+    void *data;
+    dlpack_device device;
+    int32_t ndim;
+    dlpack_dtype dtype;
+    int64_t *shape, *strides; /* in elements; strides NULL: C order */
+    uint64_t byte_offset;
+} dlpack_tensor;
+
+typedef struct dlpack_managed {
+    dlpack_tensor tensor;
+    void *manager;
+    void (*deleter)(struct dlpack_managed *);
+} dlpack_managed;
+
+typedef struct dlpack_managed_versioned {
+    uint32_t major, minor;
+    void *manager;
+    void (*deleter)(struct dlpack_managed_versioned *);
+    uint64_t flags;
+    dlpack_tensor tensor;
+} dlpack_managed_versioned;
+
+enum { DLPACK_CPU = 1, DLPACK_CUDA = 2, DLPACK_CUDA_HOST = 3, DLPACK_CUDA_MANAGED = 13 };
+enum {
+    DLPACK_INT = 0,
+    DLPACK_UINT = 1,
+    DLPACK_FLOAT = 2,
+    DLPACK_BFLOAT = 4,
+    DLPACK_COMPLEX = 5,
+    DLPACK_BOOL = 6
+};
+enum { DLPACK_READ_ONLY = 1 };
+
+#endif

@@ -1,0 +1,69 @@
+/* state.h - what a softmax needs to know of a row: its maximum m and its normalizer d, and how two
+ * such pairs merge (Milakov and Gimelshein, arXiv 1805.02867, section 3).
+ *
+ * d is kept relative to a power of two: d = sum(e^x * 2^-c) with c = ceil(m * log2(e)), an integer.
+ * A rescale is then exact, so the order in which tiles, threads and blocks are merged does not show
+ * in the result. d is an unevaluated sum of two doubles, so that a long row of float64 loses
+ * nothing.
+ *
+ * One definition for the CPU, CUDA and Python. */
+#ifndef ONS_STATE_H
+#define ONS_STATE_H
+
+#include <math.h>
+#include <stdbool.h>
+
+#ifdef __CUDACC__
+#define ONS_INLINE static inline __host__ __device__
+#else
+#define ONS_INLINE static inline
+#endif
+
+#define ONS_LOG2_E 1.4426950408889634
+
+typedef struct {
+    double m;           /* the largest element; NaN once there was one */
+    double c;           /* ceil(m * log2(e)); 0 while m is not finite */
+    double d, d_beyond; /* sum(e^x * 2^-c), and what d rounded away */
+} ons_state;
+
+ONS_INLINE ons_state ons_state_empty(void) {
+    ons_state empty = {-INFINITY, 0.0, 0.0, 0.0};
+    return empty;
+}
+
+/* The larger of two, or NaN where either is. */
+ONS_INLINE double ons_larger(double a, double b) { return a >= b || isnan(a) ? a : b; }
+
+/* d + term, exactly but for the rounding of d_beyond (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B).
+ */
+ONS_INLINE void ons_state_add(ons_state *state, double term) {
+    double sum = state->d + term, other = sum - state->d;
+    state->d_beyond += (state->d - (sum - other)) + (term - other);
+    state->d = sum;
+}
+
+/* Makes m the maximum and moves d to the c that belongs to it: exact, a power of two. */
+ONS_INLINE void ons_state_raise(ons_state *state, double m) {
+    double c = isfinite(m) ? ceil(m * ONS_LOG2_E) : 0.0;
+    state->m = m;
+    if (c != state->c && state->d != 0.0) {
+        double shift = state->c - c;
+        int exponent = shift < -2200.0 ? -2200 : shift > 2200.0 ? 2200 : (int)shift;
+        state->d = ldexp(state->d, exponent);
+        state->d_beyond = ldexp(state->d_beyond, exponent);
+    }
+    state->c = c;
+}
+
+/* The pair of both rows laid end to end; commutative, and the empty pair changes nothing. */
+ONS_INLINE ons_state ons_state_merge(ons_state a, ons_state b) {
+    double m = ons_larger(a.m, b.m);
+    ons_state_raise(&a, m);
+    ons_state_raise(&b, m);
+    ons_state_add(&a, b.d);
+    a.d_beyond += b.d_beyond;
+    return a;
+}
+
+#endif

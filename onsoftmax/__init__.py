@@ -1,0 +1,24 @@
+"""Softmax at the speed of memory, with every algorithm of the online-softmax literature under its own name.
+
+>>> import onsoftmax as ons
+>>> ons.softmax([1.0, 2.0, 3.0, 6.0, 2.0, 1.0], method="online").round(4)
+array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])
+"""
+
+from __future__ import annotations
+
+from ._core import get_num_threads, set_num_threads, softmax
+from ._describe import Method, Plan, methods, plan, show_config
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Method",
+    "Plan",
+    "get_num_threads",
+    "methods",
+    "plan",
+    "set_num_threads",
+    "show_config",
+    "softmax",
+]
