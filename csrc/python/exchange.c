@@ -8,7 +8,7 @@ static PyObject *call_library(ons_module *module, const char *function, PyObject
         module->libraries = PyImport_ImportModule("onsoftmax._libraries");
         if (!module->libraries) return NULL;
     }
-    return PyObject_CallMethod(module->libraries, function, "O", argument);
+    return PyObject_CallMethod(module->libraries, function, "(O)", argument);
 }
 
 /* Whether the object is a plain Python value that NumPy makes an array of: no library to give it
