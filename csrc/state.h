@@ -43,9 +43,16 @@ ONS_INLINE void ons_state_add(ons_state *state, double term) {
     state->d = sum;
 }
 
+/* The smallest integer not below x, for |x| < 2^51, without a call: adding 1.5 * 2^52 rounds to
+ * one. */
+ONS_INLINE double ons_ceil(double x) {
+    double nearest = (x + 0x1.8p52) - 0x1.8p52;
+    return nearest < x ? nearest + 1.0 : nearest;
+}
+
 /* Makes m the maximum and moves d to the c that belongs to it: exact, a power of two. */
 ONS_INLINE void ons_state_raise(ons_state *state, double m) {
-    double c = isfinite(m) ? ceil(m * ONS_LOG2_E) : 0.0;
+    double c = isfinite(m) ? ons_ceil(m * ONS_LOG2_E) : 0.0;
     state->m = m;
     if (c != state->c && state->d != 0.0) {
         double shift = state->c - c;

@@ -21,6 +21,9 @@ typedef struct {
  * entry a row. exp(x) is taken as 2^(n + ONS_LIFT - c) * p, see primitives_tmpl.h. */
 typedef struct {
     int64_t width;
+    /* bytes from an element that sum_exp or exp_store_sum takes to what will be read next, which is
+     * fetched into the caches meanwhile: a hint, any value will do; 0 for none */
+    int64_t ahead;
     ons_state *state;
     void *shift;  /* of the compute type: where n - c appears in the bits of a sum */
     void *floor;  /* what x is raised to, so far below m that it gives 0 */

@@ -7,9 +7,9 @@
  * The vocabulary, for BITS 32 (f64_ alike): f32_t the element, f32_vec with F32_WIDTH of them,
  * f32_set f32_load f32_store f32_load_part f32_store_part (the first k elements; the rest read as
  * -inf) f32_keep_part (the rest made 0) f32_add f32_sub f32_mul f32_div f32_max (the second operand
- * where either is NaN) f32_nan_or (remembers NaN) f32_any_nan f32_fma f32_fnma f32_shift (p with
- * the integer in the low bits of t added to its exponent) f32_sum_lanes (of ONS_LANES_F32 lanes, in
- * a fixed tree, in double).
+ * where either is NaN) f32_nan_or (remembers NaN) f32_any_nan f32_max_lanes f32_fma f32_fnma
+ * f32_shift (p with the integer in the low bits of t added to its exponent) f32_sum_lanes (of
+ * ONS_LANES_F32 lanes, in a fixed tree, in double).
  *
  * The exponential. n = rint(x * log2(e)) appears in the low bits of t = x * log2(e) + shift, where
  * shift is 1.5 * 2^(mantissa bits) - c + LIFT. Then e^x = 2^n * p(r), r = x - n * ln2, and adding n
@@ -25,6 +25,7 @@
 #else
 #define ONS_TO_FLOAT(value) ons_double_to_odd_float(value)
 #endif
+#define INLINE static inline __attribute__((always_inline))
 #define PASTE_(a, b, c, d) a##b##c##d
 #define PASTE(a, b, c, d) PASTE_(a, b, c, d)
 #define TYPE PASTE(f, BITS, , )
@@ -42,7 +43,7 @@
 #define LOWERED (BITS == 32 ? 0x1p-64 : 0x1p-128) /* 2^-LIFT */
 #define MAGIC (BITS == 32 ? 0x1.8p23 : 0x1.8p52)  /* a sum with it has integer steps */
 
-static inline __attribute__((always_inline)) VEC FN(exponential)(VEC x, VEC shift, VEC floor) {
+INLINE VEC FN(exponential)(VEC x, VEC shift, VEC floor) {
     x = V(max)(floor, x);
     VEC t = V(fma)(x, V(set)((T)ONS_LOG2_E), shift), n = V(sub)(t, shift), r, p;
     if (BITS == 32) {
@@ -109,22 +110,21 @@ static void FN(max_row)(const ons_rows *rows, ons_tile tile, int64_t n) {
         m0 = V(max)(a, m0);
         nans = V(nan_or)(nans, a, a);
     }
-    T lanes[WIDTH];
-    V(store)(lanes, V(max)(m0, m1));
-    double m = rows->state->m;
-    for (int64_t i = 0; i < WIDTH; i++) m = ons_larger(m, (double)lanes[i]);
+    double m = ons_larger(rows->state->m, (double)V(max_lanes)(V(max)(m0, m1)));
     rows->state->m = V(any_nan)(nans) ? NAN : m;
 }
 
 /* One block of a row, or the part of one that ends it: its exponentials are stored where e is
  * given, or taken from x as they are (`plain`), and their sum is returned. The elements that a last
  * block lacks count as 0, so that a lane's sum is the same whatever the form. */
-static inline __attribute__((always_inline)) double FN(block_row)(T *e, const T *x, int64_t n,
-                                                                  VEC shift, VEC floor,
-                                                                  bool plain) {
+INLINE double FN(block_row)(const ons_rows *rows, T *e, const T *x, int64_t n, bool plain) {
+    VEC shift = V(set)(*(const T *)rows->shift), floor = V(set)(*(const T *)rows->floor);
     VEC lanes[VECS];
     for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
-    for (int64_t q = 0; q < n; q += QUAD)
+    for (int64_t q = 0; q < n; q += QUAD) {
+        if (rows->ahead)
+            for (int64_t line = 0; line < (int64_t)(QUAD * sizeof(T)); line += 64)
+                __builtin_prefetch((const char *)(x + q) + rows->ahead + line);
         for (int64_t v = 0; v < VECS; v++) {
             VEC four[4];
             for (int64_t i = 0; i < 4; i++) {
@@ -144,21 +144,16 @@ static inline __attribute__((always_inline)) double FN(block_row)(T *e, const T 
             }
             lanes[v] = V(add)(lanes[v], V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3])));
         }
-    return V(sum_lanes)(lanes);
+    }
+    return (plain ? 1.0 : LOWERED) * V(sum_lanes)(lanes);
 }
 
-static inline __attribute__((always_inline)) void FN(sum_row)(const ons_rows *rows, T *e,
-                                                              const T *x, int64_t n, bool plain) {
-    VEC shift = V(set)(*(const T *)rows->shift), floor = V(set)(*(const T *)rows->floor);
-    const double lowered = plain ? 1.0 : LOWERED;
+INLINE void FN(sum_row)(const ons_rows *rows, T *e, const T *x, int64_t n, bool plain) {
     ons_state state = *rows->state;
     int64_t j = 0;
     for (; j + BLOCK <= n; j += BLOCK)
-        ons_state_add(&state,
-                      lowered * FN(block_row)(e ? e + j : e, x + j, BLOCK, shift, floor, plain));
-    if (j < n)
-        ons_state_add(&state,
-                      lowered * FN(block_row)(e ? e + j : e, x + j, n - j, shift, floor, plain));
+        ons_state_add(&state, FN(block_row)(rows, e ? e + j : e, x + j, BLOCK, plain));
+    if (j < n) ons_state_add(&state, FN(block_row)(rows, e ? e + j : e, x + j, n - j, plain));
     *rows->state = state;
 }
 
@@ -211,35 +206,47 @@ static void FN(scale_row)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t 
 #define LOAD_AT(p, i, width) \
     ((width) - (i) >= WIDTH ? V(load)((p) + (i)) : V(load_part)((p) + (i), (width) - (i)))
 
+#define STORE_AT(p, i, width, a)                        \
+    do {                                                \
+        if ((width) - (i) >= WIDTH)                     \
+            V(store)((p) + (i), a);                     \
+        else                                            \
+            V(store_part)((p) + (i), a, (width) - (i)); \
+    } while (0)
+
 static void FN(max_column)(const ons_rows *rows, ons_tile x, int64_t n) {
-    for (int64_t i = 0; i < rows->width; i += WIDTH) {
-        int64_t here = rows->width - i < WIDTH ? rows->width - i : WIDTH;
-        VEC m = V(set)((T)-INFINITY), sum = V(set)(0);
-        for (int64_t j = 0; j < n; j++) {
-            VEC a = here == WIDTH ? V(load)(AT(x, j) + i) : V(load_part)(AT(x, j) + i, here);
-            m = V(max)(a, m);
-            sum = V(nan_or)(sum, a, a);
+    T m[ONS_MAX_WIDTH], nans[ONS_MAX_WIDTH];
+    int64_t width = rows->width;
+    for (int64_t i = 0; i < width; i += WIDTH) {
+        V(store)(m + i, V(set)((T)-INFINITY));
+        V(store)(nans + i, V(set)(0));
+    }
+    for (int64_t j = 0; j < n; j += 4) {
+        /* four rows of the tile at once; the last ones stand in for those beyond the end */
+        const T *x0 = AT(x, j), *x1 = AT(x, j + 1 < n ? j + 1 : j);
+        const T *x2 = AT(x, j + 2 < n ? j + 2 : j), *x3 = AT(x, j + 3 < n ? j + 3 : j);
+        for (int64_t i = 0; i < width; i += WIDTH) {
+            VEC a = LOAD_AT(x0, i, width), b = LOAD_AT(x1, i, width);
+            VEC c = LOAD_AT(x2, i, width), d = LOAD_AT(x3, i, width);
+            VEC nan = V(nan_or)(V(nan_or)(V(load)(nans + i), a, b), c, d);
+            V(store)(nans + i, nan);
+            V(store)(m + i, V(max)(a, V(max)(b, V(max)(c, V(max)(d, V(load)(m + i))))));
         }
-        T larger[WIDTH], nan[WIDTH];
-        V(store)(larger, m);
-        V(store)(nan, sum);
-        for (int64_t k = 0; k < here; k++) {
-            ons_state *state = &rows->state[i + k];
-            state->m = isnan(nan[k]) ? NAN : ons_larger(state->m, (double)larger[k]);
-        }
+    }
+    for (int64_t i = 0; i < width; i++) {
+        ons_state *state = &rows->state[i];
+        state->m = isnan(nans[i]) ? NAN : ons_larger(state->m, (double)m[i]);
     }
 }
 
 /* One block of every column: lane l of each column adds the elements that lane l of a row adds. */
-static inline __attribute__((always_inline)) void FN(block_column)(const ons_rows *rows, ons_tile e,
-                                                                   ons_tile x, int64_t begin,
-                                                                   int64_t end, bool plain) {
+INLINE void FN(block_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t begin,
+                             int64_t end, bool plain) {
     T lanes[LANES][ONS_MAX_WIDTH];
     const T *shift = rows->shift, *floor = rows->floor;
     for (int64_t q = begin; q == begin || q < end; q += QUAD)
         for (int64_t l = 0; l < LANES; l++)
             for (int64_t i = 0; i < rows->width; i += WIDTH) {
-                int64_t here = rows->width - i < WIDTH ? rows->width - i : WIDTH;
                 VEC four[4];
                 for (int64_t k = 0; k < 4; k++) {
                     int64_t j = q + k * LANES + l;
@@ -251,25 +258,22 @@ static inline __attribute__((always_inline)) void FN(block_column)(const ons_row
                     if (!plain)
                         four[k] = FN(exponential)(four[k], LOAD_AT(shift, i, rows->width),
                                                   LOAD_AT(floor, i, rows->width));
-                    if (e.data) V(store_part)(AT(e, j) + i, four[k], here);
+                    if (e.data) STORE_AT(AT(e, j), i, rows->width, four[k]);
                 }
                 VEC sum = V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
                 if (q > begin) sum = V(add)(V(load)(&lanes[l][i]), sum);
                 V(store)(&lanes[l][i], sum);
             }
-    const double lowered = plain ? 1.0 : LOWERED;
     for (int64_t i = 0; i < rows->width; i++) {
         double tree[LANES];
         for (int64_t l = 0; l < LANES; l++) tree[l] = (double)lanes[l][i];
         for (int64_t half = LANES / 2; half > 0; half /= 2)
             for (int64_t l = 0; l < half; l++) tree[l] += tree[l + half];
-        ons_state_add(&rows->state[i], lowered * tree[0]);
+        ons_state_add(&rows->state[i], (plain ? 1.0 : LOWERED) * tree[0]);
     }
 }
 
-static inline __attribute__((always_inline)) void FN(sum_column)(const ons_rows *rows, ons_tile e,
-                                                                 ons_tile x, int64_t n,
-                                                                 bool plain) {
+INLINE void FN(sum_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
     for (int64_t j = 0; j < n; j += BLOCK)
         FN(block_column)(rows, e, x, j, n - j < BLOCK ? n : j + BLOCK, plain);
 }
@@ -312,7 +316,7 @@ static void FN(scale_column)(const ons_rows *rows, ons_tile y, ons_tile e, int64
 
 /* e^x as it is, to inf and through the subnormals: (e^(x/2))^2, so that no power of two on the way
  * leaves the normal numbers. The last addend carries NaN. */
-static inline __attribute__((always_inline)) VEC FN(plain_exponential)(VEC x) {
+INLINE VEC FN(plain_exponential)(VEC x) {
     const T largest = BITS == 32 ? 90 : 712, smallest = BITS == 32 ? -106 : -750;
     VEC zero = V(set)(0), inside = V(max)(V(set)(-largest), V(sub)(zero, x));
     inside = V(max)(V(set)(smallest), V(sub)(zero, inside));
@@ -478,6 +482,7 @@ static const ons_kernels FN(kernels) = {
     .block = BLOCK,
 };
 
+#undef INLINE
 #undef PASTE_
 #undef PASTE
 #undef TYPE
@@ -496,6 +501,7 @@ static const ons_kernels FN(kernels) = {
 #undef EACH_VECTOR
 #undef AT
 #undef LOAD_AT
+#undef STORE_AT
 #undef EACH_ELEMENT
 #undef ONS_TO_FLOAT
 #undef BITS
