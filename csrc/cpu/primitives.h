@@ -94,7 +94,6 @@ typedef struct {
 typedef struct {
     ons_primitives row, column;
     ons_movers move;
-    int64_t block; /* elements whose sum is taken in the compute type, before it goes to d */
 } ons_kernels;
 
 typedef struct {
