@@ -114,8 +114,4 @@ enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_BLOCK_F32 = 256, ONS_BLOCK_F64
 /* The most rows that the column form takes side by side. */
 enum { ONS_MAX_WIDTH = 128 };
 
-/* Beyond this |m| a row is taken relative to its m (ons_panel_anchor): up to it, n * ln2 is exact
- * enough in two parts for every x of the row that matters. */
-#define ONS_LARGEST_REFERENCE 16384.0
-
 #endif
