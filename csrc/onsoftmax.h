@@ -95,8 +95,6 @@ typedef struct {
 
 extern const ons_method_info ons_methods[ONS_METHOD_COUNT];
 
-/* The method of that name, ONS_METHOD_AUTO, or ONS_METHOD_COUNT where there is none. */
-ons_method ons_method_by_name(const char *name);
 const char *ons_method_name(ons_method method);
 const char *ons_dtype_name(ons_dtype dtype);
 int64_t ons_dtype_size(ons_dtype dtype);

@@ -31,13 +31,6 @@ enum { STREAM_BYTES = 1 << 24, STREAM_ROW_BYTES = 1 << 16 };
 /* Elements that a further thread must find to be worth its waking. */
 enum { ELEMENTS_A_THREAD = 131072 };
 
-ons_method ons_method_by_name(const char *name) {
-    if (strcmp(name, "auto") == 0) return ONS_METHOD_AUTO;
-    int method = 0;
-    while (method < ONS_METHOD_COUNT && strcmp(name, ons_methods[method].name) != 0) method++;
-    return (ons_method)method;
-}
-
 const char *ons_method_name(ons_method method) {
     return method == ONS_METHOD_AUTO ? "auto" : ons_methods[method].name;
 }

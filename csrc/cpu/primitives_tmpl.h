@@ -15,8 +15,10 @@
 
 #if BITS == 32
 #define ONS_TO_FLOAT(value) (value)
+#define ONS_PRODUCT(x, scale) ons_product_to_float(x, scale)
 #else
 #define ONS_TO_FLOAT(value) ons_double_to_odd_float(value)
+#define ONS_PRODUCT(x, scale) ((x) * (scale))
 #endif
 #define INLINE static inline __attribute__((always_inline))
 #define PASTE_(a, b, c, d) a##b##c##d
@@ -90,4 +92,5 @@ static const ons_kernels FN(kernels) = {
 #undef STORE_AT
 #undef EACH_ELEMENT
 #undef ONS_TO_FLOAT
+#undef ONS_PRODUCT
 #undef BITS
