@@ -18,9 +18,9 @@ static bool is_scalar(PyObject *object) {
 /* Whether the object is a plain Python value that NumPy makes an array of: no library to give it
  * back to. */
 static bool is_plain(PyObject *object) {
-    return PyList_Check(object) || PyTuple_Check(object) || PyFloat_Check(object) ||
-           PyLong_Check(object) || PyArray_CheckScalar(object) || PyComplex_Check(object) ||
-           PyUnicode_Check(object) || PyBytes_Check(object) || object == Py_None;
+    return is_scalar(object) || PyList_Check(object) || PyTuple_Check(object) ||
+           PyComplex_Check(object) || PyUnicode_Check(object) || PyBytes_Check(object) ||
+           object == Py_None;
 }
 
 static int view_any_numpy(ons_module *module, PyObject *object, ons_view *view) {
