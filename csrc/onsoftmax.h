@@ -72,8 +72,8 @@ typedef struct {
     double scale_by; /* for every row, where `scale` is absent */
 } ons_problem;
 
-/* The row form takes one row at a time along its elements; the column form takes neighbouring rows
- * side by side, for an axis that is not the last. Both give the same bits. */
+/* The row form takes rows one after the other along their elements; the column form takes them side
+ * by side, for an axis that is not the last. Both give the same bits. */
 typedef enum { ONS_ROW_FORM, ONS_COLUMN_FORM } ons_form;
 
 typedef struct {
@@ -85,7 +85,7 @@ typedef struct {
     bool y_direct;     /* y is written in place; likewise */
     bool past_caches;  /* y is streamed to memory from exponentials that are kept apart */
     int64_t rows, N;
-    int64_t width;           /* rows worked on side by side: 1 in the row form */
+    int64_t width;           /* rows worked on together */
     int64_t tile;            /* elements of a row in one tile */
     int64_t bytes_moved;     /* through main memory, by the method's reads and writes */
     int64_t on_chip_bytes;   /* held in fast memory for one row */

@@ -1,6 +1,6 @@
-/* panel.h - the rows that one thread works on together: one in the row form, neighbours in the
- * column form. Tells a method nothing of types, strides, masks or scales: it asks for tiles of x,
- * and for places to put y. */
+/* panel.h - the neighbouring rows that one thread works on together, in the row form or the column
+ * form. Tells a method nothing of types, strides, masks or scales: it asks for tiles of x, and for
+ * places to put y. */
 #ifndef ONS_CPU_PANEL_H
 #define ONS_CPU_PANEL_H
 
@@ -48,7 +48,7 @@ void ons_panel_store(ons_panel *panel, int64_t j, int64_t n);
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j);
 
 /* Bytes from an element of x to the same one of the next panel, as `rows.ahead` takes it. */
-int64_t ons_panel_next_row(const ons_panel *panel);
+int64_t ons_panel_next(const ons_panel *panel);
 
 /* Room for one tile; ons_panel_load may use it, and ons_panel_result. */
 ons_tile ons_panel_scratch(const ons_panel *panel);

@@ -1,8 +1,8 @@
 /* primitives.h - the few things that a method does to a tile of rows, as function types.
  *
  * A tile is n elements of each of `rows->width` rows, of the compute type (float or double). In the
- * row form the width is 1 and the elements lie side by side; in the column form the rows lie side
- * by side and element j of all of them is `pitch` bytes after element j - 1. Any alignment will do.
+ * row form the elements of a row lie side by side (`along` is the element's size); in the column
+ * form the rows do (`across` is). Any alignment will do.
  *
  * Each is written once, in primitives_tmpl.h, and compiled for each type, form and instruction set;
  * all of them add up in the same order, so a row has the same bits in either form. */
@@ -14,7 +14,7 @@
 
 typedef struct {
     void *data;
-    int64_t pitch;
+    int64_t along, across; /* bytes from element to element of a row, and from row to row */
 } ons_tile;
 
 /* The rows that are worked on together, and what their exponentials refer to; the arrays hold one
