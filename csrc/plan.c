@@ -18,6 +18,9 @@ const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
  * of the widest type is 16 KiB and 128 KiB; a multiple of both blocks of primitives.h. */
 enum { ROW_TILE = 2048, COLUMN_TILE = 256 };
 
+/* Fewer columns than this are gathered one by one instead: most of each vector would be empty. */
+enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
+
 /* Short rows are taken several at a time, about so many bytes of the compute type. */
 enum { ROW_PANEL_BYTES = 1 << 13 };
 
@@ -144,7 +147,8 @@ static void choose_form(const ons_problem *problem, ons_plan *plan) {
     int outer = problem->dims - problem->reduced_dims, inner = problem->dims - 1;
     int64_t size = ons_dtype_size(problem->x.dtype);
     bool columns = problem->reduced_dims == 1 && outer > 0 && problem->x.stride[inner] != size &&
-                   problem->x.stride[outer - 1] == size && plan->N > 1;
+                   problem->x.stride[outer - 1] == size && plan->N > 1 &&
+                   problem->extent[outer - 1] > 1000;
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     int64_t most = ONS_MAX_WIDTH; /* rows worked on together */
     plan->tile = ROW_TILE;
