@@ -146,9 +146,10 @@ static ons_dtype wider(ons_dtype a, ons_dtype b) {
 static void choose_form(const ons_problem *problem, ons_plan *plan) {
     int outer = problem->dims - problem->reduced_dims, inner = problem->dims - 1;
     int64_t size = ons_dtype_size(problem->x.dtype);
-    bool columns = problem->reduced_dims == 1 && outer > 0 && problem->x.stride[inner] != size &&
-                   problem->x.stride[outer - 1] == size && plan->N > 1 &&
-                   problem->extent[outer - 1] > 1000;
+    int64_t least = problem->x.dtype == plan->compute ? COLUMNS : COLUMNS_CONVERTED;
+    bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
+                   problem->x.stride[inner] != size && problem->x.stride[outer - 1] == size &&
+                   problem->extent[outer - 1] >= least;
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     int64_t most = ONS_MAX_WIDTH; /* rows worked on together */
     plan->tile = ROW_TILE;
@@ -198,6 +199,11 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
                         plan->y_direct && problem->x.data != problem->y.data &&
                         y_bytes >= STREAM_BYTES &&
                         plan->N * ons_dtype_size(plan->compute) <= STREAM_ROW_BYTES;
+    plan->keeps_apart = ons_methods[plan->method].keeps == ONS_KEEPS_ROW &&
+                        (plan->past_caches || !plan->x_direct || !plan->y_direct);
+
+    plan->keeps_apart = ons_methods[plan->method].keeps == ONS_KEEPS_ROW &&
+                        (plan->past_caches || !plan->x_direct || !plan->y_direct);
 
     const ons_method_info *info = &ons_methods[plan->method];
     int64_t size = ons_dtype_size(plan->compute);

@@ -13,9 +13,7 @@ static int64_t staging_bytes(const ons_plan *plan) {
 }
 
 static int64_t kept_bytes(const ons_plan *plan) {
-    bool apart =
-        ons_methods[plan->method].keeps == ONS_KEEPS_ROW && (!plan->y_direct || plan->past_caches);
-    return apart ? padded(plan->N * plan->width * item_size(plan)) : 0;
+    return plan->keeps_apart ? padded(plan->N * plan->width * item_size(plan)) : 0;
 }
 
 /* Six arrays with at most 8 bytes a row beside the states. */
@@ -199,13 +197,8 @@ static void exclude(const ons_panel *panel, const line *at, char *values, double
     panel->move->exclude(values, where, at->where_step, value, at->count);
 }
 
-ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n) {
+static ons_tile load_into(ons_panel *panel, ons_tile tile, int64_t j, int64_t n) {
     const ons_problem *problem = panel->problem;
-    if (panel->plan->x_direct && !panel->anchored) {
-        int64_t along = problem->x.stride[problem->dims - 1];
-        return (ons_tile){(char *)panel->x + j * along, along, panel->x_across};
-    }
-    ons_tile tile = ons_panel_scratch(panel);
     bool each = panel->plan->form == ONS_COLUMN_FORM;
     FOR_EACH_LINE(panel, j, j + n, at) {
         char *to = (char *)tile.data + at.row * tile.across + (at.j - j) * tile.along;
@@ -216,6 +209,22 @@ ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n) {
         exclude(panel, &at, to, -INFINITY);
     }
     return tile;
+}
+
+ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n) {
+    if (!panel->plan->x_direct || panel->anchored)
+        return load_into(panel, ons_panel_scratch(panel), j, n);
+    int64_t along = panel->problem->x.stride[panel->problem->dims - 1];
+    return (ons_tile){(char *)panel->x + j * along, along, panel->x_across};
+}
+
+ons_tile ons_panel_load_and_keep(ons_panel *panel, int64_t j, int64_t n) {
+    if (panel->plan->x_direct) return ons_panel_load(panel, j, n);
+    return load_into(panel, ons_panel_kept(panel, j), j, n);
+}
+
+ons_tile ons_panel_loaded(ons_panel *panel, int64_t j, int64_t n) {
+    return panel->plan->x_direct ? ons_panel_load(panel, j, n) : ons_panel_kept(panel, j);
 }
 
 ons_tile ons_panel_result(ons_panel *panel, int64_t j) {
@@ -237,7 +246,7 @@ void ons_panel_store(ons_panel *panel, int64_t j, int64_t n) {
 }
 
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
-    if (panel->plan->y_direct && !panel->plan->past_caches) return ons_panel_result(panel, j);
+    if (!panel->plan->keeps_apart) return ons_panel_result(panel, j);
     ons_tile kept = room_at(panel, panel->kept, panel->plan->N);
     kept.data = (char *)kept.data + j * kept.along;
     return kept;
