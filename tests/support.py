@@ -72,7 +72,7 @@ def lay_out(values, permutation=None, steps=None, byte_offset=0, swapped=False):
     lengths = [values.shape[i] * abs(steps[i]) for i in order]
     memory = np.zeros(int(np.prod(lengths, dtype=np.int64)) * dtype.itemsize + byte_offset, np.uint8)
     laid = memory[byte_offset:].view(dtype).reshape(lengths).transpose(np.argsort(order))
-    laid = laid[tuple(slice(None, None, step) for step in steps)]
+    laid = laid[(..., *(slice(None, None, step) for step in steps))]
     laid[...] = values
     return laid
 
