@@ -36,11 +36,13 @@ def softmax(x, axis=-1, where=None, scale=1.0, compute=None):
     allowed = np.broadcast_to(True if where is None else where, x.shape)
     axes = axes_of(axis, x.ndim)
     with np.errstate(all="ignore"):
-        z = np.where(allowed, x.astype(np.longdouble), -np.inf)
-        m = z.max(axis=axes, keepdims=True, initial=-np.inf)
-        e = np.exp(z - m)
-        y = e / e.sum(axis=axes, keepdims=True)
-    return np.where(allowed, y, np.longdouble(0))
+        y = np.array(x, np.longdouble)
+        y[~allowed] = -np.inf
+        y -= y.max(axis=axes, keepdims=True, initial=-np.inf)
+        np.exp(y, out=y)
+        y /= y.sum(axis=axes, keepdims=True)
+    y[~allowed] = 0
+    return y
 
 
 def softmax_mpmath(row, digits=60):
