@@ -9,9 +9,10 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 
-# `python -m pytest` puts the checkout on the path. Its onsoftmax/ without a built core would hide the installed one.
+# `python -m pytest` puts the checkout on the path: without a built core it would hide the installed package.
 if not glob(os.path.join(ROOT, "onsoftmax", "_core.*.so")):
-    sys.path[:] = [path for path in sys.path if os.path.realpath(path or os.getcwd()) != os.path.realpath(ROOT)]
+    here = os.path.realpath(ROOT)
+    sys.path[:] = [path for path in sys.path if os.path.realpath(path or os.getcwd()) != here]
 
 
 @pytest.fixture

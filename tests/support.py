@@ -80,11 +80,10 @@ def lay_out(values, permutation=None, steps=None, byte_offset=0, swapped=False):
 class Guarded:
     """Writable memory between two pages that nobody may touch."""
 
-    _libc = ctypes.CDLL(None, use_errno=True)
-    _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-
     def __init__(self, bytes_wanted):
         page = mmap.PAGESIZE
+        self._mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+        self._mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         self.bytes = -(-bytes_wanted // page) * page
         self._map = mmap.mmap(-1, self.bytes + 2 * page)
         self.memory = np.frombuffer(self._map, np.uint8)[page : page + self.bytes]
@@ -93,7 +92,7 @@ class Guarded:
         self._protect(self._start + self.bytes, page, 0)
 
     def _protect(self, address, length, protection):
-        if self._libc.mprotect(address, length, protection):
+        if self._mprotect(address, length, protection):
             raise OSError(ctypes.get_errno(), "mprotect")
 
     def set_readonly(self, readonly):

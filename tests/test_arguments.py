@@ -148,7 +148,8 @@ def test_where_of_pandas_and_jax(rng):
 def test_scale_numbers(dtype, method, rng):
     """The product is rounded once, also where the scale itself is no float32."""
     x = make(rng, (5, 400), dtype)
-    for scale in (1, 2, 0.5, 0.1, 1 / 3, -1, -0.7, 0, 0.0, -0.0, 1e-40, 1e-300, 17.3, np.float32(0.1), np.float16(3)):
+    plain = (1, 2, 0.5, 0.1, 1 / 3, -1, -0.7, 0, 0.0, -0.0, 1e-40, 1e-300, 17.3)
+    for scale in (*plain, np.float32(0.1), np.float16(3)):
         y = ons.softmax(x, scale=scale, method=method)
         assert_right(y, x, scale=float(scale))
         columns = ons.softmax(np.asfortranarray(x), scale=scale, method=method)
@@ -168,7 +169,8 @@ def test_scale_is_not_rounded_first():
 @each_method
 def test_scale_arrays(dtype, method, rng):
     x = make(rng, (4, 6, 50), dtype)
-    for shape, axis in (((4, 6, 1), -1), ((6, 1), 2), ((4, 1, 1), 1), ((1, 1, 50), 0), ((4, 1, 1), (1, 2)), ((), 0)):
+    of_one_axis = [((4, 6, 1), -1), ((6, 1), 2), ((4, 1, 1), 1), ((1, 1, 50), 0), ((), 0)]
+    for shape, axis in (*of_one_axis, ((4, 1, 1), (1, 2))):
         for scale in (rng.uniform(-2, 2, shape), rng.uniform(0.1, 1, shape).astype(np.float32)):
             y = ons.softmax(x, axis, scale=scale, method=method)
             assert_right(y, x, axis, scale=scale)
@@ -181,7 +183,8 @@ def test_scale_of_other_kinds(rng):
     expected = ons.softmax(x, scale=np.array([[1.0], [2.0], [0.5]]))
     for scale in ([[1.0], [2.0], [0.5]], [[1], [2], [0.5]], np.array([[1], [2], [0.5]], np.float16)):
         assert same_bits(ons.softmax(x, scale=scale), expected)
-    assert same_bits(ons.softmax(x, scale=np.array([[1], [2], [3]])), ons.softmax(x, scale=[[1.0], [2.0], [3.0]]))
+    integers = ons.softmax(x, scale=np.array([[1], [2], [3]]))
+    assert same_bits(integers, ons.softmax(x, scale=[[1.0], [2.0], [3.0]]))
     assert same_bits(ons.softmax(x, scale=True), ons.softmax(x))
     if BFLOAT16:
         assert same_bits(ons.softmax(x, scale=np.array([[1], [2], [0.5]], BFLOAT16)), expected)
@@ -254,7 +257,7 @@ ERRORS = [  # arguments, keywords, exception, what the text must name
     ((X,), {"method": "safe\0"}, ValueError, ["safe", "naive"]),
     ((X,), {"method": 3}, TypeError, ["method is 3", "string"]),
     ((X,), {"method": None}, TypeError, ["method is None", "string"]),
-    ((X,), {"method": "cluster"}, ValueError, ["'cluster'", "CUDA", "CPU", "auto, naive, safe, online, fused, split"]),
+    ((X,), {"method": "cluster"}, ValueError, ["cluster", "CUDA", "CPU", "auto, naive, safe, online, fused"]),
     ((X,), {"method": "fused_warp"}, ValueError, ["'fused_warp'", "CUDA", "fused"]),
     ((X,), {"dtype": "float128"}, TypeError, ["float16, bfloat16, float32 or float64"]),
     ((X,), {"dtype": np.longdouble}, TypeError, ["float16, bfloat16, float32 or float64"]),
@@ -304,8 +307,9 @@ ERRORS = [  # arguments, keywords, exception, what the text must name
 ]
 
 
-@pytest.mark.parametrize(("arguments", "keywords", "exception", "names"), ERRORS, ids=map(str, range(len(ERRORS))))
-def test_errors(arguments, keywords, exception, names):
+@pytest.mark.parametrize("case", ERRORS, ids=map(str, range(len(ERRORS))))
+def test_errors(case):
+    arguments, keywords, exception, names = case
     before = READ_ONLY.copy()
     with pytest.raises(exception) as caught:
         ons.softmax(*arguments, **keywords)

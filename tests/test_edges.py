@@ -97,9 +97,9 @@ class TestSpecialValues:
 
 def test_naive_does_what_the_formula_does():
     x = np.array([[1, NAN], [1, INF], [-INF, -INF], [-INF, 3], [1, 1]], np.float32)
-    expected = [[NAN, NAN], [0, NAN], [NAN, NAN], [0, 1], [0.5, 0.5]]
-    np.testing.assert_array_equal(ons.softmax(x, method="naive"), np.array(expected, np.float32))
-    np.testing.assert_array_equal(ons.softmax(x.T.copy(), 0, method="naive").T, np.array(expected, np.float32))
+    expected = np.array([[NAN, NAN], [0, NAN], [NAN, NAN], [0, 1], [0.5, 0.5]], np.float32)
+    np.testing.assert_array_equal(ons.softmax(x, method="naive"), expected)
+    np.testing.assert_array_equal(ons.softmax(x.T.copy(), 0, method="naive").T, expected)
 
 
 @each_dtype
@@ -138,8 +138,8 @@ def test_rows_of_one_element_are_1(dtype, method, rng):
 @each_method
 def test_every_axis(method, rng):
     x = (3 * rng.standard_normal((3, 4, 5, 2))).astype(np.float32)
-    everything = [None, (), *range(-4, 4), *(a for n in (1, 2, 3, 4) for a in itertools.permutations(range(4), n))]
-    for axis in everything:
+    tuples = [axes for count in (1, 2, 3, 4) for axes in itertools.permutations(range(4), count)]
+    for axis in [None, (), *range(-4, 4), *tuples]:
         assert_right(ons.softmax(x, axis, method=method), x, axis)
     assert_right(ons.softmax(x, (-1, 1), method=method), x, (1, 3))
     assert_right(ons.softmax(x, np.int64(1), method=method), x, 1)
@@ -205,7 +205,8 @@ def test_memory_order_of_converted_inputs():
 @each_method
 def test_zero_strides(dtype, method, rng):
     row = (3 * rng.standard_normal(60)).astype(np.float32).astype(dtype)
-    for x in (np.broadcast_to(row, (5, 60)), np.broadcast_to(row[:, None], (60, 9)), np.broadcast_to(row[3], (4, 6))):
+    for small, shape in ((row, (5, 60)), (row[:, None], (60, 9)), (row[3], (4, 6))):
+        x = np.broadcast_to(small, shape)
         for axis in (0, 1, None):
             y = ons.softmax(x, axis, method=method)
             assert y.shape == x.shape and 0 not in y.strides

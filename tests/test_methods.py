@@ -39,7 +39,7 @@ def test_methods_lists_what_runs_here():
 
 
 def test_methods_of_other_devices():
-    with pytest.raises(ValueError, match="'tpu'.*'cpu', 'cuda'"):
+    with pytest.raises(ValueError, match=r"'tpu'.*'cpu', 'cuda'"):
         ons.methods("tpu")
     with pytest.raises(RuntimeError, match="no CUDA"):
         ons.methods("cuda")

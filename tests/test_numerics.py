@@ -22,7 +22,8 @@ def test_oracle_against_mpmath(rng):
     for scale, offset in ((1, 0), (30, -1000), (200, 1e6)):
         x = scale * rng.standard_normal(50) + offset
         exact = oracle.softmax_mpmath(x)
-        found = [float((v - float(y)) / v) for v, y in zip(exact, oracle.softmax(x), strict=True) if v > 1e-300]
+        pairs = zip(exact, oracle.softmax(x), strict=True)
+        found = [float((v - float(y)) / v) for v, y in pairs if v > 1e-300]
         assert max(map(abs, found)) < 2.0**-52  # float(y) alone is 2^-53 off
 
 

@@ -11,7 +11,10 @@ from support import DTYPES, STABLE_METHODS, WIDE_DTYPES, lay_out, run_python, sa
 import onsoftmax as ons
 
 settings.register_profile(
-    "onsoftmax", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    "onsoftmax",
+    deadline=None,
+    max_examples=150,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("onsoftmax")
 
@@ -84,14 +87,15 @@ def test_out_is_as_no_out(data, method):
     assert same_bits(ons.softmax(x, axis, method=method, out=x), expected)
 
 
-finite = arrays(WIDE_DTYPES, st.floats(-300, 300, width=32), npst.array_shapes(min_dims=1, max_dims=3, min_side=1))
+finite = arrays(WIDE_DTYPES, st.floats(-300, 300, width=32), npst.array_shapes(max_dims=3))
 
 
 @given(finite, methods)
 def test_rows_sum_to_one(x, method):
     y = ons.softmax(x, method=method)
     assert (y >= 0).all() and (y <= 1 + 4 * np.finfo(y.dtype).eps).all()
-    np.testing.assert_allclose(y.astype(np.longdouble).sum(-1).astype(float), 1, rtol=4 * np.finfo(y.dtype).eps)
+    total = y.astype(np.longdouble).sum(-1).astype(float)
+    np.testing.assert_allclose(total, 1, rtol=4 * np.finfo(y.dtype).eps)
 
 
 @given(finite, st.integers(-(2**15), 2**15), methods)
@@ -112,7 +116,8 @@ def test_permutation(x, random, method):
     random.shuffle(order)
     y = ons.softmax(x, method=method)
     shuffled = ons.softmax(x[..., order], method=method)
-    np.testing.assert_allclose(shuffled, y[..., order], 8 * np.finfo(x.dtype).eps, np.finfo(x.dtype).smallest_subnormal)
+    info = np.finfo(x.dtype)
+    np.testing.assert_allclose(shuffled, y[..., order], 8 * info.eps, info.smallest_subnormal)
     rows = np.array(random.sample(range(len(x)), len(x)))
     if x.ndim > 1:
         assert same_bits(ons.softmax(x[rows], method=method), np.ascontiguousarray(y[rows]))

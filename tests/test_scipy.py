@@ -9,7 +9,7 @@ import onsoftmax as ons
 
 scipy_tests = pytest.importorskip("scipy.special.tests.test_logsumexp", reason="needs SciPy with its tests")
 if not hasattr(scipy_tests, "TestSoftmax"):  # where SciPy 1.11 and older keep them
-    scipy_tests = pytest.importorskip("scipy.special.tests.test_softmax", reason="SciPy's softmax tests not found")
+    scipy_tests = pytest.importorskip("scipy.special.tests.test_softmax", reason="SciPy has none")
 
 calls = []
 
@@ -62,7 +62,8 @@ def test_digits():
     linear_model = pytest.importorskip("sklearn.linear_model")
     images, digits = datasets.load_digits(return_X_y=True)
     model = linear_model.LogisticRegression(max_iter=200, tol=1e-2).fit(images[:1000] / 16, digits[:1000])
-    decisions, probabilities = model.decision_function(images[1000:] / 16), model.predict_proba(images[1000:] / 16)
+    unseen = images[1000:] / 16
+    decisions, probabilities = model.decision_function(unseen), model.predict_proba(unseen)
     assert decisions.shape == (797, 10)
     for method in ons.methods():
         y = ons.softmax(decisions, method=method.name)

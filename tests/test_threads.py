@@ -32,7 +32,8 @@ def test_set_num_threads(threads_restored):
 
 
 @pytest.mark.parametrize(
-    ("count", "exception"), [(0, ValueError), (-1, ValueError), (1.0, TypeError), ("2", TypeError), (None, TypeError)]
+    ("count", "exception"),
+    [(0, ValueError), (-1, ValueError), (1.0, TypeError), ("2", TypeError), (None, TypeError)],
 )
 def test_set_num_threads_refuses(count, exception):
     before = ons.get_num_threads()
@@ -302,7 +303,9 @@ def test_no_leak_of_references():
     assert [sys.getrefcount(each) for each in held[:4]] == before
 
 
-@pytest.mark.skipif(SANITIZED or not os.path.exists("/proc/self/statm"), reason="resident memory is not ours alone")
+@pytest.mark.skipif(
+    SANITIZED or not os.path.exists("/proc/self/statm"), reason="cannot tell what is resident"
+)
 @pytest.mark.parametrize("method", METHODS)
 def test_no_leak_of_large_scratch(method):
     x = np.ones((4, 100_000), np.float16)

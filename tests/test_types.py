@@ -13,7 +13,7 @@ from onsoftmax import _core
 
 STUB = os.path.join(os.path.dirname(ons.__file__), "_core.pyi")
 
-USER = '''
+USER = """
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,8 +31,8 @@ reason: str = ons.plan((3, 4), dtype=np.float32).reason
 threads: int = ons.get_num_threads()
 ons.set_num_threads(threads)
 config = ons.show_config()
-'''
-WRONG = '''
+"""
+WRONG = """
 import numpy as np
 
 import onsoftmax as ons
@@ -43,7 +43,7 @@ ons.softmax(np.zeros(3), axes=0)
 ons.softmax()
 ons.set_num_threads("two")
 reason: int = ons.plan((3, 4)).reason
-'''
+"""
 
 
 def run_mypy(tmp_path, text):
@@ -51,7 +51,8 @@ def run_mypy(tmp_path, text):
     pytest.importorskip("numpy", "1.24")
     (tmp_path / "user.py").write_text(text)
     arguments = ["--strict", "--no-incremental", "--cache-dir", os.devnull, str(tmp_path / "user.py")]
-    return run_python(["-m", "mypy", *arguments], MYPYPATH=None if "site-packages" in PACKAGE_PARENT else PACKAGE_PARENT)
+    installed = "site-packages" in PACKAGE_PARENT
+    return run_python(["-m", "mypy", *arguments], MYPYPATH=None if installed else PACKAGE_PARENT)
 
 
 def test_users_code_passes_mypy(tmp_path):
