@@ -83,6 +83,7 @@ typedef struct {
     ons_dtype compute; /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */
     bool x_direct;     /* x is read in place; else tile by tile through a staging buffer */
     bool y_direct;     /* y is written in place; likewise */
+    bool past_caches;  /* y is streamed to memory from exponentials that are kept apart */
     int64_t rows, N;
     int64_t width;           /* rows worked on side by side: 1 in the row form */
     int64_t tile;            /* elements of a row in one tile */
@@ -94,8 +95,6 @@ typedef struct {
 
 extern const ons_method_info ons_methods[ONS_METHOD_COUNT];
 
-/* The method of that name, ONS_METHOD_AUTO, or ONS_METHOD_COUNT where there is none. */
-ons_method ons_method_by_name(const char *name);
 const char *ons_method_name(ons_method method);
 const char *ons_dtype_name(ons_dtype dtype);
 int64_t ons_dtype_size(ons_dtype dtype);
