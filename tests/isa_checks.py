@@ -1,6 +1,6 @@
 """What every instruction set must pass: run in an interpreter of its own with ONSOFTMAX_ISA set.
 
-python isa_checks.py lengths|places|guard|numerics|narrow
+python isa_checks.py lengths|places|guard|large|numerics|narrow
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import oracle
-from support import DTYPES, METHODS, NARROW_DTYPES, STABLE_METHODS, Guarded, same_bits
+from support import DTYPES, METHODS, NARROW_DTYPES, STABLE_METHODS, Guarded, bits, same_bits
 
 import onsoftmax as ons
 
@@ -104,6 +104,30 @@ def guard():
                         require((outputs.memory == 0xA5).all(), *facts, "wrote beyond out")
 
 
+def large():
+    """Results large enough to go past the caches: the same bits as small ones, wherever out begins, in place,
+    and no byte beyond it written."""
+    rng = np.random.default_rng(6)
+    outputs = Guarded(34 << 20)
+    for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+        for N in (1000, 37, 5000):
+            block = logits(rng, (8, N), dtype, 3.0)
+            x = np.tile(block, ((1 << 25) // block.nbytes + 1, 1))
+            expected = ons.softmax(block, method="fused")
+            for at_end, gap in ((True, 0), (True, 1), (False, dtype.itemsize), (False, 3)):
+                y = outputs.place(x.shape, dtype, at_end, gap)
+                outputs.memory[:4096] = outputs.memory[-4096:] = 0xA5
+                ons.softmax(x, method="fused", out=y, num_threads=2)
+                facts = (dtype, N, at_end, gap)
+                require((bits(y).reshape(-1, *block.shape) == bits(expected)).all(), *facts, "large result")
+                y[...] = x
+                ons.softmax(y, method="fused", out=y)
+                require((bits(y).reshape(-1, *block.shape) == bits(expected)).all(), *facts, "in place")
+                if gap:
+                    rest = outputs.memory[-gap:] if at_end else outputs.memory[:gap]
+                    require((rest == 0xA5).all(), *facts, "wrote beyond out")
+
+
 def numerics():
     """CONTRACT's largest and mean error, by every method but naive."""
     rng = np.random.default_rng(4)
@@ -150,7 +174,7 @@ def narrow():
                 require(not wrong.any(), dtype, layout.shape, "wrong at", np.argwhere(wrong)[:5].tolist())
 
 
-CHECKS = {check.__name__: check for check in (lengths, places, guard, numerics, narrow)}
+CHECKS = {check.__name__: check for check in (lengths, places, guard, large, numerics, narrow)}
 
 if __name__ == "__main__":
     CHECKS[sys.argv[1]]()
