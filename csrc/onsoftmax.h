@@ -85,7 +85,6 @@ typedef struct {
     bool y_direct;     /* y is written in place; likewise */
     bool past_caches;  /* y is streamed to memory, past the caches */
     bool keeps_apart;  /* a row's exponentials are kept in scratch memory; else in y */
-    bool keeps_apart;  /* a row's exponentials are kept in scratch memory; else in y */
     int64_t rows, N;
     int64_t width;           /* rows worked on together */
     int64_t tile;            /* elements of a row in one tile */
