@@ -13,10 +13,10 @@ static void fused(ons_panel *panel) {
     for (int64_t i = 0; i < panel->rows.width; i++)
         ons_state_raise(&panel->rows.state[i], panel->rows.state[i].m);
     primitives->refer(&panel->rows);
-    panel->rows.ahead = ons_panel_next(panel); /* read while the core is busy */
 
     ONS_FOR_EACH_TILE(panel, 0, N, j, n) {
         ons_tile x = ons_panel_loaded(panel, j, n);
+        panel->rows.next = ons_panel_next_panel(panel, j); /* fetched while the core is busy */
         primitives->exp_store_sum(&panel->rows, ons_panel_kept(panel, j), x, n);
     }
     primitives->normalize(&panel->rows);

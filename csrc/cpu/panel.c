@@ -100,10 +100,21 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     }
 }
 
-int64_t ons_panel_next(const ons_panel *panel) {
-    int outer = outer_dims(panel->problem);
-    bool known = panel->plan->form == ONS_ROW_FORM && panel->plan->x_direct && outer > 0;
-    return known ? panel->plan->width * panel->x_across : 0;
+/* Element j of the rows as they lie in x, where a row of x lies in one piece. */
+static ons_tile in_memory(const ons_panel *panel, int64_t j) {
+    const ons_problem *problem = panel->problem;
+    int64_t along = problem->x.stride[problem->dims - 1];
+    bool plain = problem->reduced_dims == 1 && along == ons_dtype_size(problem->x.dtype);
+    if (panel->plan->form != ONS_ROW_FORM || !plain) return (ons_tile){NULL, 0, 0};
+    return (ons_tile){(char *)panel->x + j * along, along, panel->x_across};
+}
+
+ons_tile ons_panel_next_tile(const ons_panel *panel, int64_t j) { return in_memory(panel, j); }
+
+ons_tile ons_panel_next_panel(const ons_panel *panel, int64_t j) {
+    ons_tile next = in_memory(panel, j);
+    if (next.data) next.data = (char *)next.data + panel->plan->width * panel->x_across;
+    return next;
 }
 
 typedef struct {

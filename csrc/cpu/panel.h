@@ -52,8 +52,10 @@ void ons_panel_store(ons_panel *panel, int64_t j, int64_t n);
  */
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j);
 
-/* Bytes from an element of x to the same one of the next panel, as `rows.ahead` takes it. */
-int64_t ons_panel_next(const ons_panel *panel);
+/* Where elements from j on lie in memory, of these rows and of those of the next panel, as
+ * rows.next takes it. */
+ons_tile ons_panel_next_tile(const ons_panel *panel, int64_t j);
+ons_tile ons_panel_next_panel(const ons_panel *panel, int64_t j);
 
 /* Room for one tile; ons_panel_load may use it, and ons_panel_result. */
 ons_tile ons_panel_scratch(const ons_panel *panel);

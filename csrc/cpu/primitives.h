@@ -21,9 +21,9 @@ typedef struct {
  * entry a row. exp(x) is taken as 2^(n + ONS_LIFT - c) * p, see primitives_tmpl.h. */
 typedef struct {
     int64_t width;
-    /* bytes from an element that sum_exp or exp_store_sum takes to what will be read next, which is
-     * fetched into the caches meanwhile: a hint, any value will do; 0 for none */
-    int64_t ahead;
+    /* what will be read after what sum_exp or exp_store_sum takes, in the array's own type: fetched
+     * into the caches meanwhile. A hint, any address will do; data NULL for none */
+    ons_tile next;
     /* whether scale's result goes past the caches: it will not be read again soon */
     bool past_caches;
     ons_state *state;

@@ -27,18 +27,20 @@ static void FN(max_row)(const ons_rows *rows, ons_tile tile, int64_t n) {
     }
 }
 
-/* One block of row i, or the part of one that ends it: its exponentials are stored where e is
- * given, or taken from x as they are (`plain`), and their sum is returned. The elements that a last
- * block lacks count as 0, so that a lane's sum is the same whatever the form. */
-INLINE double FN(block_row)(const ons_rows *rows, int64_t i, T *e, const T *x, int64_t n,
-                            bool plain) {
+/* One block of row i, from element `at` on, or the part of one that ends it: its exponentials are
+ * stored where e is given, or taken from x as they are (`plain`), and their sum is returned. The
+ * elements that a last block lacks count as 0, so that a lane's sum is the same whatever the form.
+ */
+INLINE double FN(block_row)(const ons_rows *rows, int64_t i, int64_t at, T *e, const T *x,
+                            int64_t n, bool plain) {
     VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
+    const char *next = (const char *)ROW(rows->next, i) + at * rows->next.along;
+    int64_t next_bytes = rows->next.data ? QUAD * rows->next.along : 0;
     VEC lanes[VECS];
     for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
     for (int64_t q = 0; q < n; q += QUAD) {
-        if (rows->ahead)
-            for (int64_t line = 0; line < (int64_t)(QUAD * sizeof(T)); line += 64)
-                __builtin_prefetch((const char *)(x + q) + rows->ahead + line);
+        for (int64_t line = 0; line < next_bytes; line += 64) __builtin_prefetch(next + line);
+        next += next_bytes;
         for (int64_t v = 0; v < VECS; v++) {
             VEC four[4];
             for (int64_t k = 0; k < 4; k++) {
@@ -67,11 +69,13 @@ INLINE void FN(sum_row)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n,
         ons_state state = rows->state[i];
         T *to = e.data ? ROW(e, i) : NULL;
         const T *from = ROW(x, i);
-        int64_t j = 0;
-        for (; j + BLOCK <= n; j += BLOCK)
-            ons_state_add(&state, FN(block_row)(rows, i, to ? to + j : to, from + j, BLOCK, plain));
-        if (j < n)
-            ons_state_add(&state, FN(block_row)(rows, i, to ? to + j : to, from + j, n - j, plain));
+        for (int64_t j = 0; j < n; j += BLOCK) {
+            T *block = to ? to + j : to;
+            /* told apart for the compiler: a full block's length is a constant */
+            double sum = n - j >= BLOCK ? FN(block_row)(rows, i, j, block, from + j, BLOCK, plain)
+                                        : FN(block_row)(rows, i, j, block, from + j, n - j, plain);
+            ons_state_add(&state, sum);
+        }
         rows->state[i] = state;
     }
 }
