@@ -22,7 +22,7 @@ enum { ROW_TILE = 2048, COLUMN_TILE = 256 };
 enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
 
 /* Short rows are taken several at a time, about so many bytes of the compute type. */
-enum { ROW_PANEL_BYTES = 1 << 13 };
+enum { ROW_PANEL_BYTES = 1 << 14 };
 
 /* Largest rows, in bytes of the compute type, that `fused` keeps in the caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
@@ -158,7 +158,8 @@ static void choose_form(const ons_problem *problem, ons_plan *plan) {
         along = outer - 1;
         plan->tile = COLUMN_TILE;
     } else {
-        int64_t fit = ROW_PANEL_BYTES / (plan->N * ons_dtype_size(plan->compute) + 1);
+        int64_t fit =
+            ROW_PANEL_BYTES / ((plan->N > 0 ? plan->N : 1) * ons_dtype_size(plan->compute));
         int64_t share =
             plan->rows / (4 * plan->threads); /* so that each thread finds a few panels */
         most = fit < share ? fit : share;
