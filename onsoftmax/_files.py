@@ -23,6 +23,8 @@ class CommandError(Exception):
 
 def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = npy.read_magic(file)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"version {version} of the format is not known")
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, fortran, dtype = read(file)
     if any(length < 0 for length in shape):
@@ -40,7 +42,7 @@ def open_input(path: str) -> Array:
         except OSError:
             raise
         except Exception as error:  # whatever NumPy's parser makes of the bytes of any file
-            reason = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0][:120]
             raise CommandError(f"{path}: not a .npy file: {reason}") from error
         if dtype.hasobject:
             raise CommandError(f"{path}: holds pickled Python objects (dtype {dtype}): expected numbers")

@@ -56,5 +56,7 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
             return
         if self._bar is None:
-            self._bar = self._tqdm(total=total, unit="B", unit_scale=True, desc="onsoftmax", file=sys.stderr)
+            self._bar = self._tqdm(
+                total=total, initial=done, unit="B", unit_scale=True, desc="onsoftmax", file=sys.stderr
+            )
         self._bar.update(done - self._bar.n)

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import EllipsisType
+from typing import Any
 
 import numpy as np
 
@@ -58,17 +59,25 @@ def boxes(shape: tuple[int, ...], lengths: list[int]) -> Iterator[Box]:
         yield (*map(slice, corner, ends), ...)  # ... so that a box of a 0-d array is an array too
 
 
-def _result_dtype(dtype: np.dtype[np.generic], wanted: str | None) -> np.dtype[np.generic]:
-    """The type that softmax gives for an array of that one; TypeError where it takes none such."""
-    if wanted == "bfloat16":
+def _check(x: Array, source: str, axis: Axis, method: str, dtype: str | None) -> np.dtype[Any]:
+    """The type of the result, by softmax's own rules; CommandError where they do not allow the arguments."""
+    if dtype == "bfloat16":
         raise CommandError(
             "--dtype bfloat16: a .npy file cannot say that it holds bfloat16; use float32 or float16"
         )
-    one: np.dtype[np.generic] = softmax(np.empty((0,), dtype), dtype=wanted).dtype
-    return one
+    sample = np.empty((0,), x.dtype)
+    try:
+        softmax(sample)
+    except TypeError as error:
+        raise CommandError(f"{source}: {error}") from error
+    try:
+        plan(x.shape, axis, method=method)
+        return np.dtype(softmax(sample, dtype=dtype).dtype)
+    except (TypeError, ValueError) as error:  # AxisError is a ValueError
+        raise CommandError(str(error)) from error
 
 
-def _is_native_float(dtype: np.dtype[np.generic]) -> bool:
+def _is_native_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" and dtype.isnative
 
 
@@ -120,12 +129,7 @@ def apply(
         From the system.
     """
     x = open_input(source)
-    try:
-        result = _result_dtype(x.dtype, dtype)
-        plan(x.shape, axis, method=method)
-    except (TypeError, ValueError) as error:  # AxisError is both
-        raise CommandError(f"{source}: {error}") from error
-
+    result = _check(x, source, axis, method, dtype)
     fortran = _is_fortran(x)
     reduced = _reduced(axis, x.ndim)
     native = np.dtype(x.dtype.type) if x.dtype.kind == "f" else np.dtype(np.float64)
