@@ -189,6 +189,6 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
     plan->on_chip_bytes = size * (info->keeps == ONS_KEEPS_ROW    ? plan->N
                                   : info->keeps == ONS_KEEPS_TILE ? tile
                                                                   : 0);
-    plan->workspace_bytes = ons_cpu_workspace_bytes(plan);
+    plan->workspace_bytes = elements > 0 ? ons_cpu_workspace_bytes(plan) : 0;
     return ONS_OK;
 }

@@ -51,11 +51,14 @@ static void FN(refer)(const ons_rows *rows) {
     }
 }
 
+/* 1 / d in two parts, so that e / d is rounded once and an element alone in its row gives 1. */
 static void FN(normalize)(const ons_rows *rows) {
     for (int64_t i = 0; i < rows->width; i++) {
         const ons_state *state = &rows->state[i];
-        double lifted = LOWERED / (state->d + state->d_beyond);
-        ((T *)rows->factor)[i] = isfinite(state->m) ? (T)lifted : (T)NAN;
+        T factor = (T)(LOWERED / (state->d + state->d_beyond));
+        double rest = fma(-(double)factor, state->d, LOWERED) - (double)factor * state->d_beyond;
+        ((T *)rows->factor)[i] = isfinite(state->m) ? factor : (T)NAN;
+        ((T *)rows->factor_beyond)[i] = (T)(rest / state->d);
     }
 }
 

@@ -25,9 +25,10 @@ typedef struct {
      * fetched into the caches meanwhile: a hint, any value will do; 0 for none */
     int64_t ahead;
     ons_state *state;
-    void *shift;  /* of the compute type: where n - c appears in the bits of a sum */
-    void *floor;  /* what x is raised to, so far below m that it gives 0 */
-    void *factor; /* 2^-ONS_LIFT / d; NaN where the row has no softmax */
+    void *shift;         /* of the compute type: where n - c appears in the bits of a sum */
+    void *floor;         /* what x is raised to, so far below m that it gives 0 */
+    void *factor;        /* 2^-ONS_LIFT / d, to nearest; NaN where the row has no softmax */
+    void *factor_beyond; /* what that rounded away */
 } ons_rows;
 
 /* Raises each state's m to the largest element; to NaN for good where one is NaN. d and c stay. */
@@ -43,13 +44,13 @@ typedef void ons_sum_exp_fn(const ons_rows *rows, ons_tile x, int64_t n);
 /* The same, and stores each exponential, lifted by 2^ONS_LIFT, to e. e may be x. */
 typedef void ons_exp_store_sum_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n);
 
-/* Fills factor from the states' d. */
+/* Fills factor and factor_beyond from the states' d. */
 typedef void ons_normalize_fn(const ons_rows *rows);
 
-/* y = exp(x) * factor, the exponential computed here. y may be x. Needs refer and normalize. */
+/* y = exp(x) / d, the exponential computed here. y may be x. Needs refer and normalize. */
 typedef void ons_finish_fn(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n);
 
-/* y = e * factor, of exponentials that exp_store_sum kept. y may be e. Needs normalize. */
+/* y = e / d, of exponentials that exp_store_sum kept. y may be e. Needs normalize. */
 typedef void ons_scale_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n);
 
 /* For naive: e = exp(x), plainly, to inf and to 0; d += sum of e in the fixed order; y = e / d. */

@@ -8,6 +8,7 @@
  * f32_set f32_load f32_store f32_load_part f32_store_part (the first k elements; the rest read as
  * -inf) f32_keep_part (the rest made 0) f32_add f32_sub f32_mul f32_div f32_max (the second operand
  * where either is NaN) f32_nan_or (remembers NaN) f32_any_nan f32_max_lanes f32_fma f32_fnma
+ * f32_times (a * (factor + beyond), rounded once)
  * f32_shift (p with the integer in the low bits of t added to its exponent) f32_sum_lanes (of
  * ONS_LANES_F32 lanes, in a fixed tree, in double). */
 

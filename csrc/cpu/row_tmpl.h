@@ -79,14 +79,16 @@ static void FN(sum_plain_row)(const ons_rows *rows, ons_tile e, int64_t n) {
 static void FN(finish_row)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) {
     VEC shift = V(set)(*(const T *)rows->shift), floor = V(set)(*(const T *)rows->floor);
     VEC factor = V(set)(*(const T *)rows->factor);
-#define BODY(a, j) V(mul)(FN(exponential)(a, shift, floor), factor)
+    VEC beyond = V(set)(*(const T *)rows->factor_beyond);
+#define BODY(a, j) V(times)(FN(exponential)(a, shift, floor), factor, beyond)
     EACH_VECTOR((T *)y.data, (const T *)x.data, n, BODY);
 #undef BODY
 }
 
 static void FN(scale_row)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {
     VEC factor = V(set)(*(const T *)rows->factor);
-#define BODY(a, j) V(mul)(a, factor)
+    VEC beyond = V(set)(*(const T *)rows->factor_beyond);
+#define BODY(a, j) V(times)(a, factor, beyond)
     EACH_VECTOR((T *)y.data, (const T *)e.data, n, BODY);
 #undef BODY
 }

@@ -54,6 +54,9 @@ static inline f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_f
 static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) {
     return _mm256_fnmadd_ps(a, b, c);
 }
+static inline f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
+    return _mm256_fmadd_ps(a, factor, _mm256_mul_ps(a, beyond));
+}
 static inline f32_vec f32_shift(f32_vec p, f32_vec t) {
     __m256i by = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), by));
@@ -89,6 +92,9 @@ static inline bool f64_any_nan(f64_vec so_far) { return _mm256_movemask_pd(so_fa
 static inline f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fmadd_pd(a, b, c); }
 static inline f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) {
     return _mm256_fnmadd_pd(a, b, c);
+}
+static inline f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
+    return _mm256_fmadd_pd(a, factor, _mm256_mul_pd(a, beyond));
 }
 static inline f64_vec f64_shift(f64_vec p, f64_vec t) {
     __m256i by = _mm256_slli_epi64(_mm256_castpd_si256(t), 52);

@@ -43,6 +43,9 @@ static inline f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_f
 static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) {
     return _mm512_fnmadd_ps(a, b, c);
 }
+static inline f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
+    return _mm512_fmadd_ps(a, factor, _mm512_mul_ps(a, beyond));
+}
 static inline f32_vec f32_shift(f32_vec p, f32_vec t) {
     __m512i by = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), by));
@@ -75,6 +78,9 @@ static inline bool f64_any_nan(f64_vec so_far) {
 static inline f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm512_fmadd_pd(a, b, c); }
 static inline f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) {
     return _mm512_fnmadd_pd(a, b, c);
+}
+static inline f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
+    return _mm512_fmadd_pd(a, factor, _mm512_mul_pd(a, beyond));
 }
 static inline f64_vec f64_shift(f64_vec p, f64_vec t) {
     __m512i by = _mm512_slli_epi64(_mm512_castpd_si512(t), 52);

@@ -21,6 +21,13 @@ static inline double f64_fma(double a, double b, double c) { return fma(a, b, c)
 static inline double f64_fma(double a, double b, double c) { return a * b + c; }
 #endif
 
+static inline float f32_times(float a, float factor, float beyond) {
+    return (float)(a * ((double)factor + beyond));
+}
+static inline double f64_times(double a, double factor, double beyond) {
+    return fma(a, factor, a * beyond);
+}
+
 #define ONS_SCALAR_VOCABULARY(P, TYPE, UINT, MANTISSA, LANES)                         \
     static inline TYPE P##_set(TYPE a) { return a; }                                  \
     static inline TYPE P##_load(const TYPE *p) {                                      \
