@@ -13,7 +13,8 @@ static int64_t staging_bytes(const ons_plan *plan) {
 }
 
 static int64_t kept_bytes(const ons_plan *plan) {
-    bool apart = ons_methods[plan->method].keeps == ONS_KEEPS_ROW && !plan->y_direct;
+    bool apart =
+        ons_methods[plan->method].keeps == ONS_KEEPS_ROW && (!plan->y_direct || plan->past_caches);
     return apart ? padded(plan->N * plan->width * item_size(plan)) : 0;
 }
 
@@ -45,6 +46,7 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
     char *next = job->workspace + worker * ons_panel_bytes(plan);
     void **arrays[] = {&panel.rows.shift,         &panel.rows.floor,     &panel.rows.factor,
                        &panel.rows.factor_beyond, (void **)&panel.scale, (void **)&panel.anchor};
+    panel.rows.past_caches = plan->past_caches;
     panel.rows.state = (ons_state *)next;
     next += padded(plan->width * (int64_t)sizeof(ons_state));
     for (int i = 0; i < 6; i++, next += padded(plan->width * 8)) *arrays[i] = next;
@@ -208,7 +210,7 @@ void ons_panel_store(ons_panel *panel, int64_t j, int64_t n) {
 }
 
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
-    if (panel->plan->y_direct) return ons_panel_result(panel, j);
+    if (panel->plan->y_direct && !panel->plan->past_caches) return ons_panel_result(panel, j);
     int64_t pitch = panel->plan->width * item_size(panel->plan);
     return (ons_tile){panel->kept + j * pitch, pitch};
 }

@@ -89,7 +89,17 @@ static void FN(scale_row)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t 
     VEC factor = V(set)(*(const T *)rows->factor);
     VEC beyond = V(set)(*(const T *)rows->factor_beyond);
 #define BODY(a, j) V(times)(a, factor, beyond)
-    EACH_VECTOR((T *)y.data, (const T *)e.data, n, BODY);
+    T *to = y.data;
+    const T *from = e.data;
+    if (rows->past_caches && (uintptr_t)to % sizeof(T) == 0) {
+        int64_t head =
+            (int64_t)(-(uintptr_t)to % sizeof(VEC) / sizeof(T)); /* up to an aligned place */
+        if (head > n) head = n;
+        EACH_VECTOR(to, from, head, BODY);
+        EACH_VECTOR_STORED(to + head, from + head, n - head, BODY, stream);
+    } else {
+        EACH_VECTOR(to, from, n, BODY);
+    }
 #undef BODY
 }
 
