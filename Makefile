@@ -36,12 +36,12 @@ lint:
 # A build of its own, and a working directory in which Python finds that build before any other. libstdc++ is
 # loaded early for torch and JAX, which throw C++ exceptions that the sanitizer's library must see.
 asan:
-	@$(PYTHON) -c 'import setuptools' 2>/dev/null || $(PYTHON) -m pip install -q setuptools
+	$(PYTHON) -m pip install -q 'setuptools>=77'
 	ONSOFTMAX_CFLAGS='-g -O1 -fno-omit-frame-pointer $(ASAN_FLAGS)' ONSOFTMAX_LDFLAGS='$(ASAN_FLAGS)' \
 	    $(PYTHON) setup.py -q build --build-base build/asan --build-lib $(ASAN_LIB)
 	cd $(ASAN_LIB) && LD_PRELOAD='$(ASAN_PRELOAD)' PYTHONPATH='$(CURDIR)/$(ASAN_LIB)' PYTHONMALLOC=malloc \
-	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	    $(PYTHON) -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider '$(CURDIR)/tests'
+	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(PYTHON) -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider '$(CURDIR)/tests'
 
 clean:
 	rm -rf build dist *.egg-info onsoftmax/_core.*.so
