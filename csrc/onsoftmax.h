@@ -72,8 +72,8 @@ typedef struct {
     double scale_by; /* for every row, where `scale` is absent */
 } ons_problem;
 
-/* The row form takes one row at a time along its elements; the column form takes neighbouring rows
- * side by side, for an axis that is not the last. Both give the same bits. */
+/* The row form takes rows one after the other along their elements; the column form takes them side
+ * by side, for an axis that is not the last. Both give the same bits. */
 typedef enum { ONS_ROW_FORM, ONS_COLUMN_FORM } ons_form;
 
 typedef struct {
@@ -83,9 +83,10 @@ typedef struct {
     ons_dtype compute; /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */
     bool x_direct;     /* x is read in place; else tile by tile through a staging buffer */
     bool y_direct;     /* y is written in place; likewise */
-    bool past_caches;  /* y is streamed to memory from exponentials that are kept apart */
+    bool past_caches;  /* y is streamed to memory, past the caches */
+    bool keeps_apart;  /* a row's exponentials are kept in scratch memory; else in y */
     int64_t rows, N;
-    int64_t width;           /* rows worked on side by side: 1 in the row form */
+    int64_t width;           /* rows worked on together */
     int64_t tile;            /* elements of a row in one tile */
     int64_t bytes_moved;     /* through main memory, by the method's reads and writes */
     int64_t on_chip_bytes;   /* held in fast memory for one row */
@@ -95,8 +96,6 @@ typedef struct {
 
 extern const ons_method_info ons_methods[ONS_METHOD_COUNT];
 
-/* The method of that name, ONS_METHOD_AUTO, or ONS_METHOD_COUNT where there is none. */
-ons_method ons_method_by_name(const char *name);
 const char *ons_method_name(ons_method method);
 const char *ons_dtype_name(ons_dtype dtype);
 int64_t ons_dtype_size(ons_dtype dtype);

@@ -18,6 +18,12 @@ const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
  * of the widest type is 16 KiB and 128 KiB; a multiple of both blocks of primitives.h. */
 enum { ROW_TILE = 2048, COLUMN_TILE = 256 };
 
+/* Fewer columns than this are gathered one by one instead: most of each vector would be empty. */
+enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
+
+/* Short rows are taken several at a time, about so many bytes of the compute type. */
+enum { ROW_PANEL_BYTES = 1 << 13 };
+
 /* Largest rows, in bytes of the compute type, that `fused` keeps in the caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
 
@@ -30,13 +36,6 @@ enum { STREAM_BYTES = 1 << 24, STREAM_ROW_BYTES = 1 << 16 };
 
 /* Elements that a further thread must find to be worth its waking. */
 enum { ELEMENTS_A_THREAD = 131072 };
-
-ons_method ons_method_by_name(const char *name) {
-    if (strcmp(name, "auto") == 0) return ONS_METHOD_AUTO;
-    int method = 0;
-    while (method < ONS_METHOD_COUNT && strcmp(name, ons_methods[method].name) != 0) method++;
-    return (ons_method)method;
-}
 
 const char *ons_method_name(ons_method method) {
     return method == ONS_METHOD_AUTO ? "auto" : ons_methods[method].name;
@@ -131,7 +130,8 @@ static ons_method choose(const ons_plan *plan, const char **reason) {
         *reason = "fewer rows than keep the threads busy: they share each one";
         return ONS_METHOD_split;
     }
-    if (row * plan->width <= (plan->form == ONS_ROW_FORM ? FUSED_ROW_BYTES : FUSED_PANEL_BYTES)) {
+    if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
+                                   : row * plan->width <= FUSED_PANEL_BYTES) {
         *reason = "what is worked on at once fits the caches: one read from memory";
         return ONS_METHOD_fused;
     }
@@ -146,18 +146,27 @@ static ons_dtype wider(ons_dtype a, ons_dtype b) {
 static void choose_form(const ons_problem *problem, ons_plan *plan) {
     int outer = problem->dims - problem->reduced_dims, inner = problem->dims - 1;
     int64_t size = ons_dtype_size(problem->x.dtype);
-    bool columns = problem->reduced_dims == 1 && outer > 0 && problem->x.stride[inner] != size &&
-                   problem->x.stride[outer - 1] == size && plan->N > 1;
+    int64_t least = problem->x.dtype == plan->compute ? COLUMNS : COLUMNS_CONVERTED;
+    bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
+                   problem->x.stride[inner] != size && problem->x.stride[outer - 1] == size &&
+                   problem->extent[outer - 1] >= least;
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
-    plan->width = 1;
+    int64_t most = ONS_MAX_WIDTH; /* rows worked on together */
     plan->tile = ROW_TILE;
     int along = inner; /* the dimension whose elements lie side by side */
     if (columns) {
         along = outer - 1;
         plan->tile = COLUMN_TILE;
-        plan->width =
-            problem->extent[along] < ONS_MAX_WIDTH ? problem->extent[along] : ONS_MAX_WIDTH;
+    } else {
+        int64_t fit = ROW_PANEL_BYTES / (plan->N * ons_dtype_size(plan->compute) + 1);
+        int64_t share =
+            plan->rows / (4 * plan->threads); /* so that each thread finds a few panels */
+        most = fit < share ? fit : share;
+        if (most > ONS_MAX_WIDTH) most = ONS_MAX_WIDTH;
+        if (most < 1) most = 1;
     }
+    int64_t across = outer > 0 ? problem->extent[outer - 1] : 1;
+    plan->width = across < most ? across : most;
     bool plain = !problem->where.data && problem->reduced_dims == 1;
     plan->x_direct = plain && problem->x.dtype == plan->compute &&
                      problem->x.stride[along] == size && !problem->scale.data &&
@@ -178,9 +187,9 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
 
     plan->compute =
         wider(problem->x.dtype, method == ONS_METHOD_naive ? problem->x.dtype : problem->y.dtype);
-    choose_form(problem, plan);
     int64_t elements = plan->rows * plan->N, useful = elements / ELEMENTS_A_THREAD + 1;
     plan->threads = (int)(useful < threads ? useful : threads);
+    choose_form(problem, plan);
     plan->method = method;
     plan->reason = "asked for by name";
     if (method == ONS_METHOD_AUTO) plan->method = choose(plan, &plan->reason);
@@ -190,6 +199,11 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
                         plan->y_direct && problem->x.data != problem->y.data &&
                         y_bytes >= STREAM_BYTES &&
                         plan->N * ons_dtype_size(plan->compute) <= STREAM_ROW_BYTES;
+    plan->keeps_apart = ons_methods[plan->method].keeps == ONS_KEEPS_ROW &&
+                        (plan->past_caches || !plan->x_direct || !plan->y_direct);
+
+    plan->keeps_apart = ons_methods[plan->method].keeps == ONS_KEEPS_ROW &&
+                        (plan->past_caches || !plan->x_direct || !plan->y_direct);
 
     const ons_method_info *info = &ons_methods[plan->method];
     int64_t size = ons_dtype_size(plan->compute);

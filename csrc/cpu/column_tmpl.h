@@ -1,7 +1,7 @@
 /* column_tmpl.h - the primitives on neighbouring rows, which lie side by side. Each row is added up
  * as row_tmpl.h adds it. Part of primitives_tmpl.h, whose parameters and names it uses. */
 
-#define AT(tile, j) ((T *)((char *)(tile).data + (j) * (tile).pitch))
+#define AT(tile, j) ((T *)((char *)(tile).data + (j) * (tile).along))
 /* column i's vector of a row of the tile, and of an array with an entry a column */
 #define LOAD_AT(p, i, width) \
     ((width) - (i) >= WIDTH ? V(load)((p) + (i)) : V(load_part)((p) + (i), (width) - (i)))
@@ -79,7 +79,7 @@ INLINE void FN(sum_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t
 }
 
 static void FN(sum_exp_column)(const ons_rows *rows, ons_tile x, int64_t n) {
-    FN(sum_column)(rows, (ons_tile){NULL, 0}, x, n, false);
+    FN(sum_column)(rows, NO_TILE, x, n, false);
 }
 
 static void FN(exp_store_sum_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
@@ -87,7 +87,7 @@ static void FN(exp_store_sum_column)(const ons_rows *rows, ons_tile e, ons_tile 
 }
 
 static void FN(sum_plain_column)(const ons_rows *rows, ons_tile e, int64_t n) {
-    FN(sum_column)(rows, (ons_tile){NULL, 0}, e, n, true);
+    FN(sum_column)(rows, NO_TILE, e, n, true);
 }
 
 static void FN(finish_column)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) {
@@ -115,9 +115,11 @@ static void FN(scale_column)(const ons_rows *rows, ons_tile y, ons_tile e, int64
 }
 
 static void FN(exp_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
-    ons_rows one = *rows;
-    for (int64_t j = 0; j < n; j++)
-        FN(exp_row)(&one, (ons_tile){AT(e, j), 0}, (ons_tile){AT(x, j), 0}, rows->width);
+    for (int64_t j = 0; j < n; j++) {
+#define BODY(a, i) FN(plain_exponential)(a)
+        EACH_VECTOR(AT(e, j), AT(x, j), rows->width, BODY);
+#undef BODY
+    }
 }
 
 static void FN(divide_column)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {

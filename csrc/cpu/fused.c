@@ -8,16 +8,15 @@ static void fused(ons_panel *panel) {
     int64_t N = panel->plan->N;
     do {
         ONS_FOR_EACH_TILE(panel, 0, N, j, n)
-        primitives->max(&panel->rows, ons_panel_load(panel, j, n), n);
+        primitives->max(&panel->rows, ons_panel_load_and_keep(panel, j, n), n);
     } while (ons_panel_anchor(panel));
     for (int64_t i = 0; i < panel->rows.width; i++)
         ons_state_raise(&panel->rows.state[i], panel->rows.state[i].m);
     primitives->refer(&panel->rows);
-    panel->rows.ahead =
-        ons_panel_next_row(panel); /* read while the exponentials keep the core busy */
 
     ONS_FOR_EACH_TILE(panel, 0, N, j, n) {
-        ons_tile x = ons_panel_load(panel, j, n);
+        ons_tile x = ons_panel_loaded(panel, j, n);
+        panel->rows.next = ons_panel_next_panel(panel, j); /* fetched while the core is busy */
         primitives->exp_store_sum(&panel->rows, ons_panel_kept(panel, j), x, n);
     }
     primitives->normalize(&panel->rows);

@@ -1,4 +1,5 @@
-/* half.h - float16 and bfloat16 as float and back, to nearest even, one element at a time. */
+/* half.h - roundings one element at a time: float16 and bfloat16 as float and back, to nearest
+ * even, and what else must be rounded once. */
 #ifndef ONS_CPU_HALF_H
 #define ONS_CPU_HALF_H
 
@@ -59,6 +60,18 @@ static inline float ons_double_to_odd_float(double value) {
     if (bits & 1u) return nearest;
     bool toward_zero = fabs((double)nearest) > fabs(value);
     return ons_float_of(toward_zero ? bits - 1u : bits + 1u);
+}
+
+/* x * scale rounded once. The product in double is made odd where it is inexact, as above: decimal
+ * scales such as 0.7 lead to products next to the middle of two floats often. */
+static inline float ons_product_to_float(float x, double scale) {
+    double product = x * scale, rest = fma((double)x, scale, -product);
+    int64_t bits;
+    memcpy(&bits, &product, sizeof bits);
+    bool inexact = (rest > 0 || rest < 0) && !(bits & 1);
+    bits += inexact ? ((rest > 0) == (product > 0) ? 1 : -1) : 0;
+    memcpy(&product, &bits, sizeof product);
+    return (float)product;
 }
 
 #endif

@@ -85,15 +85,13 @@ static void FN(store)(char *to, int64_t step, ons_dtype dtype, const void *tile,
 }
 
 static void FN(multiply)(void *tile, const double *scale, bool each, int64_t n) {
-    T *x = tile;
+    T *x = tile, by = (T)*scale;
     if (each) {
-        for (int64_t j = 0; j < n; j++) x[j] = (T)((double)x[j] * scale[j]);
-    } else if ((double)(T)*scale == *scale || isnan(*scale)) {
-        T by = (T)*scale;
+        for (int64_t j = 0; j < n; j++) x[j] = ONS_PRODUCT(x[j], scale[j]);
+    } else if ((double)by == *scale || isnan(*scale)) {
         for (int64_t j = 0; j < n; j++) x[j] *= by;
-    } else { /* rounded once: in double, where the scale is not a number of the type */
-        double by = *scale;
-        for (int64_t j = 0; j < n; j++) x[j] = (T)((double)x[j] * by);
+    } else {
+        for (int64_t j = 0; j < n; j++) x[j] = ONS_PRODUCT(x[j], *scale);
     }
 }
 

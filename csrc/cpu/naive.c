@@ -8,12 +8,13 @@ static void round_to_own(const ons_panel *panel, ons_tile tile, int64_t n) {
     ons_dtype own = panel->problem->x.dtype;
     if (own == panel->plan->compute) return;
     bool row_form = panel->plan->form == ONS_ROW_FORM;
-    int64_t lines = row_form ? 1 : n, count = row_form ? n : panel->rows.width;
+    int64_t lines = row_form ? panel->rows.width : n, count = row_form ? n : panel->rows.width;
+    int64_t pitch = row_form ? tile.across : tile.along;
     int64_t size = ons_dtype_size(panel->plan->compute);
     char rounded[2 * ONS_MAX_WIDTH];
     for (int64_t k = 0; k < lines; k++)
         for (int64_t i = 0; i < count; i += ONS_MAX_WIDTH) {
-            char *part = (char *)tile.data + k * tile.pitch + i * size;
+            char *part = (char *)tile.data + k * pitch + i * size;
             int64_t some = count - i < ONS_MAX_WIDTH ? count - i : ONS_MAX_WIDTH;
             panel->move->store(rounded, 2, own, part, some);
             panel->move->load(part, rounded, 2, own, some);

@@ -13,9 +13,7 @@ static int64_t staging_bytes(const ons_plan *plan) {
 }
 
 static int64_t kept_bytes(const ons_plan *plan) {
-    bool apart =
-        ons_methods[plan->method].keeps == ONS_KEEPS_ROW && (!plan->y_direct || plan->past_caches);
-    return apart ? padded(plan->N * plan->width * item_size(plan)) : 0;
+    return plan->keeps_apart ? padded(plan->N * plan->width * item_size(plan)) : 0;
 }
 
 /* Six arrays with at most 8 bytes a row beside the states. */
@@ -27,15 +25,17 @@ int64_t ons_panel_bytes(const ons_plan *plan) {
 
 static int outer_dims(const ons_problem *problem) { return problem->dims - problem->reduced_dims; }
 
-/* In the column form the last outer dimension is the one across the panel. */
+/* The last outer dimension is the one across the panel. */
+static int64_t rows_across(const ons_problem *problem) {
+    return outer_dims(problem) > 0 ? problem->extent[outer_dims(problem) - 1] : 1;
+}
+
 static int64_t panels_across(const ons_problem *problem, const ons_plan *plan) {
-    if (plan->form == ONS_ROW_FORM) return 1;
-    return (problem->extent[outer_dims(problem) - 1] + plan->width - 1) / plan->width;
+    return (rows_across(problem) + plan->width - 1) / plan->width;
 }
 
 int64_t ons_panel_count(const ons_problem *problem, const ons_plan *plan) {
-    if (plan->form == ONS_ROW_FORM) return plan->rows;
-    return plan->rows / problem->extent[outer_dims(problem) - 1] * panels_across(problem, plan);
+    return plan->rows / rows_across(problem) * panels_across(problem, plan);
 }
 
 ons_panel ons_panel_of(const ons_job *job, int worker) {
@@ -52,8 +52,8 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
     for (int i = 0; i < 6; i++, next += padded(plan->width * 8)) *arrays[i] = next;
     panel.staging = next;
     panel.kept = next + staging_bytes(plan);
-    if (plan->form == ONS_COLUMN_FORM) {
-        int across = outer_dims(problem) - 1;
+    int across = outer_dims(problem) - 1;
+    if (across >= 0) {
         panel.x_across = problem->x.stride[across];
         panel.y_across = problem->y.stride[across];
         panel.where_across = problem->where.stride[across];
@@ -67,10 +67,11 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     int64_t x = 0, y = 0, where = 0, scale = 0, scale_across = 0;
     int last = outer_dims(problem) - 1;
     panel->rows.width = 1;
-    if (panel->plan->form == ONS_COLUMN_FORM) {
-        int64_t across = panels_across(problem, panel->plan), width = panel->plan->width;
-        int64_t first = index % across * width, left = problem->extent[last] - first;
-        index /= across;
+    if (last >= 0) {
+        int64_t count = panels_across(problem, panel->plan), width = panel->plan->width;
+        int64_t first = (last > 0 ? index % count : index) * width;
+        int64_t left = rows_across(problem) - first;
+        if (last > 0) index /= count;
         panel->rows.width = left < width ? left : width;
         x = first * panel->x_across;
         y = first * panel->y_across;
@@ -99,10 +100,21 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     }
 }
 
-int64_t ons_panel_next_row(const ons_panel *panel) {
-    int outer = outer_dims(panel->problem);
-    bool known = panel->plan->form == ONS_ROW_FORM && panel->plan->x_direct && outer > 0;
-    return known ? panel->problem->x.stride[outer - 1] : 0;
+/* Element j of the rows as they lie in x, where a row of x lies in one piece. */
+static ons_tile in_memory(const ons_panel *panel, int64_t j) {
+    const ons_problem *problem = panel->problem;
+    int64_t along = problem->x.stride[problem->dims - 1];
+    bool plain = problem->reduced_dims == 1 && along == ons_dtype_size(problem->x.dtype);
+    if (panel->plan->form != ONS_ROW_FORM || !plain) return (ons_tile){NULL, 0, 0};
+    return (ons_tile){(char *)panel->x + j * along, along, panel->x_across};
+}
+
+ons_tile ons_panel_next_tile(const ons_panel *panel, int64_t j) { return in_memory(panel, j); }
+
+ons_tile ons_panel_next_panel(const ons_panel *panel, int64_t j) {
+    ons_tile next = in_memory(panel, j);
+    if (next.data) next.data = (char *)next.data + panel->plan->width * panel->x_across;
+    return next;
 }
 
 typedef struct {
@@ -138,81 +150,117 @@ static int64_t offset_of(const ons_problem *problem, const ons_operand *operand,
     return offset;
 }
 
-/* A line: elements that lie one step apart in every operand. In the row form a stretch of the row,
+/* A line: elements that lie one step apart in every operand. In the row form a stretch of one row,
  * up to where its innermost dimension ends; in the column form one element of each row. */
 typedef struct {
-    int64_t elements, count; /* of the row that it advances; in the line */
+    int64_t row, j;   /* where it begins */
+    int64_t elements; /* of the row that it advances */
+    int64_t count;    /* in the line */
     int64_t x_step, y_step, where_step;
 } line;
 
-static line line_at(const ons_panel *panel, int64_t j, int64_t n) {
+static line line_at(const ons_panel *panel, int64_t row, int64_t j, int64_t end) {
     const ons_problem *problem = panel->problem;
     if (panel->plan->form == ONS_COLUMN_FORM)
-        return (line){1, panel->rows.width, panel->x_across, panel->y_across, panel->where_across};
+        return (line){
+            0, j, 1, panel->rows.width, panel->x_across, panel->y_across, panel->where_across};
     int inner = problem->dims - 1;
-    int64_t left = problem->extent[inner] - j % problem->extent[inner], count = left < n ? left : n;
-    return (line){count, count, problem->x.stride[inner], problem->y.stride[inner],
+    int64_t left = problem->extent[inner] - j % problem->extent[inner];
+    int64_t count = left < end - j ? left : end - j;
+    return (line){row,
+                  j,
+                  count,
+                  count,
+                  problem->x.stride[inner],
+                  problem->y.stride[inner],
                   problem->where.stride[inner]};
 }
 
+/* for (line at) over elements [begin, end) of all rows of the panel */
+#define FOR_EACH_LINE(panel, begin, end, at)                                                       \
+    for (int64_t row_ = 0; row_ < ((panel)->plan->form == ONS_ROW_FORM ? (panel)->rows.width : 1); \
+         row_++)                                                                                   \
+        for (line at = line_at(panel, row_, begin, end); at.j < (end);                             \
+             at = at.j + at.elements < (end) ? line_at(panel, row_, at.j + at.elements, end)       \
+                                             : (line){.j = (end)})
+
+/* Room for n elements of each row of the panel. */
+static ons_tile room_at(const ons_panel *panel, void *data, int64_t n) {
+    int64_t size = item_size(panel->plan);
+    if (panel->plan->form == ONS_ROW_FORM) return (ons_tile){data, size, n * size};
+    return (ons_tile){data, panel->plan->width * size, size};
+}
+
 ons_tile ons_panel_scratch(const ons_panel *panel) {
-    return (ons_tile){panel->staging, panel->plan->width * item_size(panel->plan)};
+    const ons_plan *plan = panel->plan;
+    return room_at(panel, panel->staging, plan->tile < plan->N ? plan->tile : plan->N);
 }
 
 static bool is_scaled(const ons_panel *panel) {
     return panel->problem->scale.data || panel->problem->scale_by != 1.0;
 }
 
-ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n) {
+/* Makes the line's elements at `values` the given value where the mask is 0. */
+static void exclude(const ons_panel *panel, const line *at, char *values, double value) {
+    if (!panel->where) return;
+    const char *where = panel->where + at->row * panel->where_across +
+                        offset_of(panel->problem, &panel->problem->where, at->j);
+    panel->move->exclude(values, where, at->where_step, value, at->count);
+}
+
+static ons_tile load_into(ons_panel *panel, ons_tile tile, int64_t j, int64_t n) {
     const ons_problem *problem = panel->problem;
-    if (panel->plan->x_direct && !panel->anchored) {
-        int inner = problem->dims - 1;
-        int64_t step = problem->x.stride[inner];
-        return (ons_tile){(char *)panel->x + j * step, step};
-    }
-    ons_tile tile = ons_panel_scratch(panel);
     bool each = panel->plan->form == ONS_COLUMN_FORM;
-    for (int64_t k = 0; k < n;) {
-        line at = line_at(panel, j + k, n - k);
-        char *to = (char *)tile.data + k * tile.pitch;
-        panel->move->load(to, panel->x + offset_of(problem, &problem->x, j + k), at.x_step,
-                          problem->x.dtype, at.count);
-        if (is_scaled(panel)) panel->move->multiply(to, panel->scale, each, at.count);
-        if (panel->anchored) panel->move->subtract(to, panel->anchor, each, at.count);
-        if (panel->where)
-            panel->move->exclude(to, panel->where + offset_of(problem, &problem->where, j + k),
-                                 at.where_step, -INFINITY, at.count);
-        k += at.elements;
+    FOR_EACH_LINE(panel, j, j + n, at) {
+        char *to = (char *)tile.data + at.row * tile.across + (at.j - j) * tile.along;
+        const char *x = panel->x + at.row * panel->x_across + offset_of(problem, &problem->x, at.j);
+        panel->move->load(to, x, at.x_step, problem->x.dtype, at.count);
+        if (is_scaled(panel)) panel->move->multiply(to, panel->scale + at.row, each, at.count);
+        if (panel->anchored) panel->move->subtract(to, panel->anchor + at.row, each, at.count);
+        exclude(panel, &at, to, -INFINITY);
     }
     return tile;
 }
 
+ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n) {
+    if (!panel->plan->x_direct || panel->anchored)
+        return load_into(panel, ons_panel_scratch(panel), j, n);
+    int64_t along = panel->problem->x.stride[panel->problem->dims - 1];
+    return (ons_tile){(char *)panel->x + j * along, along, panel->x_across};
+}
+
+ons_tile ons_panel_load_and_keep(ons_panel *panel, int64_t j, int64_t n) {
+    if (panel->plan->x_direct) return ons_panel_load(panel, j, n);
+    return load_into(panel, ons_panel_kept(panel, j), j, n);
+}
+
+ons_tile ons_panel_loaded(ons_panel *panel, int64_t j, int64_t n) {
+    return panel->plan->x_direct ? ons_panel_load(panel, j, n) : ons_panel_kept(panel, j);
+}
+
 ons_tile ons_panel_result(ons_panel *panel, int64_t j) {
     if (!panel->plan->y_direct) return ons_panel_scratch(panel);
-    int64_t step = panel->problem->y.stride[panel->problem->dims - 1];
-    return (ons_tile){panel->y + j * step, step};
+    int64_t along = panel->problem->y.stride[panel->problem->dims - 1];
+    return (ons_tile){panel->y + j * along, along, panel->y_across};
 }
 
 void ons_panel_store(ons_panel *panel, int64_t j, int64_t n) {
     const ons_problem *problem = panel->problem;
     if (panel->plan->y_direct) return;
     ons_tile tile = ons_panel_scratch(panel);
-    for (int64_t k = 0; k < n;) {
-        line at = line_at(panel, j + k, n - k);
-        char *from = (char *)tile.data + k * tile.pitch;
-        if (panel->where)
-            panel->move->exclude(from, panel->where + offset_of(problem, &problem->where, j + k),
-                                 at.where_step, 0.0, at.count);
-        panel->move->store(panel->y + offset_of(problem, &problem->y, j + k), at.y_step,
-                           problem->y.dtype, from, at.count);
-        k += at.elements;
+    FOR_EACH_LINE(panel, j, j + n, at) {
+        char *from = (char *)tile.data + at.row * tile.across + (at.j - j) * tile.along;
+        char *y = panel->y + at.row * panel->y_across + offset_of(problem, &problem->y, at.j);
+        exclude(panel, &at, from, 0.0);
+        panel->move->store(y, at.y_step, problem->y.dtype, from, at.count);
     }
 }
 
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
-    if (panel->plan->y_direct && !panel->plan->past_caches) return ons_panel_result(panel, j);
-    int64_t pitch = panel->plan->width * item_size(panel->plan);
-    return (ons_tile){panel->kept + j * pitch, pitch};
+    if (!panel->plan->keeps_apart) return ons_panel_result(panel, j);
+    ons_tile kept = room_at(panel, panel->kept, panel->plan->N);
+    kept.data = (char *)kept.data + j * kept.along;
+    return kept;
 }
 
 bool ons_panel_anchor(ons_panel *panel) {

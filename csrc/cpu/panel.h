@@ -1,6 +1,6 @@
-/* panel.h - the rows that one thread works on together: one in the row form, neighbours in the
- * column form. Tells a method nothing of types, strides, masks or scales: it asks for tiles of x,
- * and for places to put y. */
+/* panel.h - the neighbouring rows that one thread works on together, in the row form or the column
+ * form. Tells a method nothing of types, strides, masks or scales: it asks for tiles of x, and for
+ * places to put y. */
 #ifndef ONS_CPU_PANEL_H
 #define ONS_CPU_PANEL_H
 
@@ -38,6 +38,11 @@ void ons_for_each_panel(const ons_job *job, ons_panel_body *body);
  * -inf. Lives until the next call, or is x itself. */
 ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n);
 
+/* For a method that keeps its row: the same, and what had to be converted on the way stays where
+ * ons_panel_kept says, for ons_panel_loaded to give again until it is overwritten. */
+ons_tile ons_panel_load_and_keep(ons_panel *panel, int64_t j, int64_t n);
+ons_tile ons_panel_loaded(ons_panel *panel, int64_t j, int64_t n);
+
 /* Where to put elements from j on of y, and the end of that: rounds, stores, makes excluded ones 0.
  */
 ons_tile ons_panel_result(ons_panel *panel, int64_t j);
@@ -47,8 +52,10 @@ void ons_panel_store(ons_panel *panel, int64_t j, int64_t n);
  */
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j);
 
-/* Bytes from an element of x to the same one of the next panel, as `rows.ahead` takes it. */
-int64_t ons_panel_next_row(const ons_panel *panel);
+/* Where elements from j on lie in memory, of these rows and of those of the next panel, as
+ * rows.next takes it. */
+ons_tile ons_panel_next_tile(const ons_panel *panel, int64_t j);
+ons_tile ons_panel_next_panel(const ons_panel *panel, int64_t j);
 
 /* Room for one tile; ons_panel_load may use it, and ons_panel_result. */
 ons_tile ons_panel_scratch(const ons_panel *panel);

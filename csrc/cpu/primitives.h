@@ -1,8 +1,8 @@
 /* primitives.h - the few things that a method does to a tile of rows, as function types.
  *
  * A tile is n elements of each of `rows->width` rows, of the compute type (float or double). In the
- * row form the width is 1 and the elements lie side by side; in the column form the rows lie side
- * by side and element j of all of them is `pitch` bytes after element j - 1. Any alignment will do.
+ * row form the elements of a row lie side by side (`along` is the element's size); in the column
+ * form the rows do (`across` is). Any alignment will do.
  *
  * Each is written once, in primitives_tmpl.h, and compiled for each type, form and instruction set;
  * all of them add up in the same order, so a row has the same bits in either form. */
@@ -14,16 +14,16 @@
 
 typedef struct {
     void *data;
-    int64_t pitch;
+    int64_t along, across; /* bytes from element to element of a row, and from row to row */
 } ons_tile;
 
 /* The rows that are worked on together, and what their exponentials refer to; the arrays hold one
  * entry a row. exp(x) is taken as 2^(n + ONS_LIFT - c) * p, see primitives_tmpl.h. */
 typedef struct {
     int64_t width;
-    /* bytes from an element that sum_exp or exp_store_sum takes to what will be read next, which is
-     * fetched into the caches meanwhile: a hint, any value will do; 0 for none */
-    int64_t ahead;
+    /* what will be read after what sum_exp or exp_store_sum takes, in the array's own type: fetched
+     * into the caches meanwhile. A hint, any address will do; data NULL for none */
+    ons_tile next;
     /* whether scale's result goes past the caches: it will not be read again soon */
     bool past_caches;
     ons_state *state;

@@ -15,9 +15,12 @@
 
 #if BITS == 32
 #define ONS_TO_FLOAT(value) (value)
+#define ONS_PRODUCT(x, scale) ons_product_to_float(x, scale)
 #else
 #define ONS_TO_FLOAT(value) ons_double_to_odd_float(value)
+#define ONS_PRODUCT(x, scale) ((x) * (scale))
 #endif
+#define NO_TILE ((ons_tile){NULL, 0, 0})
 #define INLINE static inline __attribute__((always_inline))
 #define PASTE_(a, b, c, d) a##b##c##d
 #define PASTE(a, b, c, d) PASTE_(a, b, c, d)
@@ -66,6 +69,7 @@ static const ons_kernels FN(kernels) = {
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude)},
 };
 
+#undef NO_TILE
 #undef INLINE
 #undef PASTE_
 #undef PASTE
@@ -85,9 +89,12 @@ static const ons_kernels FN(kernels) = {
 #undef MAGIC
 #undef EACH_VECTOR
 #undef EACH_VECTOR_STORED
+#undef ROW
+#undef SET_OF
 #undef AT
 #undef LOAD_AT
 #undef STORE_AT
 #undef EACH_ELEMENT
 #undef ONS_TO_FLOAT
+#undef ONS_PRODUCT
 #undef BITS

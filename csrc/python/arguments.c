@@ -71,10 +71,12 @@ int ons_take_method(PyObject *object, ons_method *method) {
         PyErr_Format(PyExc_TypeError, "method is %R: expected a string", object);
         return -1;
     }
-    const char *name = PyUnicode_AsUTF8(object);
-    if (!name) return -1;
-    *method = ons_method_by_name(name);
-    if (*method != ONS_METHOD_COUNT) return 0;
+    if (PyUnicode_CompareWithASCIIString(object, ons_method_name(*method)) == 0) return 0;
+    for (int i = 0; i < ONS_METHOD_COUNT; i++)
+        if (PyUnicode_CompareWithASCIIString(object, ons_methods[i].name) == 0) {
+            *method = (ons_method)i;
+            return 0;
+        }
     PyObject *names = names_here();
     if (names) PyErr_Format(PyExc_ValueError, "method is %R: expected one of %U", object, names);
     Py_XDECREF(names);

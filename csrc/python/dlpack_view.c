@@ -35,6 +35,38 @@ static PyObject *capsule_of(PyObject *array) {
     return capsule;
 }
 
+/* NumPy's number for an integer type or bool, -1 for any other. */
+static int count_type(dlpack_dtype given) {
+    static const int ints[] = {NPY_INT8, NPY_INT16, NPY_INT32, NPY_INT64};
+    static const int uints[] = {NPY_UINT8, NPY_UINT16, NPY_UINT32, NPY_UINT64};
+    int width = given.bits == 8    ? 0
+                : given.bits == 16 ? 1
+                : given.bits == 32 ? 2
+                : given.bits == 64 ? 3
+                                   : -1;
+    if (given.lanes != 1 || width < 0) return -1;
+    if (given.code == DLPACK_BOOL) return width == 0 ? NPY_BOOL : -1;
+    return given.code == DLPACK_INT ? ints[width] : given.code == DLPACK_UINT ? uints[width] : -1;
+}
+
+/* Puts the integers that the view shows as float64 in its place. */
+static int float_counts(ons_module *module, int type, ons_view *view) {
+    npy_intp shape[ONS_MAX_DIMS], strides[ONS_MAX_DIMS];
+    for (int i = 0; i < view->ndim; i++) {
+        shape[i] = (npy_intp)view->shape[i];
+        strides[i] = (npy_intp)view->strides[i];
+    }
+    PyObject *shown =
+        PyArray_New(&PyArray_Type, view->ndim, shape, type, strides, view->data, 0, 0, NULL);
+    PyArrayObject *floating = shown ? ons_numpy_floating(module, (PyArrayObject *)shown) : NULL;
+    PyObject *held = view->owner;
+    int status = floating ? ons_view_numpy(module, floating, view) : -1;
+    if (status == 0) Py_DECREF(held);
+    Py_XDECREF(shown);
+    Py_XDECREF(floating);
+    return status;
+}
+
 static int dtype_of(dlpack_dtype given, ons_dtype *dtype) {
     if (given.lanes == 1 && given.code == DLPACK_FLOAT && given.bits == 16)
         *dtype = ONS_FLOAT16;
@@ -44,8 +76,6 @@ static int dtype_of(dlpack_dtype given, ons_dtype *dtype) {
         *dtype = ONS_FLOAT64;
     else if (given.lanes == 1 && given.code == DLPACK_BFLOAT && given.bits == 16)
         *dtype = ONS_BFLOAT16;
-    else if (given.lanes == 1 && given.bits == 8 && given.code == DLPACK_BOOL)
-        *dtype = ONS_BOOL;
     else {
         PyErr_Format(PyExc_TypeError,
                      "DLPack type with code %d, %d bits and %d lanes is not supported: "
@@ -56,7 +86,7 @@ static int dtype_of(dlpack_dtype given, ons_dtype *dtype) {
     return 0;
 }
 
-static int fill(const dlpack_tensor *tensor, ons_view *view) {
+static int fill(ons_module *module, const dlpack_tensor *tensor, ons_view *view) {
     if (tensor->device.type == DLPACK_CUDA || tensor->device.type == DLPACK_CUDA_MANAGED) {
         PyErr_SetString(
             PyExc_RuntimeError,
@@ -74,10 +104,12 @@ static int fill(const dlpack_tensor *tensor, ons_view *view) {
                      tensor->ndim, ONS_MAX_DIMS);
         return -1;
     }
-    if (dtype_of(tensor->dtype, &view->dtype) < 0) return -1;
+    int counts = count_type(tensor->dtype);
+    if (counts < 0 || !module)
+        if (dtype_of(tensor->dtype, &view->dtype) < 0) return -1;
     view->ndim = tensor->ndim;
     view->data = (char *)tensor->data + tensor->byte_offset;
-    int64_t size = ons_dtype_size(view->dtype), c_stride = size;
+    int64_t size = tensor->dtype.bits / 8, c_stride = size;
     for (int i = view->ndim - 1; i >= 0; i--) {
         view->shape[i] = tensor->shape[i];
         view->strides[i] = tensor->strides ? tensor->strides[i] * size : c_stride;
@@ -87,10 +119,10 @@ static int fill(const dlpack_tensor *tensor, ons_view *view) {
         PyErr_SetString(PyExc_BufferError, "the DLPack capsule has elements, but no data");
         return -1;
     }
-    return 0;
+    return counts < 0 ? 0 : float_counts(module, counts, view);
 }
 
-int ons_view_dlpack(PyObject *array, ons_view *view) {
+int ons_view_dlpack(ons_module *module, PyObject *array, ons_view *view) {
     PyObject *capsule = capsule_of(array);
     if (!capsule) return -1;
     int status = -1;
@@ -105,14 +137,14 @@ int ons_view_dlpack(PyObject *array, ons_view *view) {
         if (!view->owner) goto done;
         PyCapsule_SetName(capsule, "used_dltensor_versioned");
         view->readonly = (managed->flags & DLPACK_READ_ONLY) != 0;
-        status = fill(&managed->tensor, view);
+        status = fill(module, &managed->tensor, view);
     } else if (PyCapsule_IsValid(capsule, LEGACY)) {
         dlpack_managed *managed = PyCapsule_GetPointer(capsule, LEGACY);
         view->owner = PyCapsule_New(managed, HELD, release_legacy);
         if (!view->owner) goto done;
         PyCapsule_SetName(capsule, "used_dltensor");
         view->readonly = false;
-        status = fill(&managed->tensor, view);
+        status = fill(module, &managed->tensor, view);
     } else {
         PyErr_Format(PyExc_BufferError,
                      "__dlpack__ of %R gave no DLPack capsule that is still to be used",

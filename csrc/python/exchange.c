@@ -11,12 +11,16 @@ static PyObject *call_library(ons_module *module, const char *function, PyObject
     return PyObject_CallMethod(module->libraries, function, "(O)", argument);
 }
 
+static bool is_scalar(PyObject *object) {
+    return PyFloat_Check(object) || PyLong_Check(object) || PyArray_CheckScalar(object);
+}
+
 /* Whether the object is a plain Python value that NumPy makes an array of: no library to give it
  * back to. */
 static bool is_plain(PyObject *object) {
-    return PyList_Check(object) || PyTuple_Check(object) || PyFloat_Check(object) ||
-           PyLong_Check(object) || PyArray_CheckScalar(object) || PyComplex_Check(object) ||
-           PyUnicode_Check(object) || PyBytes_Check(object) || object == Py_None;
+    return is_scalar(object) || PyList_Check(object) || PyTuple_Check(object) ||
+           PyComplex_Check(object) || PyUnicode_Check(object) || PyBytes_Check(object) ||
+           object == Py_None;
 }
 
 static int view_any_numpy(ons_module *module, PyObject *object, ons_view *view) {
@@ -40,6 +44,7 @@ static int view_any_numpy(ons_module *module, PyObject *object, ons_view *view) 
 int ons_take(ons_module *module, PyObject *object, ons_view *view, ons_library *library) {
     *library = ONS_NUMPY;
     if (PyArray_Check(object)) return view_any_numpy(module, object, view);
+    if (is_scalar(object)) *library = ONS_NUMBER;
     PyObject *array = NULL;
     int status = -1;
     if (is_plain(object)) {
@@ -62,8 +67,8 @@ int ons_take(ons_module *module, PyObject *object, ons_view *view, ons_library *
         if (!array) return -1;
         *library = (ons_library)number;
     }
-    status =
-        PyArray_Check(array) ? view_any_numpy(module, array, view) : ons_view_dlpack(array, view);
+    status = PyArray_Check(array) ? view_any_numpy(module, array, view)
+                                  : ons_view_dlpack(module, array, view);
     if (status == 0 && *library == ONS_TORCH)
         Py_SETREF(view->owner, PyTuple_Pack(2, view->owner, array));
     Py_DECREF(array);
@@ -74,7 +79,7 @@ int ons_take_out(ons_module *module, PyObject *object, ons_view *view) {
     if (!PyArray_Check(object)) {
         PyObject *array = call_library(module, "prepare_out", object);
         if (!array) return -1;
-        int status = ons_view_dlpack(array, view);
+        int status = ons_view_dlpack(NULL, array, view);
         Py_DECREF(array);
         if (status < 0) return -1;
     } else {
@@ -201,7 +206,7 @@ int ons_new_result(ons_module *module, const ons_view *like, ons_library library
     PyObject *name = PyUnicode_FromString(ons_dtype_name(dtype));
     PyObject *request = name ? PyTuple_Pack(2, PyTuple_GET_ITEM(like->owner, 1), name) : NULL;
     PyObject *tensor = request ? call_library(module, "torch_result", request) : NULL;
-    int status = tensor ? ons_view_dlpack(tensor, view) : -1;
+    int status = tensor ? ons_view_dlpack(NULL, tensor, view) : -1;
     if (status == 0) {
         Py_SETREF(view->owner, PyTuple_Pack(2, view->owner, tensor));
         if (!view->owner) status = -1;
@@ -216,6 +221,7 @@ PyObject *ons_hand_over(ons_module *module, ons_library library, ons_view *view)
     PyObject *owner = view->owner, *result = NULL;
     view->owner = NULL;
     if (library == ONS_NUMPY) return owner;
+    if (library == ONS_NUMBER) return PyArray_Return((PyArrayObject *)owner);
     if (library == ONS_JAX) {
         result = call_library(module, "jax_result", owner);
     } else {

@@ -14,7 +14,8 @@
 
 #include "../onsoftmax.h"
 
-typedef enum { ONS_NUMPY, ONS_TORCH, ONS_JAX } ons_library;
+/* ONS_NUMBER: one number, for which NumPy gives a scalar. */
+typedef enum { ONS_NUMPY, ONS_TORCH, ONS_JAX, ONS_NUMBER } ons_library;
 
 /* An array of any library: address, type, shape and byte strides. `owner` keeps the memory alive.
  */
@@ -56,8 +57,9 @@ bool ons_views_same(const ons_view *a, const ons_view *b);
 
 /* ------- dlpack_view.c ------- */
 
-/* Takes the capsule of array.__dlpack__(). */
-int ons_view_dlpack(PyObject *array, ons_view *view);
+/* Takes the capsule of array.__dlpack__(). Integers and bool become float64 where a module is
+ * given, and are a TypeError where it is NULL, because the array is to be written. */
+int ons_view_dlpack(ons_module *module, PyObject *array, ons_view *view);
 
 /* ------- exchange.c: any array -> view, and the result -> the caller's own type ------- */
 

@@ -1,0 +1,181 @@
+"""What every instruction set must pass: run in an interpreter of its own with ONSOFTMAX_ISA set.
+
+python isa_checks.py lengths|places|guard|large|numerics|narrow
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import oracle
+from support import DTYPES, METHODS, NARROW_DTYPES, STABLE_METHODS, Guarded, bits, same_bits
+
+import onsoftmax as ons
+
+AROUND = [1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 383, 384, 385]
+TILES = [511, 512, 513, 1023, 1025, 2047, 2048, 2049, 2048 + 256, 4095, 4096, 4097, 2 * 4096 + 129]
+
+
+def require(holds, *facts):
+    if not holds:
+        raise AssertionError(" ".join(map(str, facts)))
+
+
+def check_result(y, x, axis, method, facts):
+    """y is the softmax of x by that method; naive in the array's own type, within what its sum loses."""
+    if method != "naive":
+        wrong = oracle.wrong_places(y, oracle.softmax(x, axis), oracle.compute_type(x.dtype))
+        require(not wrong.any(), *facts, "wrong at", np.argwhere(wrong)[:5].tolist())
+        return
+    expected = oracle.naive(x, axis).astype(np.longdouble)
+    with np.errstate(invalid="ignore"):
+        far = np.abs(y.astype(np.longdouble) - expected) > 8 * oracle.ulp(expected, x.dtype)
+    require(not far.any(), *facts, "wrong at", np.argwhere(far)[:5].tolist())
+
+
+def logits(rng, shape, dtype, scale=2.0):
+    return (scale * rng.standard_normal(shape)).clip(-8, 8).astype(np.float32).astype(dtype)
+
+
+def lengths():
+    """Every method x type x N from 1 to 200, and around every block and tile; last and other axes."""
+    rng = np.random.default_rng(1)
+    for dtype in DTYPES:
+        for N in sorted({*range(1, 200), *AROUND, *TILES}):
+            rows = logits(rng, (3, N), dtype)
+            columns = np.ascontiguousarray(rows.T)
+            for method in [*METHODS, "auto"]:
+                facts = (method, dtype, "N =", N)
+                y = ons.softmax(rows, method=method)
+                check_result(y, rows, -1, method, facts)
+                require(same_bits(ons.softmax(columns, 0, method=method).T.copy(), y), *facts, "column form")
+    for N, width in [(5, 1), (300, 15), (257, 16), (40, 127), (40, 128), (33, 129), (12, 300), (515, 37)]:
+        for dtype in DTYPES:
+            x = logits(rng, (2, N, width), dtype)
+            for method in METHODS:
+                check_result(ons.softmax(x, 1, method=method), x, 1, method, (method, dtype, N, width))
+
+
+def places():
+    """Split rows longer than its block; a row's bits wherever it lies and however many threads there are."""
+    rng = np.random.default_rng(2)
+    for dtype in DTYPES:
+        for N in (32767, 32768, 32769, 3 * 32768 + 5):
+            row = logits(rng, N, dtype, 3.0)
+            exact = oracle.softmax(row)
+            results = [ons.softmax(row, method=m, num_threads=t) for m in STABLE_METHODS for t in (1, 2, 3)]
+            wrong = oracle.wrong_places(results[0], exact, oracle.compute_type(dtype))
+            require(not wrong.any(), "split", dtype, N)
+            require(all(same_bits(y, results[0]) for y in results), "methods or threads differ", dtype, N)
+            naive = [ons.softmax(row, method="naive", num_threads=t) for t in (1, 3)]
+            require(same_bits(*naive), "naive: threads differ", dtype, N)
+
+
+def guard():
+    """Nothing beyond the arrays is touched: both ends of rows and columns at pages that fault, aligned and
+    not, the input and the mask on pages that cannot be written."""
+    rng = np.random.default_rng(3)
+    inputs, masks, outputs = Guarded(1 << 16), Guarded(1 << 14), Guarded(1 << 16)
+    shapes = [((1, N), -1) for N in (*range(1, 70), 127, 128, 129, 255, 256, 257, 300, 2048, 2049)]
+    shapes += [((3, N), -1) for N in (5, 17, 33)]
+    shapes += [((N, width), 0) for N in (1, 3, 65) for width in (1, 5, 16, 17, 33)]
+    for dtype in DTYPES:
+        for shape, axis in shapes:
+            values, mask = logits(rng, shape, dtype), rng.random(shape) < 0.7
+            expected = {m: ons.softmax(values, axis, method=m) for m in METHODS}
+            masked = {m: ons.softmax(values, axis, method=m, where=mask) for m in METHODS}
+            for at_end, gap in ((True, 0), (True, 1), (False, 0), (False, 1), (False, dtype.itemsize)):
+                for guarded in (inputs, masks):
+                    guarded.set_readonly(False)
+                x = inputs.place(shape, dtype, at_end, gap)
+                where = masks.place(shape, bool, at_end)
+                x[...], where[...] = values, mask
+                for guarded in (inputs, masks):
+                    guarded.set_readonly(True)
+                y = outputs.place(shape, dtype, at_end, gap)
+                for method in METHODS:
+                    for given, wanted in ((None, expected), (where, masked)):
+                        outputs.memory[:] = 0xA5
+                        ons.softmax(x, axis, method=method, out=y, where=given)
+                        facts = (method, dtype, shape, axis, "at end" if at_end else "at start", gap)
+                        require(same_bits(y, wanted[method]), *facts)
+                        y.view(np.uint8)[...] = 0xA5
+                        require((outputs.memory == 0xA5).all(), *facts, "wrote beyond out")
+
+
+def large():
+    """Results large enough to go past the caches: the same bits as small ones, wherever out begins, in place,
+    and no byte beyond it written."""
+    rng = np.random.default_rng(6)
+    outputs = Guarded(34 << 20)
+    for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+        for N in (1000, 37, 5000):
+            block = logits(rng, (8, N), dtype, 3.0)
+            x = np.tile(block, ((1 << 25) // block.nbytes + 1, 1))
+            expected = ons.softmax(block, method="fused")
+            for at_end, gap in ((True, 0), (True, 1), (False, dtype.itemsize), (False, 3)):
+                y = outputs.place(x.shape, dtype, at_end, gap)
+                outputs.memory[:4096] = outputs.memory[-4096:] = 0xA5
+                ons.softmax(x, method="fused", out=y, num_threads=2)
+                facts = (dtype, N, at_end, gap)
+                require((bits(y).reshape(-1, *block.shape) == bits(expected)).all(), *facts, "large result")
+                y[...] = x
+                ons.softmax(y, method="fused", out=y)
+                require((bits(y).reshape(-1, *block.shape) == bits(expected)).all(), *facts, "in place")
+                if gap:
+                    rest = outputs.memory[-gap:] if at_end else outputs.memory[:gap]
+                    require((rest == 0xA5).all(), *facts, "wrote beyond out")
+
+
+def numerics():
+    """CONTRACT's largest and mean error, by every method but naive."""
+    rng = np.random.default_rng(4)
+    for dtype in (np.float32, np.float64):
+        for N in (6, 1000, 4097, 50257, 1 << 20):
+            # one large row has the errors of a thousand small ones
+            rows = max(1, min(2000, 20000 // N))
+            some = [(1, 1000), (10, 0), (30, -333.3)]
+            for scale, offset in [*some, (1, 0), (3, -1000), (10, 777.7), (30, 1000)]:
+                if N == 1 << 20 and (scale, offset) not in some:
+                    continue
+                x = (scale * rng.standard_normal((rows, N)) + offset).astype(dtype)
+                exact = oracle.softmax(x)
+                first = None
+                for method in STABLE_METHODS:
+                    y = ons.softmax(x, method=method)
+                    facts = (method, np.dtype(dtype), "N =", N, "scale", scale, "offset", offset)
+                    if first is not None:
+                        require(same_bits(y, first), *facts, "another method has other bits")
+                        continue
+                    first, error = y, oracle.errors(y, exact)
+                    require(error.max() <= 4, *facts, "largest error", error.max(), "eps")
+                    require(error.mean() <= 1, *facts, "mean error", error.mean(), "eps")
+                    wrong = oracle.wrong_places(y, exact, dtype)
+                    require(not wrong.any(), *facts, "wrong at", np.argwhere(wrong)[:5].tolist())
+
+
+def narrow():
+    """16-bit results are the float32 results rounded to nearest even, whichever float16 is stored how."""
+    rng = np.random.default_rng(5)
+    for dtype in NARROW_DTYPES:
+        every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+        finite = every[np.isfinite(every.astype(np.float32))]
+        ordinary, mixed = logits(rng, (50, 700), dtype, 5.0), rng.permutation(finite)[:8000]
+        for x in (finite, finite.reshape(-1, 2), ordinary, mixed):
+            for layout in (x, x.reshape(x.shape[::-1]).T, np.repeat(x, 2, axis=-1)[..., ::2]):
+                wide = ons.softmax(layout.astype(np.float32), method="safe")
+                for method in STABLE_METHODS:
+                    y = ons.softmax(layout, method=method)
+                    require(same_bits(y, wide.astype(dtype)), method, dtype, layout.shape, layout.strides)
+                    wide_out = ons.softmax(layout, method=method, dtype=np.float32)
+                    require(same_bits(wide_out, wide), method, dtype, "dtype=float32")
+                wrong = oracle.wrong_places(y, oracle.softmax(layout), np.float32)
+                require(not wrong.any(), dtype, layout.shape, "wrong at", np.argwhere(wrong)[:5].tolist())
+
+
+CHECKS = {check.__name__: check for check in (lengths, places, guard, large, numerics, narrow)}
+
+if __name__ == "__main__":
+    CHECKS[sys.argv[1]]()
+    print(ons._core.config()["isa"], sys.argv[1], "passed")

@@ -1,0 +1,106 @@
+"""Softmax slowly and exactly, for the tests to compare with. Knows nothing of onsoftmax."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def axes_of(axis, ndim):
+    """axis as a tuple of dimensions."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    return tuple(sorted(a % max(ndim, 1) for a in axes)) if ndim else ()
+
+
+def compute_type(x_dtype, y_dtype=None):
+    """The arithmetic's type for an input and a result of these types: the wider, at least float32."""
+    types = [np.dtype(x_dtype), np.dtype(x_dtype if y_dtype is None else y_dtype)]
+    return np.dtype(np.float64 if any(t == np.float64 for t in types) else np.float32)
+
+
+def product(x, scale, compute):
+    """x * scale rounded once to the compute type."""
+    x, scale = np.asarray(x).astype(compute), np.asarray(scale, np.float64)
+    with np.errstate(all="ignore"):
+        if np.dtype(compute) == np.float64:
+            return x * scale
+        return (x.astype(np.longdouble) * scale).astype(compute)
+
+
+def softmax(x, axis=-1, where=None, scale=1.0, compute=None):
+    """softmax(scale * x) in longdouble; compute is the type that scale * x is rounded to."""
+    x = np.asarray(x)
+    compute = compute_type(x.dtype) if compute is None else compute
+    x = x.astype(compute) if np.ndim(scale) == 0 and scale == 1.0 else product(x, scale, compute)
+    allowed = np.broadcast_to(True if where is None else where, x.shape)
+    axes = axes_of(axis, x.ndim)
+    with np.errstate(all="ignore"):
+        y = np.array(x, np.longdouble)
+        y[~allowed] = -np.inf
+        y -= y.max(axis=axes, keepdims=True, initial=-np.inf)
+        np.exp(y, out=y)
+        y /= y.sum(axis=axes, keepdims=True)
+    y[~allowed] = 0
+    return y
+
+
+def softmax_mpmath(row, digits=60):
+    """One row in mpmath numbers."""
+    import mpmath
+
+    with mpmath.workdps(digits):
+        x = [mpmath.mpf(float(v)) for v in row]
+        m = max(x)
+        e = [mpmath.exp(v - m) for v in x]
+        d = mpmath.fsum(e)
+        return [v / d for v in e]
+
+
+def naive(x, axis=-1):
+    """exp, sum, divide, every step rounded to x's own type."""
+    own = x.dtype
+    with np.errstate(all="ignore"):
+        e = np.exp(x.astype(np.longdouble)).astype(own)
+        d = e.astype(np.longdouble).sum(axis=axis, keepdims=True).astype(own)
+        return (e.astype(np.longdouble) / d.astype(np.longdouble)).astype(own)
+
+
+def _finfo(dtype):
+    """(stored mantissa bits, exponent of the smallest normal number)"""
+    return {"float16": (10, -14), "bfloat16": (7, -126), "float32": (23, -126), "float64": (52, -1022)}[
+        np.dtype(dtype).name
+    ]
+
+
+def ulp(value, dtype):
+    """The distance of the dtype's numbers around a value, subnormals included."""
+    mantissa, smallest = _finfo(dtype)
+    _, exponent = np.frexp(np.abs(np.asarray(value, np.longdouble)))
+    exponent = np.maximum(exponent - 1, smallest)
+    return np.ldexp(np.longdouble(1), exponent - mantissa)
+
+
+def errors(y, exact, dtype=None):
+    """Relative errors in units of the dtype's eps, where the exact result is a normal number."""
+    mantissa, smallest = _finfo(y.dtype if dtype is None else dtype)
+    normal = exact >= np.ldexp(np.longdouble(1), smallest)
+    y, exact = y.astype(np.longdouble)[normal], exact[normal]
+    return np.abs(y - exact) / exact * 2.0**mantissa
+
+
+def wrong_places(y, exact, compute, largest=4):
+    """Where y is further from the exact result than CONTRACT's numerics allow: 4 eps of the compute type, and
+    half a place of y's own type where that is coarser, be it narrower or subnormal. NaN must meet NaN."""
+    out = y.dtype
+    mantissa, _ = _finfo(compute)
+    smallest = _finfo(out)[1]
+    exact = np.asarray(exact, np.longdouble)
+    nan = np.isnan(exact)
+    known = np.where(nan, 0, exact)
+    coarse = (known < np.ldexp(np.longdouble(1), smallest)) | (np.dtype(out) != np.dtype(compute))
+    bound = largest * known * np.longdouble(2) ** -mantissa + np.where(coarse, ulp(known, out) / 2, 0)
+    ours = np.asarray(y).astype(np.longdouble)
+    with np.errstate(invalid="ignore"):
+        far = ~(np.abs(ours - known) <= bound) | (ours < 0)
+    return np.where(nan, ~np.isnan(ours), far)

@@ -1,0 +1,106 @@
+"""What the tests share: types, arrays in odd places of memory, and fresh interpreters."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+import onsoftmax as ons
+
+try:
+    import ml_dtypes
+
+    BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+except ImportError:
+    BFLOAT16 = None
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(ons.__file__)))
+
+METHODS = [method.name for method in ons.methods("cpu")]
+STABLE_METHODS = [name for name in METHODS if name != "naive"]
+DTYPES = [np.dtype(t) for t in ("float16", "float32", "float64")] + ([BFLOAT16] if BFLOAT16 else [])
+WIDE_DTYPES = [np.dtype("float32"), np.dtype("float64")]
+NARROW_DTYPES = [t for t in DTYPES if t.itemsize == 2]
+SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "") or "tsan" in os.environ.get("LD_PRELOAD", "")
+
+
+def isas():
+    from onsoftmax import _core
+
+    return _core.config()["isa_available"]
+
+
+def run_python(arguments, timeout=300, **environment):
+    """Runs the interpreter anew with this onsoftmax and these tests on its path; a value None unsets."""
+    paths = [PACKAGE_PARENT, HERE, os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    for name, value in environment.items():
+        env.pop(name, None)
+        if value is not None:
+            env[name] = value
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=HERE, env=env, capture_output=True, text=True, timeout=timeout
+    )
+
+
+def bits(array):
+    """The bit patterns of an array's elements."""
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+
+
+def same_bits(a, b):
+    """Whether two arrays agree to the last bit; any NaN is like any other."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return bool(np.all((bits(a) == bits(b)) | (np.isnan(a) & np.isnan(b))))
+
+
+def lay_out(values, permutation=None, steps=None, byte_offset=0, swapped=False):
+    """The same values in other memory: dimensions in the memory order `permutation`, every |step|-th element
+    used and backwards where it is negative, `byte_offset` bytes off alignment, bytes swapped."""
+    values = np.asarray(values)
+    ndim, dtype = values.ndim, values.dtype.newbyteorder() if swapped else values.dtype
+    order = tuple(range(ndim)) if permutation is None else permutation
+    steps = (1,) * ndim if steps is None else steps
+    lengths = [values.shape[i] * abs(steps[i]) for i in order]
+    memory = np.zeros(int(np.prod(lengths, dtype=np.int64)) * dtype.itemsize + byte_offset, np.uint8)
+    laid = memory[byte_offset:].view(dtype).reshape(lengths).transpose(np.argsort(order))
+    laid = laid[(..., *(slice(None, None, step) for step in steps))]
+    laid[...] = values
+    return laid
+
+
+class Guarded:
+    """Writable memory between two pages that nobody may touch."""
+
+    def __init__(self, bytes_wanted):
+        page = mmap.PAGESIZE
+        self._mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+        self._mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        self.bytes = -(-bytes_wanted // page) * page
+        self._map = mmap.mmap(-1, self.bytes + 2 * page)
+        self.memory = np.frombuffer(self._map, np.uint8)[page : page + self.bytes]
+        self._start = self.memory.ctypes.data
+        self._protect(self._start - page, page, 0)
+        self._protect(self._start + self.bytes, page, 0)
+
+    def _protect(self, address, length, protection):
+        if self._mprotect(address, length, protection):
+            raise OSError(ctypes.get_errno(), "mprotect")
+
+    def set_readonly(self, readonly):
+        self._protect(self._start, self.bytes, 1 if readonly else 3)
+
+    def place(self, shape, dtype, at_end, gap=0):
+        """An array whose last byte lies `gap` bytes before the upper guard, or its first after the lower."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape)) * dtype.itemsize
+        begin = self.bytes - size - gap if at_end else gap
+        return self.memory[begin : begin + size].view(dtype).reshape(shape)

@@ -1,0 +1,275 @@
+"""Arrays of other libraries: what goes in and comes out, and what is refused."""
+
+import ctypes
+
+import numpy as np
+import oracle
+import pytest
+from support import BFLOAT16, same_bits
+
+import onsoftmax as ons
+
+VALUES = np.linspace(-4, 4, 60).reshape(3, 4, 5).astype(np.float32)
+
+
+def assert_right(y, x, axis=-1):
+    wrong = oracle.wrong_places(y, oracle.softmax(x, axis), oracle.compute_type(x.dtype, y.dtype))
+    assert not wrong.any(), np.argwhere(wrong)[:5]
+
+
+# ---------------------------------------------------------------- plain Python
+
+
+def test_lists_and_tuples():
+    for given in ([1, 2, 3], (1.0, 2.0, 3.0), [[1, 2], [3, 4]], [True, False], [np.float32(1), 2], range(3)):
+        y = ons.softmax(given)
+        assert type(y) is np.ndarray and y.dtype == np.float64
+        assert_right(y, np.array(given, float))
+    y = ons.softmax([np.float32([1, 2]), np.float32([3, 4])])
+    assert y.dtype == np.float32
+    assert ons.softmax([]).shape == (0,) and ons.softmax([]).dtype == np.float64
+    assert ons.softmax([[], []]).shape == (2, 0)
+
+
+@pytest.mark.parametrize("value", [3, 2.5, True, -(10**15), np.float64(7), np.int8(3)])
+def test_scalars(value):
+    y = ons.softmax(value)
+    assert y.shape == () and y == 1 and y.dtype == np.float64
+    assert ons.softmax(np.float32(3)).dtype == np.float32
+    assert ons.softmax(np.float16(3)).dtype == np.float16
+
+
+def test_objects_with_array():
+    class Holder:
+        def __init__(self, values):
+            self.values = values
+
+        def __array__(self, dtype=None, copy=None):
+            return np.asarray(self.values, dtype)
+
+    assert same_bits(ons.softmax(Holder(VALUES), 1), ons.softmax(VALUES, 1))
+    assert ons.softmax(Holder([1, 2])).dtype == np.float64
+    with pytest.raises(TypeError, match="complex"):
+        ons.softmax(Holder([1j]))
+
+
+def test_pandas():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(VALUES[0], columns=list("abcde"))
+    for given in (frame, frame["b"], frame.T, pandas.Series([1, 2, 3]), pandas.Index([1.0, 2.0])):
+        y = ons.softmax(given)
+        assert type(y) is np.ndarray
+        values = np.asarray(given)
+        assert_right(y, values if values.dtype.kind == "f" else values.astype(float))
+    with pytest.raises(TypeError, match="float16, bfloat16, float32 or float64"):
+        ons.softmax(pandas.Series(["a", "b"]))
+
+
+@pytest.mark.skipif(BFLOAT16 is None, reason="ml_dtypes is missing")
+def test_ml_dtypes():
+    import ml_dtypes
+
+    x = VALUES.astype(BFLOAT16)
+    assert ons.softmax(x).dtype == BFLOAT16
+    assert same_bits(ons.softmax(x), ons.softmax(x.astype(np.float32)).astype(BFLOAT16))
+    assert ons.softmax(BFLOAT16.type(2)) == 1
+    for other in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.int4):
+        with pytest.raises(TypeError, match="float16, bfloat16, float32 or float64"):
+            ons.softmax(np.zeros(3, other))
+
+
+# ---------------------------------------------------------------- DLPack
+
+
+class Producer:
+    """An array that only DLPack can show."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        return self.array.__dlpack__(max_version=max_version)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+class LegacyProducer(Producer):
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+
+class CapsuleOnce(Producer):
+    """Hands out the same capsule every time."""
+
+    def __dlpack__(self, **keywords):
+        self.capsule = getattr(self, "capsule", None) or self.array.__dlpack__()
+        return self.capsule
+
+
+@pytest.mark.parametrize("producer", [Producer, LegacyProducer, CapsuleOnce])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_dlpack_producers(producer, dtype):
+    base = VALUES.astype(dtype)
+    strided = [base[::-1, ::2, ::-1], base.transpose(2, 0, 1), base[:0], base[0, 0, 0:1]]
+    for x in (base, *strided, np.array(2, dtype)):
+        y = ons.softmax(producer(x))
+        assert type(y) is np.ndarray and y.dtype == dtype
+        assert same_bits(y.copy(), ons.softmax(x.copy()))
+    out = np.zeros_like(base)
+    assert ons.softmax(producer(base), out=out) is out
+    assert same_bits(out, ons.softmax(base))
+
+
+def test_dlpack_is_not_kept():
+    import weakref
+
+    class Sub(np.ndarray):
+        pass
+
+    x = VALUES.copy().view(Sub)
+    alive = weakref.ref(x)
+    ons.softmax(Producer(x))
+    del x
+    assert alive() is None
+
+
+def test_dlpack_integers_and_bool():
+    """As any integers and bool: the library's default float type, here NumPy's."""
+    for dtype in (np.int8, np.uint8, np.int32, np.int64, bool):
+        x = (np.arange(12) % 5).reshape(3, 4).astype(dtype)
+        y = ons.softmax(Producer(x))
+        assert y.dtype == np.float64
+        assert_right(y, x.astype(float))
+
+
+def test_dlpack_refused():
+    with pytest.raises(TypeError, match="float16, bfloat16, float32 or float64"):
+        ons.softmax(Producer(np.zeros(3, complex)))
+    once = CapsuleOnce(VALUES)
+    ons.softmax(once)
+    with pytest.raises(BufferError, match="capsule"):
+        ons.softmax(once)
+
+    class Wrong(Producer):
+        def __dlpack__(self, **keywords):
+            return self.array
+
+    for nonsense in (None, 7, VALUES):
+        with pytest.raises(BufferError, match="capsule"):
+            ons.softmax(Wrong(nonsense))
+
+    class Failing(Producer):
+        def __dlpack__(self, **keywords):
+            raise self.array
+
+    for error in (RuntimeError("moved away"), BufferError("busy"), TypeError("no")):
+        with pytest.raises(type(error), match=str(error)):
+            ons.softmax(Failing(error))
+
+
+def legacy_capsule(x, device=1, lanes=1, ndim=None):
+    """A legacy capsule made by hand: no strides (C order), no deleter, and whatever device is claimed."""
+
+    class Tensor(ctypes.Structure):
+        _fields_ = [
+            ("data", ctypes.c_void_p),
+            ("device", ctypes.c_int32 * 2),
+            ("ndim", ctypes.c_int32),
+            ("code", ctypes.c_uint8),
+            ("bits", ctypes.c_uint8),
+            ("lanes", ctypes.c_uint16),
+            ("shape", ctypes.c_void_p),
+            ("strides", ctypes.c_void_p),
+            ("byte_offset", ctypes.c_uint64),
+            ("manager_ctx", ctypes.c_void_p),
+            ("deleter", ctypes.c_void_p),
+        ]
+
+    shape = (ctypes.c_int64 * x.ndim)(*x.shape)
+    tensor = Tensor(x.ctypes.data - 8, (device, 0), x.ndim if ndim is None else ndim, 2, 32, lanes)
+    tensor.shape, tensor.byte_offset = ctypes.addressof(shape), 8
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    keep = (x, shape, tensor, b"dltensor")
+
+    class Given:
+        def __dlpack__(self):
+            self.keep = keep
+            return new(ctypes.addressof(keep[2]), keep[3], None)
+
+    return Given()
+
+
+def test_hand_made_capsules():
+    assert same_bits(ons.softmax(legacy_capsule(VALUES)), ons.softmax(VALUES))
+    with pytest.raises(RuntimeError, match=r"CUDA.*no CUDA"):
+        ons.softmax(legacy_capsule(VALUES, device=2))
+    with pytest.raises(BufferError, match="device type 10"):
+        ons.softmax(legacy_capsule(VALUES, device=10))
+    with pytest.raises(TypeError, match="4 lanes"):
+        ons.softmax(legacy_capsule(VALUES, lanes=4))
+    for ndim in (65, -1):
+        with pytest.raises(ValueError, match="dimensions"):
+            ons.softmax(legacy_capsule(VALUES, ndim=ndim))
+
+
+def test_cuda_array_interface_without_cuda():
+    class OnGpu:
+        __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (0, False), "version": 3}  # noqa: RUF012
+
+    with pytest.raises(RuntimeError, match="no CUDA"):
+        ons.softmax(OnGpu())
+
+
+# ---------------------------------------------------------------- JAX
+
+
+@pytest.fixture
+def jax():
+    return pytest.importorskip("jax")
+
+
+def test_jax_types(jax):
+    for dtype in ("float16", "bfloat16", "float32"):
+        x = jax.numpy.asarray(VALUES).astype(dtype)
+        for axis in (-1, 0, None):
+            y = ons.softmax(x, axis)
+            assert isinstance(y, jax.Array) and y.dtype == dtype and y.shape == x.shape
+            assert same_bits(np.asarray(y), np.ascontiguousarray(ons.softmax(np.asarray(x), axis)))
+    for x in (jax.numpy.arange(4), jax.numpy.array([True, False])):
+        y = ons.softmax(x)
+        assert isinstance(y, jax.Array) and y.dtype == jax.numpy.zeros(1).dtype
+    assert ons.softmax(jax.numpy.float32(3)) == 1
+    assert ons.softmax(jax.numpy.zeros((0, 3))).shape == (0, 3)
+    with pytest.raises(TypeError, match="complex64"):
+        ons.softmax(jax.numpy.zeros(3, "complex64"))
+
+
+def test_jax_waits_for_its_input(jax):
+    """JAX computes in the background: what is not finished must not be read."""
+    slow = jax.jit(lambda a: jax.lax.fori_loop(0, 60, lambda i, b: jax.numpy.sin(b) + b, a))
+    start = jax.numpy.linspace(-1, 1, 500_000)
+    settled = np.asarray(slow(start))
+    assert same_bits(np.asarray(ons.softmax(slow(start))), ons.softmax(settled))
+
+
+def test_jax_tracers(jax):
+    for transform in (jax.jit, jax.grad, jax.vmap):
+        with pytest.raises(TypeError, match=r"JAX tracer.*jax\.nn\.softmax"):
+            transform(lambda x: ons.softmax(x).sum())(jax.numpy.ones(3))
+
+
+def test_jax_is_never_written(jax):
+    x = jax.numpy.asarray(VALUES)
+    with pytest.raises(TypeError, match=r"JAX.*immutable"):
+        ons.softmax(x, out=x)
+    out = np.empty(VALUES.shape, np.float32)
+    assert ons.softmax(x, out=out) is out
+    assert np.array_equal(np.asarray(x), VALUES)
+
+
+def test_dask_is_referred(monkeypatch):
+    dask = type("Array", (), {"__module__": "dask.array.core"})
+    with pytest.raises(TypeError, match=r"onsoftmax\.dask"):
+        ons.softmax(dask())

@@ -1,0 +1,121 @@
+"""What is said about wrong arguments: the exception, what was given, and what was expected."""
+
+import re
+
+import numpy as np
+import pytest
+
+import onsoftmax as ons
+
+X = np.zeros((3, 4), np.float32)
+READ_ONLY = np.zeros((3, 4), np.float32)
+READ_ONLY.flags.writeable = False
+AxisError = getattr(np, "exceptions", np).AxisError
+ERRORS = [  # arguments, keywords, exception, what the text must name
+    ((), {}, TypeError, ["array"]),
+    ((X, 0, 1), {}, TypeError, ["position", "3"]),
+    ((X,), {"axes": 0}, TypeError, ["unexpected", "axes"]),
+    ((X, 0), {"axis": 0}, TypeError, ["multiple", "axis"]),
+    ((X, 2), {}, AxisError, ["axis 2", "dimension 2"]),
+    ((X, -3), {}, AxisError, ["axis -3", "dimension 2"]),
+    ((X, (0, 5)), {}, AxisError, ["axis 5", "dimension 2"]),
+    ((X, 10**30), {}, AxisError, ["axis 1000000", "dimension 2"]),
+    ((1.0, 1), {}, AxisError, ["axis 1", "dimension 0"]),
+    ((X, (0, 0)), {}, ValueError, ["axis 0", "twice"]),
+    ((X, (1, -1)), {}, ValueError, ["axis -1", "twice"]),
+    ((X, 1.0), {}, TypeError, ["axis is 1.0", "int", "tuple", "None"]),
+    ((X, [0, 1]), {}, TypeError, ["axis is [0, 1]", "tuple"]),
+    ((X, "0"), {}, TypeError, ["axis is '0'", "int"]),
+    ((X,), {"method": "quick"}, ValueError, ["'quick'", "auto, naive, safe, online, fused, split"]),
+    ((X,), {"method": ""}, ValueError, ["''", "naive"]),
+    ((X,), {"method": "safe\0"}, ValueError, ["safe", "naive"]),
+    ((X,), {"method": 3}, TypeError, ["method is 3", "string"]),
+    ((X,), {"method": None}, TypeError, ["method is None", "string"]),
+    ((X,), {"method": "cluster"}, ValueError, ["cluster", "CUDA", "CPU", "auto, naive, safe, online, fused"]),
+    ((X,), {"method": "fused_warp"}, ValueError, ["'fused_warp'", "CUDA", "fused"]),
+    ((X,), {"dtype": "float128"}, TypeError, ["float16, bfloat16, float32 or float64"]),
+    ((X,), {"dtype": np.longdouble}, TypeError, ["float16, bfloat16, float32 or float64"]),
+    ((X,), {"dtype": int}, TypeError, ["int", "float16, bfloat16, float32 or float64"]),
+    ((X,), {"dtype": "complex64"}, TypeError, ["complex64", "float16, bfloat16, float32 or float64"]),
+    ((X,), {"dtype": "no such type"}, TypeError, ["no such type"]),
+    ((X,), {"out": np.zeros((4, 3), np.float32)}, ValueError, ["out", "(4, 3)", "(3, 4)"]),
+    ((X,), {"out": np.zeros(12, np.float32)}, ValueError, ["out", "(12,)", "(3, 4)"]),
+    ((X,), {"out": READ_ONLY}, ValueError, ["out", "read-only"]),
+    ((X,), {"out": np.zeros((3, 4), int)}, TypeError, ["int64", "float16, bfloat16, float32 or float64"]),
+    ((X,), {"out": np.zeros((3, 4), bool)}, TypeError, ["out", "bool", "float32"]),
+    ((X,), {"out": np.zeros((3, 4), ">f4")}, ValueError, ["out", ">f4", "native"]),
+    ((X,), {"out": np.zeros((3, 4), np.longdouble)}, TypeError, ["float16, bfloat16, float32 or float64"]),
+    ((X,), {"out": [[0.0] * 4] * 3}, TypeError, ["out", "list", "array"]),
+    ((X,), {"out": np.zeros((3, 4)), "dtype": "float32"}, ValueError, ["out", "float64", "float32"]),
+    ((X,), {"where": np.ones((3, 4), int)}, TypeError, ["where", "int64", "bool"]),
+    ((X,), {"where": "yes"}, TypeError, ["where", "bool"]),
+    ((X,), {"where": np.ones((4, 3), bool)}, ValueError, ["where", "(4, 3)", "(3, 4)"]),
+    ((X,), {"where": np.ones((2, 3, 4), bool)}, ValueError, ["where", "(2, 3, 4)", "(3, 4)"]),
+    ((X,), {"scale": np.ones((3, 4))}, ValueError, ["scale", "(3, 4)", "length 1 along axis"]),
+    ((X,), {"scale": np.ones(3)}, ValueError, ["scale", "(3,)", "(3, 4)"]),
+    ((X, None), {"scale": np.ones((3, 1))}, ValueError, ["scale", "(3, 1)", "(3, 4)"]),
+    ((X,), {"scale": "2"}, TypeError, ["scale", "real number"]),
+    ((X,), {"scale": None}, TypeError, ["scale", "real number"]),
+    ((X,), {"scale": 1j}, TypeError, ["scale", "complex", "real number"]),
+    ((X,), {"scale": 10**400}, OverflowError, ["too large"]),
+    ((X,), {"stream": 0}, ValueError, ["stream", "CPU"]),
+    ((X,), {"num_threads": 0}, ValueError, ["num_threads is 0", "at least 1"]),
+    ((X,), {"num_threads": -4}, ValueError, ["num_threads is -4", "at least 1"]),
+    ((X,), {"num_threads": 1.5}, TypeError, ["num_threads is 1.5", "int"]),
+    ((np.zeros(3, np.longdouble),), {}, TypeError, ["float16, bfloat16, float32 or float64"]),
+    ((np.zeros(3, complex),), {}, TypeError, ["complex128", "float16, bfloat16, float32 or float64"]),
+    ((np.zeros(3, object),), {}, TypeError, ["object", "float16, bfloat16, float32 or float64"]),
+    ((np.zeros(3, "U4"),), {}, TypeError, ["U4", "float16, bfloat16, float32 or float64"]),
+    ((np.zeros(3, "M8[s]"),), {}, TypeError, ["datetime64", "float16, bfloat16, float32 or float64"]),
+    ((np.zeros(3, "f4,f4"),), {}, TypeError, ["f0", "float16, bfloat16, float32 or float64"]),
+    ((np.ma.array([1.0, 2.0], mask=[0, 1]),), {}, TypeError, ["masked", "where"]),
+    ((["a", "b"],), {}, TypeError, ["float16, bfloat16, float32 or float64"]),
+    (("text",), {}, TypeError, ["float16, bfloat16, float32 or float64"]),
+    ((b"bytes",), {}, TypeError, ["float16, bfloat16, float32 or float64"]),
+    ((None,), {}, TypeError, ["object", "float16, bfloat16, float32 or float64"]),
+    ((1j,), {}, TypeError, ["complex128", "float16, bfloat16, float32 or float64"]),
+    (([1j, 2],), {}, TypeError, ["complex128", "float16, bfloat16, float32 or float64"]),
+    (([[1, 2], [3]],), {}, ValueError, ["inhomogeneous"]),
+    ((10**400,), {}, TypeError, ["object", "float16, bfloat16, float32 or float64"]),
+    ((object(),), {}, TypeError, ["object", "float16, bfloat16, float32 or float64"]),
+]
+
+
+@pytest.mark.parametrize("case", ERRORS, ids=map(str, range(len(ERRORS))))
+def test_errors(case):
+    arguments, keywords, exception, names = case
+    before = READ_ONLY.copy()
+    with pytest.raises(exception) as caught:
+        ons.softmax(*arguments, **keywords)
+    assert type(caught.value) is exception
+    missing = [name for name in names if not re.search(re.escape(name), str(caught.value))]
+    assert not missing, str(caught.value)
+    assert np.array_equal(READ_ONLY, before)
+
+
+def test_out_with_elements_in_one_place():
+    memory = np.zeros(40, np.float32)
+    for out in (np.broadcast_to(memory[:4], (3, 4)), np.lib.stride_tricks.as_strided(memory, (3, 4), (0, 4))):
+        with pytest.raises(ValueError, match=r"out is (broadcast|read-only)"):
+            ons.softmax(X, out=out)
+    assert not memory.any()
+
+
+def test_no_memory_is_a_memory_error():
+    """A result larger than any memory, of an input that is one number."""
+    x = np.broadcast_to(np.float32(1), (1 << 20, 1 << 20, 1 << 10))
+    with pytest.raises(MemoryError):
+        ons.softmax(x)
+
+
+def test_errors_of_plan():
+    with pytest.raises(ValueError, match="'quick'"):
+        ons.plan((3, 4), method="quick")
+    with pytest.raises(AxisError):
+        ons.plan((3, 4), 2)
+    with pytest.raises(ValueError, match="negative"):
+        ons.plan((3, -4))
+    with pytest.raises(ValueError, match="more elements"):
+        ons.plan((1 << 40, 1 << 40))
+    with pytest.raises(RuntimeError, match="no CUDA"):
+        ons.plan((3, 4), device="cuda")

@@ -1,0 +1,163 @@
+"""DESIGN's include rules, a C core that needs no Python, and a new method in one file and one line."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+from support import ROOT, run_python
+
+import onsoftmax as ons
+
+CSRC = os.path.join(ROOT, "csrc")
+pytestmark = pytest.mark.skipif(not os.path.isdir(CSRC), reason="the C sources are not beside the tests")
+COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is missing")
+
+VOCABULARY = {"onsoftmax.h", "state.h"}
+PYTHON_HEADERS = re.compile(r"Python\.h|numpy/|structmember\.h|frameobject\.h")
+CUDA_HEADERS = re.compile(r"cuda|cub/|cooperative_groups|nv")
+
+
+def sources():
+    paths = glob.glob(os.path.join(CSRC, "**", "*"), recursive=True)
+    return sorted(os.path.relpath(p, CSRC) for p in paths if p.endswith((".c", ".h", ".def", ".cu", ".cuh")))
+
+
+def includes(path):
+    """(own, system) headers of a file; own ones relative to csrc."""
+    with open(os.path.join(CSRC, path)) as file:
+        found = re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', file.read(), re.M)
+    own = [os.path.normpath(os.path.join(os.path.dirname(path), name)) for kind, name in found if kind == '"']
+    return own, [name for kind, name in found if kind == "<"]
+
+
+def folder(path):
+    return path.split("/")[0] if "/" in path else ""
+
+
+def methods_on_cpu():
+    with open(os.path.join(CSRC, "methods.def")) as file:
+        return re.findall(r"^ONS_METHOD\((\w+), EVERYWHERE,", file.read(), re.M)
+
+
+def test_own_headers_exist():
+    for path in sources():
+        for header in includes(path)[0]:
+            assert os.path.exists(os.path.join(CSRC, header)), f"{path} includes {header}"
+
+
+@pytest.mark.parametrize("header", sorted(VOCABULARY))
+def test_the_vocabulary_includes_nearly_nothing(header):
+    own, system = includes(header)
+    assert set(own) <= {"methods.def"}
+    assert set(system) <= {"stdint.h", "stddef.h", "stdbool.h", "math.h"}
+
+
+def test_who_includes_whom():
+    top = {*VOCABULARY, "methods.def"}
+    for path in sources():
+        own, system = includes(path)
+        place = folder(path)
+        for header in own:
+            allowed = header in top or (place != "" and folder(header) == place)
+            if path in ("plan.c", "run.c"):
+                allowed |= folder(header) == "cpu" or header == "cuda/cuda.h"
+            assert allowed, f"{path} includes {header}"
+        for header in system:
+            if place != "python":
+                assert not PYTHON_HEADERS.search(header), f"{path} includes <{header}>"
+            if place != "cuda":
+                assert not CUDA_HEADERS.match(header), f"{path} includes <{header}>"
+
+
+@needs_compiler
+def test_the_core_compiles_without_python():
+    files = sorted(glob.glob(os.path.join(CSRC, "*.c")) + glob.glob(os.path.join(CSRC, "cpu", "*.c")))
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    for extra in ([], ["-std=gnu11"]):
+        done = subprocess.run([COMPILER, *flags, *extra, *files], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_method_is_the_file_of_its_name():
+    assert methods_on_cpu() == [method.name for method in ons.methods("cpu")]
+    for name in methods_on_cpu():
+        with open(os.path.join(CSRC, "cpu", f"{name}.c")) as file:
+            text = file.read()
+        assert re.search(rf"^void ons_cpu_{name}\(const ons_job \*job\)", text, re.M)
+        assert text.startswith(f"/* {name}.c - "), "the file says what the method is"
+        others = set(methods_on_cpu()) - {name}
+        assert not re.search(rf"\bons_cpu_({'|'.join(others)})\b", text)
+        assert not re.search(r"__m(128|256|512)|_mm\d*_|immintrin|\bavx|\bsse|\bneon", text)
+
+
+def test_one_place_chooses():
+    """The names of methods are told apart in plan.c alone, and where its scratch is counted."""
+    for path in sources():
+        if path.endswith(".c") and path not in ("plan.c", "cpu/run.c"):
+            with open(os.path.join(CSRC, path)) as file:
+                assert not re.search(r"ONS_METHOD_(naive|safe|online|fused|split)\b", file.read()), path
+
+
+TOY = """/* toy.c - safe, under another name. */
+#include "cpu.h"
+void ons_cpu_toy(const ons_job *job) { ons_cpu_safe(job); }
+"""
+LINE = 'ONS_METHOD(toy, EVERYWHERE, 3, 1, NOTHING, "a toy for the tests")\n'
+CALL = """
+import numpy as np, onsoftmax as ons
+x = np.arange(5000.0) / 100
+assert np.array_equal(ons.softmax(x, method="toy"), ons.softmax(x, method="safe"))
+assert ons.plan(x, method="toy").bytes_moved == 4 * x.nbytes
+try:
+    ons.softmax(x, method="none")
+except ValueError as error:
+    assert "toy" in str(error)
+print(ons.__file__, [m.name for m in ons.methods()], ons.methods()[-1].summary)
+"""
+
+
+@needs_compiler
+def test_a_new_method_is_one_file_and_one_line(tmp_path):
+    pytest.importorskip("setuptools")
+    built = shutil.ignore_patterns("*.so", "__pycache__")
+    for name in ("csrc", "onsoftmax"):
+        shutil.copytree(os.path.join(ROOT, name), tmp_path / name, ignore=built)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        if os.path.exists(os.path.join(ROOT, name)):
+            shutil.copy(os.path.join(ROOT, name), tmp_path)
+    (tmp_path / "csrc" / "cpu" / "toy.c").write_text(TOY)
+    with open(tmp_path / "csrc" / "methods.def", "a") as file:
+        file.write(LINE)
+    plain = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PYTHONPATH")}
+    plain.update(ONSOFTMAX_CFLAGS="-O1 -Werror", ONSOFTMAX_LDFLAGS="", ONSOFTMAX_CUDA="0")
+    build = [sys.executable, "setup.py", "build_ext", "--inplace", "-j2"]
+    how = {"cwd": tmp_path, "env": plain, "capture_output": True, "text": True}
+    done = subprocess.run(build, **how)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    done = subprocess.run([sys.executable, "-c", CALL], **how)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(tmp_path)), "the toy build was not what ran"
+    assert "'toy'] a toy for the tests" in done.stdout
+
+
+def test_no_module_state_is_shared_by_accident():
+    """A second import in one process gives the same settings, and no second pool."""
+    code = """
+import sys, onsoftmax as ons
+ons.set_num_threads(3)
+from onsoftmax import _core
+print(_core.get_num_threads(), _core is sys.modules["onsoftmax._core"])
+"""
+    assert run_python(["-c", code]).stdout.split() == ["3", "True"]
+
+
+def test_the_import_is_light():
+    """Only NumPy is imported: torch, JAX and the others are asked for when one of their arrays comes."""
+    code = "import sys, onsoftmax; print({'torch', 'jax', 'scipy', 'pandas', 'ml_dtypes'} & {*sys.modules})"
+    assert run_python(["-c", code]).stdout == "set()\n"

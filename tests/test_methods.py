@@ -1,0 +1,101 @@
+"""Every method on every instruction set of this processor, and the list of methods itself."""
+
+import numpy as np
+import oracle
+import pytest
+from support import METHODS, isas, run_python
+
+import onsoftmax as ons
+
+
+@pytest.mark.parametrize("check", ["lengths", "places", "guard", "large", "numerics", "narrow"])
+@pytest.mark.parametrize("isa", isas())
+def test_instruction_set(isa, check):
+    done = run_python(["isa_checks.py", check], ONSOFTMAX_ISA=isa, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert done.stdout.split() == [isa, check, "passed"]
+
+
+def test_checks_can_fail():
+    """The matrix notices a wrong element."""
+    from isa_checks import check_result
+
+    x = np.arange(300, dtype=np.float32)[None] / 50
+    y = ons.softmax(x)
+    check_result(y, x, -1, "safe", ())
+    y[0, 7] *= 1 + 6 * np.finfo(np.float32).eps
+    with pytest.raises(AssertionError, match="wrong at"):
+        check_result(y, x, -1, "safe", ())
+
+
+def test_methods_lists_what_runs_here():
+    here = ons.methods("cpu")
+    assert [m.name for m in here] == ["naive", "safe", "online", "fused", "split"]
+    assert ons.methods() == here
+    costs = {m.name: (m.reads, m.writes) for m in here}
+    assert costs == {"naive": (2, 1), "safe": (3, 1), "online": (2, 1), "fused": (1, 1), "split": (2, 1)}
+    assert all(m.summary and m.devices == ("cpu",) and m.passes == m.reads for m in here)
+    assert {m.name: m.keeps for m in here}["fused"] == "row"
+
+
+def test_methods_of_other_devices():
+    with pytest.raises(ValueError, match=r"'tpu'.*'cpu', 'cuda'"):
+        ons.methods("tpu")
+    with pytest.raises(RuntimeError, match="no CUDA"):
+        ons.methods("cuda")
+
+
+def test_naive_overflows_by_design():
+    y = ons.softmax(np.array([2, 4, 12], np.float16), method="naive")
+    np.testing.assert_array_equal(y, np.array([0, 0, np.nan], np.float16))
+    for dtype, over in ((np.float32, 89.0), (np.float64, 710.0)):
+        assert np.isnan(ons.softmax(np.array([0, over], dtype), method="naive")[1])
+        assert np.isfinite(ons.softmax(np.array([0, over - 1.5], dtype), method="naive")).all()
+    # a sum that overflows, of exponentials that do not
+    np.testing.assert_array_equal(ons.softmax(np.full(200, 10, np.float16), method="naive"), 0)
+    # what underflows in every element is 0 / 0
+    assert np.isnan(ons.softmax(np.full(3, -200, np.float32), method="naive")).all()
+    for method in set(METHODS) - {"naive"}:
+        np.testing.assert_allclose(ons.softmax(np.full(3, -200, np.float32), method=method), 1 / 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [0.5, 7.0, 60.0])
+def test_naive_is_the_formula(dtype, scale, rng):
+    x = (scale * rng.uniform(-1, 1, (20, 300))).astype(dtype)
+    expected = oracle.naive(x)
+    least = np.finfo(dtype).smallest_subnormal
+    np.testing.assert_allclose(ons.softmax(x, method="naive"), expected, 6 * np.finfo(dtype).eps, 2 * least)
+
+
+def test_plan_names_a_method_and_its_cost():
+    x = np.zeros((64, 1000), np.float32)
+    plan = ons.plan(x)
+    assert plan.method in METHODS and plan.reason
+    assert (plan.rows, plan.N, plan.form, plan.compute) == (64, 1000, "row", "float32")
+    assert ons.plan(x, 0).form == "column"
+    assert (ons.plan(x, 0).rows, ons.plan(x, 0).N) == (1000, 64)
+    for method in ons.methods():
+        plan = ons.plan(x, method=method.name)
+        assert plan.method == method.name
+        assert plan.bytes_moved == x.nbytes * (method.reads + method.writes)
+        assert method.name in str(plan)
+
+
+def test_plan_of_a_shape_is_that_of_an_array():
+    for shape, axis in (((5, 7), -1), ((5, 7), 0), ((1 << 18,), -1), ((3, 4, 5), (0, 2)), ((2, 0), 1)):
+        for dtype in (np.float32, np.float64):
+            assert ons.plan(shape, axis, dtype=dtype) == ons.plan(np.zeros(shape, dtype), axis)
+    assert ons.plan((8, 8)).compute == "float32"
+    assert ons.plan(np.zeros((8, 8)), dtype="float32").compute == "float64"
+    assert ons.plan((1 << 20, 1 << 20)).rows == 1 << 20  # nothing is allocated
+    assert ons.plan((1 << 20,), num_threads=1).threads == 1
+
+
+@pytest.mark.parametrize("form", ["row", "column"])
+def test_plan_chooses_by_shape(form):
+    """Short rows are kept in the caches, a few long ones split, many long ones go in two reads."""
+    shapes = [(100, 100), (1000, 1 << 19)] + ([(1, 1 << 22)] if form == "row" else [])
+    plans = [ons.plan(s if form == "row" else s[::-1], -1 if form == "row" else 0) for s in shapes]
+    assert [p.method for p in plans] == ["fused", "online", "split"][: len(plans)]
+    assert {p.form for p in plans} == {form}

@@ -1,0 +1,205 @@
+"""How exact the results are, and that the same row has the same bits. The errors on every instruction set at
+CONTRACT's lengths stand in isa_checks.numerics, which test_methods.py runs."""
+
+import numpy as np
+import oracle
+import pytest
+from support import DTYPES, NARROW_DTYPES, STABLE_METHODS, WIDE_DTYPES, bits, lay_out, same_bits
+
+import onsoftmax as ons
+
+ids = {"ids": str}
+
+
+def assert_exact(y, x, axis=-1, **keywords):
+    compute = keywords.get("compute") or oracle.compute_type(x.dtype, y.dtype)
+    wrong = oracle.wrong_places(y, oracle.softmax(x, axis, **keywords), compute)
+    assert not wrong.any(), np.argwhere(wrong)[:5]
+
+
+def test_oracle_against_mpmath(rng):
+    """The yardstick itself: longdouble beside 60 digits."""
+    for scale, offset in ((1, 0), (30, -1000), (200, 1e6)):
+        x = scale * rng.standard_normal(50) + offset
+        exact = oracle.softmax_mpmath(x)
+        pairs = zip(exact, oracle.softmax(x), strict=True)
+        found = [float((v - float(y)) / v) for v, y in pairs if v > 1e-300]
+        assert max(map(abs, found)) < 2.0**-52  # float(y) alone is 2^-53 off
+
+
+@pytest.mark.parametrize("dtype", WIDE_DTYPES, **ids)
+@pytest.mark.parametrize("method", STABLE_METHODS)
+def test_errors_against_mpmath(dtype, method, rng):
+    found = []
+    for N in (1, 2, 6, 31, 300):
+        for scale, offset in ((1, 0), (3, 1000), (30, -1000), (10, 1e5), (10, -1e6)):
+            x = (scale * rng.standard_normal(N) + offset).astype(dtype)
+            exact, y = oracle.softmax_mpmath(x), ons.softmax(x, method=method)
+            normal = float(np.finfo(dtype).smallest_normal)
+            found += [abs((float(a) - b) / b) for a, b in zip(y, exact, strict=True) if b > normal]
+    found = np.array(found, float) / np.finfo(dtype).eps
+    assert found.max() <= 4 and found.mean() <= 1
+
+
+@pytest.mark.parametrize("dtype", WIDE_DTYPES, **ids)
+def test_a_row_of_2_to_the_24(dtype, rng):
+    x = (10 * rng.standard_normal(1 << 24, dtype=np.float32) + 500).astype(dtype)
+    y = ons.softmax(x)
+    z = x.astype(np.float64) - x.max()
+    d = np.exp(z).astype(np.longdouble).sum()
+    some = rng.integers(0, x.size, 200_000)
+    exact = np.exp(z[some].astype(np.longdouble)) / d
+    error = oracle.errors(y[some], exact)
+    assert error.max() <= 4 and error.mean() <= 1
+    for method in STABLE_METHODS:
+        assert same_bits(ons.softmax(x, method=method), y), method
+
+
+@pytest.mark.parametrize("dtype", WIDE_DTYPES, **ids)
+def test_subnormal_results_are_kept(dtype):
+    depth = np.array(-np.log(np.finfo(dtype).smallest_normal) + np.arange(-3, 16, 0.37), dtype)
+    x = np.concatenate([[0], -depth, -depth[:1] - 40]).astype(dtype)
+    exact = oracle.softmax(x)
+    for method in STABLE_METHODS:
+        y = ons.softmax(x, method=method)
+        subnormal = (y > 0) & (y < np.finfo(dtype).smallest_normal)
+        assert subnormal.sum() > 30 and y[-1] == 0
+        assert not oracle.wrong_places(y, exact, dtype).any()
+    for narrow in NARROW_DTYPES:
+        x = np.linspace(-100, 0, 600).astype(narrow)
+        y = ons.softmax(x)
+        assert ((bits(y) > 0) & (bits(y) < 16)).any(), "no subnormal of the shorter type"
+        assert same_bits(y, ons.softmax(x.astype(np.float32)).astype(narrow))
+
+
+@pytest.mark.parametrize("narrow", NARROW_DTYPES, **ids)
+def test_float64_arithmetic_is_rounded_once(narrow, rng):
+    """float64 in, 16 bits out: no float32 on the way, where a second rounding would show."""
+    x = rng.standard_normal((2000, 40))
+    assert_exact(ons.softmax(x, dtype=narrow), x, compute=np.float64)
+    y32 = ons.softmax(x, dtype=np.float32)
+    assert_exact(y32, x, compute=np.float64)
+    assert same_bits(y32, ons.softmax(x).astype(np.float32))
+    # 1/2 - 2^-40 lies below the middle of two float16 results only by what float32 would round away
+    x = np.log(np.array([0.5 + 2.0**-13 - 2.0**-45, 0.5 - 2.0**-13 + 2.0**-45]))
+    assert_exact(ons.softmax(x, dtype=narrow), x, compute=np.float64)
+
+
+@pytest.mark.parametrize("method", STABLE_METHODS)
+@pytest.mark.parametrize("dtype", WIDE_DTYPES, **ids)
+class TestHugeLogits:
+    """Rows whose |m| is beyond what the exponential takes without shifting."""
+
+    @pytest.mark.parametrize("offset", [16383.5, 16385.0, -16383.5, -16385.0, 1e5, -1e6, 4e6, -4e6])
+    def test_offsets(self, dtype, method, offset, rng):
+        for N in (5, 300, 5000):
+            x = (10 * rng.standard_normal((4, N)) + offset).astype(dtype)
+            y = ons.softmax(x, method=method)
+            assert_exact(y, x)
+            columns = ons.softmax(np.ascontiguousarray(x.T), 0, method=method)
+            assert same_bits(np.ascontiguousarray(columns.T), y)
+
+    def test_one_huge_row_beside_small_ones(self, dtype, method, rng):
+        """What lies beside a row in a panel of columns does not change its bits."""
+        x = (3 * rng.standard_normal((40, 700))).astype(dtype)
+        alone = np.stack([ons.softmax(row, method=method) for row in x])
+        for row, offset in ((0, 1e5), (17, -3e5), (39, 2e4), (20, np.inf), (21, np.nan), (22, -np.inf)):
+            x[row] += dtype.type(offset)
+            alone[row] = ons.softmax(x[row], method=method)
+        assert_exact(alone, x)
+        assert same_bits(ons.softmax(x, method=method), alone)
+        columns = ons.softmax(np.ascontiguousarray(x.T), 0, method=method)
+        assert same_bits(np.ascontiguousarray(columns.T), alone)
+
+    def test_largest_finite(self, dtype, method):
+        top = np.finfo(dtype).max
+        rows = [[top, -top], [top, top], [-top, -top], [top, 0], [-top, 0], [top, np.nextafter(top, 0)]]
+        for row in rows:
+            for copies in (1, 40, 3000):
+                x = np.repeat(np.array(row, dtype), copies)
+                assert_exact(ons.softmax(x, method=method), x)
+                x = np.array(row * copies, dtype)
+                assert_exact(ons.softmax(x, method=method), x)
+                columns = np.ascontiguousarray(np.stack([x, np.zeros_like(x)], 1))
+                assert_exact(ons.softmax(columns, 0, method=method), columns, 0)
+
+    def test_early_tiles_far_below_the_rest(self, dtype, method):
+        """The running maximum of a first tile may be any number, and leaves nothing behind."""
+        top = 37 if dtype == np.float32 else 307
+        for exponent in np.arange(3, top, 0.25 if dtype == np.float32 else 1.25):
+            for sign, rest in ((-1, 0.999), (1, 1.0), (-1, 1.0)):
+                x = np.full(2049, sign * rest * 10.0**exponent, dtype)
+                x[5], x[2048] = sign * 10.0**exponent, 2 * 10.0**exponent
+                assert_exact(ons.softmax(x, method=method), x)
+
+    def test_from_the_lowest_to_the_highest(self, dtype, method):
+        """All magnitudes, ascending and descending, over many tiles and blocks of split."""
+        ladder = np.logspace(-3, np.log10(np.finfo(dtype).max) - 0.1, 35000)
+        for x in (ladder, -ladder, np.concatenate([-ladder[::-1], ladder]), -ladder[::-1]):
+            x = x.astype(dtype)
+            assert_exact(ons.softmax(x, method=method), x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, **ids)
+class TestSameBits:
+    def test_all_methods_agree(self, dtype, rng):
+        for N in (3, 100, 2049, 70000):
+            for scale, offset in ((1, 0), (25, 90), (3, -200)):
+                x = (scale * rng.standard_normal((3, N)) + offset).astype(np.float32).astype(dtype)
+                results = [ons.softmax(x, method=method) for method in [*STABLE_METHODS, "auto"]]
+                assert all(same_bits(y, results[0]) for y in results)
+
+    @pytest.mark.parametrize("method", STABLE_METHODS)
+    def test_of_a_row_in_any_place(self, dtype, method, rng):
+        row = (4 * rng.standard_normal(1531)).astype(np.float32).astype(dtype)
+        expected = ons.softmax(row, method=method)
+        for count, place in ((1, 0), (7, 3), (200, 199), (131, 130)):
+            x = np.zeros((count, row.size), dtype)
+            x[place] = row
+            assert same_bits(ons.softmax(x, method=method)[place], expected)
+            columns = ons.softmax(np.asfortranarray(x), method=method)
+            assert same_bits(columns[place].copy(), expected)
+        for offset in range(0, 65, 1):
+            assert same_bits(ons.softmax(lay_out(row, byte_offset=offset), method=method), expected)
+        for step in (2, 3, -1, -5):
+            assert same_bits(ons.softmax(lay_out(row, steps=(step,)), method=method), expected)
+
+    @pytest.mark.parametrize("method", STABLE_METHODS)
+    def test_over_runs_and_threads(self, dtype, method, rng):
+        x = (4 * rng.standard_normal((3, 150_000))).astype(np.float32).astype(dtype)
+        one = ons.softmax(x, method=method, num_threads=1)
+        for threads in (1, 2, 3, 4, 2, 4):
+            assert same_bits(ons.softmax(x, method=method, num_threads=threads), one)
+        columns = np.ascontiguousarray(x[:, :3000].T)
+        one = ons.softmax(columns, 0, method=method, num_threads=1)
+        many = np.ascontiguousarray(np.tile(columns, 200))
+        for threads in (1, 2, 4):
+            y = ons.softmax(many, 0, method=method, num_threads=threads)
+            assert same_bits(y, np.tile(one, 200))
+
+    def test_transposed_axis_0_is_the_last_axis(self, dtype, rng):
+        x = (4 * rng.standard_normal((37, 520))).astype(np.float32).astype(dtype)
+        for method in STABLE_METHODS:
+            last = ons.softmax(x, method=method)
+            first = ons.softmax(x.T, 0, method=method)
+            copied = ons.softmax(np.ascontiguousarray(x.T), 0, method=method)
+            assert same_bits(np.ascontiguousarray(first.T), last)
+            assert same_bits(np.ascontiguousarray(copied.T), last)
+
+    def test_masked_and_scaled_in_both_forms(self, dtype, rng):
+        x = (4 * rng.standard_normal((37, 520))).astype(np.float32).astype(dtype)
+        where, scale = rng.random(x.shape) < 0.6, rng.uniform(0.2, 3, (37, 1))
+        results = [
+            ons.softmax(array, method=method, where=where, scale=scale)
+            for method in STABLE_METHODS
+            for array in (x, np.asfortranarray(x), lay_out(x, steps=(2, -3), byte_offset=1))
+        ]
+        assert all(same_bits(np.ascontiguousarray(y), np.ascontiguousarray(results[0])) for y in results)
+
+
+def test_offsets_leave_errors_as_they_are(rng):
+    """Integers as logits: adding a constant is exact, so the answer must be the same to rounding."""
+    x = rng.integers(-20, 20, (50, 200)).astype(np.float32)
+    y = ons.softmax(x)
+    for offset in (1000, -1000, 2.0**20, -(2.0**22)):
+        np.testing.assert_allclose(ons.softmax(x + np.float32(offset)), y, rtol=5e-7)

@@ -1,0 +1,208 @@
+"""The thread pool, the environment, forks, and callers side by side."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from support import STABLE_METHODS, isas, run_python, same_bits
+
+import onsoftmax as ons
+
+BIG = np.random.default_rng(7).standard_normal((64, 20_000)).astype(np.float32)
+
+
+# ---------------------------------------------------------------- settings
+
+
+def test_set_num_threads(threads_restored):
+    for count in (1, 3, 2, np.int64(4)):
+        assert ons.set_num_threads(count) is None
+        assert ons.get_num_threads() == count
+        assert ons.plan((4096, 4096)).threads == count
+    assert ons.plan((4096, 4096), num_threads=2).threads == 2
+    ons.set_num_threads(10**6)
+    assert 1 <= ons.get_num_threads() <= 10**6
+    assert same_bits(ons.softmax(BIG), ons.softmax(BIG, num_threads=1))
+
+
+@pytest.mark.parametrize(
+    ("count", "exception"),
+    [(0, ValueError), (-1, ValueError), (1.0, TypeError), ("2", TypeError), (None, TypeError)],
+)
+def test_set_num_threads_refuses(count, exception):
+    before = ons.get_num_threads()
+    with pytest.raises(exception, match="at least 1"):
+        ons.set_num_threads(count)
+    assert ons.get_num_threads() == before
+
+
+ASK = ["-c", "import onsoftmax as ons; print(ons.get_num_threads(), ons._core.config()['isa'])"]
+
+
+def test_environment_num_threads():
+    for text in ("1", "3", "64"):
+        assert run_python(ASK, ONSOFTMAX_NUM_THREADS=text).stdout.split()[0] == text
+    default = int(run_python(ASK, ONSOFTMAX_NUM_THREADS=None).stdout.split()[0])
+    assert 1 <= default <= len(os.sched_getaffinity(0))
+    assert run_python(ASK, ONSOFTMAX_NUM_THREADS="").stdout.split()[0] == str(default)
+
+
+@pytest.mark.parametrize("text", ["0", "-2", "two", "2x", "1.5"])
+def test_environment_num_threads_refuses(text):
+    done = run_python(ASK, ONSOFTMAX_NUM_THREADS=text)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and last.startswith("ValueError")
+    assert f"ONSOFTMAX_NUM_THREADS is '{text}'" in last and "at least 1" in last
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no processor affinity here")
+def test_affinity_limits_the_default():
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n" + ASK[1]
+    assert run_python(["-c", code], ONSOFTMAX_NUM_THREADS=None).stdout.split()[0] == "1"
+
+
+def test_environment_isa():
+    for isa in isas():
+        assert run_python(ASK, ONSOFTMAX_ISA=isa).stdout.split()[1] == isa
+    assert run_python(ASK, ONSOFTMAX_ISA=None).stdout.split()[1] == isas()[-1]
+    assert run_python(ASK, ONSOFTMAX_ISA="").stdout.split()[1] == isas()[-1]
+    for unknown in {"neon", "sse9", "AVX2", "avx512"} - set(isas()):
+        done = run_python(ASK, ONSOFTMAX_ISA=unknown)
+        last = done.stderr.strip().splitlines()[-1]
+        assert done.returncode == 1 and last.startswith("ValueError")
+        assert f"ONSOFTMAX_ISA is '{unknown}'" in last and "scalar" in last
+
+
+def test_show_config(capsys):
+    config = ons.show_config()
+    printed = capsys.readouterr().out
+    for name in ("onsoftmax", "numpy", "isa", "isa_available", "num_threads", "processors", "cuda"):
+        assert name in config and name in printed
+    assert config["num_threads"] == ons.get_num_threads() and config["isa"] in config["isa_available"]
+
+
+# ---------------------------------------------------------------- forks
+
+
+def wait_for(child, seconds):
+    """The child's exit status, or None where it is not done in time and was ended."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+def in_child(body):
+    """Forks; True where body() returns true in the child within time."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if body() else 1)
+        except BaseException:
+            os._exit(2)
+    return wait_for(child, 60) == 0
+
+
+def computes():
+    return same_bits(ons.softmax(BIG, num_threads=3), ons.softmax(BIG, num_threads=1))
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning", "ignore:os.fork:RuntimeWarning")
+def test_fork_after_use():
+    assert computes()
+    for _ in range(3):
+        assert in_child(computes)
+    assert computes()
+    assert in_child(lambda: computes() and in_child(computes) and computes())
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning", "ignore:os.fork:RuntimeWarning")
+def test_fork_while_others_compute():
+    stop = threading.Event()
+
+    def keep_busy():
+        while not stop.is_set():
+            ons.softmax(BIG, num_threads=2)
+
+    busy = [threading.Thread(target=keep_busy) for _ in range(2)]
+    for thread in busy:
+        thread.start()
+    try:
+        assert all(in_child(computes) for _ in range(10))
+    finally:
+        stop.set()
+        for thread in busy:
+            thread.join()
+    assert computes()
+
+
+# ---------------------------------------------------------------- callers side by side
+
+
+def test_sixteen_calling_threads():
+    rng = np.random.default_rng(8)
+    inputs = [rng.standard_normal((3, n)).astype(np.float32) for n in (10, 1000, 70_000, 200_000) * 4]
+    expected = [ons.softmax(x, num_threads=1) for x in inputs]
+    found, together = [], threading.Barrier(16)
+
+    def call(index):
+        together.wait()
+        for turn in range(30):
+            i = (index + turn) % 16
+            method = STABLE_METHODS[turn % len(STABLE_METHODS)]
+            y = ons.softmax(inputs[i], method=method, num_threads=1 + turn % 4)
+            found.append(same_bits(y, expected[i]))
+
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(found) == 16 * 30 and all(found)
+
+
+def test_large_work_releases_the_gil():
+    """While one thread computes, another runs Python."""
+    x = np.zeros((2000, 5000), np.float32)
+    done, turns = threading.Event(), 0
+
+    def call():
+        for _ in range(5):
+            ons.softmax(x, out=x, num_threads=1, method="safe")
+        done.set()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    while not done.is_set():
+        turns += 1
+        time.sleep(0.0005)
+    thread.join()
+    assert turns > 5
+
+
+def test_pool_is_no_trap_for_signals():
+    """Ctrl-C reaches the main thread, not a thread of the pool."""
+    code = """
+import os, signal, numpy as np, onsoftmax as ons
+ons.softmax(np.zeros((100, 100_000), np.float32), num_threads=4)
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(10**7): pass
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    assert run_python(["-c", code]).stdout == "interrupted\n"

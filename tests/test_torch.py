@@ -1,0 +1,116 @@
+"""torch tensors on the CPU: what goes in and comes out, and what is refused."""
+
+import contextlib
+
+import numpy as np
+import oracle
+import pytest
+
+import onsoftmax as ons
+
+VALUES = np.linspace(-4, 4, 60).reshape(3, 4, 5).astype(np.float32)
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+def test_torch_types(torch):
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        x = torch.from_numpy(VALUES).to(dtype)
+        for axis in (-1, 0, (0, 2), None):
+            y = ons.softmax(x, axis)
+            assert type(y) is torch.Tensor and y.dtype == dtype and y.shape == x.shape
+            compute = np.float64 if dtype is torch.float64 else np.float32
+            exact = oracle.softmax(x.double().numpy(), axis, compute=compute)
+            if dtype is torch.bfloat16:
+                wide = ons.softmax(x, axis, dtype=torch.float32)
+                assert torch.equal(y, wide.to(dtype))
+                y = wide
+            assert not oracle.wrong_places(y.numpy(), exact, compute).any()
+        assert ons.softmax(x, dtype=torch.float64).dtype == torch.float64
+        assert ons.softmax(x, dtype="bfloat16").dtype == torch.bfloat16
+
+
+def test_torch_integers_take_the_default_type(torch):
+    for dtype in (torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool):
+        x = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype)
+        assert ons.softmax(x).dtype == torch.get_default_dtype()
+        torch.testing.assert_close(ons.softmax(x), torch.softmax(x.float(), -1))
+        assert ons.softmax(x, dtype=torch.float16).dtype == torch.float16
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert ons.softmax(torch.arange(3)).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_torch_layouts(torch):
+    x = torch.from_numpy(VALUES)
+    channels_last = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    strided = [x.permute(2, 0, 1), x[::2, :, ::3], x.expand(2, 3, 4, 5), channels_last]
+    for view in (x, *strided, x[1:], x[:0], x[0, 0, 0]):
+        for axis in {-1, 0} if view.ndim else {-1}:
+            y, expected = ons.softmax(view, axis), torch.softmax(view, axis)
+            assert y.stride() == expected.stride() and y.shape == expected.shape
+            torch.testing.assert_close(y, expected)
+
+
+def test_torch_views_that_are_not_what_they_point_to(torch):
+    z = torch.complex(torch.from_numpy(VALUES), torch.from_numpy(-VALUES))
+    negated = z.conj().imag
+    assert negated.is_neg()
+    torch.testing.assert_close(ons.softmax(negated), torch.softmax(negated, -1))
+    with pytest.raises(ValueError, match="negated"):
+        ons.softmax(negated.clone(), out=negated)
+    with contextlib.suppress(BufferError):  # a zero tensor has no memory: right or refused, and no crash
+        zero = torch._efficientzerotensor((2, 3))
+        torch.testing.assert_close(ons.softmax(zero), torch.full((2, 3), 1 / 3))
+    with pytest.raises(TypeError, match="complex"):
+        ons.softmax(z)
+    with pytest.raises(TypeError, match=r"sparse.*to_dense"):
+        ons.softmax(torch.from_numpy(VALUES[0]).to_sparse())
+    with pytest.raises(TypeError, match="float16, bfloat16, float32 or float64"):
+        ons.softmax(torch.zeros(3, dtype=torch.float8_e4m3fn))
+
+
+def test_torch_gradients(torch):
+    x = torch.from_numpy(VALUES.copy()).requires_grad_()
+    for given in (x, torch.nn.Parameter(torch.zeros(3)), 2 * x):
+        with pytest.raises(RuntimeError, match=r"requires grad.*detach"):
+            ons.softmax(given)
+        torch.testing.assert_close(ons.softmax(given.detach()), torch.softmax(given.detach(), -1))
+        with torch.no_grad():
+            assert not ons.softmax(given).requires_grad
+    with pytest.raises(RuntimeError, match="requires grad"):
+        ons.softmax(torch.zeros(3, 4, 5), out=x)
+
+
+def test_torch_out(torch):
+    x = torch.from_numpy(VALUES.copy())
+    expected = torch.softmax(x, -1)
+    for out in (torch.empty_like(x), torch.empty(5, 4, 3).permute(2, 1, 0), torch.empty(6, 4, 5)[::2]):
+        assert ons.softmax(x, out=out) is out
+        torch.testing.assert_close(out, expected)
+    as_numpy = np.empty(x.shape, np.float32)
+    assert ons.softmax(x, out=as_numpy) is as_numpy
+    assert np.array_equal(as_numpy, ons.softmax(x).numpy())
+    out = torch.empty(x.shape, dtype=torch.bfloat16)
+    assert ons.softmax(VALUES, out=out) is out
+    assert torch.equal(out, ons.softmax(x, dtype=torch.bfloat16))
+    assert ons.softmax(x, out=x) is x
+    torch.testing.assert_close(x, expected)
+    with pytest.raises(ValueError, match=r"\(4, 5\).*\(3, 4, 5\)"):
+        ons.softmax(x, out=torch.empty(4, 5))
+    with pytest.raises(ValueError, match="broadcast"):
+        ons.softmax(x, out=torch.empty(4, 5).expand(3, 4, 5))
+    with pytest.raises(TypeError, match="float16, bfloat16, float32 or float64"):
+        ons.softmax(x, out=torch.empty(3, 4, 5, dtype=torch.int32))
+
+
+def test_torch_memory_lives_on(torch):
+    y = ons.softmax(torch.from_numpy(VALUES.copy()))
+    kept = y[1:, 2]
+    del y
+    np.testing.assert_array_equal(kept.numpy(), ons.softmax(VALUES)[1:, 2])

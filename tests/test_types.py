@@ -1,0 +1,118 @@
+"""Type hints: a user's code under mypy --strict, and stubs that say what the functions take."""
+
+import ast
+import inspect
+import os
+import sys
+
+import pytest
+from support import PACKAGE_PARENT, run_python
+
+import onsoftmax as ons
+from onsoftmax import _core
+
+STUB = os.path.join(os.path.dirname(ons.__file__), "_core.pyi")
+
+USER = """
+import numpy as np
+from numpy.typing import NDArray
+
+import onsoftmax as ons
+
+
+def attention(scores: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    y: NDArray[np.float32] = ons.softmax(scores, axis=-1, where=mask, scale=0.125, method="online")
+    return ons.softmax(y, (0, 1), out=y, num_threads=2)
+
+
+first: float = ons.softmax([1.0, 2.0])[0]
+names: list[str] = [method.name for method in ons.methods("cpu")]
+reason: str = ons.plan((3, 4), dtype=np.float32).reason
+threads: int = ons.get_num_threads()
+ons.set_num_threads(threads)
+config = ons.show_config()
+"""
+WRONG = """
+import numpy as np
+
+import onsoftmax as ons
+
+ons.softmax(np.zeros(3), method=7)
+ons.softmax(np.zeros(3), axis="last")
+ons.softmax(np.zeros(3), axes=0)
+ons.softmax()
+ons.set_num_threads("two")
+reason: int = ons.plan((3, 4)).reason
+"""
+
+
+def run_mypy(tmp_path, text):
+    pytest.importorskip("mypy")
+    pytest.importorskip("numpy", "1.24")
+    (tmp_path / "user.py").write_text(text)
+    arguments = ["--strict", "--no-incremental", "--cache-dir", os.devnull, str(tmp_path / "user.py")]
+    installed = "site-packages" in PACKAGE_PARENT
+    return run_python(["-m", "mypy", *arguments], MYPYPATH=None if installed else PACKAGE_PARENT)
+
+
+def test_users_code_passes_mypy(tmp_path):
+    done = run_mypy(tmp_path, USER)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_mypy_finds_mistakes(tmp_path):
+    done = run_mypy(tmp_path, WRONG)
+    lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
+    assert lines == {6, 7, 8, 9, 10, 11}, done.stdout
+
+
+def test_the_package_is_typed():
+    assert os.path.exists(os.path.join(os.path.dirname(ons.__file__), "py.typed"))
+
+
+def stub_functions():
+    with open(STUB) as file:
+        tree = ast.parse(file.read())
+    return [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+
+
+@pytest.mark.parametrize("node", stub_functions(), ids=lambda node: f"{node.name}:{node.lineno}")
+def test_stubs_agree_with_the_functions(node):
+    signature = inspect.signature(getattr(_core, node.name))
+    kinds = {kind: [] for kind in inspect._ParameterKind}
+    for parameter in signature.parameters.values():
+        kinds[parameter.kind].append(parameter.name)
+    assert [a.arg for a in node.args.posonlyargs] == kinds[inspect.Parameter.POSITIONAL_ONLY]
+    assert [a.arg for a in node.args.args] == kinds[inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert [a.arg for a in node.args.kwonlyargs] == kinds[inspect.Parameter.KEYWORD_ONLY]
+    stated = dict(zip(kinds[inspect.Parameter.KEYWORD_ONLY], node.args.kw_defaults, strict=True))
+    for name, default in stated.items():
+        if isinstance(default, ast.Constant) and default.value is not ...:
+            assert signature.parameters[name].default == default.value, name
+
+
+def test_every_public_function_has_a_stub_and_a_docstring():
+    public = {name for name in dir(_core) if not name.startswith("_")}
+    assert public == {node.name for node in stub_functions()}
+    for name in ons.__all__:
+        assert inspect.getdoc(getattr(ons, name)), name
+    for section in ("Parameters", "Returns", "Raises", "References", "Examples"):
+        assert f"\n{section}\n---" in ons.softmax.__doc__
+    for name in inspect.signature(ons.softmax).parameters:
+        assert f"\n{name} : " in ons.softmax.__doc__, name
+
+
+def test_docstring_examples():
+    import doctest
+
+    failed, tried = 0, 0
+    for module in (ons, _core):
+        finder = doctest.DocTestFinder(exclude_empty=True)
+        runner = doctest.DocTestRunner()
+        for test in finder.find(module, globs={"ons": ons}):
+            runner.run(test)
+        failed, tried = failed + runner.failures, tried + runner.tries
+    # functions of the C core are not found through their module
+    runner = doctest.DocTestRunner()
+    runner.run(doctest.DocTestParser().get_doctest(ons.softmax.__doc__, {}, "softmax", None, 0))
+    assert failed + runner.failures == 0 and tried >= 2 and runner.tries >= 2, sys.stdout
