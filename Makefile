@@ -1,0 +1,47 @@
+# `make help` lists what there is. PYTHON=... picks the interpreter.
+PYTHON ?= python3
+BENCH ?= --quick
+
+C_FILES := $(wildcard csrc/*.[ch] csrc/*/*.[ch])
+
+ASAN_LIB := build/asan/lib
+ASAN_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+ASAN_PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell gcc -print-file-name=$(name)))
+
+.PHONY: help build test bench lint asan clean
+
+help:
+	@echo 'make build   install in place (editable), with what the tests need'
+	@echo 'make test    all tests'
+	@echo 'make bench   the CPU benchmark; BENCH="..." passes it arguments (default: --quick)'
+	@echo 'make lint    ruff, mypy and clang-format, from: pip install -e ".[lint]"'
+	@echo 'make asan    all tests under the address and undefined-behaviour sanitizers (gcc)'
+	@echo 'make clean   remove what was built'
+
+build:
+	$(PYTHON) -m pip install -e '.[test]'
+
+test:
+	$(PYTHON) -m pytest
+
+bench:
+	$(PYTHON) benchmarks/bench_cpu.py $(BENCH)
+
+lint:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	clang-format --dry-run -Werror $(C_FILES)
+
+# A build of its own, and a working directory in which Python finds that build before any other. libstdc++ is
+# loaded early for torch and JAX, which throw C++ exceptions that the sanitizer's library must see.
+asan:
+	$(PYTHON) -m pip install -q 'setuptools>=77'
+	ONSOFTMAX_CFLAGS='-g -O1 -fno-omit-frame-pointer $(ASAN_FLAGS)' ONSOFTMAX_LDFLAGS='$(ASAN_FLAGS)' \
+	    $(PYTHON) setup.py -q build --build-base build/asan --build-lib $(ASAN_LIB)
+	cd $(ASAN_LIB) && LD_PRELOAD='$(ASAN_PRELOAD)' PYTHONPATH='$(CURDIR)/$(ASAN_LIB)' PYTHONMALLOC=malloc \
+	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(PYTHON) -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider '$(CURDIR)/tests'
+
+clean:
+	rm -rf build dist *.egg-info onsoftmax/_core.*.so

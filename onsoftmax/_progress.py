@@ -1,0 +1,62 @@
+"""Progress on stderr, of work longer than a second: a bar of tqdm where it is installed, else lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+DELAY_S, INTERVAL_S = 1.0, 2.0
+
+
+def _tqdm() -> Any:
+    try:
+        from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
+    except ImportError:
+        return None
+    return tqdm
+
+
+class Progress:
+    """How much of `total` is `done`: counted by the thread that works, shown by the one that calls tick()."""
+
+    def __init__(self, total: int, size: int) -> None:
+        self.total, self.done, self.closed = total, 0, False
+        self._bytes_each = size / total if total else 0.0
+        self._start, self._shown = time.monotonic(), 0.0
+        self._bar: Any = None
+        self._tqdm = _tqdm()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.closed = True
+        if error is None and self._shown:
+            self._show()
+        if self._bar is not None:
+            self._bar.close()
+
+    def tick(self) -> None:
+        """Brings what is shown up to date, where it is time to."""
+        now = time.monotonic()
+        if now - self._start < DELAY_S or (not self._tqdm and now - self._shown < INTERVAL_S):
+            return
+        self._shown = now
+        self._show()
+
+    def _show(self) -> None:
+        done, total = (int(elements * self._bytes_each) for elements in (self.done, self.total))
+        if not self._tqdm:
+            seconds = time.monotonic() - self._start
+            line = f"onsoftmax: {done / 1e9:.2f} of {total / 1e9:.2f} GB, {seconds:.0f} s"
+            print(line, file=sys.stderr, flush=True)
+            return
+        if self._bar is None:
+            self._bar = self._tqdm(
+                total=total, initial=done, unit="B", unit_scale=True, desc="onsoftmax", file=sys.stderr
+            )
+        self._bar.update(done - self._bar.n)

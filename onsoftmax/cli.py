@@ -1,0 +1,127 @@
+"""The command line: `onsoftmax` shows what the library does, `onsoftmax apply` does it to a .npy file.
+
+Exit codes: 0; 2 for a request that cannot be carried out, with one line on stderr that says why; 128 + the
+signal's number when interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from . import __version__, show_config
+from ._files import CommandError
+from ._interrupt import Interrupted, interruptible
+from .apply import apply
+from .demo import demo
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise CommandError(message)
+
+
+def _axis(text: str) -> int | tuple[int, ...] | None:
+    """-1, or 0,2, or none."""
+    if text.strip().lower() == "none":
+        return None
+    try:
+        axes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an axis: expected an int, ints with commas between them, or none"
+        ) from None
+    return axes[0] if len(axes) == 1 else axes
+
+
+def _scale(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a scale: expected a finite number")
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="onsoftmax",
+        description="Softmax with every algorithm of the online-softmax literature. Without a command: "
+        "a small example of each, then a large array timed against NumPy.",
+    )
+    parser.add_argument("--version", action="version", version=f"onsoftmax {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    one = commands.add_parser(
+        "apply",
+        help="softmax of a .npy file into another",
+        description="Softmax of the array in IN into OUT, both .npy, in bounded memory: the files may be "
+        "larger than memory, and may be the same one. OUT is put in place whole, at the end.",
+    )
+    one.add_argument("input", metavar="IN", help="a .npy file of floats, integers or bools")
+    one.add_argument("output", metavar="OUT", help="the .npy file to write; replaced if it exists")
+    one.add_argument(
+        "--axis",
+        type=_axis,
+        default=-1,
+        help="an int, several as --axis=-2,-1, or none for all (default: -1)",
+    )
+    one.add_argument("--method", default="auto", help="how: see the table in README.md (default: auto)")
+    one.add_argument(
+        "--dtype", help="of OUT: float16, float32 or float64 (default: IN's, float64 for integers)"
+    )
+    one.add_argument("--scale", type=_scale, default=1.0, help="multiplies the input first (default: 1)")
+
+    commands.add_parser("info", help="versions, instruction sets, threads")
+    return parser
+
+
+def _run(argv: Sequence[str] | None) -> None:
+    options = _parser().parse_args(argv)
+    if options.command == "apply":
+        apply(
+            options.input,
+            options.output,
+            axis=options.axis,
+            method=options.method,
+            dtype=options.dtype,
+            scale=options.scale,
+        )
+    elif options.command == "info":
+        show_config()
+    else:
+        demo()
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {error}" if str(error) else "not enough memory"
+    return str(error)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line given, or the process's own, and returns the exit code.
+
+    `--help` and `--version` leave by SystemExit, as argparse does.
+    """
+    try:
+        with interruptible():
+            _run(argv)
+            sys.stdout.flush()
+    except Interrupted as interruption:
+        print(f"onsoftmax: {interruption}", file=sys.stderr)
+        return 128 + interruption.signal
+    except BrokenPipeError:  # the reader of our output has had enough: nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (CommandError, OSError, MemoryError) as error:
+        print(f"onsoftmax: error: {_in_words(error)}", file=sys.stderr)
+        return 2
+    return 0
