@@ -21,8 +21,8 @@ enum { ROW_TILE = 2048, COLUMN_TILE = 256 };
 /* Largest rows, in bytes of the compute type, that `fused` keeps in the caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
 
-/* A few long rows are split, since whole rows would leave threads idle. */
-enum { SPLIT_ROWS = 64, SPLIT_N = 131072 };
+/* Shortest rows that are split, where there are fewer than two for each thread. */
+enum { SPLIT_N = 65536 };
 
 /* Elements that a further thread must find to be worth its waking. */
 enum { ELEMENTS_A_THREAD = 65536 };
@@ -122,8 +122,9 @@ static bool is_on_device(ons_method method, ons_device device) {
 
 static ons_method choose(const ons_plan *plan, const char **reason) {
     int64_t row = plan->N * ons_dtype_size(plan->compute);
-    if (plan->form == ONS_ROW_FORM && plan->rows <= SPLIT_ROWS && plan->N >= SPLIT_N) {
-        *reason = "a few long rows: the threads share each one";
+    if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
+        plan->threads > 1) {
+        *reason = "fewer rows than keep the threads busy: they share each one";
         return ONS_METHOD_split;
     }
     if (row * plan->width <= (plan->form == ONS_ROW_FORM ? FUSED_ROW_BYTES : FUSED_PANEL_BYTES)) {
@@ -174,20 +175,20 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
     plan->compute =
         wider(problem->x.dtype, method == ONS_METHOD_naive ? problem->x.dtype : problem->y.dtype);
     choose_form(problem, plan);
+    int64_t elements = plan->rows * plan->N, useful = elements / ELEMENTS_A_THREAD + 1;
+    plan->threads = (int)(useful < threads ? useful : threads);
     plan->method = method;
     plan->reason = "asked for by name";
     if (method == ONS_METHOD_AUTO) plan->method = choose(plan, &plan->reason);
 
     const ons_method_info *info = &ons_methods[plan->method];
-    int64_t elements = plan->rows * plan->N, size = ons_dtype_size(plan->compute);
+    int64_t size = ons_dtype_size(plan->compute);
     plan->bytes_moved = elements * (info->reads * ons_dtype_size(problem->x.dtype) +
                                     info->writes * ons_dtype_size(problem->y.dtype));
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
     plan->on_chip_bytes = size * (info->keeps == ONS_KEEPS_ROW    ? plan->N
                                   : info->keeps == ONS_KEEPS_TILE ? tile
                                                                   : 0);
-    int64_t useful = elements / ELEMENTS_A_THREAD + 1;
-    plan->threads = (int)(useful < threads ? useful : threads);
     plan->workspace_bytes = ons_cpu_workspace_bytes(plan);
     return ONS_OK;
 }

@@ -23,7 +23,7 @@
 
 typedef struct {
     double m;           /* the largest element; NaN once there was one */
-    double c;           /* ceil(m * log2(e)); 0 while m is not finite */
+    double c;           /* ons_reference(m) */
     double d, d_beyond; /* sum(e^x * 2^-c), and what d rounded away */
 } ons_state;
 
@@ -43,15 +43,27 @@ ONS_INLINE void ons_state_add(ons_state *state, double term) {
     state->d = sum;
 }
 
+/* The integer c of a maximum m: ceil(m * log2(e)), without a call (adding 1.5 * 2^52 rounds to an
+ * integer). A row whose |m| is above ONS_LARGEST_REFERENCE is taken relative to its m, not to a c;
+ * for the pairs that such a row has on the way there, and for m = -inf, c stops a little beyond: by
+ * more than any two elements can lie apart without the smaller one giving 0. */
+#define ONS_LARGEST_REFERENCE 16384.0
+ONS_INLINE double ons_reference(double m) {
+    const double bound = ONS_LARGEST_REFERENCE + 2000.0;
+    if (isnan(m)) return 0.0;
+    double exact = (m > bound ? bound : m < -bound ? -bound : m) * ONS_LOG2_E;
+    double nearest = (exact + 0x1.8p52) - 0x1.8p52;
+    return nearest < exact ? nearest + 1.0 : nearest;
+}
+
 /* Makes m the maximum and moves d to the c that belongs to it: exact, a power of two. */
 ONS_INLINE void ons_state_raise(ons_state *state, double m) {
-    double c = isfinite(m) ? ceil(m * ONS_LOG2_E) : 0.0;
+    double c = ons_reference(m);
     state->m = m;
     if (c != state->c && state->d != 0.0) {
-        double shift = state->c - c;
-        int exponent = shift < -2200.0 ? -2200 : shift > 2200.0 ? 2200 : (int)shift;
-        state->d = ldexp(state->d, exponent);
-        state->d_beyond = ldexp(state->d_beyond, exponent);
+        int shift = (int)(state->c - c); /* both are bounded */
+        state->d = ldexp(state->d, shift);
+        state->d_beyond = ldexp(state->d_beyond, shift);
     }
     state->c = c;
 }

@@ -13,6 +13,8 @@ static void fused(ons_panel *panel) {
     for (int64_t i = 0; i < panel->rows.width; i++)
         ons_state_raise(&panel->rows.state[i], panel->rows.state[i].m);
     primitives->refer(&panel->rows);
+    panel->rows.ahead =
+        ons_panel_next_row(panel); /* read while the exponentials keep the core busy */
 
     ONS_FOR_EACH_TILE(panel, 0, N, j, n) {
         ons_tile x = ons_panel_load(panel, j, n);

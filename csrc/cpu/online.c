@@ -11,6 +11,8 @@ void ons_online_statistics(ons_panel *panel, int64_t begin, int64_t end) {
         for (int64_t i = 0; i < rows->width; i++)
             ons_state_raise(&rows->state[i], rows->state[i].m);
         panel->primitives->refer(rows);
+        rows->ahead =
+            n * x.pitch; /* the next tile, read while the exponentials keep the core busy */
         panel->primitives->sum_exp(rows, x, n);
     }
 }

@@ -97,6 +97,12 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     }
 }
 
+int64_t ons_panel_next_row(const ons_panel *panel) {
+    int outer = outer_dims(panel->problem);
+    bool known = panel->plan->form == ONS_ROW_FORM && panel->plan->x_direct && outer > 0;
+    return known ? panel->problem->x.stride[outer - 1] : 0;
+}
+
 typedef struct {
     const ons_job *job;
     ons_panel_body *body;

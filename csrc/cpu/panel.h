@@ -47,6 +47,9 @@ void ons_panel_store(ons_panel *panel, int64_t j, int64_t n);
  */
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j);
 
+/* Bytes from an element of x to the same one of the next panel, as `rows.ahead` takes it. */
+int64_t ons_panel_next_row(const ons_panel *panel);
+
 /* Room for one tile; ons_panel_load may use it, and ons_panel_result. */
 ons_tile ons_panel_scratch(const ons_panel *panel);
 

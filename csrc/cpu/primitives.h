@@ -21,6 +21,9 @@ typedef struct {
  * entry a row. exp(x) is taken as 2^(n + ONS_LIFT - c) * p, see primitives_tmpl.h. */
 typedef struct {
     int64_t width;
+    /* bytes from an element that sum_exp or exp_store_sum takes to what will be read next, which is
+     * fetched into the caches meanwhile: a hint, any value will do; 0 for none */
+    int64_t ahead;
     ons_state *state;
     void *shift;  /* of the compute type: where n - c appears in the bits of a sum */
     void *floor;  /* what x is raised to, so far below m that it gives 0 */
@@ -91,7 +94,6 @@ typedef struct {
 typedef struct {
     ons_primitives row, column;
     ons_movers move;
-    int64_t block; /* elements whose sum is taken in the compute type, before it goes to d */
 } ons_kernels;
 
 typedef struct {
@@ -111,9 +113,5 @@ enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_BLOCK_F32 = 256, ONS_BLOCK_F64
 
 /* The most rows that the column form takes side by side. */
 enum { ONS_MAX_WIDTH = 128 };
-
-/* Beyond this |m| a row is taken relative to its m (ons_panel_anchor): up to it, n * ln2 is exact
- * enough in two parts for every x of the row that matters. */
-#define ONS_LARGEST_REFERENCE 16384.0
 
 #endif

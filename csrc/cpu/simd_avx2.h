@@ -44,6 +44,11 @@ static inline f32_vec f32_max(f32_vec a, f32_vec b) { return _mm256_max_ps(a, b)
 static inline f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
     return _mm256_or_ps(so_far, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
 }
+static inline float f32_max_lanes(f32_vec a) {
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
 static inline bool f32_any_nan(f32_vec so_far) { return _mm256_movemask_ps(so_far) != 0; }
 static inline f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fmadd_ps(a, b, c); }
 static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) {
@@ -75,6 +80,10 @@ static inline f64_vec f64_div(f64_vec a, f64_vec b) { return _mm256_div_pd(a, b)
 static inline f64_vec f64_max(f64_vec a, f64_vec b) { return _mm256_max_pd(a, b); }
 static inline f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
     return _mm256_or_pd(so_far, _mm256_cmp_pd(a, b, _CMP_UNORD_Q));
+}
+static inline double f64_max_lanes(f64_vec a) {
+    __m128d two = _mm_max_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+    return _mm_cvtsd_f64(_mm_max_sd(two, _mm_unpackhi_pd(two, two)));
 }
 static inline bool f64_any_nan(f64_vec so_far) { return _mm256_movemask_pd(so_far) != 0; }
 static inline f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fmadd_pd(a, b, c); }

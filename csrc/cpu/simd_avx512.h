@@ -35,6 +35,7 @@ static inline f32_vec f32_max(f32_vec a, f32_vec b) { return _mm512_max_ps(a, b)
 static inline f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
     return _mm512_mask_mov_ps(so_far, _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q), _mm512_set1_ps(NAN));
 }
+static inline float f32_max_lanes(f32_vec a) { return _mm512_reduce_max_ps(a); }
 static inline bool f32_any_nan(f32_vec so_far) {
     return _mm512_cmp_ps_mask(so_far, so_far, _CMP_UNORD_Q) != 0;
 }
@@ -67,6 +68,7 @@ static inline f64_vec f64_max(f64_vec a, f64_vec b) { return _mm512_max_pd(a, b)
 static inline f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
     return _mm512_mask_mov_pd(so_far, _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q), _mm512_set1_pd(NAN));
 }
+static inline double f64_max_lanes(f64_vec a) { return _mm512_reduce_max_pd(a); }
 static inline bool f64_any_nan(f64_vec so_far) {
     return _mm512_cmp_pd_mask(so_far, so_far, _CMP_UNORD_Q) != 0;
 }

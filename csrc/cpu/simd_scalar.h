@@ -44,6 +44,7 @@ static inline double f64_fma(double a, double b, double c) { return a * b + c; }
     static inline TYPE P##_nan_or(TYPE so_far, TYPE a, TYPE b) {                      \
         return isunordered(a, b) ? (TYPE)NAN : so_far;                                \
     }                                                                                 \
+    static inline TYPE P##_max_lanes(TYPE a) { return a; }                            \
     static inline bool P##_any_nan(TYPE so_far) { return isnan(so_far); }             \
     static inline TYPE P##_fnma(TYPE a, TYPE b, TYPE c) { return P##_fma(-a, b, c); } \
     static inline TYPE P##_shift(TYPE p, TYPE t) {                                    \

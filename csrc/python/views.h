@@ -74,7 +74,7 @@ int ons_new_result(ons_module *module, const ons_view *like, ons_library library
                    ons_view *view);
 PyObject *ons_hand_over(ons_module *module, ons_library library, ons_view *view);
 
-/* ------- call.c: a problem from views ------- */
+/* ------- problem.c: a problem from views ------- */
 
 /* axis= of a call: which dimensions are reduced. */
 int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[ONS_MAX_DIMS]);

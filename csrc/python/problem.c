@@ -1,4 +1,5 @@
-/* call.c - a problem from views: axes, broadcasting, and the dimensions in the problem's order. */
+/* problem.c - a problem from views: axes, broadcasting, and the dimensions in the problem's order.
+ */
 #include "views.h"
 
 #include <string.h>

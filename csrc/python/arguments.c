@@ -1,0 +1,97 @@
+/* arguments.c - what the functions take, and status -> exception. */
+#include "arguments.h"
+
+#include <string.h>
+
+/* The names of the methods that run here, auto first. */
+static PyObject *names_here(void) {
+    PyObject *text = PyUnicode_FromString("auto");
+    for (int i = 0; text && i < ONS_METHOD_COUNT; i++)
+        if (ons_methods[i].on_cpu)
+            Py_SETREF(text, PyUnicode_FromFormat("%U, %s", text, ons_methods[i].name));
+    return text;
+}
+
+void ons_set_error(ons_status status, ons_method method, const ons_plan *plan) {
+    if (status == ONS_E_MEMORY) {
+        PyErr_Format(PyExc_MemoryError,
+                     "no memory for the %lld bytes of scratch that method %s needs",
+                     (long long)plan->workspace_bytes, ons_method_name(plan->method));
+    } else if (status == ONS_E_METHOD_NOT_ON_DEVICE) {
+        PyObject *names = names_here();
+        if (names)
+            PyErr_Format(PyExc_ValueError,
+                         "method '%s' runs on CUDA arrays alone (%s), and this array is on the "
+                         "CPU: use one of %U",
+                         ons_method_name(method), ons_methods[method].summary, names);
+        Py_XDECREF(names);
+    } else {
+        PyErr_Format(PyExc_SystemError, "internal error %d", (int)status);
+    }
+}
+
+static const char *const keyword_names[KEYWORDS] = {"axis",  "method", "dtype",  "out",
+                                                    "where", "scale",  "stream", "num_threads"};
+
+int ons_take_arguments(const char *function, PyObject *const *args, Py_ssize_t count,
+                       PyObject *names, PyObject *values[KEYWORDS]) {
+    memset(values, 0, KEYWORDS * sizeof *values);
+    if (count < 1 || count > 2) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s() takes an array and an axis by position, %zd values were given", function,
+                     count);
+        return -1;
+    }
+    if (count == 2) values[AXIS] = args[1];
+    for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i);
+        int k = 0;
+        while (k < KEYWORDS && PyUnicode_CompareWithASCIIString(name, keyword_names[k]) != 0) k++;
+        if (k == KEYWORDS) {
+            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", function,
+                         name);
+            return -1;
+        }
+        if (values[k]) {
+            PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%U'", function,
+                         name);
+            return -1;
+        }
+        values[k] = args[count + i];
+    }
+    for (int k = METHOD; k < KEYWORDS; k++)
+        if (values[k] == Py_None && k != DTYPE && k != METHOD && k != SCALE) values[k] = NULL;
+    return 0;
+}
+
+int ons_take_method(PyObject *object, ons_method *method) {
+    *method = ONS_METHOD_AUTO;
+    if (!object) return 0;
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "method is %R: expected a string", object);
+        return -1;
+    }
+    const char *name = PyUnicode_AsUTF8(object);
+    if (!name) return -1;
+    *method = ons_method_by_name(name);
+    if (*method != ONS_METHOD_COUNT) return 0;
+    PyObject *names = names_here();
+    if (names) PyErr_Format(PyExc_ValueError, "method is %R: expected one of %U", object, names);
+    Py_XDECREF(names);
+    return -1;
+}
+
+int ons_take_threads(PyObject *object, int *threads) {
+    if (!object) return 0;
+    Py_ssize_t count = PyNumber_AsSsize_t(object, NULL);
+    if (count == -1 && PyErr_Occurred()) {
+        PyErr_Format(PyExc_TypeError, "num_threads is %R: expected an int of at least 1", object);
+        return -1;
+    }
+    if (count < 1) {
+        PyErr_Format(PyExc_ValueError, "num_threads is %R: expected at least 1", object);
+        return -1;
+    }
+    *threads = count < 1024 ? (int)count : 1024;
+    return 0;
+}
