@@ -83,6 +83,7 @@ typedef struct {
     ons_dtype compute; /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */
     bool x_direct;     /* x is read in place; else tile by tile through a staging buffer */
     bool y_direct;     /* y is written in place; likewise */
+    bool past_caches;  /* y is streamed to memory from exponentials that are kept apart */
     int64_t rows, N;
     int64_t width;           /* rows worked on side by side: 1 in the row form */
     int64_t tile;            /* elements of a row in one tile */

@@ -91,22 +91,25 @@ static void FN(sum_plain_column)(const ons_rows *rows, ons_tile e, int64_t n) {
 }
 
 static void FN(finish_column)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) {
-    const T *shift = rows->shift, *floor = rows->floor, *factor = rows->factor;
+    const T *shift = rows->shift, *floor = rows->floor;
+    const T *factor = rows->factor, *beyond = rows->factor_beyond;
+    int64_t width = rows->width;
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i)                                                                       \
-    V(mul)                                                                               \
-    (FN(exponential)(a, LOAD_AT(shift, i, rows->width), LOAD_AT(floor, i, rows->width)), \
-     LOAD_AT(factor, i, rows->width))
-        EACH_VECTOR(AT(y, j), AT(x, j), rows->width, BODY);
+#define BODY(a, i)                                                           \
+    V(times)                                                                 \
+    (FN(exponential)(a, LOAD_AT(shift, i, width), LOAD_AT(floor, i, width)), \
+     LOAD_AT(factor, i, width), LOAD_AT(beyond, i, width))
+        EACH_VECTOR(AT(y, j), AT(x, j), width, BODY);
 #undef BODY
     }
 }
 
 static void FN(scale_column)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {
-    const T *factor = rows->factor;
+    const T *factor = rows->factor, *beyond = rows->factor_beyond;
+    int64_t width = rows->width;
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i) V(mul)(a, LOAD_AT(factor, i, rows->width))
-        EACH_VECTOR(AT(y, j), AT(e, j), rows->width, BODY);
+#define BODY(a, i) V(times)(a, LOAD_AT(factor, i, width), LOAD_AT(beyond, i, width))
+        EACH_VECTOR(AT(y, j), AT(e, j), width, BODY);
 #undef BODY
     }
 }

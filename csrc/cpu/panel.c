@@ -13,14 +13,15 @@ static int64_t staging_bytes(const ons_plan *plan) {
 }
 
 static int64_t kept_bytes(const ons_plan *plan) {
-    bool apart = ons_methods[plan->method].keeps == ONS_KEEPS_ROW && !plan->y_direct;
+    bool apart =
+        ons_methods[plan->method].keeps == ONS_KEEPS_ROW && (!plan->y_direct || plan->past_caches);
     return apart ? padded(plan->N * plan->width * item_size(plan)) : 0;
 }
 
-/* Five arrays with at most 8 bytes a row beside the states. */
+/* Six arrays with at most 8 bytes a row beside the states. */
 int64_t ons_panel_bytes(const ons_plan *plan) {
     int64_t width = plan->width;
-    return padded(width * (int64_t)sizeof(ons_state)) + 5 * padded(width * 8) +
+    return padded(width * (int64_t)sizeof(ons_state)) + 6 * padded(width * 8) +
            staging_bytes(plan) + kept_bytes(plan);
 }
 
@@ -43,11 +44,12 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
     ons_panel panel = {.problem = problem, .plan = plan, .move = &job->kernels->move};
     panel.primitives = plan->form == ONS_ROW_FORM ? &job->kernels->row : &job->kernels->column;
     char *next = job->workspace + worker * ons_panel_bytes(plan);
-    void **arrays[] = {&panel.rows.shift, &panel.rows.floor, &panel.rows.factor,
-                       (void **)&panel.scale, (void **)&panel.anchor};
+    void **arrays[] = {&panel.rows.shift,         &panel.rows.floor,     &panel.rows.factor,
+                       &panel.rows.factor_beyond, (void **)&panel.scale, (void **)&panel.anchor};
+    panel.rows.past_caches = plan->past_caches;
     panel.rows.state = (ons_state *)next;
     next += padded(plan->width * (int64_t)sizeof(ons_state));
-    for (int i = 0; i < 5; i++, next += padded(plan->width * 8)) *arrays[i] = next;
+    for (int i = 0; i < 6; i++, next += padded(plan->width * 8)) *arrays[i] = next;
     panel.staging = next;
     panel.kept = next + staging_bytes(plan);
     if (plan->form == ONS_COLUMN_FORM) {
@@ -208,7 +210,7 @@ void ons_panel_store(ons_panel *panel, int64_t j, int64_t n) {
 }
 
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
-    if (panel->plan->y_direct) return ons_panel_result(panel, j);
+    if (panel->plan->y_direct && !panel->plan->past_caches) return ons_panel_result(panel, j);
     int64_t pitch = panel->plan->width * item_size(panel->plan);
     return (ons_tile){panel->kept + j * pitch, pitch};
 }

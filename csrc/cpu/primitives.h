@@ -24,10 +24,13 @@ typedef struct {
     /* bytes from an element that sum_exp or exp_store_sum takes to what will be read next, which is
      * fetched into the caches meanwhile: a hint, any value will do; 0 for none */
     int64_t ahead;
+    /* whether scale's result goes past the caches: it will not be read again soon */
+    bool past_caches;
     ons_state *state;
-    void *shift;  /* of the compute type: where n - c appears in the bits of a sum */
-    void *floor;  /* what x is raised to, so far below m that it gives 0 */
-    void *factor; /* 2^-ONS_LIFT / d; NaN where the row has no softmax */
+    void *shift;         /* of the compute type: where n - c appears in the bits of a sum */
+    void *floor;         /* what x is raised to, so far below m that it gives 0 */
+    void *factor;        /* 2^-ONS_LIFT / d, to nearest; NaN where the row has no softmax */
+    void *factor_beyond; /* what that rounded away */
 } ons_rows;
 
 /* Raises each state's m to the largest element; to NaN for good where one is NaN. d and c stay. */
@@ -43,13 +46,13 @@ typedef void ons_sum_exp_fn(const ons_rows *rows, ons_tile x, int64_t n);
 /* The same, and stores each exponential, lifted by 2^ONS_LIFT, to e. e may be x. */
 typedef void ons_exp_store_sum_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n);
 
-/* Fills factor from the states' d. */
+/* Fills factor and factor_beyond from the states' d. */
 typedef void ons_normalize_fn(const ons_rows *rows);
 
-/* y = exp(x) * factor, the exponential computed here. y may be x. Needs refer and normalize. */
+/* y = exp(x) / d, the exponential computed here. y may be x. Needs refer and normalize. */
 typedef void ons_finish_fn(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n);
 
-/* y = e * factor, of exponentials that exp_store_sum kept. y may be e. Needs normalize. */
+/* y = e / d, of exponentials that exp_store_sum kept. y may be e. Needs normalize. */
 typedef void ons_scale_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n);
 
 /* For naive: e = exp(x), plainly, to inf and to 0; d += sum of e in the fixed order; y = e / d. */
@@ -110,6 +113,13 @@ extern const ons_isa ons_isa_avx2, ons_isa_avx512;
 /* Elements of a row whose exponentials are added in the compute type; the same on every instruction
  * set. A block is 16 rows of lanes: lane l adds elements l, l + LANES, ... four at a time. */
 enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_BLOCK_F32 = 256, ONS_BLOCK_F64 = 128 };
+
+/* Bits of the floats 2^(k / 8), less k where t's bits add it again: at the top of the fraction.
+ * Twice, to fill the longest vector (benchmarks/fit_exp.py). */
+static const uint32_t ONS_POWERS[16] = {
+    0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
+    0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
+};
 
 /* The most rows that the column form takes side by side. */
 enum { ONS_MAX_WIDTH = 128 };

@@ -79,15 +79,27 @@ static void FN(sum_plain_row)(const ons_rows *rows, ons_tile e, int64_t n) {
 static void FN(finish_row)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) {
     VEC shift = V(set)(*(const T *)rows->shift), floor = V(set)(*(const T *)rows->floor);
     VEC factor = V(set)(*(const T *)rows->factor);
-#define BODY(a, j) V(mul)(FN(exponential)(a, shift, floor), factor)
+    VEC beyond = V(set)(*(const T *)rows->factor_beyond);
+#define BODY(a, j) V(times)(FN(exponential)(a, shift, floor), factor, beyond)
     EACH_VECTOR((T *)y.data, (const T *)x.data, n, BODY);
 #undef BODY
 }
 
 static void FN(scale_row)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {
     VEC factor = V(set)(*(const T *)rows->factor);
-#define BODY(a, j) V(mul)(a, factor)
-    EACH_VECTOR((T *)y.data, (const T *)e.data, n, BODY);
+    VEC beyond = V(set)(*(const T *)rows->factor_beyond);
+#define BODY(a, j) V(times)(a, factor, beyond)
+    T *to = y.data;
+    const T *from = e.data;
+    if (rows->past_caches && (uintptr_t)to % sizeof(T) == 0) {
+        int64_t head =
+            (int64_t)(-(uintptr_t)to % sizeof(VEC) / sizeof(T)); /* up to an aligned place */
+        if (head > n) head = n;
+        EACH_VECTOR(to, from, head, BODY);
+        EACH_VECTOR_STORED(to + head, from + head, n - head, BODY, stream);
+    } else {
+        EACH_VECTOR(to, from, n, BODY);
+    }
 #undef BODY
 }
 

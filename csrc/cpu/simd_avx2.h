@@ -25,6 +25,7 @@ static inline __m256i f64_first(int64_t k) {
 static inline f32_vec f32_set(float a) { return _mm256_set1_ps(a); }
 static inline f32_vec f32_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline void f32_store(float *p, f32_vec a) { _mm256_storeu_ps(p, a); }
+static inline void f32_stream(float *p, f32_vec a) { _mm256_stream_ps(p, a); }
 static inline f32_vec f32_load_part(const float *p, int64_t k) {
     __m256i first = f32_first(k);
     return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), _mm256_maskload_ps(p, first),
@@ -54,14 +55,20 @@ static inline f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_f
 static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) {
     return _mm256_fnmadd_ps(a, b, c);
 }
-static inline f32_vec f32_shift(f32_vec p, f32_vec t) {
-    __m256i by = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), by));
+static inline f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
+    return _mm256_fmadd_ps(a, factor, _mm256_mul_ps(a, beyond));
+}
+static inline f32_vec f32_power(f32_vec t) {
+    __m256i bits = _mm256_castps_si256(t);
+    __m256i table = _mm256_loadu_si256((const __m256i *)(const void *)ONS_POWERS);
+    __m256i fraction = _mm256_permutevar8x32_epi32(table, bits);
+    return _mm256_castsi256_ps(_mm256_add_epi32(fraction, _mm256_slli_epi32(bits, 20)));
 }
 
 static inline f64_vec f64_set(double a) { return _mm256_set1_pd(a); }
 static inline f64_vec f64_load(const double *p) { return _mm256_loadu_pd(p); }
 static inline void f64_store(double *p, f64_vec a) { _mm256_storeu_pd(p, a); }
+static inline void f64_stream(double *p, f64_vec a) { _mm256_stream_pd(p, a); }
 static inline f64_vec f64_load_part(const double *p, int64_t k) {
     __m256i first = f64_first(k);
     return _mm256_blendv_pd(_mm256_set1_pd(-INFINITY), _mm256_maskload_pd(p, first),
@@ -89,6 +96,9 @@ static inline bool f64_any_nan(f64_vec so_far) { return _mm256_movemask_pd(so_fa
 static inline f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fmadd_pd(a, b, c); }
 static inline f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) {
     return _mm256_fnmadd_pd(a, b, c);
+}
+static inline f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
+    return _mm256_fmadd_pd(a, factor, _mm256_mul_pd(a, beyond));
 }
 static inline f64_vec f64_shift(f64_vec p, f64_vec t) {
     __m256i by = _mm256_slli_epi64(_mm256_castpd_si256(t), 52);

@@ -18,6 +18,7 @@ static inline __mmask8 f64_first(int64_t k) { return (__mmask8)((1u << k) - 1u);
 static inline f32_vec f32_set(float a) { return _mm512_set1_ps(a); }
 static inline f32_vec f32_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void f32_store(float *p, f32_vec a) { _mm512_storeu_ps(p, a); }
+static inline void f32_stream(float *p, f32_vec a) { _mm512_stream_ps(p, a); }
 static inline f32_vec f32_load_part(const float *p, int64_t k) {
     return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), f32_first(k), p);
 }
@@ -43,14 +44,19 @@ static inline f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_f
 static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) {
     return _mm512_fnmadd_ps(a, b, c);
 }
-static inline f32_vec f32_shift(f32_vec p, f32_vec t) {
-    __m512i by = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), by));
+static inline f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
+    return _mm512_fmadd_ps(a, factor, _mm512_mul_ps(a, beyond));
+}
+static inline f32_vec f32_power(f32_vec t) {
+    __m512i bits = _mm512_castps_si512(t);
+    __m512i fraction = _mm512_permutexvar_epi32(bits, _mm512_loadu_si512(ONS_POWERS));
+    return _mm512_castsi512_ps(_mm512_add_epi32(fraction, _mm512_slli_epi32(bits, 20)));
 }
 
 static inline f64_vec f64_set(double a) { return _mm512_set1_pd(a); }
 static inline f64_vec f64_load(const double *p) { return _mm512_loadu_pd(p); }
 static inline void f64_store(double *p, f64_vec a) { _mm512_storeu_pd(p, a); }
+static inline void f64_stream(double *p, f64_vec a) { _mm512_stream_pd(p, a); }
 static inline f64_vec f64_load_part(const double *p, int64_t k) {
     return _mm512_mask_loadu_pd(_mm512_set1_pd(-INFINITY), f64_first(k), p);
 }
@@ -75,6 +81,9 @@ static inline bool f64_any_nan(f64_vec so_far) {
 static inline f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm512_fmadd_pd(a, b, c); }
 static inline f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) {
     return _mm512_fnmadd_pd(a, b, c);
+}
+static inline f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
+    return _mm512_fmadd_pd(a, factor, _mm512_mul_pd(a, beyond));
 }
 static inline f64_vec f64_shift(f64_vec p, f64_vec t) {
     __m512i by = _mm512_slli_epi64(_mm512_castpd_si512(t), 52);

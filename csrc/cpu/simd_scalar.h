@@ -21,7 +21,14 @@ static inline double f64_fma(double a, double b, double c) { return fma(a, b, c)
 static inline double f64_fma(double a, double b, double c) { return a * b + c; }
 #endif
 
-#define ONS_SCALAR_VOCABULARY(P, TYPE, UINT, MANTISSA, LANES)                         \
+static inline float f32_times(float a, float factor, float beyond) {
+    return (float)(a * ((double)factor + beyond));
+}
+static inline double f64_times(double a, double factor, double beyond) {
+    return fma(a, factor, a * beyond);
+}
+
+#define ONS_SCALAR_VOCABULARY(P, TYPE, LANES)                                         \
     static inline TYPE P##_set(TYPE a) { return a; }                                  \
     static inline TYPE P##_load(const TYPE *p) {                                      \
         TYPE a;                                                                       \
@@ -29,6 +36,7 @@ static inline double f64_fma(double a, double b, double c) { return a * b + c; }
         return a;                                                                     \
     }                                                                                 \
     static inline void P##_store(TYPE *p, TYPE a) { memcpy(p, &a, sizeof a); }        \
+    static inline void P##_stream(TYPE *p, TYPE a) { memcpy(p, &a, sizeof a); }       \
     static inline TYPE P##_load_part(const TYPE *p, int64_t k) {                      \
         return k > 0 ? P##_load(p) : -INFINITY;                                       \
     }                                                                                 \
@@ -47,14 +55,6 @@ static inline double f64_fma(double a, double b, double c) { return a * b + c; }
     static inline TYPE P##_max_lanes(TYPE a) { return a; }                            \
     static inline bool P##_any_nan(TYPE so_far) { return isnan(so_far); }             \
     static inline TYPE P##_fnma(TYPE a, TYPE b, TYPE c) { return P##_fma(-a, b, c); } \
-    static inline TYPE P##_shift(TYPE p, TYPE t) {                                    \
-        UINT bits, by;                                                                \
-        memcpy(&bits, &p, sizeof bits);                                               \
-        memcpy(&by, &t, sizeof by);                                                   \
-        bits += by << MANTISSA;                                                       \
-        memcpy(&p, &bits, sizeof p);                                                  \
-        return p;                                                                     \
-    }                                                                                 \
     static inline double P##_sum_lanes(const TYPE *lanes) {                           \
         double tree[LANES];                                                           \
         for (int l = 0; l < LANES; l++) tree[l] = (double)lanes[l];                   \
@@ -63,8 +63,21 @@ static inline double f64_fma(double a, double b, double c) { return a * b + c; }
         return tree[0];                                                               \
     }
 
-ONS_SCALAR_VOCABULARY(f32, float, uint32_t, 23, ONS_LANES_F32)
-ONS_SCALAR_VOCABULARY(f64, double, uint64_t, 52, ONS_LANES_F64)
+ONS_SCALAR_VOCABULARY(f32, float, ONS_LANES_F32)
+ONS_SCALAR_VOCABULARY(f64, double, ONS_LANES_F64)
+
+static inline float f32_power(float t) {
+    uint32_t bits = ons_bits_of(t);
+    return ons_float_of(ONS_POWERS[bits & 7] + (bits << 20));
+}
+static inline double f64_shift(double p, double t) {
+    uint64_t bits, by;
+    memcpy(&bits, &p, sizeof bits);
+    memcpy(&by, &t, sizeof by);
+    bits += by << 52;
+    memcpy(&p, &bits, sizeof p);
+    return p;
+}
 
 static inline uint16_t ons_load_16_bits(const char *p) {
     uint16_t bits;

@@ -96,8 +96,10 @@ int ons_take_out(ons_module *module, PyObject *object, ons_view *view) {
                         "out is read-only: expected an array that can be written to");
         goto fail;
     }
+    bool empty = false;
+    for (int i = 0; i < view->ndim; i++) empty |= view->shape[i] == 0;
     for (int i = 0; i < view->ndim; i++)
-        if (view->shape[i] > 1 && view->strides[i] == 0) {
+        if (!empty && view->shape[i] > 1 && view->strides[i] == 0) {
             PyErr_SetString(PyExc_ValueError,
                             "out is broadcast: several of its elements are one place in memory");
             goto fail;

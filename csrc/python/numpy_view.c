@@ -72,18 +72,19 @@ int ons_view_numpy(ons_module *module, PyArrayObject *array, ons_view *view) {
 }
 
 PyArrayObject *ons_numpy_floating(ons_module *module, PyArrayObject *array) {
-    PyArray_Descr *descr = PyArray_DESCR(array);
-    int number = descr->type_num;
-    if (PyTypeNum_ISINTEGER(number) || PyTypeNum_ISBOOL(number))
-        return (PyArrayObject *)PyArray_Cast(array, NPY_DOUBLE);
-    ons_dtype dtype;
-    if (ons_dtype_of_numpy(module, descr, &dtype) < 0) return NULL;
-    if (PyArray_ISNOTSWAPPED(array)) {
+    int number = PyArray_DESCR(array)->type_num;
+    bool counts = PyTypeNum_ISINTEGER(number) || PyTypeNum_ISBOOL(number);
+    ons_dtype dtype = ONS_FLOAT64;
+    if (!counts && ons_dtype_of_numpy(module, PyArray_DESCR(array), &dtype) < 0) return NULL;
+    if (!counts && PyArray_ISNOTSWAPPED(array)) {
         Py_INCREF(array);
         return array;
     }
     PyArray_Descr *native = ons_numpy_dtype(module, dtype);
-    return native ? (PyArrayObject *)PyArray_FromArray(array, native, 0) : NULL;
+    if (!native) return NULL;
+    PyObject *converted = PyArray_NewLikeArray(array, NPY_KEEPORDER, native, 0);
+    if (converted && PyArray_CopyInto((PyArrayObject *)converted, array) < 0) Py_CLEAR(converted);
+    return (PyArrayObject *)converted;
 }
 
 int ons_view_copy(ons_view *view) {
