@@ -2,9 +2,10 @@
 
     python benchmarks/fit_exp.py
 
-prints, for each type, ln(2) / parts in two parts and the coefficients, lowest degree first; for float32 also the
-table of 2^(k / parts). p(0) = 1 is held and the largest relative error minimised by a linear program. Each coefficient is rounded to the type in turn, from the
-constant term up, and those above it are fitted again, so that their roundings cancel. Needs mpmath and SciPy.
+prints, for each type, ln(2) / parts in two parts and the coefficients, lowest degree first; for float32 also
+the table of 2^(k / parts). p(0) = 1 is held and the largest relative error minimised by a linear program.
+Each coefficient is rounded to the type in turn, from the constant term up, and those above it are fitted
+again, so that their roundings cancel. Needs mpmath and SciPy.
 """
 
 import mpmath as mp
@@ -19,7 +20,7 @@ def relative_error(coefficients, r):
 
 
 def minimax(known, free, reach):
-    """The coefficients `known`, and those of the degrees `free` that make the largest relative error smallest."""
+    """`known`, and the coefficients of degrees `free` that make the largest relative error smallest."""
     nodes = [reach * mp.cos(mp.pi * (i + 0.5) / 400) for i in range(400)]
     start = {**{k: 1 / mp.factorial(k) for k in free}, **known}
     errors = [relative_error(start, r) for r in nodes]
@@ -34,7 +35,8 @@ def minimax(known, free, reach):
         b_ub=np.concatenate([-target, target]),
         bounds=[(None, None)] * len(free) + [(0, None)],
     )
-    return {**start, **{k: start[k] + mp.mpf(v) * unit / reach**k for k, v in zip(free, solved.x)}}
+    found = zip(free, solved.x[:-1], strict=True)
+    return {**start, **{k: start[k] + mp.mpf(v) * unit / reach**k for k, v in found}}
 
 
 def fit(dtype, degree, parts, bits_of_high_part, held):

@@ -62,7 +62,8 @@ class Plan:
     def __str__(self) -> str:
         return (
             f"{self.method}: {self.reason}\n"
-            f"  {self.rows} rows of N = {self.N}, {self.form} form, in {self.compute}, {self.threads} threads\n"
+            f"  {self.rows} rows of N = {self.N}, {self.form} form, "
+            f"in {self.compute}, {self.threads} threads\n"
             f"  tiles of {self.tile} elements, {self.width} rows side by side\n"
             f"  {self.bytes_moved} bytes through memory, {self.on_chip_bytes} on chip a row, "
             f"{self.workspace_bytes} of scratch"

@@ -1,4 +1,4 @@
-"""What the C core asks of other array libraries. Imports none of them: an array's own library is there already."""
+"""What the C core asks of other array libraries. Imports none: an array's own library is there already."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ def _torch_data(tensor: Any) -> Any:
     """The tensor without autograd and without the lazy views that DLPack cannot show."""
     torch = sys.modules["torch"]
     if tensor.layout is not torch.strided:
-        raise TypeError(f"got a tensor of layout {tensor.layout}: expected torch.strided; pass tensor.to_dense()")
+        raise TypeError(
+            f"got a tensor of layout {tensor.layout}: expected torch.strided; pass tensor.to_dense()"
+        )
     if tensor.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(
             "got a tensor that requires grad, and no gradient flows through this function: "
             "pass tensor.detach(), or call it under torch.no_grad()"
         )
     if tensor.dtype.is_complex:
-        raise TypeError(f"dtype {tensor.dtype} is not supported: expected float16, bfloat16, float32 or float64")
+        raise TypeError(
+            f"dtype {tensor.dtype} is not supported: expected float16, bfloat16, float32 or float64"
+        )
     return tensor.detach().resolve_neg()
 
 
@@ -47,8 +51,8 @@ def prepare(array: Any) -> tuple[int, Any]:
         jax = sys.modules["jax"]
         if isinstance(array, jax.core.Tracer):
             raise TypeError(
-                "got a JAX tracer: onsoftmax works on concrete arrays, outside jax.jit, jax.grad and jax.vmap; "
-                "use jax.nn.softmax inside them, or jax.pure_callback"
+                "got a JAX tracer: onsoftmax works on concrete arrays, outside jax.jit, jax.grad and "
+                "jax.vmap; use jax.nn.softmax inside them, or jax.pure_callback"
             )
         if not jax.numpy.issubdtype(array.dtype, jax.numpy.floating):
             if jax.numpy.issubdtype(array.dtype, jax.numpy.complexfloating):
@@ -60,7 +64,9 @@ def prepare(array: Any) -> tuple[int, Any]:
     if hasattr(array, "__dlpack__"):
         return NUMPY, array
     if hasattr(array, "__cuda_array_interface__"):
-        raise RuntimeError("got a CUDA array, but this build of onsoftmax has no CUDA: move the array to the CPU")
+        raise RuntimeError(
+            "got a CUDA array, but this build of onsoftmax has no CUDA: move the array to the CPU"
+        )
     return NUMPY, np.asarray(array)
 
 

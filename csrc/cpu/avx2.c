@@ -3,9 +3,13 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
+
+/* F16C from the processor itself: clang's __builtin_cpu_supports does not know the name. */
 static bool runs_here(void) {
+    unsigned eax, ebx, ecx, edx;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+           __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 }
 
 #include "target.h"

@@ -1,0 +1,47 @@
+"""What a softmax ought to be, and how far an answer is from it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+# Largest relative error that passes. Ours: what the library promises, in eps of the type. Peers: enough to
+# see that it was a softmax; a plain float32 sum over a long row can be off by thousands of eps.
+LIMIT_OURS_EPS = 4
+LIMIT_PEERS = 0.01
+
+
+def type_limits(dtype: np.dtype) -> tuple[float, float]:
+    """eps and the smallest normal number."""
+    if dtype.name == "bfloat16":
+        return 2.0**-7, 2.0**-126
+    info = np.finfo(dtype)
+    return float(info.eps), float(info.tiny)
+
+
+def exact(x: np.ndarray, axis: int) -> np.ndarray:
+    """In float64; a float64 input in long double."""
+    wide = x.astype(np.longdouble if x.dtype == np.float64 else np.float64)
+    wide -= wide.max(axis=axis, keepdims=True)
+    np.exp(wide, out=wide)
+    wide /= wide.sum(axis=axis, keepdims=True)
+    return wide
+
+
+def error_eps(result: Any, expected: np.ndarray, dtype: np.dtype) -> float:
+    """Largest error in eps of the type, relative to the value or to the smallest normal number. NaN stays."""
+    eps, tiny = type_limits(dtype)
+    if hasattr(result, "double"):  # a tensor
+        result = result.double().numpy()
+    if result.shape != expected.shape:
+        return math.nan
+    error = np.abs(result - expected)
+    error /= np.maximum(expected, tiny)
+    return float(error.max() / eps)
+
+
+def good_enough(error: float, dtype: np.dtype, promised: bool) -> bool:
+    """Whether an error in eps passes; `promised` for our own methods, without naive."""
+    return error <= (LIMIT_OURS_EPS if promised else max(LIMIT_PEERS / type_limits(dtype)[0], 8))
