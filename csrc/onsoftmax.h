@@ -83,7 +83,6 @@ typedef struct {
     ons_dtype compute; /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */
     bool x_direct;     /* x is read in place; else tile by tile through a staging buffer */
     bool y_direct;     /* y is written in place; likewise */
-    bool past_caches;  /* y is streamed to memory, past the caches */
     bool keeps_apart;  /* a row's exponentials are kept in scratch memory; else in y */
     int64_t rows, N;
     int64_t width;           /* rows worked on together */

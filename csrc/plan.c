@@ -30,10 +30,6 @@ static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
 /* Shortest rows that are split, where there are fewer than two for each thread. */
 enum { SPLIT_N = 65536 };
 
-/* Results of at least so many bytes, in rows of at most so many, go past the caches: they would
- * push out what is still to be read, and be gone themselves before anyone reads them. */
-enum { STREAM_BYTES = 1 << 24, STREAM_ROW_BYTES = 1 << 16 };
-
 /* Elements that a further thread must find to be worth its waking. */
 enum { ELEMENTS_A_THREAD = 131072 };
 
@@ -195,16 +191,11 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
     plan->reason = "asked for by name";
     if (method == ONS_METHOD_AUTO) plan->method = choose(plan, &plan->reason);
 
-    int64_t y_bytes = elements * ons_dtype_size(problem->y.dtype);
-    plan->past_caches = plan->method == ONS_METHOD_fused && plan->form == ONS_ROW_FORM &&
-                        plan->y_direct && problem->x.data != problem->y.data &&
-                        y_bytes >= STREAM_BYTES &&
-                        plan->N * ons_dtype_size(plan->compute) <= STREAM_ROW_BYTES;
-    plan->keeps_apart = ons_methods[plan->method].keeps == ONS_KEEPS_ROW &&
-                        (plan->past_caches || !plan->x_direct || !plan->y_direct);
+    plan->keeps_apart =
+        ons_methods[plan->method].keeps == ONS_KEEPS_ROW && !(plan->x_direct && plan->y_direct);
 
-    plan->keeps_apart = ons_methods[plan->method].keeps == ONS_KEEPS_ROW &&
-                        (plan->past_caches || !plan->x_direct || !plan->y_direct);
+    plan->keeps_apart =
+        ons_methods[plan->method].keeps == ONS_KEEPS_ROW && !(plan->x_direct && plan->y_direct);
 
     const ons_method_info *info = &ons_methods[plan->method];
     int64_t size = ons_dtype_size(plan->compute);

@@ -46,7 +46,6 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
     char *next = job->workspace + worker * ons_panel_bytes(plan);
     void **arrays[] = {&panel.rows.shift,         &panel.rows.floor,     &panel.rows.factor,
                        &panel.rows.factor_beyond, (void **)&panel.scale, (void **)&panel.anchor};
-    panel.rows.past_caches = plan->past_caches;
     panel.rows.state = (ons_state *)next;
     next += padded(plan->width * (int64_t)sizeof(ons_state));
     for (int i = 0; i < 6; i++, next += padded(plan->width * 8)) *arrays[i] = next;

@@ -24,8 +24,6 @@ typedef struct {
     /* what will be read after what sum_exp or exp_store_sum takes, in the array's own type: fetched
      * into the caches meanwhile. A hint, any address will do; data NULL for none */
     ons_tile next;
-    /* whether scale's result goes past the caches: it will not be read again soon */
-    bool past_caches;
     ons_state *state;
     void *shift;         /* of the compute type: where n - c appears in the bits of a sum */
     void *floor;         /* what x is raised to, so far below m that it gives 0 */

@@ -5,8 +5,7 @@
  *   ISA    scalar, avx2, ...: the names' suffix (left defined)
  *
  * The vocabulary, for BITS 32 (f64_ alike): f32_t the element, f32_vec with F32_WIDTH of them,
- * f32_set f32_load f32_store f32_stream (past the caches, to an aligned place)
- * f32_load_part f32_store_part (the first k elements; the rest read as
+ * f32_set f32_load f32_store f32_load_part f32_store_part (the first k elements; the rest read as
  * -inf) f32_keep_part (the rest made 0) f32_add f32_sub f32_mul f32_div f32_max (the second operand
  * where either is NaN) f32_nan_or (remembers NaN) f32_any_nan f32_max_lanes f32_fma f32_fnma
  * f32_times (a * (factor + beyond), rounded once) f32_power (2^(k / 8), k the integer in the low
@@ -41,13 +40,12 @@
 #define MAGIC (BITS == 32 ? 0x1.8p23 : 0x1.8p52)  /* a sum with it has integer steps */
 
 /* The loop over a row's elements that the elementwise primitives share: BODY makes y of x. */
-#define EACH_VECTOR(y, x, n, BODY) EACH_VECTOR_STORED(y, x, n, BODY, store)
-#define EACH_VECTOR_STORED(y, x, n, BODY, STORE)            \
+#define EACH_VECTOR(y, x, n, BODY)                          \
     do {                                                    \
         int64_t j_ = 0;                                     \
         for (; j_ + WIDTH <= (n); j_ += WIDTH) {            \
             VEC a = V(load)((x) + j_);                      \
-            V(STORE)((y) + j_, BODY(a, j_));                \
+            V(store)((y) + j_, BODY(a, j_));                \
         }                                                   \
         if (j_ < (n)) {                                     \
             VEC a = V(load_part)((x) + j_, (n) - j_);       \
@@ -88,7 +86,6 @@ static const ons_kernels FN(kernels) = {
 #undef LOWERED
 #undef MAGIC
 #undef EACH_VECTOR
-#undef EACH_VECTOR_STORED
 #undef ROW
 #undef SET_OF
 #undef AT

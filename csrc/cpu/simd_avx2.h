@@ -25,7 +25,6 @@ static inline __m256i f64_first(int64_t k) {
 static inline f32_vec f32_set(float a) { return _mm256_set1_ps(a); }
 static inline f32_vec f32_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline void f32_store(float *p, f32_vec a) { _mm256_storeu_ps(p, a); }
-static inline void f32_stream(float *p, f32_vec a) { _mm256_stream_ps(p, a); }
 static inline f32_vec f32_load_part(const float *p, int64_t k) {
     __m256i first = f32_first(k);
     return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), _mm256_maskload_ps(p, first),
@@ -68,7 +67,6 @@ static inline f32_vec f32_power(f32_vec t) {
 static inline f64_vec f64_set(double a) { return _mm256_set1_pd(a); }
 static inline f64_vec f64_load(const double *p) { return _mm256_loadu_pd(p); }
 static inline void f64_store(double *p, f64_vec a) { _mm256_storeu_pd(p, a); }
-static inline void f64_stream(double *p, f64_vec a) { _mm256_stream_pd(p, a); }
 static inline f64_vec f64_load_part(const double *p, int64_t k) {
     __m256i first = f64_first(k);
     return _mm256_blendv_pd(_mm256_set1_pd(-INFINITY), _mm256_maskload_pd(p, first),

@@ -18,7 +18,6 @@ static inline __mmask8 f64_first(int64_t k) { return (__mmask8)((1u << k) - 1u);
 static inline f32_vec f32_set(float a) { return _mm512_set1_ps(a); }
 static inline f32_vec f32_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void f32_store(float *p, f32_vec a) { _mm512_storeu_ps(p, a); }
-static inline void f32_stream(float *p, f32_vec a) { _mm512_stream_ps(p, a); }
 static inline f32_vec f32_load_part(const float *p, int64_t k) {
     return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), f32_first(k), p);
 }
@@ -56,7 +55,6 @@ static inline f32_vec f32_power(f32_vec t) {
 static inline f64_vec f64_set(double a) { return _mm512_set1_pd(a); }
 static inline f64_vec f64_load(const double *p) { return _mm512_loadu_pd(p); }
 static inline void f64_store(double *p, f64_vec a) { _mm512_storeu_pd(p, a); }
-static inline void f64_stream(double *p, f64_vec a) { _mm512_stream_pd(p, a); }
 static inline f64_vec f64_load_part(const double *p, int64_t k) {
     return _mm512_mask_loadu_pd(_mm512_set1_pd(-INFINITY), f64_first(k), p);
 }

@@ -36,7 +36,6 @@ static inline double f64_times(double a, double factor, double beyond) {
         return a;                                                                     \
     }                                                                                 \
     static inline void P##_store(TYPE *p, TYPE a) { memcpy(p, &a, sizeof a); }        \
-    static inline void P##_stream(TYPE *p, TYPE a) { memcpy(p, &a, sizeof a); }       \
     static inline TYPE P##_load_part(const TYPE *p, int64_t k) {                      \
         return k > 0 ? P##_load(p) : -INFINITY;                                       \
     }                                                                                 \
