@@ -41,7 +41,8 @@ asan:
 	    $(PYTHON) setup.py -q build --build-base build/asan --build-lib $(ASAN_LIB)
 	cd $(ASAN_LIB) && LD_PRELOAD='$(ASAN_PRELOAD)' PYTHONPATH='$(CURDIR)/$(ASAN_LIB)' PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
-	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(PYTHON) -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider '$(CURDIR)/tests'
+	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	    $(PYTHON) -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider '$(CURDIR)/tests'
 
 clean:
 	rm -rf build dist *.egg-info onsoftmax/_core.*.so
