@@ -105,8 +105,14 @@ static void FN(finish_row)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t
 static void FN(scale_row)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
         VEC factor = SET_OF(rows->factor, i), beyond = SET_OF(rows->factor_beyond, i);
+        T *to = ROW(y, i);
+        const T *from = ROW(e, i);
+        /* elements before the first aligned place: a store across two cache lines costs two */
+        int64_t head = (int64_t)(-(uintptr_t)to % sizeof(VEC) / sizeof(T));
+        if (head > n) head = n;
 #define BODY(a, j) V(times)(a, factor, beyond)
-        EACH_VECTOR(ROW(y, i), ROW(e, i), n, BODY);
+        EACH_VECTOR(to, from, head, BODY);
+        EACH_VECTOR(to + head, from + head, n - head, BODY);
 #undef BODY
     }
 }
