@@ -30,10 +30,6 @@ static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
 /* Shortest rows that are split, where there are fewer than two for each thread. */
 enum { SPLIT_N = 65536 };
 
-/* Exponentials of rows of at most so many bytes are kept in scratch memory, which is aligned and
- * stays in the caches; those of longer ones in y. */
-enum { KEEP_APART_BYTES = 1 << 16 };
-
 /* Elements that a further thread must find to be worth its waking. */
 enum { ELEMENTS_A_THREAD = 131072 };
 
@@ -196,9 +192,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
     if (method == ONS_METHOD_AUTO) plan->method = choose(plan, &plan->reason);
 
     bool direct = plan->x_direct && plan->y_direct;
-    bool short_rows =
-        plan->form == ONS_ROW_FORM && plan->N * ons_dtype_size(plan->compute) <= KEEP_APART_BYTES;
-    plan->keeps_apart = ons_methods[plan->method].keeps == ONS_KEEPS_ROW && (short_rows || !direct);
+    plan->keeps_apart = ons_methods[plan->method].keeps == ONS_KEEPS_ROW && !direct;
 
     const ons_method_info *info = &ons_methods[plan->method];
     int64_t size = ons_dtype_size(plan->compute);
