@@ -31,7 +31,7 @@ static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
 enum { SPLIT_N = 65536 };
 
 /* Elements that a further thread must find to be worth its waking. */
-enum { ELEMENTS_A_THREAD = 131072 };
+enum { ELEMENTS_A_THREAD = 1 << 18 };
 
 const char *ons_method_name(ons_method method) {
     return method == ONS_METHOD_AUTO ? "auto" : ons_methods[method].name;
