@@ -14,8 +14,8 @@ const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
 #undef ONS_METHOD
 };
 
-/* Elements in a tile: of a row in the row form; of each row, and rows, in the column form. A tile
- * of the widest type is 16 KiB and 128 KiB; a multiple of both blocks of primitives.h. */
+/* Elements of a row in a tile: at most 16 KiB in the row form, 256 KiB for ONS_MAX_WIDTH rows in
+ * the column form; multiples of both blocks of primitives.h. */
 enum { ROW_TILE = 2048, COLUMN_TILE = 256 };
 
 /* Fewer columns than this are gathered one by one instead: most of each vector would be empty. */

@@ -18,16 +18,16 @@ typedef struct {
 } ons_tile;
 
 /* The rows that are worked on together, and what their exponentials refer to; the arrays hold one
- * entry a row. exp(x) is taken as 2^(n + ONS_LIFT - c) * p, see primitives_tmpl.h. */
+ * entry a row. An exponential is kept as e^x * 2^(LIFT - c): see exponential_tmpl.h. */
 typedef struct {
     int64_t width;
     /* what will be read after what sum_exp or exp_store_sum takes, in the array's own type: fetched
      * into the caches meanwhile. A hint, any address will do; data NULL for none */
     ons_tile next;
     ons_state *state;
-    void *shift;         /* of the compute type: where n - c appears in the bits of a sum */
+    void *shift;         /* of the compute type: brings n - c into the low bits of a sum */
     void *floor;         /* what x is raised to, so far below m that it gives 0 */
-    void *factor;        /* 2^-ONS_LIFT / d, to nearest; NaN where the row has no softmax */
+    void *factor;        /* 2^-LIFT / d, to nearest; NaN where the row has no softmax */
     void *factor_beyond; /* what that rounded away */
 } ons_rows;
 
@@ -37,11 +37,11 @@ typedef void ons_max_fn(const ons_rows *rows, ons_tile x, int64_t n);
 /* Fills shift and floor from the states' c. */
 typedef void ons_refer_fn(const ons_rows *rows);
 
-/* Adds the exponentials of x to d, block by block in a fixed order. n is a multiple of `block` but
- * for a row's last tile. Needs refer. */
+/* Adds the exponentials of x to d, block by block in a fixed order. n is a multiple of
+ * ONS_BLOCK_F32 or _F64 but for a row's last tile. Needs refer. */
 typedef void ons_sum_exp_fn(const ons_rows *rows, ons_tile x, int64_t n);
 
-/* The same, and stores each exponential, lifted by 2^ONS_LIFT, to e. e may be x. */
+/* The same, and stores each exponential, as it is kept, to e. e may be x. */
 typedef void ons_exp_store_sum_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n);
 
 /* Fills factor and factor_beyond from the states' d. */
