@@ -1,5 +1,6 @@
 /* plan.c - problem -> plan: which method, why, what it moves, the scratch it needs. The one place
- * that chooses, so all thresholds are here. */
+ * that chooses, so all thresholds are here: those of
+ * speed from benchmarks/bench_cpu.py (benchmarks/results/cpu-avx512-2026-11-21.json). */
 #include <string.h>
 
 #include "cpu/cpu.h"
