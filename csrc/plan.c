@@ -1,6 +1,6 @@
 /* plan.c - problem -> plan: which method, why, what it moves, the scratch it needs. The one place
- * that chooses, so all thresholds are here: those of
- * speed from benchmarks/bench_cpu.py (benchmarks/results/cpu-avx512-2026-11-21.json). */
+ * that chooses, so all thresholds are here. They were found by trying values on one Zen 4 machine
+ * that did other work too; benchmarks/bench_cpu.py shows what they give. */
 #include <string.h>
 
 #include "cpu/cpu.h"
@@ -157,8 +157,8 @@ static void choose_form(const ons_problem *problem, ons_plan *plan) {
     } else {
         int64_t fit =
             ROW_PANEL_BYTES / ((plan->N > 0 ? plan->N : 1) * ons_dtype_size(plan->compute));
-        int64_t share =
-            plan->rows / (4 * plan->threads); /* so that each thread finds a few panels */
+        /* so that each of several threads finds a few panels */
+        int64_t share = plan->threads > 1 ? plan->rows / (4 * plan->threads) : plan->rows;
         most = fit < share ? fit : share;
         if (most > ONS_MAX_WIDTH) most = ONS_MAX_WIDTH;
         if (most < 1) most = 1;

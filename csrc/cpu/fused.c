@@ -10,9 +10,7 @@ static void fused(ons_panel *panel) {
         ONS_FOR_EACH_TILE(panel, 0, N, j, n)
         primitives->max(&panel->rows, ons_panel_load_and_keep(panel, j, n), n);
     } while (ons_panel_anchor(panel));
-    for (int64_t i = 0; i < panel->rows.width; i++)
-        ons_state_raise(&panel->rows.state[i], panel->rows.state[i].m);
-    primitives->refer(&panel->rows);
+    ons_panel_refer(panel);
 
     ONS_FOR_EACH_TILE(panel, 0, N, j, n) {
         ons_tile x = ons_panel_loaded(panel, j, n);

@@ -7,10 +7,7 @@ void ons_online_statistics(ons_panel *panel, int64_t begin, int64_t end) {
     ONS_FOR_EACH_TILE(panel, begin, end, j, n) {
         ons_tile x = ons_panel_load(panel, j, n);
         panel->primitives->max(rows, x, n);
-        /* d * e^(m - m'): the same sum, relative to the new maximum */
-        for (int64_t i = 0; i < rows->width; i++)
-            ons_state_raise(&rows->state[i], rows->state[i].m);
-        panel->primitives->refer(rows);
+        ons_panel_refer(panel); /* d * e^(m - m'): the same sum, relative to the new maximum */
         rows->next = ons_panel_next_tile(panel, j + n); /* fetched while the core is busy */
         panel->primitives->sum_exp(rows, x, n);
     }

@@ -262,6 +262,12 @@ ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
     return kept;
 }
 
+void ons_panel_refer(ons_panel *panel) {
+    ons_rows *rows = &panel->rows;
+    for (int64_t i = 0; i < rows->width; i++) ons_state_raise(&rows->state[i], rows->state[i].m);
+    panel->primitives->refer(rows);
+}
+
 bool ons_panel_anchor(ons_panel *panel) {
     if (panel->anchored) return false;
     for (int64_t i = 0; i < panel->rows.width; i++) {

@@ -60,6 +60,10 @@ ons_tile ons_panel_next_panel(const ons_panel *panel, int64_t j);
 /* Room for one tile; ons_panel_load may use it, and ons_panel_result. */
 ons_tile ons_panel_scratch(const ons_panel *panel);
 
+/* Once the maxima m have grown: takes each d, and the exponentials to come, relative to its new m.
+ */
+void ons_panel_refer(ons_panel *panel);
+
 /* Rows whose |m| is above ONS_LARGEST_REFERENCE are taken relative to their m from here on. x - m
  * is exact for every element that matters: x >= m / 2 (Sterbenz), the others give 0. True where
  * there was one: the states are empty again, and what they hold must be found anew. At most once
