@@ -14,7 +14,7 @@ setup(
     ext_modules=[
         Extension(
             "onsoftmax._core",
-            sources=sorted(glob("csrc/*.c") + glob("csrc/cpu/*.c") + glob("csrc/python/*.c")),
+            sources=sorted(glob("csrc/*.c") + glob("csrc/cpu/*.c") + ["csrc/cuda/absent.c"] + glob("csrc/python/*.c")),
             depends=sorted(glob("csrc/**/*.h", recursive=True) + glob("csrc/*.def")),
             include_dirs=[numpy.get_include()],
             extra_compile_args=flags,

@@ -9,6 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum {
     ONS_FLOAT16,
     ONS_BFLOAT16,
@@ -41,11 +45,16 @@ typedef struct {
     const char *summary;
 } ons_method_info;
 
+/* Zero, one of these, or a positive cudaError_t. */
 typedef enum {
     ONS_OK = 0,
     ONS_E_MEMORY = -1,
     ONS_E_METHOD_NOT_ON_DEVICE = -2,
-    ONS_E_OPERAND = -3 /* a problem that the caller put together wrongly */
+    ONS_E_OPERAND = -3,      /* a problem that the caller put together wrongly */
+    ONS_E_NO_CUDA = -4,      /* a GPU's array, and a build without CUDA */
+    ONS_E_ROW_TOO_LONG = -5, /* for what the method holds on chip: plan->longest_row */
+    ONS_E_NO_CLUSTERS = -6,  /* this GPU cannot run the blocks of a row side by side */
+    ONS_E_NO_GRID = -7       /* this GPU has no cooperative launch */
 } ons_status;
 
 /* As many dimensions as any array library has. */
@@ -61,11 +70,13 @@ typedef struct {
 
 /* y = softmax(scale * x) over the last `reduced_dims` of `dims` dimensions, taken in order as one
  * row of N elements; the dimensions before them tell the rows apart. where (ONS_BOOL) and scale
- * (ONS_FLOAT64, stride 0 along the row) may be absent; y may be x itself, else they must not
- * overlap. */
+ * (ONS_FLOAT64 on the CPU, any floating type on a GPU, stride 0 along the row) may be absent; y may
+ * be x itself, else they must not overlap. */
 typedef struct {
     ons_operation operation;
     ons_device device;
+    int gpu;      /* its number, on ONS_CUDA */
+    void *stream; /* a cudaStream_t, on ONS_CUDA */
     int dims, reduced_dims;
     int64_t extent[ONS_MAX_DIMS];
     ons_operand x, y, where, scale;
@@ -89,8 +100,12 @@ typedef struct {
     int64_t tile;            /* elements of a row in one tile */
     int64_t bytes_moved;     /* through main memory, by the method's reads and writes */
     int64_t on_chip_bytes;   /* held in fast memory for one row */
-    int64_t workspace_bytes; /* scratch of all threads together */
-    int threads;
+    int64_t workspace_bytes; /* scratch of all threads together; on a GPU the caller gives it */
+    int threads;             /* of the CPU; on a GPU those of a block */
+    /* On a GPU alone: */
+    int64_t blocks_a_row;  /* blocks that share a row; 0 where a block has several rows */
+    int elements_a_thread; /* of a row, held at once in its registers */
+    int64_t longest_row;   /* that the method can hold; 0: any */
 } ons_plan;
 
 extern const ons_method_info ons_methods[ONS_METHOD_COUNT];
@@ -107,8 +122,14 @@ void ons_coalesce(ons_problem *problem);
 ons_status ons_make_plan(const ons_problem *problem, ons_method method, int threads,
                          ons_plan *plan);
 
-/* Runs the plan. On any status but ONS_OK nothing is promised about y. */
-ons_status ons_run(const ons_problem *problem, const ons_plan *plan);
+/* Runs the plan, on a GPU by launching it on the problem's stream. `workspace` is
+ * plan->workspace_bytes of the GPU's memory that nothing else uses until that is done, of any
+ * contents; NULL on the CPU, which takes its own. On any status but ONS_OK nothing is promised
+ * about y. */
+ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *workspace);
+
+/* The words for a status: CUDA's own for its errors. */
+const char *ons_status_text(ons_status status);
 
 /* Instruction sets of this processor, best last; NULL ends the list. */
 const char *const *ons_isa_available(void);
@@ -116,7 +137,46 @@ const char *ons_isa_selected(void);
 /* Forces one, for tests; false, and nothing changed, where the processor does not run it. */
 bool ons_isa_select(const char *name);
 
+/* ------- GPUs: no call touches CUDA before one of these or ons_run on ONS_CUDA ------- */
+
+/* Whether this build has CUDA; and how many GPUs there are: ONS_E_NO_CUDA, or CUDA's error (35: no
+ * driver, or one too old; 100: no GPU). */
+bool ons_has_cuda(void);
+ons_status ons_gpu_count(int *count);
+
+/* What one GPU can hold, asked once of its driver. */
+typedef struct {
+    char name[256];
+    int architecture; /* 90 for compute capability 9.0 */
+    int multiprocessors;
+    int threads_a_multiprocessor;
+    int shared_bytes;   /* the most a block may have */
+    int cluster_blocks; /* the most that a cluster of full blocks may have; 0: no clusters */
+    bool cooperative;   /* whether a grid can wait for itself */
+} ons_gpu;
+ons_status ons_gpu_describe(int gpu, ons_gpu *description);
+
+/* What the driver says of the kernel that a plan runs (the second one of `split`). */
+typedef struct {
+    int registers, spilled_bytes, shared_bytes, blocks_a_multiprocessor;
+} ons_kernel_facts;
+ons_status ons_describe_kernel(const ons_problem *problem, const ons_plan *plan,
+                               ons_kernel_facts *facts);
+
+/* Memory in the order of a stream (cudaMallocAsync); what is enqueued on `then` from now on waits
+ * for what is enqueued on `first` by now; and a copy, in the order of a stream, between any memory.
+ */
+ons_status ons_gpu_allocate(int gpu, void *stream, int64_t bytes, void **memory);
+ons_status ons_gpu_free(int gpu, void *stream, void *memory);
+ons_status ons_gpu_order(int gpu, void *first, void *then);
+ons_status ons_gpu_copy(int gpu, void *stream, void *to, const void *from, int64_t bytes);
+ons_status ons_gpu_wait(int gpu, void *stream);
+
 /* The processors that affinity and the cgroup's quota leave to this process. */
 int ons_processors(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

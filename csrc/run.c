@@ -1,5 +1,6 @@
 /* run.c - checks that the operands make a problem, and runs its plan. */
 #include "cpu/cpu.h"
+#include "cuda/cuda.h"
 #include "onsoftmax.h"
 
 static bool is_float(ons_dtype dtype) { return dtype <= ONS_FLOAT64; }
@@ -11,12 +12,28 @@ static bool is_sound(const ons_problem *problem) {
     if (!problem->x.data || !problem->y.data) return false;
     if (!is_float(problem->x.dtype) || !is_float(problem->y.dtype)) return false;
     if (problem->where.data && problem->where.dtype != ONS_BOOL) return false;
-    if (problem->scale.data && problem->scale.dtype != ONS_FLOAT64) return false;
-    return problem->device == ONS_CPU;
+    if (!problem->scale.data) return true;
+    return problem->device == ONS_CPU ? problem->scale.dtype == ONS_FLOAT64
+                                      : is_float(problem->scale.dtype);
 }
 
-ons_status ons_run(const ons_problem *problem, const ons_plan *plan) {
+ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *workspace) {
     if (plan->rows == 0 || plan->N == 0) return ONS_OK;
     if (!is_sound(problem)) return ONS_E_OPERAND;
-    return ons_cpu_run(problem, plan);
+    return problem->device == ONS_CPU ? ons_cpu_run(problem, plan)
+                                      : ons_cuda_run(problem, plan, workspace);
+}
+
+const char *ons_status_text(ons_status status) {
+    switch (status) {
+    case ONS_OK: return "done";
+    case ONS_E_MEMORY: return "out of memory";
+    case ONS_E_METHOD_NOT_ON_DEVICE: return "the method does not run on this device";
+    case ONS_E_OPERAND: return "the operands do not make a problem";
+    case ONS_E_NO_CUDA: return "this build has no CUDA";
+    case ONS_E_ROW_TOO_LONG: return "the row is too long for the method";
+    case ONS_E_NO_CLUSTERS: return "this GPU has no thread-block clusters of that size";
+    case ONS_E_NO_GRID: return "this GPU has no cooperative launch";
+    default: return ons_cuda_error_text(status);
+    }
 }

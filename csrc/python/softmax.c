@@ -39,10 +39,10 @@ static int run(const ons_problem *problem, ons_method method, int threads) {
     ons_status status = ons_make_plan(problem, method, threads, &plan);
     if (status == ONS_OK) {
         if (plan.rows * plan.N >= GIL_ELEMENTS) {
-            Py_BEGIN_ALLOW_THREADS status = ons_run(problem, &plan);
+            Py_BEGIN_ALLOW_THREADS status = ons_run(problem, &plan, NULL);
             Py_END_ALLOW_THREADS
         } else {
-            status = ons_run(problem, &plan);
+            status = ons_run(problem, &plan, NULL);
         }
     }
     if (status == ONS_OK) return 0;

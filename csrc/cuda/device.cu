@@ -1,0 +1,117 @@
+/* device.cu - what this machine's GPUs can hold, asked of the driver and never assumed; memory and
+ * order on streams. */
+#include <cstring>
+
+#include <cuda_runtime.h>
+
+#include "device.cuh"
+
+current_gpu::current_gpu(int gpu) {
+    error = cudaGetDevice(&before);
+    if (error == cudaSuccess && before != gpu) error = cudaSetDevice(gpu);
+    changed = error == cudaSuccess && before != gpu;
+}
+
+current_gpu::~current_gpu() {
+    if (changed) cudaSetDevice(before);
+}
+
+/* A failed call leaves its error behind for the next one to stumble over, unless it is fetched. */
+ons_status status_of(cudaError_t error) {
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    return (ons_status)error;
+}
+
+bool ons_has_cuda(void) { return true; }
+
+const char *ons_cuda_error_text(ons_status status) {
+    return cudaGetErrorString((cudaError_t)status);
+}
+
+ons_status ons_gpu_count(int *count) {
+    *count = 0;
+    return status_of(cudaGetDeviceCount(count));
+}
+
+static cudaError_t ask(int gpu, ons_gpu *to) {
+    struct {
+        cudaDeviceAttr attribute;
+        int answer;
+    } asked[] = {
+        {cudaDevAttrComputeCapabilityMajor, 0},       {cudaDevAttrComputeCapabilityMinor, 0},
+        {cudaDevAttrMultiProcessorCount, 0},          {cudaDevAttrMaxThreadsPerMultiProcessor, 0},
+        {cudaDevAttrMaxSharedMemoryPerBlockOptin, 0}, {cudaDevAttrCooperativeLaunch, 0}};
+    for (auto &one : asked) {
+        cudaError_t error = cudaDeviceGetAttribute(&one.answer, one.attribute, gpu);
+        if (error != cudaSuccess) return error;
+    }
+    to->architecture = 10 * asked[0].answer + asked[1].answer;
+    to->multiprocessors = asked[2].answer;
+    to->threads_a_multiprocessor = asked[3].answer;
+    to->shared_bytes = asked[4].answer;
+    to->cooperative = asked[5].answer != 0;
+    cudaDeviceProp properties;
+    cudaError_t error = cudaGetDeviceProperties(&properties, gpu);
+    if (error != cudaSuccess) return error;
+    memcpy(to->name, properties.name, sizeof to->name);
+    to->cluster_blocks = to->architecture >= 90 ? largest_cluster() : 0;
+    return cudaSuccess;
+}
+
+ons_status ons_gpu_describe(int gpu, ons_gpu *description) {
+    enum { MOST = 64 };
+    /* written once each: a caller that comes in between asks again, and stores the same */
+    static ons_gpu known[MOST];
+    static bool is_known[MOST];
+    if (gpu >= 0 && gpu < MOST && __atomic_load_n(&is_known[gpu], __ATOMIC_ACQUIRE)) {
+        *description = known[gpu];
+        return ONS_OK;
+    }
+    current_gpu here(gpu);
+    if (here.error != cudaSuccess) return status_of(here.error);
+    memset(description, 0, sizeof *description);
+    cudaError_t error = ask(gpu, description);
+    if (error == cudaSuccess && gpu < MOST) {
+        known[gpu] = *description;
+        __atomic_store_n(&is_known[gpu], true, __ATOMIC_RELEASE);
+    }
+    return status_of(error);
+}
+
+ons_status ons_gpu_allocate(int gpu, void *stream, int64_t bytes, void **memory) {
+    current_gpu here(gpu);
+    if (here.error != cudaSuccess) return status_of(here.error);
+    return status_of(
+        cudaMallocAsync(memory, (size_t)(bytes > 0 ? bytes : 1), (cudaStream_t)stream));
+}
+
+ons_status ons_gpu_free(int gpu, void *stream, void *memory) {
+    current_gpu here(gpu);
+    if (here.error != cudaSuccess) return status_of(here.error);
+    return status_of(cudaFreeAsync(memory, (cudaStream_t)stream));
+}
+
+ons_status ons_gpu_order(int gpu, void *first, void *then) {
+    if (first == then) return ONS_OK;
+    current_gpu here(gpu);
+    cudaEvent_t event = nullptr;
+    cudaError_t error = here.error;
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaEventRecord(event, (cudaStream_t)first);
+    if (error == cudaSuccess) error = cudaStreamWaitEvent((cudaStream_t)then, event, 0);
+    if (event) cudaEventDestroy(event);
+    return status_of(error);
+}
+
+ons_status ons_gpu_copy(int gpu, void *stream, void *to, const void *from, int64_t bytes) {
+    current_gpu here(gpu);
+    if (here.error != cudaSuccess) return status_of(here.error);
+    return status_of(
+        cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, (cudaStream_t)stream));
+}
+
+ons_status ons_gpu_wait(int gpu, void *stream) {
+    current_gpu here(gpu);
+    if (here.error != cudaSuccess) return status_of(here.error);
+    return status_of(cudaStreamSynchronize((cudaStream_t)stream));
+}

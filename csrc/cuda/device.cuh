@@ -1,0 +1,25 @@
+/* device.cuh - what the files of this folder ask of device.cu. */
+#ifndef ONS_DEVICE_CUH
+#define ONS_DEVICE_CUH
+
+#include <cuda_runtime.h>
+
+#include "cuda.h"
+
+/* Makes a GPU the current one, and the one that was before when it goes out of scope. */
+struct current_gpu {
+    explicit current_gpu(int gpu);
+    ~current_gpu();
+    cudaError_t error;
+
+   private:
+    int before = 0;
+    bool changed = false;
+};
+
+ons_status status_of(cudaError_t error);
+
+/* cluster.cu: the most blocks that a cluster of the current GPU may have. */
+int largest_cluster();
+
+#endif
