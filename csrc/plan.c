@@ -131,12 +131,15 @@ static ons_status plan_on_cpu(const ons_problem *problem, ons_method method, int
 enum {
     WARP = 32,
     WARP_CHUNKS = 8,  /* the most chunks of a lane in fused_warp */
-    BLOCK_CHUNKS = 8, /* of a thread in fused_block, online_block, cluster and grid */
+    WARP_LANES = 4,   /* the fewest lanes of a row that has so many chunks: 32 bytes side by side */
+    BLOCK_CHUNKS = 8, /* of a thread in fused_block, online_block and grid */
     TILE_CHUNKS = 4,  /* of a thread in the methods that pass several times */
     PASS_THREADS = 512,
     BLOCK_THREADS = 1024,
     BLOCK_THREADS_INDIRECT = 512, /* Rows::BLOCK_THREADS of load.cuh */
-    SHARING_THREADS = 512         /* of a block in split, cluster and grid */
+    SHARING_THREADS = 512,        /* of a block in split and grid */
+    CLUSTER_THREADS = 256,
+    CLUSTER_CHUNKS = 16 /* of a block, of a thread in cluster */
 };
 
 /* A GPU to plan for where there is none: an H200. */
@@ -161,10 +164,13 @@ typedef struct {
 } row_of_chunks;
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
-    int64_t chunks = least(WARP_CHUNKS, power_of_two_from(row->chunks));
-    int64_t lanes =
-        plan->form == ONS_ROW_FORM ? power_of_two_from(ceil_div(row->chunks, chunks)) : 1;
-    if (lanes > WARP) lanes = WARP;
+    int64_t lanes = 1;
+    if (plan->form == ONS_ROW_FORM) {
+        lanes = most(power_of_two_from(ceil_div(row->chunks, WARP_CHUNKS)),
+                     least(power_of_two_from(row->chunks), WARP_LANES));
+        lanes = least(lanes, WARP);
+    }
+    int64_t chunks = power_of_two_from(ceil_div(row->chunks, lanes));
     /* blocks small enough that every multiprocessor has one */
     int64_t share = ceil_div(plan->rows * lanes, row->gpu->multiprocessors);
     plan->threads = (int)most(WARP, least(256, power_of_two_from(share)));
@@ -205,11 +211,11 @@ static void take_split(const row_of_chunks *row, ons_plan *plan) {
 }
 
 static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
-    int64_t chunks_a_block = BLOCK_CHUNKS * SHARING_THREADS / row->threads_a_lane;
+    int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
     plan->blocks_a_row = most(2, power_of_two_from(ceil_div(row->chunks, chunks_a_block)));
-    int64_t lanes = ceil_div(row->chunks, plan->blocks_a_row * BLOCK_CHUNKS);
+    int64_t lanes = ceil_div(row->chunks, plan->blocks_a_row * CLUSTER_CHUNKS);
     plan->threads = (int)ceil_div(lanes * row->threads_a_lane, WARP) * WARP;
-    plan->elements_a_thread = BLOCK_CHUNKS * row->chunk;
+    plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
     plan->longest_row = row->gpu->cluster_blocks * chunks_a_block * row->chunk;
     return row->gpu->cluster_blocks >= 2 ? ONS_OK : ONS_E_NO_CLUSTERS;
 }
@@ -246,7 +252,13 @@ static ons_status take_on_gpu(const row_of_chunks *row, ons_plan *plan) {
     return status;
 }
 
-static ons_method choose_on_gpu(const row_of_chunks *row, ons_plan *plan) {
+/* The longest rows that a block takes where a cluster could, in bytes of the input: a longer row's
+ * block is alone on its multiprocessor, or nearly. */
+static int64_t longest_in_block(ons_dtype dtype) {
+    return ons_dtype_size(dtype) == 2 ? 1 << 14 : 1 << 16;
+}
+
+static ons_method choose_on_gpu(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
     static const struct {
         ons_method method;
         const char *reason;
@@ -257,6 +269,9 @@ static ons_method choose_on_gpu(const row_of_chunks *row, ons_plan *plan) {
     for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
         plan->method = ladder[i].method;
         plan->reason = ladder[i].reason;
+        if (plan->method == ONS_METHOD_fused_block && row->gpu->cluster_blocks >= 2 &&
+            plan->N * ons_dtype_size(dtype) > longest_in_block(dtype))
+            continue;
         if (take_on_gpu(row, plan) == ONS_OK) return plan->method;
     }
     if (ceil_div(plan->rows, row->threads_a_lane) >= 2 * row->gpu->multiprocessors) {
@@ -293,7 +308,7 @@ static ons_status plan_on_gpu(const ons_problem *problem, ons_method method, ons
     row_of_chunks row = {ceil_div(plan->N, chunk), chunk, columns ? WARP : 1, &gpu};
     if (row.chunks == 0) row.chunks = 1;
 
-    if (method == ONS_METHOD_AUTO) plan->method = choose_on_gpu(&row, plan);
+    if (method == ONS_METHOD_AUTO) plan->method = choose_on_gpu(&row, problem->x.dtype, plan);
     if (method == ONS_METHOD_fused) {
         plan->method = ONS_METHOD_fused_warp;
         if (take_on_gpu(&row, plan) != ONS_OK) plan->method = ONS_METHOD_fused_block;

@@ -3,11 +3,11 @@
  * to every block of the cluster; a block goes on once all have arrived.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
- * GPU grants, of CLUSTER_THREADS threads with 8 chunks each. */
+ * GPU grants, of CLUSTER_THREADS threads with 16 chunks each. */
 #include "finish.cuh"
 #include "launch.cuh"
 
-enum { CLUSTER_THREADS = 512, CLUSTER_CHUNKS = 8, LARGEST_CLUSTER = 16 };
+enum { CLUSTER_THREADS = 256, CLUSTER_CHUNKS = 16, LARGEST_CLUSTER = 16 };
 
 #if __CUDA_ARCH__ >= 900
 
@@ -99,7 +99,7 @@ class arrivals {
 /* In shared memory the states of every warp of the cluster: warp `w` of block `r` at part r * warps
  * + w. */
 template <typename Rows, typename Form>
-__global__ void __launch_bounds__(CLUSTER_THREADS, 1)
+__global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_BLOCKS)
     cluster_kernel(const __grid_constant__ typename Rows::arguments of) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
 
     Rows row(of, (int64_t)(blockIdx.x / blocks) * Form::ROWS + Form::row());
     Real x[CLUSTER_CHUNKS * Rows::V];
-    unsigned keep = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x);
+    auto keep = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x);
     Real m = Form::max(largest(x));
     Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
 
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
 
     softmax_finish<Real> finish(m, Form::merge_parts(parts, blocks * warps));
     finish(x);
-    row.template store<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x, keep);
+    row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
 #endif
 }
 

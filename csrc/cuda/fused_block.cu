@@ -17,12 +17,12 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, 1)
     Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
     Real x[BLOCK_CHUNKS * Rows::V];
     int64_t chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
-    unsigned keep = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk, x);
+    auto keep = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk, x);
     Real m = Form::max(largest(x));
     Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
     softmax_finish<Real> finish(m, merge_block<Form>(state<Real>{m, d}, parts));
     finish(x);
-    row.template store<BLOCK_CHUNKS, Form::STRIDE>(chunk, x, keep);
+    row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
 }
 
 ons_status ons_cuda_fused_block(const launch_request &request) {

@@ -1,13 +1,13 @@
-/* fused_warp.cu - the row stays in the registers of one warp, or of as few of its lanes as hold it,
- * and a block has several rows. Nothing but shuffles between lanes. In the column form a lane has a
- * whole row: neighbouring lanes then read side by side.
+/* fused_warp.cu - the row stays in the registers of one warp, or of as few of its lanes as hold it
+ * and still read side by side, and a block has several rows. Nothing but shuffles between lanes. In
+ * the column form a lane has a whole row: it is neighbouring rows that lie side by side.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, in the
  * column form at one. */
 #include "finish.cuh"
 #include "launch.cuh"
 
-enum { WARP_ROW_THREADS = 256, WARP_CHUNKS = 8 };
+enum { WARP_ROW_THREADS = 256, WARP_CHUNKS = 8, FEW_LANES = 4 };
 
 template <typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
@@ -15,12 +15,12 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     using Real = typename Rows::Real;
     Rows row(of, (int64_t)blockIdx.x * Form::rows() + Form::row());
     Real x[K * Rows::V];
-    unsigned keep = row.template load<K, Form::STRIDE>(Form::chunk(), x);
+    auto keep = row.template load<K, Form::STRIDE>(Form::chunk(), x);
     Real m = Form::max(largest(x));
     Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
     softmax_finish<Real> finish(m, {m, d});
     finish(x);
-    row.template store<K, Form::STRIDE>(Form::chunk(), x, keep);
+    row.template store<K, Form::STRIDE, false>(Form::chunk(), x, keep);
 }
 
 ons_status ons_cuda_fused_warp(const launch_request &request) {
@@ -31,15 +31,25 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
             return launch_panels(request, {1, plan->threads}, kernel, rows.arguments);
         };
         int lanes = plan->threads / (int)plan->width, chunks = plan->elements_a_thread / Rows::V;
-        if (lanes == 1)
+        if constexpr (decltype(is_columns)::value)
             return with_constant<1, 2, 4, 8>(chunks, [&](auto K) {
                 return launch_with(fused_warp_kernel<Rows, lanes_a_row<1>, decltype(K)::value>);
             });
-        if constexpr (!decltype(is_columns)::value)
-            return with_constant<2, 4, 8, 16, 32>(lanes, [&](auto L) {
-                return launch_with(
-                    fused_warp_kernel<Rows, lanes_a_row<decltype(L)::value>, WARP_CHUNKS>);
+        else if (lanes <= FEW_LANES)
+            return with_constant<1, 2, FEW_LANES>(lanes, [&](auto L) {
+                constexpr int LANES = decltype(L)::value;
+                using Form = lanes_a_row<LANES>;
+                if constexpr (LANES < FEW_LANES)
+                    return launch_with(fused_warp_kernel<Rows, Form, 1>);
+                else
+                    return with_constant<1, 2, 4, 8>(chunks, [&](auto K) {
+                        return launch_with(fused_warp_kernel<Rows, Form, decltype(K)::value>);
+                    });
             });
-        return ONS_E_OPERAND;
+        else
+            return with_constant<8, 16, 32>(lanes, [&](auto L) {
+                using Form = lanes_a_row<decltype(L)::value>;
+                return launch_with(fused_warp_kernel<Rows, Form, WARP_CHUNKS>);
+            });
     });
 }

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(GRID_THREADS, 1)
             row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
             online_step(so_far, x);
         }
-        unsigned keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + last, x);
+        auto keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + last, x);
         online_step(so_far, x);
         Real m = so_far.m; /* what x is relative to now */
         state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(GRID_THREADS, 1)
 
         softmax_finish<Real> finish_kept(m, total);
         finish_kept(x);
-        row.template store<GRID_CHUNKS, STRIDE>(chunk + last, x, keep);
+        row.template store<GRID_CHUNKS, STRIDE, true>(chunk + last, x, keep);
 
         softmax_finish<Real> finish(total.m, total);
         reference<Real> to(total.m);
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(GRID_THREADS, 1)
             keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
             exponentiate(x, to);
             finish(x);
-            row.template store<GRID_CHUNKS, STRIDE>(chunk + at, x, keep);
+            row.template store<GRID_CHUNKS, STRIDE, true>(chunk + at, x, keep);
         }
     }
 }

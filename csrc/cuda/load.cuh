@@ -12,202 +12,14 @@
  * same bits. y may be x: nothing here may be read through the read-only cache, and a thread writes
  * what it alone has read.
  *
- * BLOCK_THREADS is the most threads that a block may have where each holds 8 chunks in registers:
- * what the addresses take of these is the less, the simpler the rows. */
+ * What the addresses take of the registers is the less, the simpler the rows. BLOCK_THREADS is the
+ * most threads that a block may have where each holds 8 chunks; CLUSTER_BLOCKS is how many blocks
+ * of 256 threads that hold 16 chunks each find room side by side. */
 #ifndef ONS_LOAD_CUH
 #define ONS_LOAD_CUH
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include "exponential.cuh"
-#include "../onsoftmax.h"
-
-/* The arithmetic's type for an element's, and the elements of a chunk: 16 bytes of that type. */
-template <typename T>
-struct compute_of {
-    using type = float;
-};
-template <>
-struct compute_of<double> {
-    using type = double;
-};
-template <typename Real>
-constexpr int CHUNK = 16 / sizeof(Real);
-
-/* The bits of `keep` that load returns, one an element. */
-constexpr unsigned KEEP_ALL = ~0u;
-
-template <typename Real>
-__device__ inline Real to_real(__half v) {
-    return (Real)__half2float(v);
-}
-template <typename Real>
-__device__ inline Real to_real(__nv_bfloat16 v) {
-    return (Real)__bfloat162float(v);
-}
-template <typename Real>
-__device__ inline Real to_real(float v) {
-    return (Real)v;
-}
-template <typename Real>
-__device__ inline Real to_real(double v) {
-    return (Real)v;
-}
-
-/* Rounds to nearest even, once. */
-template <typename T>
-__device__ inline T from_real(float v);
-template <>
-__device__ inline __half from_real(float v) {
-    return __float2half_rn(v);
-}
-template <>
-__device__ inline __nv_bfloat16 from_real(float v) {
-    return __float2bfloat16_rn(v);
-}
-template <>
-__device__ inline float from_real(float v) {
-    return v;
-}
-template <>
-__device__ inline double from_real(float v) {
-    return (double)v;
-}
-template <typename T>
-__device__ inline T from_real(double v);
-template <>
-__device__ inline __half from_real(double v) {
-    return __double2half(v);
-}
-template <>
-__device__ inline __nv_bfloat16 from_real(double v) {
-    return __double2bfloat16(v);
-}
-template <>
-__device__ inline float from_real(double v) {
-    return __double2float_rn(v);
-}
-template <>
-__device__ inline double from_real(double v) {
-    return v;
-}
-
-/* Reads one element of a type that is known at run time alone. */
-template <typename Real>
-__device__ inline Real read_as(const char *at, ons_dtype dtype) {
-    switch (dtype) {
-    case ONS_FLOAT16: return to_real<Real>(*(const __half *)at);
-    case ONS_BFLOAT16: return to_real<Real>(*(const __nv_bfloat16 *)at);
-    case ONS_FLOAT32: return to_real<Real>(*(const float *)at);
-    default: return to_real<Real>(*(const double *)at);
-    }
-}
-
-template <typename Real>
-__device__ inline void write_as(char *at, ons_dtype dtype, Real v) {
-    switch (dtype) {
-    case ONS_FLOAT16: *(__half *)at = from_real<__half>(v); break;
-    case ONS_BFLOAT16: *(__nv_bfloat16 *)at = from_real<__nv_bfloat16>(v); break;
-    case ONS_FLOAT32: *(float *)at = from_real<float>(v); break;
-    default: *(double *)at = from_real<double>(v);
-    }
-}
-
-/* v rounded to a type, as `naive` does after each step. */
-template <typename Real>
-__device__ inline Real round_to(ons_dtype dtype, Real v) {
-    alignas(8) char own[8];
-    write_as(own, dtype, v);
-    return read_as<Real>(own, dtype);
-}
-
-/* How many of a row's elements there are from this thread's first one on, as an int that is larger
- * than what its chunks can reach. */
-__device__ inline int elements_left(int64_t N, int64_t first) {
-    int64_t left = N - first;
-    return left > 1 << 30 ? 1 << 30 : (int)left;
-}
-
-/* Element e of a thread's K chunks of V, counted from its first one along the row. */
-template <int STRIDE, int V>
-__device__ constexpr int place(int e) {
-    return e / V * STRIDE * V + e % V;
-}
-
-/* ------- contiguous_rows ------- */
-
-/* A chunk in one access. */
-template <typename T, int V>
-struct alignas(sizeof(T) * V) pack {
-    T element[V];
-};
-
-template <typename X, typename Y>
-class contiguous_rows {
-   public:
-    using Real = typename compute_of<X>::type;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 1024;
-
-    struct arguments {
-        const X *x;
-        Y *y;
-        int64_t x_pitch, y_pitch; /* in elements */
-        int64_t rows, N;
-        int64_t first; /* row of this launch */
-    };
-
-    __device__ contiguous_rows(const arguments &of, int64_t row)
-        : N(row + of.first < of.rows ? of.N : 0),
-          x(of.x + (row + of.first) * of.x_pitch),
-          y(of.y + (row + of.first) * of.y_pitch) {}
-
-    template <int K, int STRIDE>
-    __device__ unsigned load(int64_t chunk, Real (&to)[K * V]) const {
-        const X *from = x + chunk * V;
-        int left = elements_left(N, chunk * V);
-        X raw[K * V];
-        if (left > place<STRIDE, V>(K * V - 1) && (uintptr_t)from % sizeof(pack<X, V>) == 0) {
-#pragma unroll
-            for (int k = 0; k < K; k++)
-                *(pack<X, V> *)(raw + k * V) = ((const pack<X, V> *)from)[k * STRIDE];
-        } else {
-#pragma unroll
-            for (int e = 0; e < K * V; e++)
-                raw[e] = place<STRIDE, V>(e) < left ? from[place<STRIDE, V>(e)]
-                                                    : from_real<X>(-arithmetic<Real>::infinity());
-        }
-#pragma unroll
-        for (int e = 0; e < K * V; e++) to[e] = to_real<Real>(raw[e]);
-        return KEEP_ALL;
-    }
-
-    template <int K, int STRIDE>
-    __device__ void store(int64_t chunk, const Real (&from)[K * V], unsigned) const {
-        Y *to = y + chunk * V;
-        int left = elements_left(N, chunk * V);
-        Y raw[K * V];
-#pragma unroll
-        for (int e = 0; e < K * V; e++) raw[e] = from_real<Y>(from[e]);
-        if (left > place<STRIDE, V>(K * V - 1) && (uintptr_t)to % sizeof(pack<Y, V>) == 0) {
-#pragma unroll
-            for (int k = 0; k < K; k++)
-                ((pack<Y, V> *)to)[k * STRIDE] = *(const pack<Y, V> *)(raw + k * V);
-        } else {
-#pragma unroll
-            for (int e = 0; e < K * V; e++)
-                if (place<STRIDE, V>(e) < left) to[place<STRIDE, V>(e)] = raw[e];
-        }
-    }
-
-    __device__ Real rounded(Real v) const { return to_real<Real>(from_real<X>(v)); }
-
-    int64_t N; /* 0 for a row beyond the last */
-
-   private:
-    const X *x;
-    Y *y;
-};
+#include "contiguous.cuh"
+#include "elements.cuh"
 
 /* ------- strided_rows and general_rows ------- */
 
@@ -262,7 +74,7 @@ class strided_rows {
    public:
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 512;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 512, CLUSTER_BLOCKS = 1;
 
     __device__ strided_rows(const arguments &of, int64_t row)
         : N(row + of.first < of.rows ? of.N : 0),
@@ -272,10 +84,11 @@ class strided_rows {
           where_stride(of.problem.where.stride[of.problem.dims - 1]) {}
 
     template <int K, int STRIDE>
-    __device__ unsigned load(int64_t chunk, Real (&to)[K * V]) const {
+    __device__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
         const char *from = at.x + chunk * V * x_stride;
         int left = elements_left(N, chunk * V);
-        unsigned keep = at.where ? load_mask<K, STRIDE>(chunk, left) : KEEP_ALL;
+        keep_bits<K * V> keep = ~keep_bits<K * V>(0);
+        if (at.where) keep = load_mask<K, STRIDE>(chunk, left);
         T raw[K * V];
 #pragma unroll
         for (int e = 0; e < K * V; e++)
@@ -290,8 +103,8 @@ class strided_rows {
         return keep;
     }
 
-    template <int K, int STRIDE>
-    __device__ void store(int64_t chunk, const Real (&from)[K * V], unsigned keep) const {
+    template <int K, int STRIDE, bool STREAM>
+    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V> keep) const {
         char *to = at.y + chunk * V * y_stride;
         int left = elements_left(N, chunk * V);
 #pragma unroll
@@ -307,13 +120,13 @@ class strided_rows {
 
    private:
     template <int K, int STRIDE>
-    __device__ unsigned load_mask(int64_t chunk, int left) const {
+    __device__ keep_bits<K * V> load_mask(int64_t chunk, int left) const {
         const char *from = at.where + chunk * V * where_stride;
-        unsigned keep = 0;
+        keep_bits<K * V> keep = 0;
 #pragma unroll
         for (int e = 0; e < K * V; e++)
             if (place<STRIDE, V>(e) < left && from[place<STRIDE, V>(e) * where_stride])
-                keep |= 1u << e;
+                keep |= keep_bits<K * V>(1) << e;
         return keep;
     }
 
@@ -326,7 +139,7 @@ class general_rows {
    public:
     using Real = Compute;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 512;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 512, CLUSTER_BLOCKS = 1;
 
     __device__ general_rows(const arguments &of, int64_t row)
         : N(row + of.first < of.rows ? of.N : 0), problem(of.problem), at(of, row) {}
@@ -334,8 +147,8 @@ class general_rows {
     /* One element after the other: each is put in its place by a comparison, since an array that is
      * indexed at run time cannot stay in registers. */
     template <int K, int STRIDE>
-    __device__ unsigned load(int64_t chunk, Real (&to)[K * V]) const {
-        unsigned keep = 0;
+    __device__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
+        keep_bits<K * V> keep = 0;
 #pragma unroll 1
         for (int e = 0; e < K * V; e++) {
             int64_t j = chunk * V + place<STRIDE, V>(e);
@@ -346,7 +159,7 @@ class general_rows {
                 if (!at.where || at.where[where_at]) {
                     v = read_as<Real>(at.x + x_at, problem.x.dtype);
                     if (at.scale != 1.0) v = scaled(v, at.scale);
-                    keep |= 1u << e;
+                    keep |= keep_bits<K * V>(1) << e;
                 }
             }
 #pragma unroll
@@ -355,8 +168,8 @@ class general_rows {
         return keep;
     }
 
-    template <int K, int STRIDE>
-    __device__ void store(int64_t chunk, const Real (&from)[K * V], unsigned keep) const {
+    template <int K, int STRIDE, bool STREAM>
+    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V> keep) const {
 #pragma unroll 1
         for (int e = 0; e < K * V; e++) {
             int64_t j = chunk * V + place<STRIDE, V>(e);

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         row, 0, chunks_of(row), [&](int64_t chunk, Real(&tile)[TILE<Real>], unsigned keep) {
 #pragma unroll
             for (int i = 0; i < TILE<Real>; i++) tile[i] = row.rounded(exponential(tile[i]) / d);
-            row.template store<TILE_CHUNKS, Form::STRIDE>(chunk, tile, keep);
+            row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, tile, keep);
         });
 }
 

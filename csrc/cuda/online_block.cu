@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, 1)
     Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
     Real x[BLOCK_CHUNKS * V];
     int64_t chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
-    unsigned keep = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk, x);
+    auto keep = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk, x);
 
     state<Real> mine = empty_state<Real>();
 #pragma unroll
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, 1)
     exponentiate(x, reference<Real>(total.m));
     softmax_finish<Real> finish(total.m, total);
     finish(x);
-    row.template store<BLOCK_CHUNKS, Form::STRIDE>(chunk, x, keep);
+    row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
 }
 
 ons_status ons_cuda_online_block(const launch_request &request) {

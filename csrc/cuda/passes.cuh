@@ -16,11 +16,13 @@ constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
 template <typename Form, int K, typename Rows, typename Visit>
 __device__ inline void for_each_tile(const Rows &row, int64_t first, int64_t end, Visit visit) {
     using Real = typename Rows::Real;
-    int64_t step = (int64_t)warps_of_block() * (K * Form::SPAN);
-    for (int64_t chunk = first + Form::template chunk<K>(warp_of_block()); chunk < end;
-         chunk += step) {
+    constexpr int STRETCH =
+        K * Form::SPAN; /* chunks that a warp takes at once, all its lanes together */
+    int64_t from = first + warp_of_block() * STRETCH, step = warps_of_block() * STRETCH;
+    for (; from < end; from += step) {
+        int64_t chunk = from + Form::template chunk<K>(0);
         Real tile[K * Rows::V];
-        unsigned keep = row.template load<K, Form::STRIDE>(chunk, tile);
+        auto keep = row.template load<K, Form::STRIDE>(chunk, tile);
         visit(chunk, tile, keep);
     }
 }
@@ -49,7 +51,7 @@ __device__ inline void finish_tiles(const Rows &row, int64_t first, int64_t end,
         row, first, end, [&](int64_t chunk, Real(&tile)[TILE<Real>], unsigned keep) {
             exponentiate(tile, to);
             finish(tile);
-            row.template store<TILE_CHUNKS, Form::STRIDE>(chunk, tile, keep);
+            row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, tile, keep);
         });
 }
 

@@ -1,0 +1,164 @@
+/* contiguous.cuh - contiguous_rows: rows without gaps. A chunk is read and written in one access, a
+ * pack, where the row's address is a multiple of a pack's size; else as the part that it has of two
+ * packs. Only at the ends of a row are there single elements. */
+#ifndef ONS_CONTIGUOUS_CUH
+#define ONS_CONTIGUOUS_CUH
+
+#include "elements.cuh"
+
+template <typename T, int V>
+struct alignas(sizeof(T) * V) pack {
+    T element[V];
+};
+
+/* Writes a pack; STREAM: as one that nobody reads soon, so that it does not push out of the cache
+ * what is still to be read. */
+template <bool STREAM, typename P>
+__device__ inline void write_pack(P *to, const P &value) {
+    if constexpr (STREAM && sizeof(P) == sizeof(uint4))
+        __stcs((uint4 *)to, *(const uint4 *)&value);
+    else if constexpr (STREAM && sizeof(P) == sizeof(uint2))
+        __stcs((uint2 *)to, *(const uint2 *)&value);
+    else
+        *to = value;
+}
+
+/* The pack that begins `bytes` after `low` in the bytes of low and high; bytes are even and fewer
+ * than a pack's. */
+template <typename P>
+__device__ inline P shifted(const P &low, const P &high, int bytes) {
+    constexpr int WORDS = sizeof(P) / 4;
+    unsigned w[2 * WORDS];
+    memcpy(w, &low, sizeof(P));
+    memcpy(w + WORDS, &high, sizeof(P));
+    if constexpr (WORDS == 4) {
+#pragma unroll
+        for (int i = 0; i + 2 < 2 * WORDS; i++) w[i] = bytes & 8 ? w[i + 2] : w[i];
+    }
+#pragma unroll
+    for (int i = 0; i + 1 < 2 * WORDS; i++) w[i] = bytes & 4 ? w[i + 1] : w[i];
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) w[i] = __funnelshift_r(w[i], w[i + 1], bytes % 4 * 8);
+    P out;
+    memcpy(&out, w, sizeof(P));
+    return out;
+}
+
+/* The same pack of another lane, of lanes that stand in groups of `width`. */
+template <typename P>
+__device__ inline P of_lane(const P &mine, int lane, int width) {
+    P theirs;
+#pragma unroll
+    for (unsigned i = 0; i < sizeof(P) / 4; i++)
+        ((unsigned *)&theirs)[i] = __shfl_sync(~0u, ((const unsigned *)&mine)[i], lane, width);
+    return theirs;
+}
+
+template <typename X, typename Y>
+class contiguous_rows {
+   public:
+    using Real = typename compute_of<X>::type;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 1024;
+    static constexpr int CLUSTER_BLOCKS = sizeof(X) == 2 ? 3 : 2;
+
+    struct arguments {
+        const X *x;
+        Y *y;
+        int64_t x_pitch, y_pitch; /* in elements */
+        int64_t rows, N;
+        int64_t first; /* row of this launch */
+    };
+
+    __device__ contiguous_rows(const arguments &of, int64_t row)
+        : N(row + of.first < of.rows ? of.N : 0),
+          among_rows(of.x_pitch == of.N && row + of.first > 0 && row + of.first + 1 < of.rows),
+          x(of.x + (row + of.first) * of.x_pitch),
+          y(of.y + (row + of.first) * of.y_pitch) {}
+
+    template <int K, int STRIDE>
+    __device__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
+        const X *from = x + chunk * V;
+        int left = elements_left(N, chunk * V), beyond = misfit<x_pack>(from);
+        x_pack raw[K];
+        if (left > place<STRIDE, V>(K * V - 1) && beyond == 0) {
+#pragma unroll
+            for (int k = 0; k < K; k++) raw[k] = ((const x_pack *)from)[k * STRIDE];
+        } else if (among_rows || (chunk > 0 && left > place<STRIDE, V>(K * V - 1) + V)) {
+            /* What these packs have of the rows before and after is thrown away. */
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                if (place<STRIDE, V>(k * V) < left) {
+                    const x_pack *low = (const x_pack *)(from - beyond) + k * STRIDE;
+                    bool two = beyond && place<STRIDE, V>(k * V) + V - beyond < left;
+                    raw[k] = shifted(*low, two ? low[1] : *low, beyond * (int)sizeof(X));
+                }
+        } else {
+#pragma unroll
+            for (int e = 0; e < K * V; e++)
+                if (place<STRIDE, V>(e) < left)
+                    raw[e / V].element[e % V] = from[place<STRIDE, V>(e)];
+        }
+#pragma unroll
+        for (int e = 0; e < K * V; e++) to[e] = to_real<Real>(raw[e / V].element[e % V]);
+        if (left <= place<STRIDE, V>(K * V - 1)) {
+#pragma unroll
+            for (int e = 0; e < K * V; e++)
+                if (place<STRIDE, V>(e) >= left) to[e] = -arithmetic<Real>::infinity();
+        }
+        return ~keep_bits<K * V>(0);
+    }
+
+    /* To be called by all lanes of a warp. */
+    template <int K, int STRIDE, bool STREAM>
+    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V>) const {
+        Y *to = y + chunk * V;
+        int left = elements_left(N, chunk * V), before = misfit<y_pack>(to);
+        y_pack raw[K];
+#pragma unroll
+        for (int e = 0; e < K * V; e++) raw[e / V].element[e % V] = from_real<Y>(from[e]);
+        if (__all_sync(~0u, left > place<STRIDE, V>(K * V - 1) && before == 0)) {
+#pragma unroll
+            for (int k = 0; k < K; k++) write_pack<STREAM>((y_pack *)to + k * STRIDE, raw[k]);
+            return;
+        }
+        int lane = threadIdx.x % STRIDE;
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            /* The pack at `to - before`: the end of the chunk before, which the last lane had one
+             * k earlier, and the beginning of this one. */
+            y_pack last = lane == STRIDE - 1 && k > 0 ? raw[k > 0 ? k - 1 : 0] : raw[k];
+            y_pack previous = of_lane(last, (lane + STRIDE - 1) % STRIDE, STRIDE);
+            y_pack whole =
+                before ? shifted(previous, raw[k], (V - before) * (int)sizeof(Y)) : raw[k];
+            int j = place<STRIDE, V>(k * V), own = V - before;
+            bool has_previous = before == 0 || (chunk + k > 0 && (lane > 0 || k > 0));
+            bool packed = has_previous && j + own <= left;
+            bool next_packed = (lane < STRIDE - 1 || k < K - 1) && j + V + own <= left;
+            if (packed) write_pack<STREAM>((y_pack *)(to + j - before), whole);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                if ((i < own ? !packed : !next_packed) && j + i < left)
+                    to[j + i] = raw[k].element[i];
+        }
+    }
+
+    __device__ Real rounded(Real v) const { return to_real<Real>(from_real<X>(v)); }
+
+    int64_t N; /* 0 for a row beyond the last */
+
+   private:
+    using x_pack = pack<X, V>;
+    using y_pack = pack<Y, V>;
+
+    /* How many elements an address lies behind the beginning of a pack. */
+    template <typename P, typename T>
+    __device__ static int misfit(const T *at) {
+        return (int)((uintptr_t)at % sizeof(P) / sizeof(T));
+    }
+
+    bool among_rows; /* there are rows right before and after this one, whose memory can be read */
+    const X *x;
+    Y *y;
+};
+
+#endif

@@ -1,0 +1,127 @@
+/* elements.cuh - the types of elements and of the arithmetic, and which of a row's elements a
+ * thread has. */
+#ifndef ONS_ELEMENTS_CUH
+#define ONS_ELEMENTS_CUH
+
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "exponential.cuh"
+#include "../onsoftmax.h"
+
+/* The arithmetic's type for an element's, and the elements of a chunk: 16 bytes of that type. */
+template <typename T>
+struct compute_of {
+    using type = float;
+};
+template <>
+struct compute_of<double> {
+    using type = double;
+};
+template <typename Real>
+constexpr int CHUNK = 16 / sizeof(Real);
+
+/* What load returns: a bit for each of n elements, clear where `where` excludes it. */
+template <int n>
+using keep_bits = std::conditional_t<(n > 32), unsigned long long, unsigned>;
+
+template <typename Real>
+__device__ inline Real to_real(__half v) {
+    return (Real)__half2float(v);
+}
+template <typename Real>
+__device__ inline Real to_real(__nv_bfloat16 v) {
+    return (Real)__bfloat162float(v);
+}
+template <typename Real>
+__device__ inline Real to_real(float v) {
+    return (Real)v;
+}
+template <typename Real>
+__device__ inline Real to_real(double v) {
+    return (Real)v;
+}
+
+/* Rounds to nearest even, once. */
+template <typename T>
+__device__ inline T from_real(float v);
+template <>
+__device__ inline __half from_real(float v) {
+    return __float2half_rn(v);
+}
+template <>
+__device__ inline __nv_bfloat16 from_real(float v) {
+    return __float2bfloat16_rn(v);
+}
+template <>
+__device__ inline float from_real(float v) {
+    return v;
+}
+template <>
+__device__ inline double from_real(float v) {
+    return (double)v;
+}
+template <typename T>
+__device__ inline T from_real(double v);
+template <>
+__device__ inline __half from_real(double v) {
+    return __double2half(v);
+}
+template <>
+__device__ inline __nv_bfloat16 from_real(double v) {
+    return __double2bfloat16(v);
+}
+template <>
+__device__ inline float from_real(double v) {
+    return __double2float_rn(v);
+}
+template <>
+__device__ inline double from_real(double v) {
+    return v;
+}
+
+/* Reads one element of a type that is known at run time alone. */
+template <typename Real>
+__device__ inline Real read_as(const char *at, ons_dtype dtype) {
+    switch (dtype) {
+    case ONS_FLOAT16: return to_real<Real>(*(const __half *)at);
+    case ONS_BFLOAT16: return to_real<Real>(*(const __nv_bfloat16 *)at);
+    case ONS_FLOAT32: return to_real<Real>(*(const float *)at);
+    default: return to_real<Real>(*(const double *)at);
+    }
+}
+
+template <typename Real>
+__device__ inline void write_as(char *at, ons_dtype dtype, Real v) {
+    switch (dtype) {
+    case ONS_FLOAT16: *(__half *)at = from_real<__half>(v); break;
+    case ONS_BFLOAT16: *(__nv_bfloat16 *)at = from_real<__nv_bfloat16>(v); break;
+    case ONS_FLOAT32: *(float *)at = from_real<float>(v); break;
+    default: *(double *)at = from_real<double>(v);
+    }
+}
+
+/* v rounded to a type, as `naive` does after each step. */
+template <typename Real>
+__device__ inline Real round_to(ons_dtype dtype, Real v) {
+    alignas(8) char own[8];
+    write_as(own, dtype, v);
+    return read_as<Real>(own, dtype);
+}
+
+/* How many of a row's elements there are from this thread's first one on, as an int that is larger
+ * than what its chunks can reach. */
+__device__ inline int elements_left(int64_t N, int64_t first) {
+    int64_t left = N - first;
+    return left > 1 << 30 ? 1 << 30 : (int)left;
+}
+
+/* Element e of a thread's K chunks of V, counted from its first one along the row. */
+template <int STRIDE, int V>
+__device__ constexpr int place(int e) {
+    return e / V * STRIDE * V + e % V;
+}
+
+#endif
