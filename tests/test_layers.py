@@ -1,4 +1,5 @@
-"""DESIGN's include rules, a C core that needs no Python, and a new method in one file and one line."""
+"""Who includes whom, a C core that needs no Python, a module that needs the C library alone, and a new method
+in one file and one line."""
 
 import glob
 import os
@@ -9,9 +10,10 @@ import sys
 import sysconfig
 
 import pytest
-from support import ROOT, run_python
+from support import ROOT, SANITIZED, run_python
 
 import onsoftmax as ons
+from onsoftmax import _core
 
 CSRC = os.path.join(ROOT, "csrc")
 pytestmark = pytest.mark.skipif(not os.path.isdir(CSRC), reason="the C sources are not beside the tests")
@@ -20,7 +22,8 @@ needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{CO
 
 VOCABULARY = {"onsoftmax.h", "state.h"}
 PYTHON_HEADERS = re.compile(r"Python\.h|numpy/|structmember\.h|frameobject\.h")
-CUDA_HEADERS = re.compile(r"cuda|cub/|cooperative_groups|nv")
+CUDA_HEADERS = re.compile(r"cuda|cub/|cooperative_groups|nv|thrust/")
+CUDA_MAY_INCLUDE = re.compile(r"cuda\w*(\.h|/.*)|cub/.*|cooperative_groups(\.h|/.*)|nv/.*|[a-z_0-9]+(\.h)?")
 
 
 def sources():
@@ -71,17 +74,47 @@ def test_who_includes_whom():
         for header in system:
             if place != "python":
                 assert not PYTHON_HEADERS.search(header), f"{path} includes <{header}>"
-            if place != "cuda":
+            if place == "cuda":
+                assert CUDA_MAY_INCLUDE.fullmatch(header), f"{path} includes <{header}>"
+            if place != "cuda" or path.endswith((".c", ".h")):
                 assert not CUDA_HEADERS.match(header), f"{path} includes <{header}>"
 
 
 @needs_compiler
-def test_the_core_compiles_without_python():
+def test_the_core_compiles_without_python_and_cuda():
     files = sorted(glob.glob(os.path.join(CSRC, "*.c")) + glob.glob(os.path.join(CSRC, "cpu", "*.c")))
+    files.append(os.path.join(CSRC, "cuda", "absent.c"))
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
     for extra in ([], ["-std=gnu11"]):
         done = subprocess.run([COMPILER, *flags, *extra, *files], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def binutil(*command):
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is missing")
+    return subprocess.run([*command, _core.__file__], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_module_exports_its_entry_alone():
+    assert [line.split()[-1] for line in binutil("nm", "-D", "--defined-only").splitlines()] == [
+        "PyInit__core"
+    ]
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers are libraries too")
+def test_the_module_needs_the_c_library_alone():
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", binutil("readelf", "-dW"))
+    assert needed
+    for name in needed:
+        assert re.match(r"lib(c|m|dl|rt|pthread)\.|ld-|libc\.musl", name), f"the module needs {name}"
+
+
+def test_the_import_leaves_cuda_alone():
+    """The driver is first looked for when an array on a GPU comes: the loader tells what is looked for."""
+    code = "import onsoftmax as ons; ons.softmax([1.0, 2.0]); print(ons.plan([1.0, 2.0]), ons.methods())"
+    done = run_python(["-c", code], LD_DEBUG="libs")
+    assert done.returncode == 0 and "libcuda" not in done.stderr
 
 
 def test_a_method_is_the_file_of_its_name():
