@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not os.path.isdir(CSRC), reason="the C sources a
 COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is missing")
 
-VOCABULARY = {"onsoftmax.h", "state.h"}
+VOCABULARY = {"onsoftmax.h", "state.h", "exponential.h"}
 PYTHON_HEADERS = re.compile(r"Python\.h|numpy/|structmember\.h|frameobject\.h")
 CUDA_HEADERS = re.compile(r"cuda|cub/|cooperative_groups|nv|thrust/")
 CUDA_MAY_INCLUDE = re.compile(r"cuda\w*(\.h|/.*)|cub/.*|cooperative_groups(\.h|/.*)|nv/.*|[a-z_0-9]+(\.h)?")
@@ -43,9 +43,17 @@ def folder(path):
     return path.split("/")[0] if "/" in path else ""
 
 
-def methods_on_cpu():
+def methods(*devices):
     with open(os.path.join(CSRC, "methods.def")) as file:
-        return re.findall(r"^ONS_METHOD\((\w+), EVERYWHERE,", file.read(), re.M)
+        return re.findall(rf"^ONS_METHOD\((\w+), (?:{'|'.join(devices)}),", file.read(), re.M)
+
+
+def methods_on_cpu():
+    return methods("EVERYWHERE", "CPU_ONLY", "ALIAS_ON_CUDA")
+
+
+def methods_on_cuda():
+    return methods("EVERYWHERE", "CUDA_ONLY")
 
 
 def test_own_headers_exist():
@@ -129,12 +137,28 @@ def test_a_method_is_the_file_of_its_name():
         assert not re.search(r"__m(128|256|512)|_mm\d*_|immintrin|\bavx|\bsse|\bneon", text)
 
 
+def test_a_method_is_the_file_of_its_name_on_cuda():
+    """The file holds the method's kernels and its launcher, and nothing of another method."""
+    assert len(methods_on_cuda()) >= 9
+    for name in methods_on_cuda():
+        with open(os.path.join(CSRC, "cuda", f"{name}.cu")) as file:
+            text = file.read()
+        assert text.startswith(f"/* {name}.cu - "), "the file says what the method is"
+        assert re.search(rf"^ons_status ons_cuda_{name}\(const launch_request &request\)", text, re.M)
+        kernels = re.findall(r"__global__ [^{]*?(\w+_kernel)\(", text)
+        assert len(kernels) == text.count("__global__") > 0
+        assert all(re.fullmatch(rf"{name}(_\w+)?_kernel", kernel) for kernel in kernels), kernels
+        others = {*methods_on_cpu(), *methods_on_cuda()} - {name}
+        assert not re.search(rf"\bons_cuda_({'|'.join(others)})\b", text)
+
+
 def test_one_place_chooses():
     """The names of methods are told apart in plan.c alone, and where its scratch is counted."""
     for path in sources():
-        if path.endswith(".c") and path not in ("plan.c", "cpu/run.c"):
+        if path.endswith((".c", ".cu", ".cuh")) and path not in ("plan.c", "cpu/run.c"):
             with open(os.path.join(CSRC, path)) as file:
-                assert not re.search(r"ONS_METHOD_(naive|safe|online|fused|split)\b", file.read()), path
+                named = "|".join({*methods_on_cpu(), *methods_on_cuda()})
+                assert not re.search(rf"ONS_METHOD_({named})\b", file.read()), path
 
 
 TOY = """/* toy.c - safe, under another name. */
