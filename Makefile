@@ -60,7 +60,7 @@ gpu-sanitize: $(SANITIZERS)
 
 $(SANITIZERS):
 	PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool $@ --error-exitcode 1 --print-limit 20 \
-	    $(PYTHON) -m pytest -p no:cacheprovider -m 'gpu and small'
+	    $(PYTHON) -m pytest -p no:cacheprovider -m 'gpu and small' $(wildcard tests/test_gpu_*.py)
 
 clean:
 	rm -rf build dist *.egg-info onsoftmax/_core.*.so

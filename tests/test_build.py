@@ -65,10 +65,24 @@ def test_wrong_settings(build, nvcc, tmp_path):
     assert 'MAX_JOBS="many": expected a number' in build(**how, MAX_JOBS="many", ONSOFTMAX_CUDA_ARCHS="90")
 
 
-def test_what_nvcc_refuses_stops_the_build(build, nvcc, tmp_path):
+def test_the_gpus_to_build_for(build, nvcc, tmp_path):
+    """Those that were said, else those present, else the usual ones that this nvcc knows; and what nvcc
+    refuses stops the build."""
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libcudart_static.a").touch()
-    how = {"ONSOFTMAX_CUDA": "1", "NVCC": nvcc}
-    said = build(**how, ONSOFTMAX_CUDA_ARCHS="75;90")
-    assert f"onsoftmax: builds for CUDA 75;90 with {nvcc} 13.0.88" in said
-    assert "error: nvcc failed on csrc/cuda/" in said and "-gencode=arch=compute_75,code=sm_75" in said
+    smi = tmp_path / "nvidia-smi"
+    how = {"NVCC": nvcc, "ONSOFTMAX_CUDA": "1", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for said, present, archs in (
+        ({"ONSOFTMAX_CUDA_ARCHS": "75;90", "CUDAARCHS": "80"}, "9.0", "75;90"),
+        ({"CUDAARCHS": "80-real, 90a"}, "9.0", "80;90a"),
+        ({"CUDAARCHS": "native"}, "9.0", "90"),
+        ({}, "9.0\n7.5\n9.0", "75;90"),
+        ({}, "[N/A]", "75;90"),
+        ({}, "12.0", "75;90"),
+    ):
+        smi.write_text(f"#!/bin/sh\necho '{present}'\n")
+        smi.chmod(0o755)
+        output = build(**{**how, "ONSOFTMAX_CUDA_ARCHS": "", **said})
+        assert f"onsoftmax: builds for CUDA {archs} with {nvcc} 13.0.88" in output
+        assert "error: nvcc failed on csrc/cuda/" in output
+        assert all(f"-gencode=arch=compute_{arch},code=sm_{arch}" in output for arch in archs.split(";"))
