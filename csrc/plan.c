@@ -268,15 +268,17 @@ static ons_method choose_on_gpu(const row_of_chunks *row, ons_plan *plan) {
     return ONS_METHOD_split;
 }
 
-/* Rows of one type, without gaps and without anything to be done to them: contiguous_rows. */
+/* Rows without gaps and without anything to be done to them, of one type or of 16 bits that become
+ * float32: contiguous_rows. */
 static bool is_contiguous(const ons_problem *problem) {
     int last = problem->dims - 1;
-    int64_t size = ons_dtype_size(problem->x.dtype);
-    if (problem->x.dtype != problem->y.dtype || problem->where.data || problem->scale.data ||
-        problem->scale_by != 1.0 || problem->reduced_dims > 1 || problem->dims > 2)
+    const ons_operand *x = &problem->x, *y = &problem->y;
+    bool types = x->dtype == y->dtype || (ons_dtype_size(x->dtype) == 2 && y->dtype == ONS_FLOAT32);
+    if (!types || problem->where.data || problem->scale.data || problem->scale_by != 1.0 ||
+        problem->reduced_dims > 1 || problem->dims > 2)
         return false;
-    return problem->extent[last] == 1 ||
-           (problem->x.stride[last] == size && problem->y.stride[last] == size);
+    return problem->extent[last] == 1 || (x->stride[last] == ons_dtype_size(x->dtype) &&
+                                          y->stride[last] == ons_dtype_size(y->dtype));
 }
 
 static ons_status plan_on_gpu(const ons_problem *problem, ons_method method, ons_plan *plan) {

@@ -36,7 +36,8 @@ __device__ inline uint32_t in_block(uint32_t address, uint32_t rank) {
 
 /* The barrier that counts the bytes which arrive in this block. Nobody may send before all blocks
  * of the cluster have made theirs ready: await_ready comes between, and the loads of a row can be
- * under way meanwhile. */
+ * under way meanwhile. The arrival is relaxed, because the fence has published the barrier; with
+ * release it would wait for all that the block has under way. */
 class arrivals {
    public:
     __device__ void make_ready(uint32_t bytes) {
@@ -48,7 +49,7 @@ class arrivals {
                          "r"(bytes)
                          : "memory");
         }
-        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
     }
 
     __device__ void await_ready() {
@@ -105,19 +106,18 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     extern __shared__ __align__(16) unsigned char shared[];
     auto *parts = (state<Real> *)shared;
     __shared__ arrivals arrived;
-    Form form;
     uint32_t rank = cluster_rank(), blocks = cluster_size();
-    int warps = blockDim.x / WARP, lanes = form.lanes * blocks;
-    int64_t chunk = form.lanes * rank + form.lane;
+    int warps = warps_of_block(), warp = rank * warps + warp_of_block();
+    int64_t chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
     arrived.make_ready(blocks * warps * Form::ROWS * sizeof(state<Real>));
 
-    Rows row(of, (int64_t)(blockIdx.x / blocks) * form.rows + form.row);
+    Rows row(of, (int64_t)(blockIdx.x / blocks) * Form::ROWS + Form::row());
     Real x[CLUSTER_CHUNKS * Rows::V];
-    unsigned keep = row.template load<CLUSTER_CHUNKS>(chunk, lanes, x);
-    Real m = form.max(largest(x));
-    Real d = form.sum(exponentiate(x, reference<Real>(m))) * arithmetic<Real>::LOWERED;
+    unsigned keep = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x);
+    Real m = Form::max(largest(x));
+    Real d = Form::sum(exponentiate(x, reference<Real>(m))) * arithmetic<Real>::LOWERED;
 
-    const state<Real> *mine = parts + form.slot(rank * warps + threadIdx.x / WARP);
+    const state<Real> *mine = parts + Form::slot(warp);
     arrived.await_ready();
     if (Form::ROWS == 1) {
         if (threadIdx.x % WARP < blocks) arrived.send(mine, threadIdx.x % WARP, {m, d});
@@ -126,9 +126,9 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     }
     arrived.await();
 
-    softmax_finish<Real> finish(m, form.merge_parts(parts, blocks * warps));
+    softmax_finish<Real> finish(m, Form::merge_parts(parts, blocks * warps));
     finish(x);
-    row.template store<CLUSTER_CHUNKS>(chunk, lanes, x, keep);
+    row.template store<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x, keep);
 #endif
 }
 
@@ -152,7 +152,7 @@ ons_status ons_cuda_cluster(const launch_request &request) {
 
 /* How many clusters of so many full blocks can run at once. */
 static int active_clusters(int blocks) {
-    auto *kernel = (const void *)cluster_kernel<contiguous_rows<float>, block_a_row>;
+    auto *kernel = (const void *)cluster_kernel<contiguous_rows<float, float>, block_a_row>;
     if (blocks > 8 && cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed,
                                            1) != cudaSuccess)
         return 0;

@@ -12,15 +12,15 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, 1)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
-    Form form;
-    Rows row(of, (int64_t)blockIdx.x * form.rows + form.row);
+    Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
     Real x[K * Rows::V];
-    unsigned keep = row.template load<K>(form.lane, form.lanes, x);
-    Real m = form.max(largest(x));
-    Real d = form.sum(exponentiate(x, reference<Real>(m))) * arithmetic<Real>::LOWERED;
-    softmax_finish<Real> finish(m, merge_block(form, state<Real>{m, d}, parts));
+    int64_t chunk = Form::template chunk<K>(warp_of_block());
+    unsigned keep = row.template load<K, Form::STRIDE>(chunk, x);
+    Real m = Form::max(largest(x));
+    Real d = Form::sum(exponentiate(x, reference<Real>(m))) * arithmetic<Real>::LOWERED;
+    softmax_finish<Real> finish(m, merge_block<Form>(state<Real>{m, d}, parts));
     finish(x);
-    row.template store<K>(form.lane, form.lanes, x, keep);
+    row.template store<K, Form::STRIDE>(chunk, x, keep);
 }
 
 ons_status ons_cuda_fused_block(const launch_request &request) {

@@ -15,12 +15,12 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     Form form(lanes);
     Rows row(of, (int64_t)blockIdx.x * form.rows + form.row);
     Real x[K * Rows::V];
-    unsigned keep = row.template load<K>(form.lane, form.lanes, x);
+    unsigned keep = row.template load<K, Form::STRIDE>(form.chunk(), x);
     Real m = form.max(largest(x));
     Real d = form.sum(exponentiate(x, reference<Real>(m))) * arithmetic<Real>::LOWERED;
     softmax_finish<Real> finish(m, {m, d});
     finish(x);
-    row.template store<K>(form.lane, form.lanes, x, keep);
+    row.template store<K, Form::STRIDE>(form.chunk(), x, keep);
 }
 
 ons_status ons_cuda_fused_warp(const launch_request &request) {

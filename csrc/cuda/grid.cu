@@ -20,42 +20,42 @@ __global__ void __launch_bounds__(GRID_THREADS, 1)
     using Real = typename Rows::Real;
     constexpr int TILE_N = GRID_CHUNKS * Rows::V;
     __shared__ state<Real> parts[2][GRID_THREADS / WARP * Form::ROWS];
-    Form form;
-    int lanes = form.lanes * gridDim.x;
-    int64_t chunk = (int64_t)form.lanes * blockIdx.x + form.lane,
-            tile = (int64_t)lanes * GRID_CHUNKS;
+    constexpr int STRIDE = Form::STRIDE;
+    int warps = gridDim.x * warps_of_block(),
+        warp = blockIdx.x * warps_of_block() + warp_of_block();
+    int64_t chunk = Form::template chunk<GRID_CHUNKS>(warp);
+    int64_t tile = (int64_t)warps * (GRID_CHUNKS * Form::SPAN);
+    int64_t last = ((of.N + Rows::V - 1) / Rows::V - 1) / tile * tile;
     int turn = 0;
-    for (int64_t first = 0; first < of.rows; first += form.rows, turn ^= 1) {
-        Rows row(of, first + form.row);
-        int64_t tiles = ((of.N + Rows::V - 1) / Rows::V + tile - 1) / tile,
-                last = (tiles - 1) * tile;
-        state<Real> *panel = states + (int64_t)turn * gridDim.x * form.rows;
+    for (int64_t first = 0; first < of.rows; first += Form::ROWS, turn ^= 1) {
+        Rows row(of, first + Form::row());
+        state<Real> *panel = states + (int64_t)turn * gridDim.x * Form::ROWS;
 
         running_state<Real> so_far;
         Real x[TILE_N];
         for (int64_t at = 0; at < last; at += tile) {
-            row.template load<GRID_CHUNKS>(chunk + at, lanes, x);
+            row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
             online_step(so_far, x);
         }
-        unsigned keep = row.template load<GRID_CHUNKS>(chunk + last, lanes, x);
+        unsigned keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + last, x);
         online_step(so_far, x);
         Real m = so_far.m; /* what x is relative to now */
-        state<Real> block = merge_block(form, form.merge_warp(so_far.rounded()), parts[turn]);
-        if (form.lane == 0) panel[blockIdx.x * form.rows + form.row] = block;
+        state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
+        if (warp_of_block() == 0 && Form::writes()) panel[Form::slot(blockIdx.x)] = block;
         cooperative_groups::this_grid().sync();
-        state<Real> total = form.merge_parts(panel, gridDim.x);
+        state<Real> total = Form::merge_parts(panel, gridDim.x);
 
         softmax_finish<Real> finish_kept(m, total);
         finish_kept(x);
-        row.template store<GRID_CHUNKS>(chunk + last, lanes, x, keep);
+        row.template store<GRID_CHUNKS, STRIDE>(chunk + last, x, keep);
 
         softmax_finish<Real> finish(total.m, total);
         reference<Real> to(total.m);
         for (int64_t at = last - tile; at >= 0; at -= tile) {
-            keep = row.template load<GRID_CHUNKS>(chunk + at, lanes, x);
+            keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
             exponentiate(x, to);
             finish(x);
-            row.template store<GRID_CHUNKS>(chunk + at, lanes, x, keep);
+            row.template store<GRID_CHUNKS, STRIDE>(chunk + at, x, keep);
         }
     }
 }

@@ -104,22 +104,23 @@ inline problem_arguments as_it_is(const launch_request &request) {
     return {*request.problem, request.plan->rows, request.plan->N, 0};
 }
 
+template <typename X, typename Y, typename Method>
+ons_status with_contiguous(const launch_request &request, Method method) {
+    const ons_problem *of = request.problem;
+    int64_t x_pitch = of->dims == 1 ? 0 : of->x.stride[0] / (int64_t)sizeof(X);
+    int64_t y_pitch = of->dims == 1 ? 0 : of->y.stride[0] / (int64_t)sizeof(Y);
+    typename contiguous_rows<X, Y>::arguments arguments = {
+        (const X *)of->x.data, (Y *)of->y.data, x_pitch, y_pitch,
+        request.plan->rows,    request.plan->N, 0};
+    return method(rows_of<contiguous_rows<X, Y>>{arguments}, std::false_type());
+}
+
 template <typename T, typename Method>
 ons_status with_type(const launch_request &request, Method method) {
-    const ons_problem *of = request.problem;
     if (request.plan->form == ONS_COLUMN_FORM)
         return method(rows_of<strided_rows<T>>{as_it_is(request)}, std::true_type());
-    if (!request.plan->x_direct)
-        return method(rows_of<strided_rows<T>>{as_it_is(request)}, std::false_type());
-    int64_t size = (int64_t)sizeof(T);
-    typename contiguous_rows<T>::arguments arguments = {(const T *)of->x.data,
-                                                        (T *)of->y.data,
-                                                        of->dims == 1 ? 0 : of->x.stride[0] / size,
-                                                        of->dims == 1 ? 0 : of->y.stride[0] / size,
-                                                        request.plan->rows,
-                                                        request.plan->N,
-                                                        0};
-    return method(rows_of<contiguous_rows<T>>{arguments}, std::false_type());
+    if (request.plan->x_direct) return with_contiguous<T, T>(request, method);
+    return method(rows_of<strided_rows<T>>{as_it_is(request)}, std::false_type());
 }
 
 template <typename Real, typename Method>
@@ -133,6 +134,10 @@ ons_status with_any_types(const launch_request &request, Method method) {
 template <typename Method>
 ons_status with_rows(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
+    if (request.plan->x_direct && of->x.dtype == ONS_FLOAT16 && of->y.dtype == ONS_FLOAT32)
+        return with_contiguous<__half, float>(request, method);
+    if (request.plan->x_direct && of->x.dtype == ONS_BFLOAT16 && of->y.dtype == ONS_FLOAT32)
+        return with_contiguous<__nv_bfloat16, float>(request, method);
     if (of->x.dtype != of->y.dtype || of->reduced_dims > 1)
         return request.plan->compute == ONS_FLOAT64 ? with_any_types<double>(request, method)
                                                     : with_any_types<float>(request, method);

@@ -1,15 +1,16 @@
-/* load.cuh - how the elements of a row arrive in a thread's registers, and where they go back:
- * K chunks of neighbouring elements at a time, chunk `chunk` and every lanes-th after it. What lies
+/* load.cuh - how the elements of a row arrive in a thread's registers, and where they go back: K
+ * chunks of neighbouring elements at a time, chunk `chunk` and every STRIDE-th after it. What lies
  * beyond the row's end, and what `where` excludes, arrives as -inf.
  *
- *   contiguous_rows<T>  rows without gaps, at any alignment: whole chunks in one access each where
- *                       the row's address allows it
- *   strided_rows<T>     any stride along the row, any number of outer dimensions, mask, scale
- *   general_rows<Real>  all else: two types, rows of several dimensions; one element at a time
+ *   contiguous_rows<X, Y>  rows without gaps, at any alignment: whole chunks in one access each
+ *                          where the row's address allows it
+ *   strided_rows<T>        any stride along the row, any number of outer dimensions, mask, scale
+ *   general_rows<Real>     all else: other pairs of types, rows of several dimensions; one element
+ *                          at a time
  *
- * Which elements a lane has does not depend on which of these it is, nor on T: all give the same
- * bits. y may be x: nothing here may be read through the read-only cache, and a thread writes what
- * it alone has read.
+ * Which elements a lane has does not depend on which of these it is, nor on the types: all give the
+ * same bits. y may be x: nothing here may be read through the read-only cache, and a thread writes
+ * what it alone has read.
  *
  * BLOCK_THREADS is the most threads that a block may have where each holds 8 chunks in registers:
  * what the addresses take of these is the less, the simpler the rows. */
@@ -121,24 +122,36 @@ __device__ inline Real round_to(ons_dtype dtype, Real v) {
     return read_as<Real>(own, dtype);
 }
 
-/* How many of a row's elements there are from this thread's first chunk on, as an int that is
- * larger than any K chunks of all lanes can reach. */
+/* How many of a row's elements there are from this thread's first one on, as an int that is larger
+ * than what its chunks can reach. */
 __device__ inline int elements_left(int64_t N, int64_t first) {
     int64_t left = N - first;
     return left > 1 << 30 ? 1 << 30 : (int)left;
 }
 
+/* Element e of a thread's K chunks of V, counted from its first one along the row. */
+template <int STRIDE, int V>
+__device__ constexpr int place(int e) {
+    return e / V * STRIDE * V + e % V;
+}
+
 /* ------- contiguous_rows ------- */
 
-template <typename T>
+/* A chunk in one access. */
+template <typename T, int V>
+struct alignas(sizeof(T) * V) pack {
+    T element[V];
+};
+
+template <typename X, typename Y>
 class contiguous_rows {
    public:
-    using Real = typename compute_of<T>::type;
+    using Real = typename compute_of<X>::type;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 1024;
 
     struct arguments {
-        const T *x;
-        T *y;
+        const X *x;
+        Y *y;
         int64_t x_pitch, y_pitch; /* in elements */
         int64_t rows, N;
         int64_t first; /* row of this launch */
@@ -149,62 +162,51 @@ class contiguous_rows {
           x(of.x + (row + of.first) * of.x_pitch),
           y(of.y + (row + of.first) * of.y_pitch) {}
 
-    template <int K>
-    __device__ unsigned load(int64_t chunk, int lanes, Real (&to)[K * V]) const {
-        const T *from = x + chunk * V;
-        int left = elements_left(N, chunk * V), step = lanes * V;
-        pack raw[K];
-#pragma unroll
-        for (int e = 0; e < K * V; e++)
-            raw[e / V].element[e % V] = from_real<T>(-arithmetic<Real>::infinity());
-        bool aligned = (uintptr_t)from % sizeof(pack) == 0;
-        if (aligned) {
+    template <int K, int STRIDE>
+    __device__ unsigned load(int64_t chunk, Real (&to)[K * V]) const {
+        const X *from = x + chunk * V;
+        int left = elements_left(N, chunk * V);
+        X raw[K * V];
+        if (left > place<STRIDE, V>(K * V - 1) && (uintptr_t)from % sizeof(pack<X, V>) == 0) {
 #pragma unroll
             for (int k = 0; k < K; k++)
-                if (k * step + V <= left) raw[k] = *(const pack *)(from + k * step);
-        }
-        if (!aligned || (left % V != 0 && left < K * step)) {
+                *(pack<X, V> *)(raw + k * V) = ((const pack<X, V> *)from)[k * STRIDE];
+        } else {
 #pragma unroll
-            for (int k = 0; k < K; k++)
-                if (!aligned || k * step + V > left)
-#pragma unroll
-                    for (int i = 0; i < V; i++)
-                        if (k * step + i < left) raw[k].element[i] = from[k * step + i];
+            for (int e = 0; e < K * V; e++)
+                raw[e] = place<STRIDE, V>(e) < left ? from[place<STRIDE, V>(e)]
+                                                    : from_real<X>(-arithmetic<Real>::infinity());
         }
 #pragma unroll
-        for (int e = 0; e < K * V; e++) to[e] = to_real<Real>(raw[e / V].element[e % V]);
+        for (int e = 0; e < K * V; e++) to[e] = to_real<Real>(raw[e]);
         return KEEP_ALL;
     }
 
-    template <int K>
-    __device__ void store(int64_t chunk, int lanes, const Real (&from)[K * V], unsigned) const {
-        T *to = y + chunk * V;
-        int left = elements_left(N, chunk * V), step = lanes * V;
-        bool aligned = (uintptr_t)to % sizeof(pack) == 0;
+    template <int K, int STRIDE>
+    __device__ void store(int64_t chunk, const Real (&from)[K * V], unsigned) const {
+        Y *to = y + chunk * V;
+        int left = elements_left(N, chunk * V);
+        Y raw[K * V];
 #pragma unroll
-        for (int k = 0; k < K; k++)
-            if (aligned && k * step + V <= left) {
-                pack whole;
+        for (int e = 0; e < K * V; e++) raw[e] = from_real<Y>(from[e]);
+        if (left > place<STRIDE, V>(K * V - 1) && (uintptr_t)to % sizeof(pack<Y, V>) == 0) {
 #pragma unroll
-                for (int i = 0; i < V; i++) whole.element[i] = from_real<T>(from[k * V + i]);
-                *(pack *)(to + k * step) = whole;
-            } else {
+            for (int k = 0; k < K; k++)
+                ((pack<Y, V> *)to)[k * STRIDE] = *(const pack<Y, V> *)(raw + k * V);
+        } else {
 #pragma unroll
-                for (int i = 0; i < V; i++)
-                    if (k * step + i < left) to[k * step + i] = from_real<T>(from[k * V + i]);
-            }
+            for (int e = 0; e < K * V; e++)
+                if (place<STRIDE, V>(e) < left) to[place<STRIDE, V>(e)] = raw[e];
+        }
     }
 
-    __device__ Real rounded(Real v) const { return to_real<Real>(from_real<T>(v)); }
+    __device__ Real rounded(Real v) const { return to_real<Real>(from_real<X>(v)); }
 
     int64_t N; /* 0 for a row beyond the last */
 
    private:
-    struct alignas(sizeof(T) * V) pack {
-        T element[V];
-    };
-    const T *x;
-    T *y;
+    const X *x;
+    Y *y;
 };
 
 /* ------- strided_rows and general_rows ------- */
@@ -269,34 +271,33 @@ class strided_rows {
           y_stride(of.problem.y.stride[of.problem.dims - 1]),
           where_stride(of.problem.where.stride[of.problem.dims - 1]) {}
 
-    template <int K>
-    __device__ unsigned load(int64_t chunk, int lanes, Real (&to)[K * V]) const {
+    template <int K, int STRIDE>
+    __device__ unsigned load(int64_t chunk, Real (&to)[K * V]) const {
         const char *from = at.x + chunk * V * x_stride;
-        int left = elements_left(N, chunk * V), step = lanes * V;
-        unsigned keep = KEEP_ALL;
+        int left = elements_left(N, chunk * V);
+        unsigned keep = at.where ? load_mask<K, STRIDE>(chunk, left) : KEEP_ALL;
         T raw[K * V];
 #pragma unroll
         for (int e = 0; e < K * V; e++)
-            if (place(e, step) < left) raw[e] = *(const T *)(from + place(e, step) * x_stride);
-        if (at.where) keep = load_mask<K>(chunk, step, left);
+            if (place<STRIDE, V>(e) < left)
+                raw[e] = *(const T *)(from + place<STRIDE, V>(e) * x_stride);
 #pragma unroll
         for (int e = 0; e < K * V; e++) {
-            bool there = place(e, step) < left && (keep >> e & 1);
+            bool there = place<STRIDE, V>(e) < left && (keep >> e & 1);
             to[e] = there ? to_real<Real>(raw[e]) : -arithmetic<Real>::infinity();
             if (at.scale != 1.0 && there) to[e] = scaled(to[e], at.scale);
         }
         return keep;
     }
 
-    template <int K>
-    __device__ void store(int64_t chunk, int lanes, const Real (&from)[K * V],
-                          unsigned keep) const {
+    template <int K, int STRIDE>
+    __device__ void store(int64_t chunk, const Real (&from)[K * V], unsigned keep) const {
         char *to = at.y + chunk * V * y_stride;
-        int left = elements_left(N, chunk * V), step = lanes * V;
+        int left = elements_left(N, chunk * V);
 #pragma unroll
         for (int e = 0; e < K * V; e++)
-            if (place(e, step) < left)
-                *(T *)(to + place(e, step) * y_stride) =
+            if (place<STRIDE, V>(e) < left)
+                *(T *)(to + place<STRIDE, V>(e) * y_stride) =
                     from_real<T>(keep >> e & 1 ? from[e] : (Real)0);
     }
 
@@ -305,16 +306,14 @@ class strided_rows {
     int64_t N;
 
    private:
-    /* Element e of this thread's, counted from its first one along the row. */
-    __device__ static int64_t place(int e, int step) { return e / V * step + e % V; }
-
-    template <int K>
-    __device__ unsigned load_mask(int64_t chunk, int step, int left) const {
+    template <int K, int STRIDE>
+    __device__ unsigned load_mask(int64_t chunk, int left) const {
         const char *from = at.where + chunk * V * where_stride;
         unsigned keep = 0;
 #pragma unroll
         for (int e = 0; e < K * V; e++)
-            if (place(e, step) < left && from[place(e, step) * where_stride]) keep |= 1u << e;
+            if (place<STRIDE, V>(e) < left && from[place<STRIDE, V>(e) * where_stride])
+                keep |= 1u << e;
         return keep;
     }
 
@@ -334,12 +333,12 @@ class general_rows {
 
     /* One element after the other: each is put in its place by a comparison, since an array that is
      * indexed at run time cannot stay in registers. */
-    template <int K>
-    __device__ unsigned load(int64_t chunk, int lanes, Real (&to)[K * V]) const {
+    template <int K, int STRIDE>
+    __device__ unsigned load(int64_t chunk, Real (&to)[K * V]) const {
         unsigned keep = 0;
 #pragma unroll 1
         for (int e = 0; e < K * V; e++) {
-            int64_t j = (chunk + (int64_t)(e / V) * lanes) * V + e % V;
+            int64_t j = chunk * V + place<STRIDE, V>(e);
             Real v = -arithmetic<Real>::infinity();
             if (j < N) {
                 int64_t x_at = 0, y_at = 0, where_at = 0;
@@ -356,12 +355,11 @@ class general_rows {
         return keep;
     }
 
-    template <int K>
-    __device__ void store(int64_t chunk, int lanes, const Real (&from)[K * V],
-                          unsigned keep) const {
+    template <int K, int STRIDE>
+    __device__ void store(int64_t chunk, const Real (&from)[K * V], unsigned keep) const {
 #pragma unroll 1
         for (int e = 0; e < K * V; e++) {
-            int64_t j = (chunk + (int64_t)(e / V) * lanes) * V + e % V;
+            int64_t j = chunk * V + place<STRIDE, V>(e);
             Real v = 0;
 #pragma unroll
             for (int i = 0; i < K * V; i++) v = i == e ? from[i] : v;

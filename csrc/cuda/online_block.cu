@@ -12,27 +12,26 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, 1)
     using Real = typename Rows::Real;
     constexpr int V = Rows::V;
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
-    Form form;
-    Rows row(of, (int64_t)blockIdx.x * form.rows + form.row);
+    Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
     Real x[K * V];
-    unsigned keep = row.template load<K>(form.lane, form.lanes, x);
+    int64_t chunk = Form::template chunk<K>(warp_of_block());
+    unsigned keep = row.template load<K, Form::STRIDE>(chunk, x);
 
     state<Real> mine = empty_state<Real>();
 #pragma unroll
     for (int k = 0; k < K; k++) {
-        Real chunk[V];
+        Real e[V];
 #pragma unroll
-        for (int i = 0; i < V; i++) chunk[i] = x[k * V + i];
-        Real m = largest(chunk);
-        mine =
-            merge(mine, {m, exponentiate(chunk, reference<Real>(m)) * arithmetic<Real>::LOWERED});
+        for (int i = 0; i < V; i++) e[i] = x[k * V + i];
+        Real m = largest(e);
+        mine = merge(mine, {m, exponentiate(e, reference<Real>(m)) * arithmetic<Real>::LOWERED});
     }
-    state<Real> total = merge_block(form, form.merge_warp(mine), parts);
+    state<Real> total = merge_block<Form>(Form::merge_warp(mine), parts);
 
     exponentiate(x, reference<Real>(total.m));
     softmax_finish<Real> finish(total.m, total);
     finish(x);
-    row.template store<K>(form.lane, form.lanes, x, keep);
+    row.template store<K, Form::STRIDE>(chunk, x, keep);
 }
 
 ons_status ons_cuda_online_block(const launch_request &request) {

@@ -11,15 +11,16 @@ enum { TILE_CHUNKS = 4, PASS_THREADS = 512 };
 template <typename Real>
 constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
 
-/* Calls visit(chunk, tile, keep) with every tile of a row's chunks first, first + lanes, ... below
- * `end`. */
-template <typename Rows, typename Visit>
-__device__ inline void for_each_tile(const Rows &row, int64_t first, int lanes, int64_t end,
-                                     Visit visit) {
+/* Calls visit(chunk, tile, keep) with this thread's chunks of every tile from chunk `first` to
+ * `end` that the block's warps take in turn. */
+template <typename Form, int K, typename Rows, typename Visit>
+__device__ inline void for_each_tile(const Rows &row, int64_t first, int64_t end, Visit visit) {
     using Real = typename Rows::Real;
-    for (int64_t chunk = first; chunk < end; chunk += (int64_t)lanes * TILE_CHUNKS) {
-        Real tile[TILE<Real>];
-        unsigned keep = row.template load<TILE_CHUNKS>(chunk, lanes, tile);
+    int64_t step = (int64_t)warps_of_block() * (K * Form::SPAN);
+    for (int64_t chunk = first + Form::template chunk<K>(warp_of_block()); chunk < end;
+         chunk += step) {
+        Real tile[K * Rows::V];
+        unsigned keep = row.template load<K, Form::STRIDE>(chunk, tile);
         visit(chunk, tile, keep);
     }
 }
@@ -38,18 +39,18 @@ __device__ inline void online_step(running_state<Real> &so_far, Real (&tile)[n])
 }
 
 /* Reads the tiles again, and writes the results. */
-template <typename Rows>
-__device__ inline void finish_tiles(const Rows &row, int64_t first, int lanes, int64_t end,
+template <typename Form, typename Rows>
+__device__ inline void finish_tiles(const Rows &row, int64_t first, int64_t end,
                                     state<typename Rows::Real> total) {
     using Real = typename Rows::Real;
     softmax_finish<Real> finish(total.m, total);
     reference<Real> to(total.m);
-    for_each_tile(row, first, lanes, end,
-                  [&](int64_t chunk, Real(&tile)[TILE<Real>], unsigned keep) {
-                      exponentiate(tile, to);
-                      finish(tile);
-                      row.template store<TILE_CHUNKS>(chunk, lanes, tile, keep);
-                  });
+    for_each_tile<Form, TILE_CHUNKS>(
+        row, first, end, [&](int64_t chunk, Real(&tile)[TILE<Real>], unsigned keep) {
+            exponentiate(tile, to);
+            finish(tile);
+            row.template store<TILE_CHUNKS, Form::STRIDE>(chunk, tile, keep);
+        });
 }
 
 #endif

@@ -4,9 +4,10 @@
  *
  * A row has two forms. In the row form the lanes of a warp take neighbouring chunks of one row; in
  * the column form, for an axis that is not the last, they take 32 neighbouring rows, a row a lane,
- * so that what a warp reads lies side by side too. Either way a lane takes chunk lane, lane +
- * lanes,
- * ...: the order of every sum is fixed by the length of the row. */
+ * so that what a warp reads lies side by side too. Either way warp u of those that share a row
+ * takes its u-th stretch of K * SPAN chunks, and a lane of it every STRIDE-th: the order of every
+ * sum is fixed by the length of the row, and the addresses of a thread's chunks lie constants
+ * apart. */
 #ifndef ONS_REDUCE_CUH
 #define ONS_REDUCE_CUH
 
@@ -97,18 +98,16 @@ __device__ inline state<Real> merge_over_lanes(state<Real> mine, int lanes) {
     return {m, sum_over_lanes(mine.d * rescale(mine.m, m), lanes)};
 }
 
-/* ------- Who shares a row. Each of these says, for this thread: `row`, its row within the panel of
- * `rows` that the block works on; `lane` of `lanes`, its part of that row; `slot` of `slots`, where
- * its warp puts the row's state for the other warps ------- */
+/* ------- Who shares a row. Each of these says which row of the block's ROWS or `rows` is this
+ * thread's, and which chunks of it ------- */
 
-/* Row form: `lanes` of a warp a row, several rows a block. */
+/* Row form: `lanes` of a warp a row, several rows a block; all of a warp where K > 1. */
 struct lanes_a_row {
-    int row, rows, lane, lanes;
+    static constexpr int STRIDE = WARP;
+    int lanes, row, rows;
     __device__ explicit lanes_a_row(int lanes_)
-        : row(threadIdx.x / lanes_),
-          rows(blockDim.x / lanes_),
-          lane(threadIdx.x % lanes_),
-          lanes(lanes_) {}
+        : lanes(lanes_), row(threadIdx.x / lanes_), rows(blockDim.x / lanes_) {}
+    __device__ int chunk() const { return threadIdx.x % lanes; }
     template <typename Real>
     __device__ Real max(Real v) const {
         return max_over_lanes(v, lanes);
@@ -121,8 +120,10 @@ struct lanes_a_row {
 
 /* Column form: a lane a row. */
 struct lane_a_row {
-    int row, rows, lane, lanes;
-    __device__ explicit lane_a_row(int) : row(threadIdx.x), rows(blockDim.x), lane(0), lanes(1) {}
+    static constexpr int STRIDE = 1;
+    int row, rows;
+    __device__ explicit lane_a_row(int) : row(threadIdx.x), rows(blockDim.x) {}
+    __device__ int chunk() const { return 0; }
     template <typename Real>
     __device__ Real max(Real v) const {
         return v;
@@ -133,59 +134,73 @@ struct lane_a_row {
     }
 };
 
+__device__ inline int warp_of_block() { return threadIdx.x / WARP; }
+__device__ inline int warps_of_block() { return blockDim.x / WARP; }
+
 /* Row form: all the block's threads a row. */
 struct block_a_row {
-    static constexpr int ROWS = 1;
-    int row = 0, rows = ROWS, lane = threadIdx.x, lanes = blockDim.x;
+    static constexpr int ROWS = 1, STRIDE = WARP, SPAN = WARP;
 
+    __device__ static int row() { return 0; }
+    /* The first chunk of this lane in the stretch of its warp, the `warp`-th of the row's. */
+    template <int K>
+    __device__ static int64_t chunk(int64_t warp) {
+        return warp * (K * SPAN) + threadIdx.x % WARP;
+    }
+    /* Over the lanes of a warp that share a row. */
     template <typename Real>
-    __device__ Real max(Real v) const {
+    __device__ static Real max(Real v) {
         return max_over_lanes(v, WARP);
     }
     template <typename Real>
-    __device__ Real sum(Real v) const {
+    __device__ static Real sum(Real v) {
         return sum_over_lanes(v, WARP);
     }
     template <typename Real>
-    __device__ state<Real> merge_warp(state<Real> mine) const {
+    __device__ static state<Real> merge_warp(state<Real> mine) {
         return merge_over_lanes(mine, WARP);
     }
-    /* Whether this thread holds, after merge_warp, what its warp puts at `slot`. */
-    __device__ bool writes() const { return threadIdx.x % WARP == 0; }
-    __device__ int slot(int part) const { return part; }
+    /* Where the state of a part of the row lies among those of all parts and rows; and whether this
+     * thread is the one of its warp that writes it. */
+    __device__ static int slot(int part) { return part; }
+    __device__ static bool writes() { return threadIdx.x % WARP == 0; }
 
-    /* The state of the row from those of `parts` parts, in their order. */
+    /* The state of the row from those of its parts, in their order. */
     template <typename Real>
-    __device__ state<Real> merge_parts(const state<Real> *parts, int count) const {
-        state<Real> mine = empty_state<Real>();
-        for (int i = threadIdx.x % WARP; i < count; i += WARP)
-            mine = i < WARP ? parts[i] : merge(mine, parts[i]);
+    __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
+        int lane = threadIdx.x % WARP;
+        state<Real> mine = lane < count ? parts[lane] : empty_state<Real>();
+        for (int i = lane + WARP; i < count; i += WARP) mine = merge(mine, parts[i]);
         return merge_over_lanes(mine, WARP);
     }
 };
 
 /* Column form: a lane of each warp a row, 32 rows a block. */
 struct block_of_columns {
-    static constexpr int ROWS = WARP;
-    int row = threadIdx.x % WARP, rows = ROWS, lane = threadIdx.x / WARP, lanes = blockDim.x / WARP;
+    static constexpr int ROWS = WARP, STRIDE = 1, SPAN = 1;
 
+    __device__ static int row() { return threadIdx.x % WARP; }
+    template <int K>
+    __device__ static int64_t chunk(int64_t warp) {
+        return warp * K;
+    }
     template <typename Real>
-    __device__ Real max(Real v) const {
+    __device__ static Real max(Real v) {
         return v;
     }
     template <typename Real>
-    __device__ Real sum(Real v) const {
+    __device__ static Real sum(Real v) {
         return v;
     }
     template <typename Real>
-    __device__ state<Real> merge_warp(state<Real> mine) const {
+    __device__ static state<Real> merge_warp(state<Real> mine) {
         return mine;
     }
-    __device__ bool writes() const { return true; }
-    __device__ int slot(int part) const { return part * ROWS + row; }
+    __device__ static int slot(int part) { return part * ROWS + row(); }
+    __device__ static bool writes() { return true; }
 
     template <typename Real>
-    __device__ state<Real> merge_parts(const state<Real> *parts, int count) const {
+    __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
         state<Real> all = parts[slot(0)];
         for (int i = 1; i < count; i++) all = merge(all, parts[slot(i)]);
         return all;
@@ -194,12 +209,12 @@ struct block_of_columns {
 
 /* The state of the row from those of the block's warps. `parts` are in shared memory, one for each
  * warp and row; nobody may write to them before the next barrier of the block. */
-template <typename Real, typename Form>
-__device__ inline state<Real> merge_block(const Form &form, state<Real> warp, state<Real> *parts) {
-    if (blockDim.x == WARP && Form::ROWS == 1) return warp;
-    if (form.writes()) parts[form.slot(threadIdx.x / WARP)] = warp;
+template <typename Form, typename Real>
+__device__ inline state<Real> merge_block(state<Real> warp, state<Real> *parts) {
+    if (Form::ROWS == 1 && blockDim.x == WARP) return warp;
+    if (Form::writes()) parts[Form::slot(warp_of_block())] = warp;
     __syncthreads();
-    return form.merge_parts(parts, blockDim.x / WARP);
+    return Form::merge_parts(parts, warps_of_block());
 }
 
 #endif

@@ -20,27 +20,25 @@ __global__ void __launch_bounds__(PASS_THREADS)
                             int64_t chunks_a_part, state<typename Rows::Real> *states) {
     using Real = typename Rows::Real;
     __shared__ state<Real> warps[PASS_THREADS / WARP * Form::ROWS];
-    Form form;
     part_of_row part(parts, chunks_a_part, (of.N + Rows::V - 1) / Rows::V);
-    Rows row(of, part.panel * form.rows + form.row);
+    Rows row(of, part.panel * Form::ROWS + Form::row());
     running_state<Real> so_far;
-    for_each_tile(row, part.first + form.lane, form.lanes, part.end,
-                  [&](int64_t, Real(&tile)[TILE<Real>], unsigned) { online_step(so_far, tile); });
-    state<Real> mine = merge_block(form, form.merge_warp(so_far.rounded()), warps);
-    if (form.lane == 0)
-        states[of.first * parts + (int64_t)blockIdx.x * form.rows + form.row] = mine;
+    for_each_tile<Form, TILE_CHUNKS>(
+        row, part.first, part.end,
+        [&](int64_t, Real(&tile)[TILE<Real>], unsigned) { online_step(so_far, tile); });
+    state<Real> mine = merge_block<Form>(Form::merge_warp(so_far.rounded()), warps);
+    states += (of.first * parts + (int64_t)blockIdx.x * Form::ROWS);
+    if (warp_of_block() == 0 && Form::writes()) states[Form::row()] = mine;
 }
 
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)
     split_finish_kernel(const __grid_constant__ typename Rows::arguments of, int parts,
                         int64_t chunks_a_part, const state<typename Rows::Real> *states) {
-    Form form;
     part_of_row part(parts, chunks_a_part, (of.N + Rows::V - 1) / Rows::V);
-    Rows row(of, part.panel * form.rows + form.row);
-    states += (of.first + part.panel * form.rows) * parts;
-    finish_tiles(row, part.first + form.lane, form.lanes, part.end,
-                 form.merge_parts(states, parts));
+    Rows row(of, part.panel * Form::ROWS + Form::row());
+    states += (of.first + part.panel * Form::ROWS) * parts;
+    finish_tiles<Form>(row, part.first, part.end, Form::merge_parts(states, parts));
 }
 
 ons_status ons_cuda_split(const launch_request &request) {
