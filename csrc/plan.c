@@ -130,10 +130,9 @@ static ons_status plan_on_cpu(const ons_problem *problem, ons_method method, int
 
 enum {
     WARP = 32,
-    WARP_CHUNKS = 8, /* the most chunks of a lane in fused_warp */
-    BLOCK_CHUNKS = 8,
-    SHORT_BLOCK_CHUNKS = 2, /* of a thread in fused_block, online_block, cluster */
-    TILE_CHUNKS = 4,        /* of a thread in the methods that pass several times */
+    WARP_CHUNKS = 8,  /* the most chunks of a lane in fused_warp */
+    BLOCK_CHUNKS = 8, /* of a thread in fused_block, online_block, cluster and grid */
+    TILE_CHUNKS = 4,  /* of a thread in the methods that pass several times */
     PASS_THREADS = 512,
     BLOCK_THREADS = 1024,
     BLOCK_THREADS_INDIRECT = 512, /* Rows::BLOCK_THREADS of load.cuh */
@@ -162,8 +161,10 @@ typedef struct {
 } row_of_chunks;
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
-    int64_t lanes = plan->form == ONS_ROW_FORM ? least(power_of_two_from(row->chunks), WARP) : 1;
-    int64_t chunks = power_of_two_from(ceil_div(row->chunks, lanes));
+    int64_t chunks = least(WARP_CHUNKS, power_of_two_from(row->chunks));
+    int64_t lanes =
+        plan->form == ONS_ROW_FORM ? power_of_two_from(ceil_div(row->chunks, chunks)) : 1;
+    if (lanes > WARP) lanes = WARP;
     /* blocks small enough that every multiprocessor has one */
     int64_t share = ceil_div(plan->rows * lanes, row->gpu->multiprocessors);
     plan->threads = (int)most(WARP, least(256, power_of_two_from(share)));
@@ -175,11 +176,9 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
     int64_t most_lanes =
         (plan->x_direct ? BLOCK_THREADS : BLOCK_THREADS_INDIRECT) / row->threads_a_lane;
-    bool is_short = row->chunks * row->threads_a_lane <= SHORT_BLOCK_CHUNKS * 256;
-    int chunks = is_short ? SHORT_BLOCK_CHUNKS : BLOCK_CHUNKS;
-    int64_t threads = ceil_div(row->chunks, chunks) * row->threads_a_lane;
+    int64_t threads = ceil_div(row->chunks, BLOCK_CHUNKS) * row->threads_a_lane;
     plan->threads = (int)ceil_div(threads, WARP) * WARP;
-    plan->elements_a_thread = chunks * row->chunk;
+    plan->elements_a_thread = BLOCK_CHUNKS * row->chunk;
     plan->blocks_a_row = 1;
     plan->longest_row = most_lanes * BLOCK_CHUNKS * row->chunk;
 }

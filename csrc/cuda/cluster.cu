@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     Real x[CLUSTER_CHUNKS * Rows::V];
     unsigned keep = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x);
     Real m = Form::max(largest(x));
-    Real d = Form::sum(exponentiate(x, reference<Real>(m))) * arithmetic<Real>::LOWERED;
+    Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
 
     const state<Real> *mine = parts + Form::slot(warp);
     arrived.await_ready();

@@ -30,7 +30,16 @@ struct arithmetic<float> {
     static constexpr int LIFT = 64, BELOW = 170, SMALLEST = -149, BITS = 23;
     __device__ static float infinity() { return CUDART_INF_F; }
     __device__ static float nan() { return CUDART_NAN_F; }
-    __device__ static float reciprocal(float d) { return __frcp_rn(d); }
+
+    /* Nearly 1 / d. */
+    __device__ static float reciprocal(float d) {
+        float nearly;
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(nearly) : "f"(d));
+        return nearly;
+    }
+
+    /* c of a maximum, the least integer from m * log2(e) on. */
+    __device__ static int steps(float m) { return __float2int_ru(m * LOG2_E); }
 
     /* 2^(x * log2(e) - n) * 2^(n + LIFT - c), where t = n + shift. */
     __device__ static float lifted(float x, float t, float n) {
@@ -55,6 +64,7 @@ struct arithmetic<double> {
     __device__ static double infinity() { return CUDART_INF; }
     __device__ static double nan() { return CUDART_NAN; }
     __device__ static double reciprocal(double d) { return __drcp_rn(d); }
+    __device__ static int steps(double m) { return __double2int_ru(m * LOG2_E); }
 
     __device__ static double lifted(double x, double t, double n) {
         double r = fma(-n, ONS_LN2_LOW, fma(-n, ONS_LN2_HIGH, x)), p = 0;
@@ -72,18 +82,11 @@ struct arithmetic<double> {
     }
 };
 
-/* The largest |m| whose reference is a power of two. */
+/* The largest |m| whose reference is a power of two; false for NaN too. */
 constexpr float LARGEST = 2.5e6f;
-
 template <typename Real>
-__device__ inline bool is_anchored(Real m) {
-    return !(fabs(m) <= (Real)LARGEST) && m != -arithmetic<Real>::infinity();
-}
-
-/* c of a maximum that is not anchored. */
-template <typename Real>
-__device__ inline Real power_of(Real m) {
-    return ceil(m * arithmetic<Real>::LOG2_E);
+__device__ inline bool is_ordinary(Real m) {
+    return fabs(m) <= (Real)LARGEST;
 }
 
 /* e^x * 2^(LIFT - c), for the x that are not far above c * ln2. */
@@ -91,10 +94,10 @@ template <typename Real>
 struct exponentials {
     Real shift, floor;
 
-    __device__ explicit exponentials(Real c) {
+    __device__ explicit exponentials(int c) {
         using A = arithmetic<Real>;
-        shift = A::MAGIC + (A::LIFT - c);
-        floor = (c - A::BELOW) * (Real)(1 / ONS_LOG2_E);
+        shift = A::MAGIC + (Real)(A::LIFT - c);
+        floor = (Real)(c - A::BELOW) * (Real)(1 / ONS_LOG2_E);
     }
 
     __device__ Real operator()(Real x) const {
@@ -104,15 +107,16 @@ struct exponentials {
     }
 };
 
-/* What the elements under a maximum are taken relative to: they lose `anchor`, then 2^c. */
+/* What the elements under a maximum are taken relative to: they lose `anchor`, then 2^c. Where
+ * there is no element, or nothing but -inf, any will do. */
 template <typename Real>
 struct reference {
     Real anchor;
     exponentials<Real> exponential;
 
     __device__ explicit reference(Real m)
-        : anchor(is_anchored(m) ? m : 0),
-          exponential(is_anchored(m) || m == -arithmetic<Real>::infinity() ? 0 : power_of(m)) {}
+        : anchor(is_ordinary(m) || m == -arithmetic<Real>::infinity() ? 0 : m),
+          exponential(is_ordinary(m) ? arithmetic<Real>::steps(m) : 0) {}
 };
 
 /* What exponentials relative to `from` are multiplied by to be relative to `to`, which is not
@@ -120,12 +124,12 @@ struct reference {
 template <typename Real>
 __device__ inline Real rescale(Real from, Real to) {
     using A = arithmetic<Real>;
+    bool ordinary_from = is_ordinary(from), ordinary_to = is_ordinary(to);
+    if (ordinary_from && ordinary_to) return A::power(A::steps(from) - A::steps(to));
     if (from == to) return 1;
     if (from == -A::infinity()) return 0;
-    bool anchored_from = is_anchored(from), anchored_to = is_anchored(to);
-    if (!anchored_from && !anchored_to) return A::power((int)(power_of(from) - power_of(to)));
-    Real c = anchored_from == anchored_to ? 0 : anchored_to ? -power_of(from) : power_of(to);
-    Real x = anchored_from == anchored_to ? from - to : anchored_to ? -to : from;
+    int c = ordinary_from ? -A::steps(from) : ordinary_to ? A::steps(to) : 0;
+    Real x = ordinary_from ? -to : ordinary_to ? from : from - to;
     return exponentials<Real>(c)(x) * A::LOWERED;
 }
 
@@ -133,7 +137,7 @@ __device__ inline Real rescale(Real from, Real to) {
 template <typename Real, int n>
 __device__ inline Real exponentiate(Real (&x)[n], const reference<Real> &to) {
     constexpr int CHAINS = n < 4 ? n : 4;
-    Real sum[CHAINS] = {};
+    Real sum[CHAINS];
     if (to.anchor != 0) {
 #pragma unroll
         for (int i = 0; i < n; i++) x[i] -= to.anchor;
@@ -141,7 +145,7 @@ __device__ inline Real exponentiate(Real (&x)[n], const reference<Real> &to) {
 #pragma unroll
     for (int i = 0; i < n; i++) {
         x[i] = to.exponential(x[i]);
-        sum[i % CHAINS] += x[i];
+        sum[i % CHAINS] = i < CHAINS ? x[i] : sum[i % CHAINS] + x[i];
     }
 #pragma unroll
     for (int i = 1; i < CHAINS; i++) sum[0] += sum[i];

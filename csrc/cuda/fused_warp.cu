@@ -1,38 +1,45 @@
-/* fused_warp.cu - the row stays in the registers of one warp, or of a few of its lanes, and a block
- * has several rows; in the column form a lane has a whole row. Nothing but shuffles between lanes.
+/* fused_warp.cu - the row stays in the registers of one warp, or of as few of its lanes as hold it,
+ * and a block has several rows. Nothing but shuffles between lanes. In the column form a lane has a
+ * whole row: neighbouring lanes then read side by side.
  *
- * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of WARP_CHUNKS chunks.
- */
+ * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, in the
+ * column form at one. */
 #include "finish.cuh"
 #include "launch.cuh"
 
-enum { WARP_ROW_THREADS = 256 };
+enum { WARP_ROW_THREADS = 256, WARP_CHUNKS = 8 };
 
 template <typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
-    fused_warp_kernel(const __grid_constant__ typename Rows::arguments of, int lanes) {
+    fused_warp_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
-    Form form(lanes);
-    Rows row(of, (int64_t)blockIdx.x * form.rows + form.row);
+    Rows row(of, (int64_t)blockIdx.x * Form::rows() + Form::row());
     Real x[K * Rows::V];
-    unsigned keep = row.template load<K, Form::STRIDE>(form.chunk(), x);
-    Real m = form.max(largest(x));
-    Real d = form.sum(exponentiate(x, reference<Real>(m))) * arithmetic<Real>::LOWERED;
+    unsigned keep = row.template load<K, Form::STRIDE>(Form::chunk(), x);
+    Real m = Form::max(largest(x));
+    Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
     softmax_finish<Real> finish(m, {m, d});
     finish(x);
-    row.template store<K, Form::STRIDE>(form.chunk(), x, keep);
+    row.template store<K, Form::STRIDE>(Form::chunk(), x, keep);
 }
 
 ons_status ons_cuda_fused_warp(const launch_request &request) {
+    const ons_plan *plan = request.plan;
     return with_rows(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
-        using Form = std::conditional_t<decltype(is_columns)::value, lane_a_row, lanes_a_row>;
-        const ons_plan *plan = request.plan;
-        int lanes = plan->threads / (int)plan->width;
-        return with_chunks<1, 2, 4, 8>(plan->elements_a_thread / Rows::V, [&](auto K) {
-            return launch_panels(request, {1, plan->threads},
-                                 fused_warp_kernel<Rows, Form, decltype(K)::value>, rows.arguments,
-                                 lanes);
-        });
+        auto launch_with = [&](auto kernel) {
+            return launch_panels(request, {1, plan->threads}, kernel, rows.arguments);
+        };
+        int lanes = plan->threads / (int)plan->width, chunks = plan->elements_a_thread / Rows::V;
+        if (lanes == 1)
+            return with_constant<1, 2, 4, 8>(chunks, [&](auto K) {
+                return launch_with(fused_warp_kernel<Rows, lanes_a_row<1>, decltype(K)::value>);
+            });
+        if constexpr (!decltype(is_columns)::value)
+            return with_constant<2, 4, 8, 16, 32>(lanes, [&](auto L) {
+                return launch_with(
+                    fused_warp_kernel<Rows, lanes_a_row<decltype(L)::value>, WARP_CHUNKS>);
+            });
+        return ONS_E_OPERAND;
     });
 }

@@ -153,11 +153,11 @@ ons_status with_rows(const launch_request &request, Method method) {
 template <typename IsColumns>
 using block_form = std::conditional_t<IsColumns::value, block_of_columns, block_a_row>;
 
-/* Calls method(an integral constant that is `chunks`), which must be one of the list. */
-template <int... K, typename Method>
-ons_status with_chunks(int chunks, Method method) {
+/* Calls method(an integral constant that is `value`), which must be one of the list. */
+template <int... LIST, typename Method>
+ons_status with_constant(int value, Method method) {
     ons_status status = ONS_E_OPERAND;
-    ((chunks == K ? (void)(status = method(std::integral_constant<int, K>())) : (void)0), ...);
+    ((value == LIST ? (void)(status = method(std::integral_constant<int, LIST>())) : (void)0), ...);
     return status;
 }
 

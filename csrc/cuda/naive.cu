@@ -12,17 +12,17 @@ __global__ void __launch_bounds__(PASS_THREADS)
     Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
     auto exponential = [&](Real x) { return row.rounded(exp(row.rounded(x))); };
 
-    running_state<Real> sum;
-    sum.m = 0; /* no maximum: what is exponentiated is x itself */
+    running_state<Real> all;
+    all.m = 0; /* no maximum: what is exponentiated is x itself */
     for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row),
                                      [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
                                          Real of_tile = 0;
 #pragma unroll
                                          for (int i = 0; i < TILE<Real>; i++)
                                              of_tile += exponential(tile[i]);
-                                         sum.add(of_tile);
+                                         all.sum.add(of_tile);
                                      });
-    Real d = row.rounded(merge_block<Form>(Form::merge_warp(sum.rounded()), parts).d);
+    Real d = row.rounded(merge_block<Form>(Form::merge_warp(all.rounded()), parts).d);
 
     for_each_tile<Form, TILE_CHUNKS>(
         row, 0, chunks_of(row), [&](int64_t chunk, Real(&tile)[TILE<Real>], unsigned keep) {

@@ -35,7 +35,7 @@ template <typename Real, int n>
 __device__ inline void online_step(running_state<Real> &so_far, Real (&tile)[n]) {
     Real m = larger(so_far.m, largest(tile));
     if (m != so_far.m) so_far.raise(m);
-    so_far.add(exponentiate(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
+    so_far.sum.add(exponentiate(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
 }
 
 /* Reads the tiles again, and writes the results. */

@@ -53,19 +53,10 @@ __device__ inline state<Real> merge(state<Real> a, state<Real> b) {
     return {m, a.d * rescale(a.m, m) + b.d * rescale(b.m, m)};
 }
 
-/* The state of what one thread has seen so far of a long row, tile by tile: d with what it rounded
- * away (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B). */
+/* A long sum, and what it rounded away (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B). */
 template <typename Real>
-struct running_state {
-    Real m = -arithmetic<Real>::infinity(), d = 0, d_beyond = 0;
-
-    /* Makes m the maximum, and d relative to it. */
-    __device__ void raise(Real to) {
-        Real factor = rescale(m, to);
-        d *= factor;
-        d_beyond *= factor;
-        m = to;
-    }
+struct long_sum {
+    Real d = 0, d_beyond = 0;
 
     __device__ void add(Real term) {
         Real sum = d + term, other = sum - d;
@@ -74,63 +65,123 @@ struct running_state {
     }
 
     /* d_beyond is NaN where d is inf. */
-    __device__ state<Real> rounded() const { return {m, isfinite(d) ? d + d_beyond : d}; }
+    __device__ Real rounded() const { return isfinite(d) ? d + d_beyond : d; }
 };
 
-/* ------- The lanes of a warp that share a row: `lanes`, a power of two ------- */
-
+/* The state of what one thread has seen so far of a long row, tile by tile. */
 template <typename Real>
-__device__ inline Real max_over_lanes(Real v, int lanes) {
-    for (int apart = lanes / 2; apart > 0; apart /= 2)
-        v = larger(v, __shfl_xor_sync(~0u, v, apart));
+struct running_state {
+    Real m = -arithmetic<Real>::infinity();
+    long_sum<Real> sum;
+
+    /* Makes m the maximum, and d relative to it. */
+    __device__ void raise(Real to) {
+        Real factor = rescale(m, to);
+        sum.d *= factor;
+        sum.d_beyond *= factor;
+        m = to;
+    }
+
+    __device__ state<Real> rounded() const { return {m, sum.rounded()}; }
+};
+
+/* ------- The lanes of a warp that share a row: LANES, a power of two ------- */
+
+#if __CUDA_ARCH__ >= 800
+/* An int in the order of the floats, NaN last: one instruction then reduces a warp. What larger()
+ * gives has but the one NaN, which is positive. */
+__device__ inline int in_order(float v) {
+    int bits = __float_as_int(v);
+    return bits ^ (bits >> 31 & 0x7fffffff);
+}
+__device__ inline float out_of_order(int ordered) {
+    return __int_as_float(ordered ^ (ordered >> 31 & 0x7fffffff));
+}
+
+__device__ inline float max_of_warp(float v) {
+    return out_of_order(__reduce_max_sync(~0u, in_order(v)));
+}
+
+/* The sum over a warp of numbers between 0 and 64, rounded once: in fixed point, of which adding a
+ * power of two leaves the digits in the low bits of the sum. Exact to 2^-39. */
+__device__ inline float sum_of_warp(float v) {
+    const float ONES = 0x1.8p7f, PARTS = 0x1.8p-16f; /* multiples of 2^-16, of 2^-39 */
+    float ones = v + ONES, parts = (v - (ones - ONES)) + PARTS;
+    int high = __reduce_add_sync(~0u, __float_as_int(ones) - __float_as_int(ONES));
+    int low = __reduce_add_sync(~0u, __float_as_int(parts) - __float_as_int(PARTS));
+    return fmaf((float)low, 0x1p-39f, (float)high * 0x1p-16f);
+}
+#endif
+
+template <int LANES, typename Real>
+__device__ inline Real max_over_lanes(Real v) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (LANES == WARP && sizeof(Real) == sizeof(float)) return max_of_warp(v);
+#endif
+    if constexpr (LANES > 1) {
+        v = larger(v, __shfl_xor_sync(~0u, v, LANES / 2));
+        v = max_over_lanes<LANES / 2>(v);
+    }
     return v;
 }
 
-template <typename Real>
-__device__ inline Real sum_over_lanes(Real v, int lanes) {
-    for (int apart = lanes / 2; apart > 0; apart /= 2) v += __shfl_xor_sync(~0u, v, apart);
+template <int LANES, typename Real>
+__device__ inline Real sum_over_lanes(Real v) {
+    if constexpr (LANES > 1) {
+        v += __shfl_xor_sync(~0u, v, LANES / 2);
+        v = sum_over_lanes<LANES / 2>(v);
+    }
     return v;
 }
 
+/* d of lanes of which each has the lifted exponentials of at most 64 elements. */
+template <int LANES, typename Real>
+__device__ inline Real normalizer_over_lanes(Real lifted) {
+    Real d = lifted * arithmetic<Real>::LOWERED;
+#if __CUDA_ARCH__ >= 800
+    if constexpr (LANES == WARP && sizeof(Real) == sizeof(float)) return sum_of_warp(d);
+#endif
+    return sum_over_lanes<LANES>(d);
+}
+
 template <typename Real>
-__device__ inline state<Real> merge_over_lanes(state<Real> mine, int lanes) {
-    Real m = max_over_lanes(mine.m, lanes);
-    return {m, sum_over_lanes(mine.d * rescale(mine.m, m), lanes)};
+__device__ inline state<Real> merge_over_lanes(state<Real> mine) {
+    Real m = max_over_lanes<WARP>(mine.m);
+    return {m, sum_over_lanes<WARP>(mine.d * rescale(mine.m, m))};
+}
+
+/* The state of parts first, first + step, ... below count, in that order. */
+template <typename Real>
+__device__ inline state<Real> merge_some(const state<Real> *parts, int first, int count, int step) {
+    state<Real> all = first < count ? parts[first] : empty_state<Real>();
+    if (first + step >= count) return all;
+#pragma unroll 1
+    for (int i = first + step; i < count; i += step) all.m = larger(all.m, parts[i].m);
+    long_sum<Real> sum;
+#pragma unroll 1
+    for (int i = first; i < count; i += step) sum.add(parts[i].d * rescale(parts[i].m, all.m));
+    all.d = sum.rounded();
+    return all;
 }
 
 /* ------- Who shares a row. Each of these says which row of the block's ROWS or `rows` is this
  * thread's, and which chunks of it ------- */
 
-/* Row form: `lanes` of a warp a row, several rows a block; all of a warp where K > 1. */
+/* Row form: LANES of a warp a row, several rows a block. */
+template <int LANES>
 struct lanes_a_row {
-    static constexpr int STRIDE = WARP;
-    int lanes, row, rows;
-    __device__ explicit lanes_a_row(int lanes_)
-        : lanes(lanes_), row(threadIdx.x / lanes_), rows(blockDim.x / lanes_) {}
-    __device__ int chunk() const { return threadIdx.x % lanes; }
-    template <typename Real>
-    __device__ Real max(Real v) const {
-        return max_over_lanes(v, lanes);
-    }
-    template <typename Real>
-    __device__ Real sum(Real v) const {
-        return sum_over_lanes(v, lanes);
-    }
-};
+    static constexpr int STRIDE = LANES;
 
-/* Column form: a lane a row. */
-struct lane_a_row {
-    static constexpr int STRIDE = 1;
-    int row, rows;
-    __device__ explicit lane_a_row(int) : row(threadIdx.x), rows(blockDim.x) {}
-    __device__ int chunk() const { return 0; }
+    __device__ static int row() { return threadIdx.x / LANES; }
+    __device__ static int rows() { return blockDim.x / LANES; }
+    __device__ static int chunk() { return threadIdx.x % LANES; }
     template <typename Real>
-    __device__ Real max(Real v) const {
-        return v;
+    __device__ static Real max(Real v) {
+        return max_over_lanes<LANES>(v);
     }
     template <typename Real>
-    __device__ Real sum(Real v) const {
-        return v;
+    __device__ static Real normalizer(Real lifted) {
+        return normalizer_over_lanes<LANES>(lifted);
     }
 };
 
@@ -150,15 +201,15 @@ struct block_a_row {
     /* Over the lanes of a warp that share a row. */
     template <typename Real>
     __device__ static Real max(Real v) {
-        return max_over_lanes(v, WARP);
+        return max_over_lanes<WARP>(v);
     }
     template <typename Real>
-    __device__ static Real sum(Real v) {
-        return sum_over_lanes(v, WARP);
+    __device__ static Real normalizer(Real lifted) {
+        return normalizer_over_lanes<WARP>(lifted);
     }
     template <typename Real>
     __device__ static state<Real> merge_warp(state<Real> mine) {
-        return merge_over_lanes(mine, WARP);
+        return merge_over_lanes(mine);
     }
     /* Where the state of a part of the row lies among those of all parts and rows; and whether this
      * thread is the one of its warp that writes it. */
@@ -168,10 +219,7 @@ struct block_a_row {
     /* The state of the row from those of its parts, in their order. */
     template <typename Real>
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
-        int lane = threadIdx.x % WARP;
-        state<Real> mine = lane < count ? parts[lane] : empty_state<Real>();
-        for (int i = lane + WARP; i < count; i += WARP) mine = merge(mine, parts[i]);
-        return merge_over_lanes(mine, WARP);
+        return merge_over_lanes(merge_some(parts, threadIdx.x % WARP, count, WARP));
     }
 };
 
@@ -189,8 +237,8 @@ struct block_of_columns {
         return v;
     }
     template <typename Real>
-    __device__ static Real sum(Real v) {
-        return v;
+    __device__ static Real normalizer(Real lifted) {
+        return normalizer_over_lanes<1>(lifted);
     }
     template <typename Real>
     __device__ static state<Real> merge_warp(state<Real> mine) {
@@ -201,9 +249,7 @@ struct block_of_columns {
 
     template <typename Real>
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
-        state<Real> all = parts[slot(0)];
-        for (int i = 1; i < count; i++) all = merge(all, parts[slot(i)]);
-        return all;
+        return merge_some(parts, row(), count * ROWS, ROWS);
     }
 };
 

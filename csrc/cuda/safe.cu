@@ -16,13 +16,13 @@ __global__ void __launch_bounds__(PASS_THREADS)
     Real m = merge_block<Form>(Form::merge_warp(top), parts[0]).m;
 
     reference<Real> to(m);
-    running_state<Real> sum;
-    sum.m = m;
+    running_state<Real> all;
+    all.m = m;
     for_each_tile<Form, TILE_CHUNKS>(
         row, 0, chunks_of(row), [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
-            sum.add(exponentiate(tile, to) * arithmetic<Real>::LOWERED);
+            all.sum.add(exponentiate(tile, to) * arithmetic<Real>::LOWERED);
         });
-    state<Real> total = merge_block<Form>(Form::merge_warp(sum.rounded()), parts[1]);
+    state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
 
     finish_tiles<Form>(row, 0, chunks_of(row), total);
 }
