@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BENCH ?= --quick
 
-C_FILES := $(wildcard csrc/*.[ch] csrc/*/*.[ch])
+SANITIZER ?= compute-sanitizer
+
+C_FILES := $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/*/*.cu csrc/*/*.cuh)
 
 ASAN_LIB := build/asan/lib
 ASAN_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 ASAN_PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell gcc -print-file-name=$(name)))
 
-.PHONY: help build test bench lint asan clean
+SANITIZERS := memcheck racecheck initcheck synccheck
+
+.PHONY: help build test bench lint asan gpu-test gpu-sanitize $(SANITIZERS) clean
 
 help:
 	@echo 'make build   install in place (editable), with what the tests need'
@@ -16,6 +20,9 @@ help:
 	@echo 'make bench   the CPU benchmark; BENCH="..." passes it arguments (default: --quick)'
 	@echo 'make lint    ruff, mypy and clang-format, from: pip install -e ".[lint]"'
 	@echo 'make asan    all tests under the address and undefined-behaviour sanitizers (gcc)'
+	@echo 'make gpu-test      the tests that need a GPU'
+	@echo 'make gpu-sanitize  the small ones of them under compute-sanitizer (SANITIZER=path); one of its'
+	@echo '                   tools alone: make memcheck, racecheck, initcheck, synccheck'
 	@echo 'make clean   remove what was built'
 
 build:
@@ -37,12 +44,23 @@ lint:
 # loaded early for torch and JAX, which throw C++ exceptions that the sanitizer's library must see.
 asan:
 	$(PYTHON) -m pip install -q 'setuptools>=77'
-	ONSOFTMAX_CFLAGS='-g -O1 -fno-omit-frame-pointer $(ASAN_FLAGS)' ONSOFTMAX_LDFLAGS='$(ASAN_FLAGS)' \
+	ONSOFTMAX_CUDA=0 ONSOFTMAX_CFLAGS='-g -O1 -fno-omit-frame-pointer $(ASAN_FLAGS)' ONSOFTMAX_LDFLAGS='$(ASAN_FLAGS)' \
 	    $(PYTHON) setup.py -q build --build-base build/asan --build-lib $(ASAN_LIB)
 	cd $(ASAN_LIB) && LD_PRELOAD='$(ASAN_PRELOAD)' PYTHONPATH='$(CURDIR)/$(ASAN_LIB)' PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	    $(PYTHON) -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider '$(CURDIR)/tests'
+
+gpu-test:
+	$(PYTHON) -m pytest -m gpu -rs
+
+# Without torch's cache an array is an allocation of its own, and what lies behind it is nobody's. A finding, a
+# failed test and a program that never reached the GPU are each a failure.
+gpu-sanitize: $(SANITIZERS)
+
+$(SANITIZERS):
+	PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool $@ --error-exitcode 1 --print-limit 20 \
+	    $(PYTHON) -m pytest -p no:cacheprovider -m 'gpu and small' $(wildcard tests/test_gpu_*.py)
 
 clean:
 	rm -rf build dist *.egg-info onsoftmax/_core.*.so

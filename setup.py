@@ -1,24 +1,224 @@
-"""Builds the C extension onsoftmax._core; what else there is to say stands in pyproject.toml."""
+"""Builds the C extension onsoftmax._core: C always, the GPU's part where an nvcc is found.
 
+What else there is to say stands in pyproject.toml; the environment variables read here, in README.md."""
+
+import hashlib
 import os
-from glob import glob
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from glob import escape, glob
 
 import numpy
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, OptionError, PlatformError
 
+USUAL_ARCHS = ["75", "80", "90", "100", "120"]
+CUDA_OBJECTS = "build/cuda"  # not in setuptools' own place, which is a new one for each `pip install -e`
+
+warnings = ["-fvisibility=hidden", "-Wall", "-Wextra"]
+user_flags = os.environ.get("ONSOFTMAX_CFLAGS", "").split()
 # -ffp-contract=off: a * b + c stays two roundings where the code does not ask for one
-flags = ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
-flags += os.environ.get("ONSOFTMAX_CFLAGS", "").split()
+c_flags = ["-std=c11", "-O3", "-ffp-contract=off", "-pthread", *warnings, *user_flags]
+link_flags = ["-pthread", "-lm", *os.environ.get("ONSOFTMAX_LDFLAGS", "").split()]
+if sys.platform == "linux":
+    link_flags.append("-Wl,--version-script=csrc/exports.map")
+
+
+@dataclass
+class Toolkit:
+    nvcc: str
+    version: str
+    runtime: str  # libcudart_static.a
+    archs: list[str]
+
+
+def nvcc_places():
+    """Where an nvcc may be, best first."""
+    if "NVCC" in os.environ:
+        yield os.environ["NVCC"]
+        return
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(name):
+            yield os.path.join(os.environ[name], "bin", "nvcc")
+    yield "nvcc"  # on PATH
+    yield "/usr/local/cuda/bin/nvcc"
+    # In an isolated build sys.path has the build's own packages alone, sysconfig the environment's.
+    for place in [*sys.path, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]:
+        yield from sorted(glob(os.path.join(escape(place), "nvidia", "cu*", "bin", "nvcc")), reverse=True)
+
+
+def said(*command):
+    try:
+        done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except OSError:
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def find_toolkit():
+    """LookupError says what is missing."""
+    if sys.platform != "linux":
+        raise LookupError("CUDA is for Linux alone")
+    nvcc = next(filter(None, map(shutil.which, nvcc_places())), None)
+    if nvcc is None:
+        if "NVCC" in os.environ:
+            raise LookupError(f"NVCC={os.environ['NVCC']} is not a program")
+        places = "NVCC, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda and the package nvidia-cuda-nvcc"
+        raise LookupError(f"no nvcc found ({places} were looked at)")
+    version = re.search(r"\bV(\d+(?:\.\d+)+)", said(nvcc, "--version"))
+    if version is None:
+        raise LookupError(f"{nvcc} does not tell its version")
+    # nvcc may be a script or a link: it is asked where its toolkit stands
+    settings = dict(
+        re.findall(r"^#\$ (TOP|LIBRARIES)=(.*)$", said(nvcc, "--dryrun", "-E", "-x", "cu", os.devnull), re.M)
+    )
+    places = [flag[2:] for flag in shlex.split(settings.get("LIBRARIES", "")) if flag.startswith("-L")]
+    places += [os.path.join(settings.get("TOP", ""), name) for name in ("lib64", "lib")]
+    runtimes = [
+        path
+        for path in (os.path.join(place, "libcudart_static.a") for place in places)
+        if os.path.exists(path)
+    ]
+    if not runtimes:
+        raise LookupError(f"{nvcc} has no libcudart_static.a in {', '.join(map(os.path.normpath, places))}")
+    return Toolkit(nvcc, version[1], os.path.realpath(runtimes[0]), find_archs(nvcc))
+
+
+def find_archs(nvcc):
+    for name in ("ONSOFTMAX_CUDA_ARCHS", "CUDAARCHS"):
+        value = os.environ.get(name, "").strip()
+        if value and value != "native":
+            archs = [re.sub("-(real|virtual)$", "", arch) for arch in re.findall(r"[^;,\s]+", value)]
+            if not archs or not all(re.fullmatch(r"\d{2,3}[af]?", arch) for arch in archs):
+                raise OptionError(f'{name}="{value}": expected numbers such as "90" or "80;90"')
+            return archs
+    known = re.findall(r"\bsm_(\w+)", said(nvcc, "--list-gpu-code"))
+    capabilities = said("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
+    present = {major + minor for major, minor in re.findall(r"^(\d+)\.(\d)$", capabilities, re.M)}
+    archs = sorted(present & {*known}, key=int) or [arch for arch in USUAL_ARCHS if arch in known]
+    if not archs:
+        raise LookupError(f"{nvcc} knows none of the GPUs {', '.join(USUAL_ARCHS)}")
+    return archs
+
+
+def choose_toolkit():
+    """The CUDA toolkit to build with, or None; says which in one line."""
+    wanted = os.environ.get("ONSOFTMAX_CUDA") or "auto"
+    if wanted not in ("auto", "0", "1"):
+        raise OptionError(f'ONSOFTMAX_CUDA="{wanted}": expected auto, 0 or 1')
+    try:
+        if wanted == "0":
+            raise LookupError("ONSOFTMAX_CUDA=0")
+        found = find_toolkit()
+    except LookupError as reason:
+        if wanted == "1":
+            raise PlatformError(f"ONSOFTMAX_CUDA=1, but {reason}") from None
+        print(f"onsoftmax: builds for the CPU alone: {reason}", flush=True)
+        return None
+    print(f"onsoftmax: builds for CUDA {';'.join(found.archs)} with {found.nvcc} {found.version}", flush=True)
+    return found
+
+
+def nvcc_command(toolkit):
+    command = [toolkit.nvcc, "-std=c++17", "-O3", "-DNDEBUG", f'-DONS_CUDA_ARCHS="{";".join(toolkit.archs)}"']
+    command += [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in toolkit.archs]
+    last = toolkit.archs[-1]
+    command.append(f"-gencode=arch=compute_{last},code=compute_{last}")  # for GPUs yet to come
+    command.append("-Xfatbin=-compress-all")  # a third of the size
+    if "-Werror" in user_flags:
+        command += ["-Werror", "all-warnings"]
+    for flag in ["-fPIC", *warnings, *user_flags]:
+        command += ["-Xcompiler", flag.replace(",", r"\,")]
+    return command
+
+
+def compile_cuda(toolkit):
+    """The objects of csrc/cuda/*.cu. An object's name tells what went into it: what stands there is fresh."""
+    headers = [
+        path for pattern in ("*.h", "*.def", "cuda/*.h", "cuda/*.cuh") for path in glob(f"csrc/{pattern}")
+    ]
+    command = nvcc_command(toolkit)
+    surroundings = [
+        (name, os.environ.get(name)) for name in ("NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+    ]
+
+    def compile_one(source):
+        digest = hashlib.sha256(repr((command, toolkit.version, surroundings)).encode())
+        for path in [source, *sorted(headers)]:
+            with open(path, "rb") as file:
+                digest.update(file.read())
+        stem = os.path.join(CUDA_OBJECTS, os.path.basename(source)[: -len(".cu")])
+        target = f"{stem}-{digest.hexdigest()[:16]}.o"
+        if not os.path.exists(target):
+            print(f"nvcc {source}", flush=True)
+            unfinished = f"{target}.{os.getpid()}.o"
+            done = subprocess.run(
+                [*command, "-c", source, "-o", unfinished],
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            print(done.stdout, end="", flush=True)
+            if done.returncode != 0:
+                raise CompileError(f"nvcc failed on {source}; its command was\n{shlex.join(done.args)}")
+            for stale in glob(f"{escape(stem)}-????????????????.o"):
+                os.remove(stale)
+            os.replace(unfinished, target)
+        return target
+
+    os.makedirs(CUDA_OBJECTS, exist_ok=True)
+    try:
+        jobs = int(os.environ.get("MAX_JOBS") or len(os.sched_getaffinity(0)))
+    except ValueError:
+        raise OptionError(f'MAX_JOBS="{os.environ["MAX_JOBS"]}": expected a number') from None
+    with ThreadPoolExecutor(max(jobs, 1)) as pool:
+        return list(pool.map(compile_one, sorted(glob("csrc/cuda/*.cu"))))
+
+
+class build_core(build_ext):
+    def build_extension(self, ext):
+        toolkit = choose_toolkit()
+        if toolkit is None:
+            ext.sources.append("csrc/cuda/absent.c")
+        else:
+            ext.extra_objects += compile_cuda(toolkit)
+            # libstdc++ and libgcc inside too: the module then needs the C library alone
+            ext.extra_link_args += [toolkit.runtime, "-ldl", "-lrt", "-lpthread", "-static-libgcc"]
+            ext.extra_link_args += ["-Wl,-Bstatic", "-lstdc++", "-Wl,-Bdynamic", "-lm"]
+        # what was built with other flags is not up to date
+        ext.depends.append(
+            self.remember(repr((ext.extra_objects, ext.extra_compile_args, ext.extra_link_args)))
+        )
+        super().build_extension(ext)
+
+    def remember(self, configuration):
+        path = os.path.join(self.build_temp, "configuration")
+        os.makedirs(self.build_temp, exist_ok=True)
+        with open(path, "a+") as file:
+            file.seek(0)
+            if file.read() != configuration:
+                file.truncate(0)
+                file.write(configuration)
+        return path
+
 
 setup(
+    cmdclass={"build_ext": build_core},
     ext_modules=[
         Extension(
             "onsoftmax._core",
-            sources=sorted(glob("csrc/*.c") + glob("csrc/cpu/*.c") + ["csrc/cuda/absent.c"] + glob("csrc/python/*.c")),
-            depends=sorted(glob("csrc/**/*.h", recursive=True) + glob("csrc/*.def")),
+            sources=sorted(glob("csrc/*.c") + glob("csrc/cpu/*.c") + glob("csrc/python/*.c")),
+            depends=sorted(glob("csrc/**/*.h", recursive=True) + glob("csrc/*.def") + glob("csrc/*.map")),
             include_dirs=[numpy.get_include()],
-            extra_compile_args=flags,
-            extra_link_args=["-pthread", "-lm", *os.environ.get("ONSOFTMAX_LDFLAGS", "").split()],
+            extra_compile_args=c_flags,
+            extra_link_args=link_flags,
         )
-    ]
+    ],
 )

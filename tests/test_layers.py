@@ -1,4 +1,5 @@
-"""DESIGN's include rules, a C core that needs no Python, and a new method in one file and one line."""
+"""Who includes whom, a C core that needs no Python, a module that needs the C library alone, and a new method
+in one file and one line."""
 
 import glob
 import os
@@ -9,18 +10,20 @@ import sys
 import sysconfig
 
 import pytest
-from support import ROOT, run_python
+from support import ROOT, SANITIZED, run_python
 
 import onsoftmax as ons
+from onsoftmax import _core
 
 CSRC = os.path.join(ROOT, "csrc")
 pytestmark = pytest.mark.skipif(not os.path.isdir(CSRC), reason="the C sources are not beside the tests")
 COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is missing")
 
-VOCABULARY = {"onsoftmax.h", "state.h"}
+VOCABULARY = {"onsoftmax.h", "state.h", "exponential.h"}
 PYTHON_HEADERS = re.compile(r"Python\.h|numpy/|structmember\.h|frameobject\.h")
-CUDA_HEADERS = re.compile(r"cuda|cub/|cooperative_groups|nv")
+CUDA_HEADERS = re.compile(r"cuda|cub/|cooperative_groups|nv|thrust/")
+CUDA_MAY_INCLUDE = re.compile(r"cuda\w*(\.h|/.*)|cub/.*|cooperative_groups(\.h|/.*)|nv/.*|[a-z_0-9]+(\.h)?")
 
 
 def sources():
@@ -40,9 +43,17 @@ def folder(path):
     return path.split("/")[0] if "/" in path else ""
 
 
-def methods_on_cpu():
+def methods(*devices):
     with open(os.path.join(CSRC, "methods.def")) as file:
-        return re.findall(r"^ONS_METHOD\((\w+), EVERYWHERE,", file.read(), re.M)
+        return re.findall(rf"^ONS_METHOD\((\w+), (?:{'|'.join(devices)}),", file.read(), re.M)
+
+
+def methods_on_cpu():
+    return methods("EVERYWHERE", "CPU_ONLY", "ALIAS_ON_CUDA")
+
+
+def methods_on_cuda():
+    return methods("EVERYWHERE", "CUDA_ONLY")
 
 
 def test_own_headers_exist():
@@ -71,17 +82,47 @@ def test_who_includes_whom():
         for header in system:
             if place != "python":
                 assert not PYTHON_HEADERS.search(header), f"{path} includes <{header}>"
-            if place != "cuda":
+            if place == "cuda":
+                assert CUDA_MAY_INCLUDE.fullmatch(header), f"{path} includes <{header}>"
+            if place != "cuda" or path.endswith((".c", ".h")):
                 assert not CUDA_HEADERS.match(header), f"{path} includes <{header}>"
 
 
 @needs_compiler
-def test_the_core_compiles_without_python():
+def test_the_core_compiles_without_python_and_cuda():
     files = sorted(glob.glob(os.path.join(CSRC, "*.c")) + glob.glob(os.path.join(CSRC, "cpu", "*.c")))
+    files.append(os.path.join(CSRC, "cuda", "absent.c"))
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
     for extra in ([], ["-std=gnu11"]):
         done = subprocess.run([COMPILER, *flags, *extra, *files], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def binutil(*command):
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is missing")
+    return subprocess.run([*command, _core.__file__], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_module_exports_its_entry_alone():
+    assert [line.split()[-1] for line in binutil("nm", "-D", "--defined-only").splitlines()] == [
+        "PyInit__core"
+    ]
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers are libraries too")
+def test_the_module_needs_the_c_library_alone():
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", binutil("readelf", "-dW"))
+    assert needed
+    for name in needed:
+        assert re.match(r"lib(c|m|dl|rt|pthread)\.|ld-|libc\.musl", name), f"the module needs {name}"
+
+
+def test_the_import_leaves_cuda_alone():
+    """The driver is first looked for when an array on a GPU comes: the loader tells what is looked for."""
+    code = "import onsoftmax as ons; ons.softmax([1.0, 2.0]); print(ons.plan([1.0, 2.0]), ons.methods())"
+    done = run_python(["-c", code], LD_DEBUG="libs")
+    assert done.returncode == 0 and "libcuda" not in done.stderr
 
 
 def test_a_method_is_the_file_of_its_name():
@@ -96,12 +137,28 @@ def test_a_method_is_the_file_of_its_name():
         assert not re.search(r"__m(128|256|512)|_mm\d*_|immintrin|\bavx|\bsse|\bneon", text)
 
 
+def test_a_method_is_the_file_of_its_name_on_cuda():
+    """The file holds the method's kernels and its launcher, and nothing of another method."""
+    assert len(methods_on_cuda()) >= 9
+    for name in methods_on_cuda():
+        with open(os.path.join(CSRC, "cuda", f"{name}.cu")) as file:
+            text = file.read()
+        assert text.startswith(f"/* {name}.cu - "), "the file says what the method is"
+        assert re.search(rf"^ons_status ons_cuda_{name}\(const launch_request &request\)", text, re.M)
+        kernels = re.findall(r"__global__ [^{]*?(\w+_kernel)\(", text)
+        assert len(kernels) == text.count("__global__") > 0
+        assert all(re.fullmatch(rf"{name}(_\w+)?_kernel", kernel) for kernel in kernels), kernels
+        others = {*methods_on_cpu(), *methods_on_cuda()} - {name}
+        assert not re.search(rf"\bons_cuda_({'|'.join(others)})\b", text)
+
+
 def test_one_place_chooses():
     """The names of methods are told apart in plan.c alone, and where its scratch is counted."""
     for path in sources():
-        if path.endswith(".c") and path not in ("plan.c", "cpu/run.c"):
+        if path.endswith((".c", ".cu", ".cuh")) and path not in ("plan.c", "cpu/run.c"):
             with open(os.path.join(CSRC, path)) as file:
-                assert not re.search(r"ONS_METHOD_(naive|safe|online|fused|split)\b", file.read()), path
+                named = "|".join({*methods_on_cpu(), *methods_on_cuda()})
+                assert not re.search(rf"ONS_METHOD_({named})\b", file.read()), path
 
 
 TOY = """/* toy.c - safe, under another name. */

@@ -1,0 +1,76 @@
+"""What the compiler made of the kernels, seen without a GPU: nothing spilled where the row lies in registers,
+and no more registers than were recorded (by `python tests/cubin.py --record`)."""
+
+import pytest
+from cubin import BUDGET, Function, Missing, functions, read_budget, summary
+
+from onsoftmax import _core
+
+# Their rows lie in registers: were an array of them in local memory, it would cost the traffic they save.
+ROW_IN_REGISTERS = {
+    "fused_warp_kernel",
+    "fused_block_kernel",
+    "online_block_kernel",
+    "cluster_kernel",
+    "grid_kernel",
+}
+
+
+def spills_addresses(function):
+    """The grid over rows with strides and a mask: as many threads as over rows without, so that the bits are
+    the same, and more to know of each row than their registers hold."""
+    return function.kernel == "grid_kernel" and "contiguous_rows" not in function.name
+
+
+@pytest.fixture(scope="module")
+def built():
+    try:
+        return functions(_core.__file__)
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+def spilled(built):
+    found = [f for f in built if f.kernel in ROW_IN_REGISTERS and f.stack]
+    return {f: f"{f.arch}: {f.name}: {f.stack} bytes" for f in found}
+
+
+def test_no_row_leaves_its_registers(built):
+    assert {function.kernel for function in built} >= ROW_IN_REGISTERS
+    lines = [line for function, line in spilled(built).items() if not spills_addresses(function)]
+    assert not lines, "\n".join(lines)
+
+
+@pytest.mark.xfail(reason="some 50 bytes a thread", strict=False)
+def test_nor_does_one_with_strides_in_the_grid(built):
+    lines = [line for function, line in spilled(built).items() if spills_addresses(function)]
+    assert not lines, "\n".join(lines)
+
+
+def test_every_kernel_keeps_to_its_budget(built):
+    budget, made = read_budget(), summary(built)
+    recorded = [arch for arch in made if arch in budget]
+    if not recorded:
+        pytest.skip(f"nothing is recorded for {', '.join(made)}")
+    beyond = []
+    for arch in recorded:
+        assert made[arch].keys() == budget[arch].keys(), (
+            f"{arch}: {BUDGET} is of other kernels: record it anew"
+        )
+        for kernel, most in made[arch].items():
+            for what, value in most.items():
+                if value > budget[arch][kernel][what]:
+                    beyond.append(
+                        f"{arch} {kernel}: {value} {what}, at most {budget[arch][kernel][what]} so far"
+                    )
+    assert not beyond, "\n".join(beyond)
+
+
+def test_a_kernel_goes_by_its_name_alone():
+    for name in (
+        "naive_kernel(float*, int const*)",
+        "void naive_kernel<float, (ons_dtype)2, true>(float*)",
+        "void (anonymous namespace)::naive_kernel<load<__half>, 4>(float*, load<__half>)",
+        "ons::naive_kernel<4>",
+    ):
+        assert Function("sm_90", name, 32, 0).kernel == "naive_kernel"
