@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 TITLES = {
-    "bands": "{elements} elements in rows of N, {dtype}: x copy",
-    "chart": "2048 rows of N, {dtype}: GB/s",
-    "small": "small work in a CUDA graph, {dtype}: microseconds a call",
     "host": "host time of a call on a (4, 256) {dtype} array: microseconds",
     "accuracy": "{dtype}, rows of N, scale of the logits: largest (mean) error in eps",
     "other": "other axes, where, scale, types, alignments, {dtype}: x copy of the bytes moved",
+    "small": "small work in a CUDA graph, {dtype}: microseconds a call",
+    "chart": "2048 rows of N, {dtype}: GB/s",
+    "bands": "{elements} elements in rows of N, {dtype}: x copy",
 }
 UNITS = {"chart": "GB/s", "small": "us"}
 ABOUT = ["date", "gpu", "driver", "cuda", "cache_bytes", "versions", "options", "seconds", "kinds", "cases"]
@@ -174,6 +174,25 @@ def tables(document: dict[str, Any]) -> Iterator[str]:
                 yield f"## {title}\n\n{beside_peers(cases, ours, peers, copy)}\n"
             elif part not in TOLD_ONCE:
                 yield f"## {title}\n\n{by_method(cases, ours, copy)}\n"
+
+
+def cliffs(document: dict[str, Any], name: str = "auto", fewest: int = 20, deepest: int = 5) -> Iterator[str]:
+    """Where a contestant falls farthest below its neighbours: the median of the two lengths on either side.
+    Told of types that were measured at `fewest` lengths or more."""
+    for dtype in dict.fromkeys(case["dtype"] for case in document["cases"]):
+        found = [
+            (case["N"], case["figures"].get(name, {}).get("x_copy"))
+            for case in document["cases"]
+            if case["part"] == "bands" and case["dtype"] == dtype
+        ]
+        points = sorted((N, share) for N, share in found if share is not None)
+        falls = []
+        for i in range(2, len(points) - 2):
+            around = statistics.median(points[j][1] for j in (i - 2, i - 1, i + 1, i + 2))
+            falls.append((points[i][1] / around, *points[i]))
+        if len(points) >= fewest:
+            worst = [f"{N}: {share:.2f} ({fall:.2f})" for fall, N, share in sorted(falls)[:deepest]]
+            yield f"{name}, {dtype}, x copy (share of the lengths around), the least: {', '.join(worst)}"
 
 
 def troubles(document: dict[str, Any]) -> list[str]:

@@ -57,7 +57,8 @@ class EventTimer:
     def __init__(self, calls: list[Callable[[], Any]]) -> None:
         self.turns: Iterator[Callable[[], Any]] = itertools.cycle(calls)
         self.repeats = 1
-        self.repeats = how_many(self.sample())
+        self.first = self.sample()
+        self.repeats = how_many(self.first)
 
     def sample(self) -> float:
         """Milliseconds a call."""
@@ -82,7 +83,8 @@ class GraphTimer:
         self.length = max(len(calls), how_many(2 * EventTimer(calls).sample()))
         self.replay = captured(list(itertools.islice(itertools.cycle(calls), self.length)))
         self.repeats = 1
-        self.repeats = how_many(self.sample() * self.length, self.REPLAYS_LIMIT)
+        self.first = self.sample()
+        self.repeats = how_many(self.first * self.length, self.REPLAYS_LIMIT)
 
     def sample(self) -> float:
         """Milliseconds a call."""
@@ -125,7 +127,8 @@ class Entry:
 
     def sample(self) -> None:
         if self.timer:
-            self.samples.append(self.timer.sample())
+            slow = not self.samples and self.timer.first > SLOW_MS  # what told so is a sample, too
+            self.samples.append(self.timer.first if slow else self.timer.sample())
 
     def rounds_left(self, rounds: int) -> int:
         """How often to sample, from the first sample."""

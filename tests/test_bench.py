@@ -115,6 +115,18 @@ def test_what_is_committed_is_a_document(report):
                 report.check_document(json.load(file))
 
 
+def test_cliffs(report):
+    def band(N):
+        return {"part": "bands", "dtype": "float16", "N": N, "figures": {"auto": {"x_copy": share(N)}}}
+
+    def share(N):
+        return 0.6 if N == 10 else 0.9
+
+    (line,) = report.cliffs({"cases": [band(N) for N in range(20)]})
+    assert "the least: 10: 0.60 (0.67), " in line
+    assert not list(report.cliffs({"cases": [band(N) for N in range(19)]}))
+
+
 def test_the_clock(report):
     clock = report.Clock(100, {"a": 1, "b": 3}, 0)
     clock.begin("a", 0)
