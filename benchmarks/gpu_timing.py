@@ -67,10 +67,13 @@ class EventTimer:
 
 def captured(calls: list[Callable[[], Any]]) -> Callable[[], None]:
     """The calls as a CUDA graph: what replays it."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(graph):
+            for call in calls:
+                call()
+    finally:
+        torch.cuda.set_stream(stream)  # a capture that failed leaves its own behind
     return graph.replay
 
 
