@@ -73,9 +73,9 @@ class Entry:
         written = y if self.contestant.into else result
         if self.contestant.kind == "copy":
             return np.array_equal(written, x)
-        self.error = error_eps(written, expected, x.dtype)
+        self.error = error_eps(written, expected, x.dtype.name)
         promised = self.contestant.kind == "ours" and not self.contestant.name.startswith("naive")
-        return good_enough(self.error, x.dtype, promised)
+        return good_enough(self.error, x.dtype.name, promised)
 
     def calibrate(self) -> None:
         seconds = min(self.timers[0].timeit(1) for _ in range(2))

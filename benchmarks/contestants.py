@@ -1,4 +1,4 @@
-"""Who runs in bench_cpu.py: each contestant is the line that a user would write, and the names it uses."""
+"""A contestant is the line that a user would write, and the names it uses. Here are those of bench_cpu.py."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ class Contestant:
     """ "ours", "peer" or "copy"."""
     line: str
     """The expression that is timed."""
-    names: Callable[[np.ndarray, np.ndarray], dict[str, Any]]
-    """From an input and an output array to the names in `line`."""
+    names: Callable[..., dict[str, Any]]
+    """From the arrays (on the CPU an input and an output) to the names in `line`."""
     into: bool
     """Writes into the output array; else its result is memory of its own choice."""
+    compiles: bool = False
+    """Takes seconds to be ready for a further shape."""
+    cannot: str = ""
+    """Why it cannot run this shape."""
 
 
 @functools.cache

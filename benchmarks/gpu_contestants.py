@@ -1,0 +1,181 @@
+"""Who runs in bench_cuda.py on a case: ours by every method, the peers that are installed, and the copy."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, wait
+from functools import cache
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+from contestants import Contestant, installed
+from gpu_cases import Case, size_of
+
+import onsoftmax as ons
+
+Tensors = dict[str, torch.Tensor]
+COPY = "copy"
+QUACK_TYPES = ["float32", "bfloat16", "float16"]
+# QuACK keeps a row in the shared memory of the 16 blocks of its largest cluster.
+QUACK_ROW_BYTES = 16 * 227 * 1024
+LIGER_LONGEST = 65536  # what Liger says itself
+
+
+def our_methods() -> list[str]:
+    return ["auto", *(method.name for method in ons.methods("cuda"))]
+
+
+def ours(case: Case, methods: list[str]) -> Iterator[Contestant]:
+    extra = {"where": ", where=mask", "scale per row": ", scale=scale"}.get(case.extra, "")
+    for method in methods:
+        line = f"softmax(x, {case.axis}, method='{method}', out=y{extra})"
+        yield Contestant(method, "ours", line, lambda t: {"softmax": ons.softmax, **t}, True)
+
+
+def softmax_in_torch(case: Case) -> Callable[..., torch.Tensor]:
+    """What a torch user writes for the case, from x and what its `extra` needs."""
+    axis, dtype = case.axis, getattr(torch, case.out_dtype or case.dtype)
+    if case.extra == "where":
+        return lambda x, mask: torch.softmax(x.masked_fill(~mask, -math.inf), axis)
+    if case.extra == "scale per row":
+        return lambda x, scale: torch.softmax(x * scale, axis).to(dtype)
+    if case.out_dtype:
+        return lambda x: torch.softmax(x, axis, dtype=dtype)
+    return lambda x: torch.softmax(x, axis)
+
+
+def unfused(x: torch.Tensor, axis: int) -> torch.Tensor:
+    """The formula, a kernel for each of its five operations: five reads and three writes of the array."""
+    e = torch.exp(x - x.amax(axis, keepdim=True))
+    return e / e.sum(axis, keepdim=True)
+
+
+@cache
+def triton_softmax() -> Any:
+    if not installed("triton"):
+        return None
+    import triton_softmax
+
+    return triton_softmax
+
+
+@cache
+def quack_softmax() -> Any:
+    """The module, or None where it is not installed or does not load."""
+    return loads("quack.softmax")
+
+
+@cache
+def liger_softmax() -> Any:
+    return loads("liger_kernel.ops.softmax")
+
+
+def loads(module: str) -> Any:
+    """As `installed`, for modules that may fail in other ways."""
+    try:
+        return installed(module)
+    except Exception as e:
+        print(f"{module} does not load: {short(e)}: left out", file=sys.stderr)
+        return None
+
+
+def short(error: BaseException) -> str:
+    """The first line of an error, cut."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:160]
+
+
+def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
+    torch_line = softmax_in_torch(case)
+    arguments = {"where": "x, mask", "scale per row": "x, scale"}.get(case.extra, "x")
+    if "torch" in wanted:
+        yield Contestant("torch", "peer", f"line({arguments})", lambda t: {"line": torch_line, **t}, False)
+        if not case.extra and not case.out_dtype:
+            line = f"torch.softmax(x, {case.axis}, out=y)"
+            yield Contestant("torch out=", "peer", line, lambda t: {"torch": torch, **t}, True)
+    if "unfused" in wanted and not case.extra and not case.out_dtype:
+        line = f"unfused(x, {case.axis})"
+        yield Contestant("torch unfused", "peer", line, lambda t: {"unfused": unfused, **t}, False)
+    if "compile" in wanted:
+        torch.compiler.reset()  # each shape its own kernel, as for a user of one shape
+        compiled = torch.compile(torch_line, dynamic=False, fullgraph=True)
+        line = f"compiled({arguments})"
+        yield Contestant(
+            "torch.compile", "peer", line, lambda t: {"compiled": compiled, **t}, False, compiles=True
+        )
+    if case.plain:
+        yield from peers_of_rows(case, wanted)
+
+
+def peers_of_rows(case: Case, wanted: list[str]) -> Iterator[Contestant]:
+    """Those for contiguous rows alone."""
+    triton = triton_softmax() if "triton" in wanted else None
+    if triton:
+        long = case.N > triton.LONGEST_BLOCK
+        yield Contestant(
+            "Triton one-block",
+            "peer",
+            "one_block(x, y)",
+            lambda t: {"one_block": triton.one_block, **t},
+            True,
+            compiles=True,
+            cannot=f"N is above {triton.LONGEST_BLOCK}" if long else "",
+        )
+        names = lambda t: {"online": triton.online, **t}  # noqa: E731
+        yield Contestant("Triton online", "peer", "online(x, y)", names, True)
+    liger = liger_softmax() if "liger" in wanted and not case.out_dtype else None
+    if liger:
+        cannot = f"N is above {LIGER_LONGEST}" if case.N > LIGER_LONGEST else ""
+        names = lambda t: {"liger": liger.LigerSoftmaxFunction.apply, **t}  # noqa: E731
+        yield Contestant("Liger", "peer", "liger(x)", names, False, cannot=cannot)
+    quack = quack_softmax() if "quack" in wanted else None
+    if quack:
+        names = lambda t: {"quack": quack._softmax_fwd, **t}  # noqa: E731
+        cannot = quack_cannot(case.N, case.dtype)
+        yield Contestant("QuACK", "peer", "quack(x, y)", names, True, compiles=True, cannot=cannot)
+
+
+def quack_cannot(N: int, dtype: str) -> str:
+    """Why QuACK cannot run rows of N, or nothing."""
+    if dtype not in QUACK_TYPES:
+        return f"not for {dtype}"
+    if N * size_of(dtype) % 16:
+        return "N is not a multiple of 16 bytes"
+    if N * size_of(dtype) > QUACK_ROW_BYTES:
+        return f"a row is above {QUACK_ROW_BYTES} bytes"
+    return ""
+
+
+def contestants(case: Case, methods: list[str], wanted: list[str]) -> Iterator[Contestant]:
+    line = "target.copy_(source)"
+    yield Contestant(COPY, "copy", line, lambda t: dict(t), True)
+    yield from ours(case, methods)
+    yield from peers(case, wanted)
+
+
+def compile_quack(kernel: tuple[int, str, str]) -> None:
+    """In a process of its own: leaves the kernel in QuACK's cache on disk."""
+    from quack.cute_dsl_utils import torch2cute_dtype_map
+    from quack.softmax import Softmax
+
+    N, dtype, out_dtype = kernel
+    Softmax.compile(*(torch2cute_dtype_map[getattr(torch, name)] for name in (dtype, out_dtype)), N)
+
+
+def warm_quack(cases: list[Case], processes: int, seconds: float) -> str:
+    """Compiles QuACK's kernels for the cases, many at a time, before anything is timed; says how that went.
+    What fails here is met again, and reported, where it is to run."""
+    kernels = {
+        (case.N, case.dtype, case.out_dtype or case.dtype)
+        for case in cases
+        if case.plain and not quack_cannot(case.N, case.dtype)
+    }
+    pool = ProcessPoolExecutor(min(processes, len(kernels) or 1), mp_context=get_context("spawn"))
+    futures = [pool.submit(compile_quack, kernel) for kernel in sorted(kernels)]
+    ended, late = wait(futures, timeout=seconds)
+    pool.shutdown(wait=not late, cancel_futures=True)
+    failed = sum(future.exception() is not None for future in ended)
+    return f"QuACK: {len(ended) - failed} of {len(kernels)} kernels compiled ahead"

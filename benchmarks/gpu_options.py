@@ -1,0 +1,84 @@
+"""Softmax on a CUDA GPU: every method of ours beside torch, torch.compile, Triton, Liger, QuACK and a copy.
+
+    python benchmarks/bench_cuda.py                                   # all parts, about seven minutes
+    python benchmarks/bench_cuda.py --quick
+    python benchmarks/bench_cuda.py --parts bands --dtypes bfloat16 --lengths 4096,50257 --methods auto,split
+    python benchmarks/bench_cuda.py --sweep 200 --peers torch --methods auto    # lengths that nobody named
+    python benchmarks/bench_cuda.py --show benchmarks/results/FILE.json    # the tables and charts again
+
+benchmarks/README.md says what is measured and how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+PEERS = ["torch", "unfused", "compile", "triton", "liger", "quack"]
+DTYPES = ["float16", "bfloat16", "float32", "float64"]
+SECONDS, QUICK_SECONDS = 390, 75
+ROUNDS, QUICK_ROUNDS = 7, 3
+SWEEP = 32, 2**22
+# In the order of running; each has this share of the time, and what those before it left of theirs.
+WEIGHTS = {"host": 0.06, "accuracy": 0.08, "small": 0.14, "chart": 0.14, "other": 0.08, "bands": 0.5}
+
+
+def listed(*known: str) -> Any:
+    """For argparse: names, or numbers where none are known, separated by commas."""
+
+    def parse(text: str) -> list[Any]:
+        items = [item for item in text.split(",") if item]
+        strange = [item for item in items if (item not in known if known else not item.isdecimal())]
+        if strange:
+            raise argparse.ArgumentTypeError(f"{strange[0]!r} is none of: {', '.join(known) or 'lengths'}")
+        return items if known else [int(item) for item in items]
+
+    return parse
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parts, add = list(WEIGHTS), parser.add_argument
+    add("--parts", type=listed(*parts), default=parts, metavar="A,B", help=f"of {', '.join(parts)}")
+    add("--methods", metavar="A,B", help="ours; all, unless given")
+    add("--peers", type=listed(*PEERS), metavar="A,B", help=f"of {', '.join(PEERS)}; '' for none")
+    add("--dtypes", type=listed(*DTYPES), metavar="A,B", help=f"of {', '.join(DTYPES)}")
+    add("--lengths", type=listed(), metavar="N,N", help="of the bands")
+    add("--sweep", type=int, metavar="K", help="bands of K random lengths, 32 to 4M, and no other part")
+    add("--total", type=int, metavar="E", help="elements of each band; 2^28, with --quick 2^26")
+    add("--rounds", type=int, metavar="R", help=f"samples of each; {ROUNDS}, with --quick {QUICK_ROUNDS}")
+    add("--seconds", type=float, metavar="S", help=f"to share out; {SECONDS}, with --quick {QUICK_SECONDS}")
+    add("--quick", action="store_true", help="fewer cases, no torch.compile, no file unless --json")
+    add("--json", type=Path, metavar="FILE", help="default: results/cuda-<gpu>-<date>.json")
+    add("--no-chart", action="store_true", help="no PNG beside it")
+    add("--show", type=Path, metavar="FILE", help="measure nothing: what a JSON file says")
+    options = parser.parse_args(arguments)
+    if options.sweep:
+        options.parts, options.lengths = ["bands"], random_lengths(options.sweep)
+    return options
+
+
+def random_lengths(count: int) -> list[int]:
+    """Log-uniform, the same every time."""
+    draw = random.Random(0).uniform
+    return sorted({round(2 ** draw(math.log2(SWEEP[0]), math.log2(SWEEP[1]))) for _ in range(count)})
+
+
+def complete(options: argparse.Namespace) -> None:
+    """Fills in what was not said; ValueError for a method that does not exist."""
+    from gpu_cases import QUICK_TOTAL, TOTAL
+    from gpu_contestants import our_methods
+
+    quick, known = options.quick, our_methods()
+    options.total = options.total or (QUICK_TOTAL if quick else TOTAL)
+    options.rounds = options.rounds or (QUICK_ROUNDS if quick else ROUNDS)
+    options.seconds = options.seconds or (QUICK_SECONDS if quick else SECONDS)
+    if options.peers is None:
+        options.peers = [name for name in PEERS if not (quick and name == "compile")]
+    options.methods = options.methods.split(",") if options.methods else known
+    strange = [name for name in options.methods if name not in known]
+    if strange:
+        raise ValueError(f"no method {', '.join(strange)}: there are {', '.join(known)}")

@@ -1,0 +1,226 @@
+"""What bench_cuda.py says of its figures: statistics, the JSON document, tables. No GPU needed."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TITLES = {
+    "host": "host time of a call on a (4, 256) {dtype} array: microseconds",
+    "accuracy": "{dtype}, rows of N, scale of the logits: largest (mean) error in eps",
+    "other": "other axes, where, scale, types, alignments, {dtype}: x copy of the bytes moved",
+    "small": "small work in a CUDA graph, {dtype}: microseconds a call",
+    "chart": "2048 rows of N, {dtype}: GB/s",
+    "bands": "{elements} elements in rows of N, {dtype}: x copy",
+}
+UNITS = {"chart": "GB/s", "small": "us"}
+ABOUT = ["date", "gpu", "driver", "cuda", "cache_bytes", "versions", "options", "seconds", "kinds", "cases"]
+CASE = ["part", "label", "shape", "dtype", "N", "figures"]
+TOLD_ONCE = ("host", "accuracy")  # in the summary, with all of our methods
+NOTHING = "\N{EN DASH}"
+
+
+def rounded(value: float | None) -> float | str | None:
+    """To four digits; what JSON has no number for as text."""
+    if value is None or math.isfinite(value):
+        return None if value is None else float(f"{value:.4g}")
+    return str(value)
+
+
+def figures_of(
+    samples: list[float], error: float | None, moved: int, copy_moved: int, copy_samples: list[float]
+) -> dict[str, Any]:
+    """Of samples in milliseconds: median, range, spread (half the range over the median), GB/s, and the time
+    of a copy of as many bytes over the median."""
+    ms = statistics.median(samples)
+    out = {
+        "ms": rounded(ms),
+        "low": rounded(min(samples)),
+        "high": rounded(max(samples)),
+        "spread": rounded((max(samples) - min(samples)) / 2 / ms),
+        "samples": len(samples),
+    }
+    if moved:
+        out["gbps"] = rounded(moved / ms / 1e6)
+    if copy_samples:
+        out["x_copy"] = rounded(statistics.median(copy_samples) * moved / copy_moved / ms)
+    if error is not None:
+        out["error"] = rounded(error)
+    return out
+
+
+def check_document(document: dict[str, Any]) -> None:
+    """ValueError unless it is what bench_cuda.py writes."""
+    missing = [key for key in ABOUT if key not in document]
+    for case in document.get("cases", []):
+        missing += [f"{key} of {case.get('label')}" for key in CASE if key not in case]
+        for name, figure in case.get("figures", {}).items():
+            if not {"ms", "mean", "cannot", "wrong", "failed"} & figure.keys():
+                missing.append(f"figures of {name}, {case.get('label')}")
+            if name not in document.get("kinds", {}):
+                missing.append(f"kind of {name}")
+    if missing:
+        raise ValueError(f"the document lacks {', '.join(missing[:5])}")
+
+
+def write(document: dict[str, Any], path: Path) -> None:
+    """As JSON, a line for each case."""
+    check_document(document)
+    about = {key: value for key, value in document.items() if key != "cases"}
+    lines = ",\n".join(json.dumps(case, allow_nan=False) for case in document["cases"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(about, indent=1)[:-2] + f',\n "cases": [\n{lines}\n ]\n}}\n')
+
+
+def fastest(case: dict[str, Any], names: list[str]) -> str:
+    """Of those that were timed; empty when none was."""
+    timed = {name: case["figures"][name]["ms"] for name in names if "ms" in case["figures"].get(name, {})}
+    return min(timed, key=timed.__getitem__, default="")
+
+
+def cell(figure: dict[str, Any] | None, part: str) -> str:
+    """One figure as its part's table has it."""
+    if figure and ("wrong" in figure or "failed" in figure):
+        return "wrong" if "wrong" in figure else "failed"
+    if part == "accuracy":
+        if not figure or "mean" not in figure:
+            return NOTHING
+        return f"{float(figure['error']):.2f} ({float(figure['mean']):.2f})"
+    if not figure or "ms" not in figure:
+        return NOTHING
+    if part == "chart":
+        return f"{figure['gbps']:.0f}"
+    if part in ("small", "host"):
+        return f"{figure['ms'] * 1e3:.2f}"
+    share = figure.get("x_copy", math.nan)
+    return f"{share:.2f}" if not share < 0.1 else f"{share:.3f}"
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """The first row is the head; all but the first column to the right."""
+    align = ["---", *["---:"] * (len(rows[0]) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], align, *rows[1:]])
+
+
+def row_name(case: dict[str, Any]) -> str:
+    if case["part"] == "accuracy":
+        return f"{case['N']}, {case['spread']}"
+    return str(case["N"]) if case["part"] in ("bands", "chart") else str(case["label"])
+
+
+def by_method(cases: list[dict[str, Any]], ours: list[str], copy: str) -> str:
+    """Ours, a column for each method."""
+    part = cases[0]["part"]
+    unit = "small" if part == "small" else "chart"
+    rows = [[head(part), f"{copy}, {UNITS[unit]}", *ours]]
+    for case in cases:
+        figures = case["figures"]
+        cells = [cell(figures.get(copy), unit), *(cell(figures.get(name), part) for name in ours)]
+        rows.append([row_name(case), *cells])
+    return markdown(rows)
+
+
+def beside_peers(cases: list[dict[str, Any]], ours: list[str], peers: list[str], copy: str) -> str:
+    """auto and the fastest of our methods beside each peer."""
+    part = cases[0]["part"]
+    if part in TOLD_ONCE:
+        columns = ours + peers
+        body = [[row_name(c), *(cell(c["figures"].get(name), part) for name in columns)] for c in cases]
+        return markdown([[head(part), *columns], *body])
+    unit = "small" if part == "small" else "chart"
+    methods = [name for name in ours if name != "auto"]
+    rows = [[head(part), f"{copy}, {UNITS[unit]}", "auto", "best of ours", *peers, "auto x best peer"]]
+    for case in cases:
+        figures = case["figures"]
+        mine, best, rival = figures.get("auto", {}).get("ms"), fastest(case, methods), fastest(case, peers)
+        rows.append(
+            [
+                row_name(case),
+                cell(figures.get(copy), unit),
+                cell(figures.get("auto"), part),
+                f"{cell(figures[best], part)} {best}" if best else NOTHING,
+                *(cell(figures.get(name), part) for name in peers),
+                f"{figures[rival]['ms'] / mine:.2f} {rival}" if rival and mine else NOTHING,
+            ]
+        )
+    return markdown(rows)
+
+
+def head(part: str) -> str:
+    return {"bands": "N", "chart": "N", "accuracy": "N, scale", "host": ""}.get(part, "shape")
+
+
+def tables(document: dict[str, Any]) -> Iterator[str]:
+    """Ours by method first, and last the summary: auto, the best of ours, and the peers."""
+    kinds = document["kinds"]
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for part in TITLES:
+        for case in document["cases"]:
+            if case["part"] == part:
+                groups.setdefault((part, case["dtype"]), []).append(case)
+    for summary in (False, True):
+        yield "\n# beside the peers\n" if summary else "\n# ours by method\n"
+        for (part, dtype), cases in groups.items():
+            present = [name for name in kinds if any(name in case["figures"] for case in cases)]
+            ours = [name for name in present if kinds[name] == "ours"]
+            peers = [name for name in present if kinds[name] == "peer"]
+            copy = next((name for name in present if kinds[name] == "copy"), "copy")
+            title = TITLES[part].format(dtype=dtype, elements=math.prod(cases[0]["shape"]))
+            if summary:
+                yield f"## {title}\n\n{beside_peers(cases, ours, peers, copy)}\n"
+            elif part not in TOLD_ONCE:
+                yield f"## {title}\n\n{by_method(cases, ours, copy)}\n"
+
+
+def cliffs(document: dict[str, Any], name: str = "auto", fewest: int = 20, deepest: int = 5) -> Iterator[str]:
+    """Where a contestant falls farthest below its neighbours: the median of the two lengths on either side.
+    Told of types that were measured at `fewest` lengths or more."""
+    for dtype in dict.fromkeys(case["dtype"] for case in document["cases"]):
+        found = [
+            (case["N"], case["figures"].get(name, {}).get("x_copy"))
+            for case in document["cases"]
+            if case["part"] == "bands" and case["dtype"] == dtype
+        ]
+        points = sorted((N, share) for N, share in found if share is not None)
+        falls = []
+        for i in range(2, len(points) - 2):
+            around = statistics.median(points[j][1] for j in (i - 2, i - 1, i + 1, i + 2))
+            falls.append((points[i][1] / around, *points[i]))
+        if len(points) >= fewest:
+            worst = [f"{N}: {share:.2f} ({fall:.2f})" for fall, N, share in sorted(falls)[:deepest]]
+            yield f"{name}, {dtype}, x copy (share of the lengths around), the least: {', '.join(worst)}"
+
+
+def troubles(document: dict[str, Any]) -> list[str]:
+    """Where ours was wrong or failed; naive overflows by design."""
+    return [
+        f"{name}, {case['label']} {case['dtype']}: {figure.get('failed') or figure['wrong']}"
+        for case in document["cases"]
+        for name, figure in case["figures"].items()
+        if document["kinds"].get(name) == "ours" and name != "naive" and {"wrong", "failed"} & figure.keys()
+    ]
+
+
+class Clock:
+    """Shares out the time among the parts; what one leaves, the later ones have."""
+
+    HURRY = 0.75  # of a part's time, after which nothing is compiled any more
+
+    def __init__(self, seconds: float, weights: dict[str, float], now: float) -> None:
+        self.end, self.weights = now + seconds, dict(weights)
+        self.begun, self.share = now, seconds
+
+    def begin(self, part: str, now: float) -> None:
+        self.begun = now
+        self.share = max(0.0, self.end - now) * self.weights[part] / sum(self.weights.values())
+        self.weights.pop(part)
+
+    def hurry(self, now: float) -> bool:
+        return now > self.begun + self.HURRY * self.share
+
+    def over(self, now: float) -> bool:
+        return now > self.begun + self.share

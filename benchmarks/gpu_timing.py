@@ -1,0 +1,192 @@
+"""Times contestants on a case by CUDA events, after their answers were found right."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from answers import good_enough
+from contestants import Contestant
+from gpu_cases import Case, Reference, make_sets
+from gpu_contestants import short
+from gpu_report import figures_of, rounded
+
+SAMPLE_MS = 2.0  # a sample is as many calls as fill this
+CALLS_LIMIT = 100  # in a CUDA graph
+SLOW_MS, ENDLESS_MS = 100, 1000  # such calls are timed twice; once
+# The GPU idles for this many cycles while the host puts the calls of a sample in its queue.
+AHEAD_CYCLES = 1_000_000
+
+
+class DeviceLostError(RuntimeError):
+    """The GPU answers no more in this process."""
+
+
+@dataclass
+class Settings:
+    cache_bytes: int
+    rounds: int
+
+
+def elapsed(calls: list[Callable[[], Any]]) -> float:
+    """Milliseconds of the calls on the GPU, queued while it is held up: it never waits for the host."""
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(AHEAD_CYCLES)
+    first.record()
+    for call in calls:
+        call()
+    last.record()
+    last.synchronize()
+    return first.elapsed_time(last)
+
+
+def how_many(milliseconds: float, limit: int = CALLS_LIMIT) -> int:
+    """Of what takes so long, to fill a sample."""
+    return max(1, min(limit, math.ceil(SAMPLE_MS / max(milliseconds, 1e-3))))
+
+
+class EventTimer:
+    """Calls one by one, each on the next of the rotating tensors."""
+
+    def __init__(self, calls: list[Callable[[], Any]]) -> None:
+        self.turns: Iterator[Callable[[], Any]] = itertools.cycle(calls)
+        self.repeats = 1
+        self.first = self.sample()
+        self.repeats = how_many(self.first)
+
+    def sample(self) -> float:
+        """Milliseconds a call."""
+        return elapsed(list(itertools.islice(self.turns, self.repeats))) / self.repeats
+
+
+def captured(calls: list[Callable[[], Any]]) -> Callable[[], None]:
+    """The calls as a CUDA graph: what replays it."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(graph):
+            for call in calls:
+                call()
+    finally:
+        torch.cuda.set_stream(stream)  # a capture that failed leaves its own behind
+    return graph.replay
+
+
+class GraphTimer:
+    """Replays of a CUDA graph of many calls, each on the next of the rotating tensors."""
+
+    REPLAYS_LIMIT = 20
+
+    def __init__(self, calls: list[Callable[[], Any]]) -> None:
+        self.length = max(len(calls), how_many(2 * EventTimer(calls).sample()))
+        self.replay = captured(list(itertools.islice(itertools.cycle(calls), self.length)))
+        self.repeats = 1
+        self.first = self.sample()
+        self.repeats = how_many(self.first * self.length, self.REPLAYS_LIMIT)
+
+    def sample(self) -> float:
+        """Milliseconds a call."""
+        return elapsed([self.replay] * self.repeats) / (self.repeats * self.length)
+
+
+class Entry:
+    """A contestant at work on one case: checked, then sampled."""
+
+    def __init__(self, contestant: Contestant, case: Case, sets: list[dict[str, Any]]) -> None:
+        self.contestant = contestant
+        self.case = case
+        self.tensors = sets[0]
+        code = compile(f"lambda: {contestant.line}", contestant.name, "eval")
+        self.calls = [eval(code, contestant.names(tensors)) for tensors in sets]
+        self.samples: list[float] = []
+        self.error: float | None = None
+        self.timer: EventTimer | GraphTimer | None = None
+
+    def check(self, reference: Reference, call: Callable[[], Any]) -> bool:
+        """Whether the answer is right; what is written into is full of NaN before."""
+        if self.contestant.kind == "copy":
+            self.tensors["target"].fill_(math.nan)
+            call()
+            return torch.equal(self.tensors["source"], self.tensors["target"])
+        y = self.tensors["y"].fill_(math.nan)
+        result = call()
+        self.error = reference.error_eps(y if self.contestant.into else result)
+        # the reference is float64 itself, and off by a few eps of it
+        promised = self.contestant.kind == "ours" and self.case.dtype != "float64"
+        promised &= self.contestant.name != "naive"
+        return good_enough(self.error, self.case.out_dtype or self.case.dtype, promised)
+
+    def prepare(self, reference: Reference) -> bool:
+        """Ready to be sampled; whether the answer is right by a replay, too."""
+        timer = self.timer = (GraphTimer if self.case.in_graph else EventTimer)(self.calls)
+        if isinstance(timer, GraphTimer) and self.contestant.into:
+            return self.check(reference, timer.replay)
+        return True
+
+    def sample(self) -> None:
+        if self.timer:
+            slow = not self.samples and self.timer.first > SLOW_MS  # what told so is a sample, too
+            self.samples.append(self.timer.first if slow else self.timer.sample())
+
+    def rounds_left(self, rounds: int) -> int:
+        """How often to sample, from the first sample."""
+        if self.samples[0] > ENDLESS_MS:
+            return 0
+        return 1 if self.samples[0] > SLOW_MS else rounds - 1
+
+
+def what_failed(contestant: Contestant, error: Exception) -> dict[str, str]:
+    """As figures; raises DeviceLostError where the GPU cannot go on."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as e:
+        raise DeviceLostError(f"{contestant.name}: {short(e)}") from e
+    expected = contestant.kind == "peer" or isinstance(error, ValueError)  # ours says ValueError to a shape
+    return {"cannot" if expected else "failed": short(error)}
+
+
+def enter(contestant: Contestant, case: Case, sets: list[dict[str, Any]], reference: Reference) -> Any:
+    """An Entry that was sampled once, or the figures of one that is not to be timed."""
+    if contestant.cannot:
+        return {"cannot": contestant.cannot}
+    try:
+        entry = Entry(contestant, case, sets)
+        right = entry.check(reference, entry.calls[0])
+        if right:
+            right = entry.prepare(reference)
+            entry.sample()
+    except Exception as e:
+        return what_failed(contestant, e)
+    if not right:
+        how = "wrong" if entry.timer is None else "wrong in a graph"
+        print(f"{contestant.name}, {case.label} {case.dtype}: {how}: {entry.error} eps", file=sys.stderr)
+        return {"wrong": how, "error": rounded(entry.error)}
+    return entry
+
+
+def measure(case: Case, roster: list[Contestant], settings: Settings) -> dict[str, Any]:
+    """All contestants on one case: name -> figures."""
+    sets = make_sets(case, settings.cache_bytes)
+    reference = Reference(case, sets[0])
+    entries = {contestant: enter(contestant, case, sets, reference) for contestant in roster}
+    racing = [entry for entry in entries.values() if isinstance(entry, Entry) and entry.samples]
+    left = {id(entry): entry.rounds_left(settings.rounds) for entry in racing}
+    for round_number in range(settings.rounds - 1):
+        random.shuffle(racing)
+        for entry in racing:
+            if round_number < left[id(entry)]:
+                entry.sample()
+    copy = [e.samples for c, e in entries.items() if c.kind == "copy" and isinstance(e, Entry)]
+    out = {}
+    for contestant, entry in entries.items():
+        if isinstance(entry, Entry):
+            entry = figures_of(
+                entry.samples, entry.error, case.bytes, case.copy_bytes, copy[0] if copy else []
+            )
+        out[contestant.name] = entry
+    return out

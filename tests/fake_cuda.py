@@ -1,0 +1,62 @@
+"""Runs bench_cuda.py where there is no GPU: tiny cases on the CPU, a stopwatch for CUDA events."""
+
+import os
+import sys
+import time
+from contextlib import suppress
+from types import SimpleNamespace
+
+import torch
+
+import onsoftmax as ons
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benchmarks"))
+
+
+class Event:
+    def __init__(self, enable_timing):
+        self.time = None
+
+    def record(self):
+        self.time = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return 1e3 * (other.time - self.time)
+
+
+def no_cupy(module):
+    return None if module.startswith("cupy") else found(module)
+
+
+cuda = torch.cuda
+cuda.synchronize = lambda: None
+cuda._sleep = lambda cycles: None
+cuda.Event = Event
+cuda.get_device_properties = lambda index: SimpleNamespace(
+    name="NVIDIA Stopwatch", multi_processor_count=1, L2_cache_size=2**12, total_memory=2**30
+)
+cpu_methods = ons.methods("cpu")
+ons.methods = lambda device=None: cpu_methods
+
+import bench_cuda  # noqa: E402
+import gpu_cases  # noqa: E402
+import gpu_parts  # noqa: E402
+import gpu_timing  # noqa: E402
+
+found = gpu_parts.installed
+gpu_parts.installed = no_cupy
+bench_cuda.obstacle = lambda: ""
+gpu_cases.DEVICE = "cpu"
+gpu_cases.CHART_ROWS, gpu_cases.CHART_LENGTHS = 8, [16, 32, 64]
+gpu_cases.SMALL, gpu_cases.ACCURACY = [(1, 64), (4, 100)], [(64, 3)]
+gpu_cases.OTHER_AXES = [((8, 32), 0), ((2, 30, 5), 1)]
+gpu_cases.OTHER_ROWS = gpu_cases.QUICK_OTHER_ROWS = (32, 64)
+gpu_timing.SAMPLE_MS = 0.05
+gpu_timing.captured = lambda calls: lambda: [call() for call in calls]
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        sys.exit(bench_cuda.main())

@@ -1,0 +1,155 @@
+"""bench_cuda.py where there is no GPU: its refusal, its arithmetic and tables, and a run on a stopwatch."""
+
+import importlib.util
+import json
+import os
+
+import pytest
+from support import ROOT, SANITIZED, run_python
+
+BENCHMARKS = os.path.join(ROOT, "benchmarks")
+SCRIPT = os.path.join(BENCHMARKS, "bench_cuda.py")
+pytestmark = pytest.mark.skipif(not os.path.isfile(SCRIPT), reason="the benchmarks are not beside the tests")
+
+
+def has_gpu():
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+@pytest.fixture(scope="module")
+def report():
+    spec = importlib.util.spec_from_file_location("gpu_report", os.path.join(BENCHMARKS, "gpu_report.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def made_up(report):
+    """A document of two lengths, 1 MB each, as bench_cuda.py would write it."""
+
+    def figures(*samples):
+        return report.figures_of(list(samples), 0.5, 10**6, 10**6, [0.002])
+
+    def case(part, N, **more):
+        common = {"part": part, "label": f"4x{N}", "shape": [4, N], "dtype": "float32", "N": N}
+        return {**common, "figures": more}
+
+    cluster = {"cannot": "N is above 8"}
+    cases = [
+        case("bands", 8, copy=figures(0.002), auto=figures(0.003, 0.0025, 0.0021), cluster=figures(0.0026)),
+        case("bands", 1000, copy=figures(0.002), auto=figures(0.0024), cluster=cluster, torch=figures(0.04)),
+        case(
+            "small", 64, copy=figures(0.002), auto=figures(0.0015), naive={"wrong": "wrong", "error": "nan"}
+        ),
+        case("accuracy", 64, auto={"error": 1.234, "mean": 0.5}, torch={"cannot": "?"}),
+    ]
+    cases[3]["spread"] = 3
+    kinds = {"copy": "copy", "auto": "ours", "cluster": "ours", "naive": "ours", "torch": "peer"}
+    about = dict.fromkeys(report.ABOUT, "") | {"gpu": "a GPU", "date": "2026-01-01"}
+    return {**about, "kinds": kinds, "cases": cases}
+
+
+@pytest.mark.skipif(has_gpu(), reason="a GPU is here")
+def test_without_a_gpu_one_line():
+    done = run_python([SCRIPT])
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("bench_cuda.py: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("wrong", [["--parts", "band"], ["--dtypes", "float8"], ["--lengths", "1k"]])
+def test_wrong_options(wrong):
+    done = run_python([SCRIPT, *wrong])
+    assert done.returncode == 2
+    assert f"{wrong[1]!r} is none of" in done.stderr
+
+
+def test_statistics(report):
+    figures = report.figures_of([3.0, 1.0, 2.0], None, 4 * 10**6, 10**6, [0.5, 0.1, 0.6])
+    assert figures == {"ms": 2, "low": 1, "high": 3, "spread": 0.5, "samples": 3, "gbps": 2, "x_copy": 1}
+    assert report.rounded(1.23456) == 1.235
+    assert report.rounded(float("nan")) == "nan"
+    assert report.rounded(None) is None
+
+
+def test_tables(report):
+    text = "\n".join(report.tables(made_up(report)))
+    ours, summary = text.split("# beside the peers")
+    assert "| N | copy, GB/s | auto | cluster |" in ours
+    assert "| 8 | 500 | 0.80 | 0.77 |" in ours
+    assert "| 1000 | 500 | 0.83 | \N{EN DASH} |" in ours
+    assert "| 1000 | 500 | 0.83 | \N{EN DASH} | 0.050 | 16.67 torch |" in summary
+    assert "| 8 | 500 | 0.80 | 0.77 cluster | \N{EN DASH} | \N{EN DASH} |" in summary
+    assert "| 4x64 | 2.00 | 1.50 | wrong |" in ours
+    assert "| 64, 3 | 1.23 (0.50) | \N{EN DASH} |" in summary
+
+
+def test_troubles(report):
+    document = made_up(report)
+    assert report.troubles(document) == []  # naive may be wrong
+    document["cases"][0]["figures"]["auto"] = {"failed": "CUDA says no"}
+    assert report.troubles(document) == ["auto, 4x8 float32: CUDA says no"]
+
+
+def test_the_document(report, tmp_path):
+    document, path = made_up(report), tmp_path / "new" / "made up.json"
+    report.write(document, path)
+    assert json.loads(path.read_text()) == document
+    report.write({**document, "cases": []}, path)
+    assert json.loads(path.read_text())["cases"] == []
+    for broken in ({"cases": [{"label": "x"}]}, {"kinds": {}}):
+        with pytest.raises(ValueError, match="lacks"):
+            report.check_document({**document, **broken})
+
+
+def test_what_is_committed_is_a_document(report):
+    results = os.path.join(BENCHMARKS, "results")
+    for name in os.listdir(results):
+        if name.startswith("cuda-") and name.endswith(".json"):
+            with open(os.path.join(results, name)) as file:
+                report.check_document(json.load(file))
+
+
+def test_cliffs(report):
+    def band(N):
+        return {"part": "bands", "dtype": "float16", "N": N, "figures": {"auto": {"x_copy": share(N)}}}
+
+    def share(N):
+        return 0.6 if N == 10 else 0.9
+
+    (line,) = report.cliffs({"cases": [band(N) for N in range(20)]})
+    assert "the least: 10: 0.60 (0.67), " in line
+    assert not list(report.cliffs({"cases": [band(N) for N in range(19)]}))
+
+
+def test_the_clock(report):
+    clock = report.Clock(100, {"a": 1, "b": 3}, 0)
+    clock.begin("a", 0)
+    assert not clock.hurry(18) and clock.hurry(19) and not clock.over(25) and clock.over(26)
+    clock.begin("b", 10)
+    assert clock.share == 90
+
+
+@pytest.mark.skipif(SANITIZED, reason="times nothing of C")
+def test_a_run_on_a_stopwatch(tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "run.json"
+    fake = os.path.join(ROOT, "tests", "fake_cuda.py")
+    arguments = ["--total", "4096", "--lengths", "16,100", "--peers", "torch,unfused", "--rounds", "2"]
+    done = run_python([fake, *arguments, "--dtypes", "float32", "--no-chart", "--json", path])
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(path.read_text())
+    assert {case["part"] for case in document["cases"]} == {*document["options"]["parts"]}
+    for case in document["cases"]:
+        assert "skipped" not in case, case
+        right = {"mean"} if case["part"] == "accuracy" else {"ms"}
+        assert right <= case["figures"]["auto"].keys(), case
+        assert right <= case["figures"]["torch"].keys(), case
+    again = run_python([SCRIPT, "--show", path, "--no-chart"])
+    assert again.returncode == 0, again.stderr
+    assert again.stdout in done.stdout
