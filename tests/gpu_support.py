@@ -75,7 +75,9 @@ def generator(seed):
     return torch.Generator(DEVICE).manual_seed(seed)
 
 
-def random_rows(rows, N, dtype, seed=0, spreads=(3, 10, 1, 30, 0.1), offsets=(0, 1000, -1000, 1e5, -1e6, 0, 90)):
+def random_rows(
+    rows, N, dtype, seed=0, spreads=(3, 10, 1, 30, 0.1), offsets=(0, 1000, -1000, 1e5, -1e6, 0, 90)
+):
     """Normal logits, every row with the next spread and offset of the lists."""
     x = torch.randn(rows, N, device=DEVICE, generator=generator(seed), dtype=torch.float32)
     row = torch.arange(rows, device=DEVICE)
@@ -114,17 +116,30 @@ def _on_cpu(x, axis, where, scale, compute):
 
     where = where.cpu().numpy() if torch.is_tensor(where) else where
     exact = oracle.softmax(as_numpy(x), axis, where, as_numpy(scale), np.dtype(name(compute)))
-    exact = np.ldexp(exact, _LIFT)
+    exact = np.asarray(np.ldexp(exact, _LIFT))
     first = exact.astype(np.float64)
-    rest = (exact - first).astype(np.float64)
+    rest = np.asarray(exact - first, np.float64)
     return torch.from_numpy(first).to(DEVICE), torch.from_numpy(rest).to(DEVICE)
+
+
+def _product(x, scale):
+    """x * scale rounded once to float32, for x of 24 bits: the exact product as a sum of two float64, the
+    first of them rounded to odd so that the second rounding cannot go astray (x * 0.7 has ties all along)."""
+    scale = torch.as_tensor(scale, dtype=torch.float64, device=DEVICE)
+    upper = scale.float().double()
+    a, b = x * upper, x * (scale - upper)  # both exact
+    p = torch.where(x.isfinite(), a + b, x * scale)
+    rest = (a - p) + b
+    beside = torch.nextafter(p, rest.sign() * torch.inf)
+    inexact = rest.isfinite() & (rest != 0) & (p.view(torch.int64) % 2 == 0)
+    return torch.where(inexact, beside, p).float()
 
 
 def _on_gpu(x, axis, where, scale):
     axes = oracle.axes_of(axis, x.ndim)
     z = x.double()
     if torch.is_tensor(scale) or scale != 1.0:
-        z = (z * scale).float().double()
+        z = _product(z, scale).double()
     if where is not None:
         z = z.masked_fill(~where, -torch.inf)
     z = z.unsqueeze(-1)
@@ -154,7 +169,7 @@ def _half_place(lifted, dtype):
 
 def complaint(y, exact, compute=None, largest=4, mean=1):
     """None, or what is wrong with y by CONTRACT's numerics: 4 eps of the compute type, half a place where
-    that is subnormal, and half a place of y's own type where that is narrower; the mean of the errors at most 1 eps."""
+    that is subnormal, half a place of y's own type where that is narrower; in the mean at most 1 eps."""
     compute = compute or compute_type(y.dtype)
     first, rest = exact
     if y.shape != first.shape:
@@ -177,8 +192,9 @@ def complaint(y, exact, compute=None, largest=4, mean=1):
     if wrong.any():
         where = tuple(i.item() for i in wrong.nonzero()[0])
         expected = "nan" if nan[where] else f"{first[where].item() * 2.0**-_LIFT:.9g}"
+        worst = error.nan_to_num(torch.inf).max().item()
         return (
-            f"{wrong.sum().item()} of {y.numel()} wrong, worst {error.nan_to_num(torch.inf).max().item():.2f} eps, "
+            f"{wrong.sum().item()} of {y.numel()} wrong, worst {worst:.2f} eps, "
             f"first at {where}: {y[where].item():.9g} for {expected}"
         )
     normal = (~(nan | subnormal)).sum().item()
@@ -251,7 +267,9 @@ class Complaints:
         return self
 
     def __exit__(self, kind, error, trace):
+        more = len(self.found) - 20
+        lines = "\n".join(self.found[:20] + ([f"and {more} more"] if more > 0 else []))
         if kind is None and self.found:
-            more = len(self.found) - 20
-            lines = self.found[:20] + ([f"and {more} more"] if more > 0 else [])
-            pytest.fail(f"{len(self.found)} of {self.cases} wrong\n" + "\n".join(lines), pytrace=False)
+            pytest.fail(f"{len(self.found)} of {self.cases} wrong\n{lines}", pytrace=False)
+        elif self.found:  # pytest shows it beside what was raised
+            print(f"before that {len(self.found)} of {self.cases} wrong\n{lines}")
