@@ -82,9 +82,10 @@ class TestSpecialValues:
                     expected = softmax(x, where=where, method=method)
                 except Refused:
                     continue
+                right = exact(x, where=where)
                 for hidden in (NAN, INF, -INF, 6e4):
                     masked = torch.where(where, x, hidden)
-                    both_forms(complaints, f"hides {hidden}", masked, where=where, method=method)
+                    both_forms(complaints, f"hides {hidden}", masked, right, where=where, method=method)
                     same = same_bits(softmax(masked, where=where, method=method), expected)
                     complaints.expect(f"{method} {name(dtype)} N={N} hides {hidden}", same, "other bits")
                 zero = (expected[~where] == 0).all() and not expected[~where].signbit().any()
@@ -106,14 +107,14 @@ class TestSpecialValues:
                 torch.finfo(dtype).min,
             ):
                 for N in LENGTHS:
-                    x = torch.full((5, N), value, device=DEVICE, dtype=dtype)
+                    x = torch.full((2, N), value, device=DEVICE, dtype=dtype)
                     what = f"equal to {value}"
                     both_forms(complaints, what, x, method=method)
                     try:
                         y = softmax(x, method=method)
                     except Refused:
                         continue
-                    right = same_bits(y, y[:1, :1].expand(5, N))
+                    right = same_bits(y, y[:1, :1].expand(2, N))
                     if N == 1 or dtype in NARROW_DTYPES:
                         quotient = torch.tensor(1 / N, dtype=torch.float64).to(dtype).item()
                         right = right and (y == quotient).all()

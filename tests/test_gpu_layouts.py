@@ -78,7 +78,8 @@ def test_rows_anywhere_in_memory(method, dtype):
 def test_columns(method, dtype):
     """An axis that is not the last: axis 0 of two dimensions, a middle one of three."""
     with Complaints() as complaints:
-        for N, columns in itertools.product(LENGTHS, (1, 2, 3, 8, 31, 33, 130)):
+        few = dtype is torch.float64  # its oracle is slow
+        for N, columns in itertools.product(LENGTHS, (1, 8, 33) if few else (1, 2, 3, 8, 31, 33, 130)):
             x = random_rows(columns, N, dtype, seed=N).T.contiguous()
             check(complaints, "columns", x, 0, method=method)
             if N < 3000:
@@ -87,6 +88,8 @@ def test_columns(method, dtype):
                 view.copy_(x + torch.arange(3, device=DEVICE)[:, None, None])
                 check(complaints, "middle", view, 1, method=method)
         for N, columns in ((2, 100_000), (40, 70_000), (9_000, 100), (70_000, 5)):
+            if few and N * columns > 500_000:
+                continue
             spread = torch.randn(N, columns, device=DEVICE, generator=generator(1)) * 4
             check(complaints, "columns", spread.to(dtype), 0, method=method)
 
@@ -203,6 +206,7 @@ def test_in_place_and_overlapping(method, dtype):
     with Complaints() as complaints:
         for N in LENGTHS:
             x = plain_rows(6, N, dtype, seed=N)
+            expected = exact(x)
             for shift in (0, 1, 2, 4, 8, N // 2, N, 2 * N + 1):
                 for forwards in (True, False):
                     memory = torch.zeros(6 * N + shift, device=DEVICE, dtype=dtype)
@@ -216,8 +220,8 @@ def test_in_place_and_overlapping(method, dtype):
                         assert softmax(inside, method=method, out=out) is out
                     except Refused:
                         continue
-                    complaints.add(what, complaint(out, exact(x)))
-            square = plain_rows(N, N, dtype, seed=N) if N < 2000 else x[:, :6].contiguous()
+                    complaints.add(what, complaint(out, expected))
+            square = plain_rows(min(N, 300), min(N, 300), dtype, seed=N)
             for axis in (0, 1):
                 for transposed in (False, True):
                     inside = square.clone()
