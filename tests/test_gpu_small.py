@@ -67,7 +67,7 @@ class TestEach:
         check(y, x, method=method)
 
     def test_columns(self, method, dtype):
-        x = values((70, 37), dtype)
+        x = values((16 if method == "fused_warp" else 70, 37), dtype)
         check(ons.softmax(on_gpu(x), 0, method=method), x, 0, method=method)
 
 
