@@ -1,0 +1,178 @@
+"""The same row gives the same bits by a named method: over runs, rows, places, and kinds of memory."""
+
+import pytest
+from gpu_support import (
+    DEVICE,
+    NAMED_METHODS,
+    NARROW_DTYPES,
+    ON_GPU,
+    Complaints,
+    Refused,
+    each_dtype,
+    each_named_method,
+    generator,
+    name,
+    random_rows,
+    same_bits,
+    softmax,
+    torch,
+)
+
+import onsoftmax as ons
+
+pytestmark = ON_GPU
+
+LENGTHS = (3, 31, 100, 257, 1000, 1025, 2049, 5000, 20_001, 70_000)
+
+
+def rows_of(N, dtype, rows=140):
+    return random_rows(min(rows, 4_000_000 // N), N, dtype, seed=N, offsets=(0, 90, -200))
+
+
+def each_length(method, dtype, check):
+    with Complaints() as complaints:
+        for N in LENGTHS:
+            x = rows_of(N, dtype)
+            try:
+                y = softmax(x, method=method)
+            except Refused:
+                continue
+            for what, same in check(x, y):
+                complaints.expect(f"{method} {name(dtype)} N={N} rows={len(x)}: {what}", same, "other bits")
+
+
+def agrees(expected, x, axis=-1, **keywords):
+    """Whether a call gives these bits. A method may hold less of a row that is not in one piece."""
+    try:
+        return same_bits(softmax(x, axis, **keywords), expected)
+    except Refused:
+        return True
+
+
+def spread_out(x, gap, offset):
+    """The rows of x, each `gap` elements after the end of the one before."""
+    rows, N = x.shape
+    memory = torch.empty(rows * (N + gap) + offset, device=DEVICE, dtype=x.dtype)
+    view = memory[offset:].view(rows, N + gap)[:, :N]
+    view.copy_(x)
+    return view
+
+
+@each_dtype
+@each_named_method
+class TestSameBits:
+    def test_over_runs(self, method, dtype):
+        def check(x, y):
+            again = [ons.softmax(x, method=method) for _ in range(10)]  # without waiting in between
+            for run, other in enumerate(again):
+                yield f"run {run}", same_bits(other, y)
+
+        each_length(method, dtype, check)
+
+    def test_over_rows_and_places(self, method, dtype):
+        def check(x, y):
+            rows = len(x)
+            for begin, end in ((0, 1), (1, 2), (3, 8), (5, 38), (rows - 1, rows), (rows // 2, rows)):
+                part = slice(begin, end)
+                yield f"rows {begin} to {end}", agrees(y[part], x[part], method=method)
+                alone = x[part].clone()
+                yield f"rows {begin} to {end} copied", agrees(y[part], alone, method=method)
+            order = torch.randperm(rows, device=DEVICE, generator=generator(1))
+            yield "shuffled rows", agrees(y[order], x[order], method=method)
+            one = x[0].clone()
+            yield "a row alone", agrees(y[0], one, method=method)
+
+        each_length(method, dtype, check)
+
+    def test_over_alignments_and_strides(self, method, dtype):
+        def check(x, y):
+            for offset in range(8):
+                for gap in (0, 1, 2, 5, 8):
+                    view = spread_out(x[:7], gap, offset)
+                    yield f"gap {gap} offset {offset}", agrees(y[:7], view, method=method)
+                    out = spread_out(x[:7], gap, offset)
+                    same = agrees(y[:7], x[:7], method=method, out=out)
+                    yield f"out with gap {gap} offset {offset}", same
+            every_second = torch.empty(7, x.shape[1], 2, device=DEVICE, dtype=dtype)[..., 1]
+            every_second.copy_(x[:7])
+            yield "every second", agrees(y[:7], every_second, method=method)
+            batch = x[:6].view(2, 3, -1).transpose(0, 1)
+            expected = y[:6].view(2, 3, -1).transpose(0, 1)
+            yield "batches swapped", agrees(expected, batch, method=method)
+            same = agrees(y[:1].expand(9, -1), x[:1].expand(9, -1), method=method)
+            yield "one row 9 times", same
+            inside = x.clone()
+            yield "in place", agrees(y, inside, method=method, out=inside)
+
+        each_length(method, dtype, check)
+
+    def test_of_columns(self, method, dtype):
+        """Along axis 0: whatever the number of columns, their place and their distance."""
+        with Complaints() as complaints:
+            for N in (3, 33, 257, 1000, 3001):
+                x = rows_of(N, dtype, rows=150).T.contiguous()
+                try:
+                    y = softmax(x, 0, method=method)
+                except Refused:
+                    continue
+                count = x.shape[1]
+                what = f"{method} {name(dtype)} N={N}: columns"
+                for begin, end in ((0, 1), (0, 2), (1, 2), (3, 8), (5, 38), (1, 130), (count - 1, count)):
+                    part = x[:, begin:end]
+                    same = agrees(y[:, begin:end], part, 0, method=method)
+                    complaints.expect(f"{what} {begin} to {end}", same, "other bits")
+                    same = agrees(y[:, begin:end], part.contiguous(), 0, method=method)
+                    complaints.expect(f"{what} {begin} to {end} copied", same, "other bits")
+                for again in range(5):
+                    complaints.expect(f"{what} again {again}", agrees(y, x, 0, method=method), "other bits")
+
+    def test_masked_and_scaled(self, method, dtype):
+        """A mask or a scale that does nothing changes nothing; both work in any layout alike."""
+
+        def check(x, y):
+            x, y = x[:9], y[:9]
+            every = torch.ones_like(x, dtype=torch.bool)
+            yield "where everything", agrees(y, x, method=method, where=every)
+            yield "scale 1", agrees(y, x, method=method, scale=torch.ones(9, 1, device=DEVICE))
+            where = torch.rand(x.shape, device=DEVICE, generator=generator(2)) < 0.6
+            scale = torch.rand(9, 1, device=DEVICE, generator=generator(3)) + 0.2
+            try:
+                expected = softmax(x, method=method, where=where, scale=scale)
+            except Refused:
+                return
+            for gap, offset in ((0, 1), (1, 0), (3, 2), (8, 8)):
+                view, mask = spread_out(x, gap, offset), spread_out(where, offset, gap)
+                same = agrees(expected, view, method=method, where=mask, scale=scale)
+                yield f"masked and scaled, gap {gap} offset {offset}", same
+            same = agrees(expected[3:5], x[3:5], method=method, where=where[3:5], scale=scale[3:5])
+            yield "masked and scaled, some rows", same
+
+        each_length(method, dtype, check)
+
+
+@pytest.mark.parametrize("narrow", NARROW_DTYPES, ids=name)
+@pytest.mark.parametrize("method", [m for m in NAMED_METHODS if m != "fused"])  # fused may choose by type
+def test_16_bits_as_float32(method, narrow):
+    """16 bits read as float32 are that float32: the same results, and rounded the same."""
+    with Complaints() as complaints:
+        for N in LENGTHS:
+            x = rows_of(N, narrow)
+            try:
+                expected = softmax(x.float(), method=method)
+                y = softmax(x, method=method, dtype=torch.float32)
+                narrow_y = softmax(x, method=method)
+                narrowed = softmax(x.float(), method=method, dtype=narrow)
+            except Refused:
+                continue
+            what = f"{method} {name(narrow)} N={N} rows={len(x)}"
+            complaints.expect(f"{what} to float32", same_bits(y, expected), "not what float32 gives")
+            complaints.expect(
+                what, same_bits(narrow_y, expected.to(narrow)), "not what float32 gives, rounded"
+            )
+            complaints.expect(f"{what} from float32", same_bits(narrowed, narrow_y), "not what 16 bits give")
+            try:
+                columns = softmax(x.T.contiguous(), 0, method=method, dtype=torch.float32)
+            except Refused:
+                continue
+            same = agrees(columns, x.float().T.contiguous(), 0, method=method)
+            complaints.expect(f"{what} columns", same, "not what float32 gives")
