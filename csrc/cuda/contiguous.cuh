@@ -121,24 +121,34 @@ class contiguous_rows {
             for (int k = 0; k < K; k++) write_pack<STREAM>((y_pack *)to + k * STRIDE, raw[k]);
             return;
         }
-        int lane = threadIdx.x % STRIDE;
+        /* The pack at the end of the chunk before and the beginning of each: the lane before has
+         * that end, or the last lane one k earlier. */
+        const int lane = threadIdx.x % STRIDE, own = V - before;
+        const bool has_first = before == 0 || (lane > 0 && chunk > 0);
+        y_pack ends = raw[0];
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            /* The pack at `to - before`: the end of the chunk before, which the last lane had one
-             * k earlier, and the beginning of this one. */
-            y_pack last = lane == STRIDE - 1 && k > 0 ? raw[k > 0 ? k - 1 : 0] : raw[k];
+            y_pack last = k > 0 && lane == STRIDE - 1 ? raw[k > 0 ? k - 1 : 0] : raw[k];
             y_pack previous = of_lane(last, (lane + STRIDE - 1) % STRIDE, STRIDE);
-            y_pack whole =
-                before ? shifted(previous, raw[k], (V - before) * (int)sizeof(Y)) : raw[k];
-            int j = place<STRIDE, V>(k * V), own = V - before;
-            bool has_previous = before == 0 || (chunk + k > 0 && (lane > 0 || k > 0));
-            bool packed = has_previous && j + own <= left;
-            bool next_packed = (lane < STRIDE - 1 || k < K - 1) && j + V + own <= left;
-            if (packed) write_pack<STREAM>((y_pack *)(to + j - before), whole);
+            y_pack whole = before ? shifted(previous, raw[k], own * (int)sizeof(Y)) : raw[k];
+            int j = place<STRIDE, V>(k * V);
+            if ((k > 0 || has_first) && j + own <= left)
+                write_pack<STREAM>((y_pack *)(to + j - before), whole);
+            if (j < left) ends = raw[k];
+        }
+        /* Single elements: the beginning of the first chunk where no lane has the one before, the
+         * end of the last one where no lane has the next, and the end of the row, which lies in
+         * this thread's last chunk below `left`. */
+        int at_end = (left - 1) / (STRIDE * V);
+        at_end = place<STRIDE, V>((left <= 0 ? 0 : at_end < K ? at_end : K - 1) * V);
 #pragma unroll
-            for (int i = 0; i < V; i++)
-                if ((i < own ? !packed : !next_packed) && j + i < left)
-                    to[j + i] = raw[k].element[i];
+        for (int i = 0; i < V; i++) {
+            if (i < own && !has_first && own <= left) to[i] = raw[0].element[i];
+            bool written = i < own
+                               ? (has_first || at_end > 0 || own <= left) && at_end + own <= left
+                               : at_end + V + own <= left &&
+                                     (lane < STRIDE - 1 || at_end < place<STRIDE, V>((K - 1) * V));
+            if (!written && at_end + i < left) to[at_end + i] = ends.element[i];
         }
     }
 
