@@ -4,15 +4,22 @@
 static const char LEGACY[] = "dltensor", VERSIONED[] = "dltensor_versioned";
 static const char HELD[] = "onsoftmax_dlpack";
 
-/* The capsule that keeps a consumed tensor: frees it the way its producer asks. */
+/* The capsule that keeps a consumed tensor frees it the way its producer asks, who may run Python:
+ * an exception that is under way is put aside. */
 static void release_legacy(PyObject *capsule) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
     dlpack_managed *managed = PyCapsule_GetPointer(capsule, HELD);
     if (managed->deleter) managed->deleter(managed);
+    PyErr_Restore(type, value, trace);
 }
 
 static void release_versioned(PyObject *capsule) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
     dlpack_managed_versioned *managed = PyCapsule_GetPointer(capsule, HELD);
     if (managed->deleter) managed->deleter(managed);
+    PyErr_Restore(type, value, trace);
 }
 
 PyObject *ons_hold_managed(dlpack_managed_versioned *managed) {

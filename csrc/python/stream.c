@@ -10,7 +10,7 @@ static int take_handle(PyObject *given, PyObject *handle, void **stream) {
                      handle);
         return -1;
     }
-    *stream = PyLong_AsVoidPtr(handle);
+    *stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(handle);
     if (PyErr_Occurred()) {
         PyErr_Format(PyExc_ValueError, "stream is %R: expected an int that is a CUDA stream",
                      given);
