@@ -148,7 +148,9 @@ def _on_torch_stream(call: Callable[..., Any], array: Any, handle: int, keywords
     before = torch.cuda.current_stream(array.device)
     if before.cuda_stream == handle:
         return NotImplemented
-    stream = torch.cuda.ExternalStream(handle, array.device) if handle else torch.cuda.default_stream(array.device)
+    stream = (
+        torch.cuda.ExternalStream(handle, array.device) if handle else torch.cuda.default_stream(array.device)
+    )
     with torch.cuda.stream(stream):
         result = call(array, **keywords)
     # Memory is taken again in the order of the stream it was allocated under. The result is from `stream`
@@ -228,11 +230,21 @@ def _cuda_array_interface(array: Any) -> _Description:
     if not dtype.isnative:
         raise TypeError(f"dtype {dtype} is not supported on a GPU: expected native byte order")
     address, readonly = shown["data"]
-    # From version 3 on None says that nothing is pending; before it, what is pending is on the default stream.
+    # From version 3 on None says that nothing is pending; before it, the default stream is meant.
     stream = shown.get("stream", 0 if shown.get("version", 0) < 3 else None)
     keeper = getattr(array, "stream", None)
     gpu = _gpu_of(array)
-    return array, address or 0, tuple(shown["shape"]), shown.get("strides"), dtype.name, readonly, gpu or 0, stream, keeper
+    return (
+        array,
+        address or 0,
+        tuple(shown["shape"]),
+        shown.get("strides"),
+        dtype.name,
+        readonly,
+        gpu or 0,
+        stream,
+        keeper,
+    )
 
 
 def _gpu_of(array: Any) -> int | None:
@@ -240,7 +252,10 @@ def _gpu_of(array: Any) -> int | None:
     if _library_of(array) == "torch":
         return array.device.index if array.is_cuda else None
     if hasattr(array, "__dlpack_device__"):
-        kind, number = array.__dlpack_device__()
+        try:
+            kind, number = array.__dlpack_device__()
+        except BufferError:  # of several devices, or none that DLPack knows: its own library can tell
+            return None
         return int(number) if kind in (2, 13) else None
     if hasattr(array, "__cuda_array_interface__"):
         # numba's way to say it; the interface itself has none

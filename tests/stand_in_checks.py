@@ -1,4 +1,4 @@
-"""Run by test_gpu_stand_in.py on a build with stand_in.c: arrays, streams and memory of two GPUs that are none."""
+"""Run by test_gpu_stand_in.py on a build with stand_in.c: arrays, streams and memory of two GPUs."""
 
 import copy
 import ctypes
@@ -115,7 +115,9 @@ def capsule(producer, versioned):
     lengths = ctypes.c_int64 * max(x.ndim, 1)
     shape, strides = lengths(*x.shape), lengths(*(s // x.itemsize for s in x.strides))
     code = 6 if x.dtype == bool else 0 if x.dtype.kind == "i" else 2
-    managed.tensor = Tensor(x.ctypes.data, (2, producer.gpu), x.ndim, code, 8 * x.itemsize, 1, shape, strides, 0)
+    managed.tensor = Tensor(
+        x.ctypes.data, (2, producer.gpu), x.ndim, code, 8 * x.itemsize, 1, shape, strides, 0
+    )
     key = ctypes.addressof(managed)
 
     def deleter(_):
@@ -149,13 +151,26 @@ def refused(exception, text, call, *arguments, **keywords):
 
 def check_results():
     expected = ons.softmax(X)
-    for given in (Interface(X), Producer(X), Legacy(X, versioned=False), Producer(X, 1), ons.softmax(Interface(X))):
+    for given in (
+        Interface(X),
+        Producer(X),
+        Legacy(X, versioned=False),
+        Producer(X, 1),
+        ons.softmax(Interface(X)),
+    ):
         y = ons.softmax(given)
         if not isinstance(given, ons.DeviceArray):
             assert np.array_equal(shown(y), expected)
         assert y.device == ("cuda:1" if getattr(given, "gpu", 0) else "cuda:0")
         assert asked("gpu", ctypes.c_int).value == getattr(given, "gpu", 0)
-    for array in (X[::-1, ::2, ::-1], X.transpose(2, 0, 1), X[:0], X[0, 0, 0:1].reshape(()), X.astype(np.float64), X.astype("f2")):
+    for array in (
+        X[::-1, ::2, ::-1],
+        X.transpose(2, 0, 1),
+        X[:0],
+        X[0, 0, 0:1].reshape(()),
+        X.astype(np.float64),
+        X.astype("f2"),
+    ):
         for given in (Interface(array), Producer(array)):
             y = ons.softmax(given, dtype="float64")
             assert np.array_equal(shown(y), ons.softmax(array, dtype="float64").reshape(array.shape))
@@ -189,7 +204,9 @@ def check_device_array():
     copied = y.__dlpack__(max_version=(1, 0), copy=True)
     managed = Versioned.from_address(POINTER(copied, b"dltensor_versioned"))
     assert managed.flags == 2 and managed.tensor.data != interface["data"][0]
-    assert np.array_equal(np.ctypeslib.as_array((ctypes.c_double * 60).from_address(managed.tensor.data)), shown(y).ravel())
+    assert np.array_equal(
+        np.ctypeslib.as_array((ctypes.c_double * 60).from_address(managed.tensor.data)), shown(y).ravel()
+    )
     brief = ons.softmax(Interface(X), dtype="bfloat16").__dlpack__()
     assert Managed.from_address(POINTER(brief, b"dltensor")).tensor.code == 4
     refused(BufferError, "dl_device|copy_to_host", y.__dlpack__, dl_device=(1, 0))
@@ -215,7 +232,12 @@ def check_memory():
     assert asked("live").value == live + 1
     done, _ = orders(lambda: managed.deleter(ctypes.addressof(managed)))
     assert asked("live").value == live and done == [(7, 0), (8, 0)]
-    refused(MemoryError, "out of memory", ons.softmax, Interface(np.lib.stride_tricks.as_strided(X, (1 << 42,), (0,))))
+    refused(
+        MemoryError,
+        "out of memory",
+        ons.softmax,
+        Interface(np.lib.stride_tricks.as_strided(X, (1 << 42,), (0,))),
+    )
     assert asked("live").value == live
     assert np.array_equal(shown(ons.softmax(Interface(X))), ons.softmax(X))
 
@@ -241,11 +263,11 @@ def check_streams():
     producer = Producer(X)
     ons.softmax(producer)
     assert producer.stream == 1 and stream_of_run() == 0
-    # an array in the order of a stream of its own: that one, or another that joins it and that it goes on behind
+    # an array in the order of a stream: on that one, or on another that joins it and that it goes on behind
     assert ons.softmax(Interface(X, stream=5)).stream == 5 == stream_of_run()
     done, y = orders(lambda: ons.softmax(Interface(X, stream=5), stream=6))
     assert done == [(5, 6), (6, 5)] and y.stream == 6
-    done, z = orders(lambda: ons.softmax(y))
+    done, z = orders(lambda given=y: ons.softmax(given))
     assert done == [] and z.stream == 6
     assert orders(lambda: ons.softmax(Interface(X, stream=None), stream=6))[0] == []
     assert orders(lambda: ons.softmax(Interface(X, version=2), stream=6))[0] == [(0, 6), (6, 0)]
@@ -255,9 +277,17 @@ def check_streams():
     # the array tells which streams it was lent to
     done, _ = orders(lambda: z.__dlpack__(stream=11))
     assert done == [(6, 11)]
-    for wrong, exception in ((True, TypeError), ("s", TypeError), (1.5, TypeError), (-1, ValueError), (1 << 70, ValueError)):
+    for wrong, exception in (
+        (True, TypeError),
+        ("s", TypeError),
+        (1.5, TypeError),
+        (-1, ValueError),
+        (1 << 70, ValueError),
+    ):
         refused(exception, "stream", ons.softmax, Interface(X), stream=wrong)
-    refused(ValueError, "version", ons.softmax, X, stream=types.SimpleNamespace(__cuda_stream__=lambda: (1, 2)))
+    refused(
+        ValueError, "version", ons.softmax, X, stream=types.SimpleNamespace(__cuda_stream__=lambda: (1, 2))
+    )
     refused(TypeError, "handle", ons.softmax, X, stream=types.SimpleNamespace(ptr=None))
     refused(ValueError, "num_threads|cuda:0", ons.softmax, Interface(X), num_threads=2)
     # the stream lives as long as the array
@@ -298,7 +328,13 @@ def check_operands():
     refused(ValueError, "where is on the CPU", ons.softmax, Interface(X), where=False)
     refused(ValueError, "where is on the CPU", ons.softmax, Interface(X), where=mask.tolist())
     refused(ValueError, "scale is on the CPU|the array is on cuda:0", ons.softmax, Interface(X), scale=scale)
-    refused(ValueError, "where is on cuda:1|the array is on cuda:0", ons.softmax, Producer(X), where=Producer(mask, 1))
+    refused(
+        ValueError,
+        "where is on cuda:1|the array is on cuda:0",
+        ons.softmax,
+        Producer(X),
+        where=Producer(mask, 1),
+    )
     refused(ValueError, "out is on the CPU|the array is on cuda:0", ons.softmax, Interface(X), out=X.copy())
     y = ons.softmax(Producer(X, 1))
     refused(ValueError, "out is on cuda:1|the array is on cuda:0", ons.softmax, Interface(X), out=y)
@@ -314,7 +350,13 @@ def check_operands():
     refused(TypeError, "mask", ons.softmax, Interface(X, mask=Interface(mask)))
     refused(TypeError, "native", ons.softmax, Interface(X.astype(">f4")))
     refused(ValueError, "cuda:5|2 GPUs", ons.softmax, Producer(X, 5))
-    refused(ValueError, "quick|fused_warp, fused_block, online_block, cluster, grid", ons.softmax, Interface(X), method="quick")
+    refused(
+        ValueError,
+        "quick|fused_warp, fused_block, online_block, cluster, grid",
+        ons.softmax,
+        Interface(X),
+        method="quick",
+    )
 
 
 def check_out():
@@ -365,7 +407,7 @@ def check_libraries():
         def __exit__(self, *error):
             current.ptr = self.before
 
-    class ndarray:  # noqa: N801
+    class ndarray:
         __module__ = "cupy"
 
         def __init__(self, array):
@@ -395,13 +437,19 @@ def check_libraries():
     live = asked("live").value
     for x in (X, X.transpose(2, 0, 1), X[::-1], X.astype(np.float16), np.arange(12).reshape(3, 4)):
         y = ons.softmax(ndarray(x))
-        assert type(y) is ndarray and np.array_equal(y.array, ons.softmax(x)) and y.strides == ons.softmax(x).strides
+        assert (
+            type(y) is ndarray
+            and np.array_equal(y.array, ons.softmax(x))
+            and y.strides == ons.softmax(x).strides
+        )
         assert (stream_of_run(), asked("gpu", ctypes.c_int).value) == (31, 1)
     assert ons.softmax(ndarray(X), dtype="bfloat16").dtype.name == "bfloat16"
     x = X.copy()
     out = ndarray(x[::-1])
     assert ons.softmax(ndarray(x), out=out) is out and np.array_equal(out.array, ons.softmax(X))
-    done, y = orders(lambda: ons.softmax(ndarray(X), stream=44, where=ndarray(X > -9), scale=ndarray(np.array(1))))
+    done, y = orders(
+        lambda: ons.softmax(ndarray(X), stream=44, where=ndarray(X > -9), scale=ndarray(np.array(1)))
+    )
     assert done == [] and stream_of_run() == 44 and current.ptr == 31
     assert np.array_equal(y.array, ons.softmax(X))
     ons.softmax(ndarray(X), stream=31)
@@ -450,7 +498,7 @@ def check_growth():
         ons.softmax(interface, out=out, scale=2)
         ons.softmax(out, out=Interface(X.copy()), stream=5)
         out.__dlpack__(stream=3, max_version=(1, 0), copy=True)
-        out.__cuda_array_interface__
+        assert out.__cuda_array_interface__
         for wrong in ({"axis": 9}, {"where": X}, {"scale": X}, {"out": X}, {"dtype": int}, {"stream": "x"}):
             try:
                 ons.softmax(producer, **wrong)

@@ -119,5 +119,5 @@ def test_errors_of_plan():
         ons.plan((1 << 40, 1 << 40))
     with pytest.raises(ValueError, match="'tpu'"):
         ons.plan((3, 4), device="tpu")
-    with pytest.raises(ValueError, match="'cuda'.*the CPU"):
+    with pytest.raises(ValueError, match=r"'cuda'.*the CPU"):
         ons.plan(X, device="cuda")

@@ -1,4 +1,4 @@
-"""Arrays on a GPU where there is none: csrc/python over a stand-in for CUDA that works in the host's memory."""
+"""Arrays on a GPU where there is none: csrc/python over a stand-in for CUDA in the host's memory."""
 
 import os
 import shutil
