@@ -6,7 +6,7 @@
  * freed. A library that hands over an array for reading promises its memory as long as we hold its
  * capsule, and knows nothing of our stream. So the capsule is kept as long as the result: who reads
  * the result has waited for what wrote it, and who drops it unread does not mind what it holds. */
-#include "views.h"
+#include "device_array.h"
 
 #include <structmember.h>
 

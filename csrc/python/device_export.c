@@ -1,5 +1,5 @@
 /* device_export.c - how a DeviceArray is handed on: DLPack, CUDA Array Interface, a copy. */
-#include "views.h"
+#include "device_array.h"
 
 #include <stdlib.h>
 

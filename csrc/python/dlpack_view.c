@@ -149,6 +149,13 @@ static int take_type(const dlpack_tensor *tensor, ons_role role, ons_view *view,
     return -1;
 }
 
+bool ons_has_no_memory(const dlpack_tensor *tensor) {
+    enum { LOWEST_ADDRESS = 4096 }; /* an offset may have been added to NULL */
+    for (int i = 0; i < tensor->ndim; i++)
+        if (tensor->shape[i] == 0) return false;
+    return (uintptr_t)tensor->data < LOWEST_ADDRESS;
+}
+
 int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role role,
                     ons_view *view) {
     int counts;
@@ -178,7 +185,7 @@ int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role ro
         view->strides[i] = tensor->strides ? tensor->strides[i] * size : c_stride;
         c_stride *= tensor->shape[i];
     }
-    if (!tensor->data && c_stride != 0) {
+    if (ons_has_no_memory(tensor)) {
         PyErr_SetString(PyExc_BufferError, "the DLPack capsule has elements, but no data");
         return -1;
     }

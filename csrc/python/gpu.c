@@ -1,6 +1,6 @@
 /* gpu.c - arrays on a GPU: where they lie, memory beside them, and what is said of CUDA's errors.
  */
-#include "views.h"
+#include "device_array.h"
 
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* module.c - the method table of onsoftmax._core: settings, and the module itself. */
 #define ONS_IMPORTS_NUMPY
 #include "arguments.h"
+#include "device_array.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,9 +4,6 @@
  * whatever is not plainly strided memory of one of our types is left to _libraries.py. */
 #include "views.h"
 
-/* No memory lies below: what has its data there has none, and a storage offset was added. */
-enum { LOWEST_ADDRESS = 4096 };
-
 int ons_know_torch(ons_module *module) {
     ons_torch *torch = &module->torch;
     if (torch->tensor) return 0;
@@ -64,12 +61,6 @@ static int is_plain_memory(const ons_module *module, PyObject *tensor) {
     return yes;
 }
 
-static bool is_empty(const dlpack_tensor *tensor) {
-    for (int i = 0; i < tensor->ndim; i++)
-        if (tensor->shape[i] == 0) return true;
-    return false;
-}
-
 static bool is_ours(dlpack_dtype dtype, ons_role role) {
     if (dtype.lanes != 1) return false;
     if (role == ONS_WHERE) return dtype.code == DLPACK_BOOL && dtype.bits == 8;
@@ -77,27 +68,39 @@ static bool is_ours(dlpack_dtype dtype, ons_role role) {
            (dtype.code == DLPACK_BFLOAT && dtype.bits == 16);
 }
 
-int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view) {
-    const ons_torch *torch = &module->torch;
-    PyObject *type = (PyObject *)Py_TYPE(object);
-    if (!torch->exchange || (type != torch->tensor && type != torch->parameter)) return 0;
+/* What the table says of a tensor that is plain memory. */
+static int view_memory(ons_module *module, PyObject *object, ons_role role, ons_view *view) {
     dlpack_tensor tensor;
-    int plain = is_plain_memory(module, object);
-    if (plain == 1 && torch->exchange->tensor_from_object(object, &tensor) < 0) plain = -1;
-    if (plain < 0) { /* _libraries.py finds the words for it */
-        PyErr_Clear();
+    if (module->torch.exchange->tensor_from_object(object, &tensor) < 0) {
+        PyErr_Clear(); /* _libraries.py finds the words for it */
         return 0;
     }
-    if (plain == 0 || !is_ours(tensor.dtype, role)) return 0;
+    if (!is_ours(tensor.dtype, role) || ons_has_no_memory(&tensor)) return 0;
     if (tensor.device.type != DLPACK_CPU && tensor.device.type != DLPACK_CUDA) return 0;
-    if ((uintptr_t)tensor.data < LOWEST_ADDRESS && !is_empty(&tensor)) return 0;
     if (ons_view_tensor(module, &tensor, role, view) < 0) return -1;
-    if (view->device == ONS_CUDA && ons_torch_stream(module, view->gpu, &view->stream) < 0)
-        return -1;
     view->readonly = false;
     Py_INCREF(object);
     view->owner = object;
     return 1;
+}
+
+static bool has_table(const ons_torch *torch, PyObject *object) {
+    PyObject *type = (PyObject *)Py_TYPE(object);
+    return torch->exchange && (type == torch->tensor || type == torch->parameter);
+}
+
+int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view) {
+    if (!has_table(&module->torch, object)) return 0;
+    int plain = is_plain_memory(module, object);
+    if (plain < 0) PyErr_Clear();
+    if (plain != 1) return 0;
+    int seen = view_memory(module, object, role, view);
+    if (seen == 1 && view->device == ONS_CUDA &&
+        ons_torch_stream(module, view->gpu, &view->stream) < 0) {
+        ons_release_view(view);
+        return -1;
+    }
+    return seen;
 }
 
 int ons_torch_stream(ons_module *module, int gpu, void **stream) {
@@ -129,11 +132,10 @@ int ons_new_tensor(ons_module *module, const ons_view *like, ons_dtype dtype, on
     PyObject *tensor = PyObject_Vectorcall(torch->empty_like, arguments, 1,
                                            plain ? NULL : module->names.empty_like_keywords);
     if (!tensor) return -1;
-    int seen = ons_view_torch(module, tensor, ONS_OUT, view);
-    if (seen == 0) { /* of a subclass, or without the table */
-        view->stream = like->stream;
+    view->stream = like->stream;
+    int seen = has_table(torch, tensor) ? view_memory(module, tensor, ONS_OUT, view) : 0;
+    if (seen == 0) /* of a subclass, or without the table */
         seen = ons_view_dlpack(module, tensor, ONS_OUT, true, view);
-    }
     Py_DECREF(tensor);
     return seen < 0 ? -1 : 0;
 }

@@ -101,6 +101,8 @@ int ons_view_dlpack(ons_module *module, PyObject *array, ons_role role, bool own
                     ons_view *view);
 /* What to drop to release a tensor; NULL, and it is released, with an exception. */
 PyObject *ons_hold_managed(dlpack_managed_versioned *managed);
+/* Whether a tensor has elements, but no data. */
+bool ons_has_no_memory(const dlpack_tensor *tensor);
 /* Fills in all but owner, held, stream and readonly. */
 int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role role, ons_view *view);
 
@@ -142,32 +144,9 @@ int ons_order(int gpu, void *first, void *then);
 /* stream= of a call; the legacy default one is NULL. */
 int ons_take_stream(PyObject *object, void **stream);
 
-/* ------- device_array.c, device_export.c ------- */
+/* ------- device_array.c ------- */
 
-/* An array in memory of our own on a GPU, in C order. It is written and freed in the order of one
- * stream; who else was given it is in `readers`, and freed after them. */
-typedef struct {
-    PyObject_HEAD char *memory;
-    ons_dtype dtype;
-    int gpu;
-    void *stream;
-    PyObject *stream_owner; /* keeps the stream alive; or NULL */
-    PyObject *held;         /* of what the array was computed from; or NULL */
-    void **readers;
-    int reader_count;
-    int ndim;
-    int64_t bytes;
-    int64_t shape[ONS_MAX_DIMS];
-} ons_device_array;
-
-extern PyType_Spec ons_device_array_spec;
-extern PyMethodDef ons_device_array_methods[];
-/* Whether the interpreter is gone or going: nothing of Python or CUDA is to be touched. */
-bool ons_python_is_gone(void);
-PyObject *ons_cuda_array_interface(PyObject *self, void *unused);
-/* Puts what `stream` will do after what the array's stream does by now, and its freeing after that.
- */
-int ons_device_array_lend(ons_device_array *array, void *stream);
+/* A new DeviceArray, its memory allocated in the order of the stream. */
 PyObject *ons_new_device_array(ons_module *module, int gpu, void *stream, ons_dtype dtype, int ndim,
                                const int64_t *shape);
 void ons_view_device_array(PyObject *array, ons_view *view);
@@ -180,8 +159,18 @@ int ons_device_array_keep(ons_module *module, PyObject *array, PyObject *stream_
 /* On a GPU: an array that is in the order of no stream of its own is made ready on `stream`. */
 int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, ons_view *view,
              ons_library *library);
+/* Whether the object is a plain Python value that NumPy makes an array of: no library to give it
+ * back to. */
+bool ons_is_plain(PyObject *object);
 int ons_take_out(ons_module *module, PyObject *object, void *stream, ons_view *view,
                  ons_library *library);
+/* A new array for the result, and after the run what the caller gets for it. */
+int ons_new_result(ons_module *module, const ons_view *like, ons_library library, ons_dtype dtype,
+                   void *stream, ons_view *view);
+PyObject *ons_hand_over(ons_module *module, ons_library library, const ons_view *view);
+
+/* ------- operands.c ------- */
+
 /* A mask where x is; view->owner NULL where it excludes nothing. */
 int ons_take_mask(ons_module *module, PyObject *object, const ons_view *x, void *stream,
                   ons_view *view);
@@ -190,10 +179,6 @@ int ons_take_scale(ons_module *module, PyObject *object, const ons_view *x, void
                    ons_view *view, double *number);
 /* dtype= of a call; *dtype stays where the object is None. */
 int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype);
-/* A new array for the result, and after the run what the caller gets for it. */
-int ons_new_result(ons_module *module, const ons_view *like, ons_library library, ons_dtype dtype,
-                   void *stream, ons_view *view);
-PyObject *ons_hand_over(ons_module *module, ons_library library, const ons_view *view);
 
 /* ------- problem.c: a problem from views ------- */
 
