@@ -39,7 +39,7 @@ typedef enum { ONS_KEEPS_NOTHING, ONS_KEEPS_TILE, ONS_KEEPS_ROW } ons_keeps;
 
 typedef struct {
     const char *name;
-    bool on_cpu;
+    bool on_cpu, on_cuda;
     int reads, writes; /* of the whole array, through main memory */
     ons_keeps keeps;
     const char *summary;

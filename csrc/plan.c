@@ -1,16 +1,18 @@
 /* plan.c - problem -> plan: which method, why, what it moves, the scratch it needs. The one place
- * that chooses, so all thresholds are here. They were found by trying values on one Zen 4 machine
- * that did other work too; benchmarks/bench_cpu.py shows what they give. */
+ * that chooses, so all thresholds are here. Those of the CPU were found by trying values on one Zen
+ * 4 machine that did other work too; benchmarks/bench_cpu.py shows what they give. */
 #include <string.h>
 
 #include "cpu/cpu.h"
 #include "onsoftmax.h"
 
-#define ON_CPU_EVERYWHERE true
-#define ON_CPU_CUDA_ONLY false
+#define DEVICES_EVERYWHERE true, true
+#define DEVICES_ALIAS_ON_CUDA true, true
+#define DEVICES_CPU_ONLY true, false
+#define DEVICES_CUDA_ONLY false, true
 const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
 #define ONS_METHOD(name, devices, reads, writes, keeps, summary) \
-    {#name, ON_CPU_##devices, reads, writes, ONS_KEEPS_##keeps, summary},
+    {#name, DEVICES_##devices, reads, writes, ONS_KEEPS_##keeps, summary},
 #include "methods.def"
 #undef ONS_METHOD
 };
@@ -48,79 +50,15 @@ int64_t ons_dtype_size(ons_dtype dtype) {
     return sizes[dtype];
 }
 
-static ons_operand *operand(ons_problem *problem, int i) {
-    ons_operand *const all[] = {&problem->x, &problem->y, &problem->where, &problem->scale};
-    return all[i];
-}
-enum { OPERANDS = 4 };
-
 static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
 
-static void swap_dims(ons_problem *problem, int a, int b) {
-    int64_t extent = problem->extent[a];
-    problem->extent[a] = problem->extent[b];
-    problem->extent[b] = extent;
-    for (int i = 0; i < OPERANDS; i++) {
-        int64_t *stride = operand(problem, i)->stride, kept = stride[a];
-        stride[a] = stride[b];
-        stride[b] = kept;
-    }
+static ons_dtype wider(ons_dtype a, ons_dtype b) {
+    return a == ONS_FLOAT64 || b == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
 }
 
-/* Whether dimension `dim` goes on where `dim + 1` ends, in every operand. */
-static bool joins_next(ons_problem *problem, int dim) {
-    for (int i = 0; i < OPERANDS; i++) {
-        const ons_operand *of = operand(problem, i);
-        if (of->data && of->stride[dim] != of->stride[dim + 1] * problem->extent[dim + 1])
-            return false;
-    }
-    return true;
-}
+/* ------- The CPU ------- */
 
-static void remove_dim(ons_problem *problem, int dim) {
-    for (int k = dim; k + 1 < problem->dims; k++) {
-        problem->extent[k] = problem->extent[k + 1];
-        for (int i = 0; i < OPERANDS; i++)
-            operand(problem, i)->stride[k] = operand(problem, i)->stride[k + 1];
-    }
-    problem->dims--;
-}
-
-/* Joins dimensions begin to begin + count; returns how many are left. */
-static int join(ons_problem *problem, int begin, int count, int least) {
-    for (int dim = begin; dim < begin + count && count > least;)
-        if (problem->extent[dim] == 1) {
-            remove_dim(problem, dim);
-            count--;
-        } else {
-            dim++;
-        }
-    for (int dim = begin + count - 2; dim >= begin; dim--)
-        if (joins_next(problem, dim)) {
-            problem->extent[dim + 1] *= problem->extent[dim];
-            remove_dim(problem, dim);
-            count--;
-        }
-    return count;
-}
-
-void ons_coalesce(ons_problem *problem) {
-    int outer = problem->dims - problem->reduced_dims;
-    for (int i = 1; i < outer; i++)
-        for (int k = i; k > 0; k--) {
-            const int64_t *stride = problem->x.stride;
-            if (magnitude(stride[k - 1]) >= magnitude(stride[k])) break;
-            swap_dims(problem, k - 1, k);
-        }
-    outer = join(problem, 0, outer, 0);
-    problem->reduced_dims = join(problem, outer, problem->reduced_dims, 1);
-}
-
-static bool is_on_device(ons_method method, ons_device device) {
-    return device == ONS_CPU && ons_methods[method].on_cpu;
-}
-
-static ons_method choose(const ons_plan *plan, const char **reason) {
+static ons_method choose_on_cpu(const ons_plan *plan, const char **reason) {
     int64_t row = plan->N * ons_dtype_size(plan->compute);
     if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
         plan->threads > 1) {
@@ -136,11 +74,7 @@ static ons_method choose(const ons_plan *plan, const char **reason) {
     return ONS_METHOD_online;
 }
 
-static ons_dtype wider(ons_dtype a, ons_dtype b) {
-    return a == ONS_FLOAT64 || b == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
-}
-
-static void choose_form(const ons_problem *problem, ons_plan *plan) {
+static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int outer = problem->dims - problem->reduced_dims, inner = problem->dims - 1;
     int64_t size = ons_dtype_size(problem->x.dtype);
     int64_t least = problem->x.dtype == plan->compute ? COLUMNS : COLUMNS_CONVERTED;
@@ -173,6 +107,204 @@ static void choose_form(const ons_problem *problem, ons_plan *plan) {
                      problem->y.stride[along] == ons_dtype_size(problem->y.dtype);
 }
 
+static ons_status plan_on_cpu(const ons_problem *problem, ons_method method, int threads,
+                              ons_plan *plan) {
+    int64_t elements = plan->rows * plan->N, useful = elements / ELEMENTS_A_THREAD + 1;
+    plan->threads = (int)(useful < threads ? useful : threads);
+    choose_form_on_cpu(problem, plan);
+    if (method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(plan, &plan->reason);
+
+    const ons_method_info *info = &ons_methods[plan->method];
+    bool direct = plan->x_direct && plan->y_direct;
+    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !direct;
+    int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
+    plan->on_chip_bytes = ons_dtype_size(plan->compute) * (info->keeps == ONS_KEEPS_ROW    ? plan->N
+                                                           : info->keeps == ONS_KEEPS_TILE ? tile
+                                                                                           : 0);
+    plan->workspace_bytes = elements > 0 ? ons_cpu_workspace_bytes(plan) : 0;
+    return ONS_OK;
+}
+
+/* ------- A GPU. A method's lanes, chunks and blocks of a row are functions of N, the types and the
+ * GPU alone, so that a row's bits are; the rows in a block may depend on their number ------- */
+
+enum {
+    WARP = 32,
+    WARP_CHUNKS = 8, /* the most chunks of a lane in fused_warp */
+    BLOCK_CHUNKS = 8,
+    SHORT_BLOCK_CHUNKS = 2, /* of a thread in fused_block, online_block, cluster */
+    TILE_CHUNKS = 4,        /* of a thread in the methods that pass several times */
+    PASS_THREADS = 512,
+    BLOCK_THREADS = 1024,
+    BLOCK_THREADS_INDIRECT = 512, /* Rows::BLOCK_THREADS of load.cuh */
+    SHARING_THREADS = 512         /* of a block in split, cluster and grid */
+};
+
+/* A GPU to plan for where there is none: an H200. */
+static const ons_gpu usual_gpu = {"none here; an H200 is assumed", 90, 132, 2048, 232448, 16, true};
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static int64_t power_of_two_from(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+/* What the functions below share: a row in chunks, and how many of a block's threads share one. */
+typedef struct {
+    int64_t chunks;
+    int chunk;          /* elements */
+    int threads_a_lane; /* 1 in the row form, 32 in the column form */
+    const ons_gpu *gpu;
+} row_of_chunks;
+
+static void take_warp(const row_of_chunks *row, ons_plan *plan) {
+    int64_t lanes = plan->form == ONS_ROW_FORM ? least(power_of_two_from(row->chunks), WARP) : 1;
+    int64_t chunks = power_of_two_from(ceil_div(row->chunks, lanes));
+    /* blocks small enough that every multiprocessor has one */
+    int64_t share = ceil_div(plan->rows * lanes, row->gpu->multiprocessors);
+    plan->threads = (int)most(WARP, least(256, power_of_two_from(share)));
+    plan->width = plan->threads / lanes;
+    plan->elements_a_thread = (int)(chunks * row->chunk);
+    plan->longest_row = (plan->form == ONS_ROW_FORM ? WARP : 1) * WARP_CHUNKS * row->chunk;
+}
+
+static void take_block(const row_of_chunks *row, ons_plan *plan) {
+    int64_t most_lanes =
+        (plan->x_direct ? BLOCK_THREADS : BLOCK_THREADS_INDIRECT) / row->threads_a_lane;
+    bool is_short = row->chunks * row->threads_a_lane <= SHORT_BLOCK_CHUNKS * 256;
+    int chunks = is_short ? SHORT_BLOCK_CHUNKS : BLOCK_CHUNKS;
+    int64_t threads = ceil_div(row->chunks, chunks) * row->threads_a_lane;
+    plan->threads = (int)ceil_div(threads, WARP) * WARP;
+    plan->elements_a_thread = chunks * row->chunk;
+    plan->blocks_a_row = 1;
+    plan->longest_row = most_lanes * BLOCK_CHUNKS * row->chunk;
+}
+
+static void take_passes(const row_of_chunks *row, ons_plan *plan) {
+    int64_t threads = ceil_div(row->chunks, TILE_CHUNKS) * row->threads_a_lane;
+    plan->threads = (int)least(PASS_THREADS, ceil_div(threads, WARP) * WARP);
+    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    plan->blocks_a_row = 1;
+}
+
+/* The most parts of a row, so that merging them stays cheap; and the shortest part. */
+enum { SPLIT_PARTS = 1024, SPLIT_PART_CHUNKS = 8 * SHARING_THREADS };
+
+static void take_split(const row_of_chunks *row, ons_plan *plan) {
+    int64_t shortest = SPLIT_PART_CHUNKS / row->threads_a_lane;
+    int64_t chunks = ceil_div(ceil_div(row->chunks, SPLIT_PARTS), shortest) * shortest;
+    plan->threads = SHARING_THREADS;
+    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    plan->tile = chunks * row->chunk;
+    plan->blocks_a_row = ceil_div(row->chunks, chunks);
+    plan->workspace_bytes = ceil_div(plan->rows, plan->width) * plan->width * plan->blocks_a_row *
+                            2 * ons_dtype_size(plan->compute);
+}
+
+static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
+    int64_t chunks_a_block = BLOCK_CHUNKS * SHARING_THREADS / row->threads_a_lane;
+    plan->blocks_a_row = most(2, power_of_two_from(ceil_div(row->chunks, chunks_a_block)));
+    int64_t lanes = ceil_div(row->chunks, plan->blocks_a_row * BLOCK_CHUNKS);
+    plan->threads = (int)ceil_div(lanes * row->threads_a_lane, WARP) * WARP;
+    plan->elements_a_thread = BLOCK_CHUNKS * row->chunk;
+    plan->longest_row = row->gpu->cluster_blocks * chunks_a_block * row->chunk;
+    return row->gpu->cluster_blocks >= 2 ? ONS_OK : ONS_E_NO_CLUSTERS;
+}
+
+static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {
+    int64_t chunks_a_block = BLOCK_CHUNKS * SHARING_THREADS / row->threads_a_lane;
+    plan->threads = SHARING_THREADS;
+    plan->blocks_a_row = least(row->gpu->multiprocessors, ceil_div(row->chunks, chunks_a_block));
+    plan->elements_a_thread = BLOCK_CHUNKS * row->chunk;
+    /* twice, since one row's are read while the next row's are written */
+    plan->workspace_bytes =
+        2 * plan->blocks_a_row * plan->width * 2 * ons_dtype_size(plan->compute);
+    return row->gpu->cooperative ? ONS_OK : ONS_E_NO_GRID;
+}
+
+static ons_status take_on_gpu(const row_of_chunks *row, ons_plan *plan) {
+    plan->longest_row = plan->workspace_bytes = 0;
+    plan->width = row->threads_a_lane;
+    ons_status status = ONS_OK;
+    switch (plan->method) {
+    case ONS_METHOD_fused_warp: take_warp(row, plan); break;
+    case ONS_METHOD_fused_block:
+    case ONS_METHOD_online_block: take_block(row, plan); break;
+    case ONS_METHOD_split: take_split(row, plan); break;
+    case ONS_METHOD_cluster: status = take_cluster(row, plan); break;
+    case ONS_METHOD_grid: status = take_grid(row, plan); break;
+    default: take_passes(row, plan);
+    }
+    if (plan->method != ONS_METHOD_split)
+        plan->tile =
+            plan->elements_a_thread * (plan->threads / plan->width) * most(plan->blocks_a_row, 1);
+    if (status == ONS_OK && plan->longest_row && plan->N > plan->longest_row)
+        status = ONS_E_ROW_TOO_LONG;
+    return status;
+}
+
+static ons_method choose_on_gpu(const row_of_chunks *row, ons_plan *plan) {
+    static const struct {
+        ons_method method;
+        const char *reason;
+    } ladder[] = {
+        {ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier"},
+        {ONS_METHOD_fused_block, "the row fits the registers of a block: one read"},
+        {ONS_METHOD_cluster, "the row fits the registers of a cluster: one read"}};
+    for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
+        plan->method = ladder[i].method;
+        plan->reason = ladder[i].reason;
+        if (take_on_gpu(row, plan) == ONS_OK) return plan->method;
+    }
+    if (ceil_div(plan->rows, row->threads_a_lane) >= 2 * row->gpu->multiprocessors) {
+        plan->reason = "rows too long to be held, and enough of them for a block each";
+        return ONS_METHOD_online;
+    }
+    plan->reason = "few rows, too long to be held: blocks share each one";
+    return ONS_METHOD_split;
+}
+
+/* Rows without gaps and without anything to be done to them, of one type or of 16 bits that become
+ * float32: contiguous_rows. */
+static bool is_contiguous(const ons_problem *problem) {
+    int last = problem->dims - 1;
+    const ons_operand *x = &problem->x, *y = &problem->y;
+    bool types = x->dtype == y->dtype || (ons_dtype_size(x->dtype) == 2 && y->dtype == ONS_FLOAT32);
+    if (!types || problem->where.data || problem->scale.data || problem->scale_by != 1.0 ||
+        problem->reduced_dims > 1 || problem->dims > 2)
+        return false;
+    return problem->extent[last] == 1 || (x->stride[last] == ons_dtype_size(x->dtype) &&
+                                          y->stride[last] == ons_dtype_size(y->dtype));
+}
+
+static ons_status plan_on_gpu(const ons_problem *problem, ons_method method, ons_plan *plan) {
+    ons_gpu gpu;
+    if (ons_gpu_describe(problem->gpu, &gpu) != ONS_OK) gpu = usual_gpu;
+    int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
+    bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
+                   problem->x.stride[inner] != ons_dtype_size(problem->x.dtype) &&
+                   magnitude(problem->x.stride[outer - 1]) < magnitude(problem->x.stride[inner]);
+    plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
+    plan->x_direct = plan->y_direct = !columns && is_contiguous(problem);
+    int chunk = 16 / (int)ons_dtype_size(plan->compute);
+    row_of_chunks row = {ceil_div(plan->N, chunk), chunk, columns ? WARP : 1, &gpu};
+    if (row.chunks == 0) row.chunks = 1;
+
+    if (method == ONS_METHOD_AUTO) plan->method = choose_on_gpu(&row, plan);
+    if (method == ONS_METHOD_fused) {
+        plan->method = ONS_METHOD_fused_warp;
+        if (take_on_gpu(&row, plan) != ONS_OK) plan->method = ONS_METHOD_fused_block;
+    }
+    ons_status status = take_on_gpu(&row, plan);
+    if (ons_methods[plan->method].keeps != ONS_KEEPS_NOTHING)
+        plan->on_chip_bytes = least(plan->tile, row.chunks * chunk) * ons_dtype_size(plan->compute);
+    return status;
+}
+
 ons_status ons_make_plan(const ons_problem *problem, ons_method method, int threads,
                          ons_plan *plan) {
     memset(plan, 0, sizeof *plan);
@@ -180,29 +312,20 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
     for (int dim = 0; dim < problem->dims; dim++)
         *(dim < problem->dims - problem->reduced_dims ? &plan->rows : &plan->N) *=
             problem->extent[dim];
-    if (method != ONS_METHOD_AUTO && !is_on_device(method, problem->device))
+    bool on_cpu = problem->device == ONS_CPU;
+    if (method != ONS_METHOD_AUTO &&
+        !(on_cpu ? ons_methods[method].on_cpu : ons_methods[method].on_cuda))
         return ONS_E_METHOD_NOT_ON_DEVICE;
-
     plan->compute =
         wider(problem->x.dtype, method == ONS_METHOD_naive ? problem->x.dtype : problem->y.dtype);
-    int64_t elements = plan->rows * plan->N, useful = elements / ELEMENTS_A_THREAD + 1;
-    plan->threads = (int)(useful < threads ? useful : threads);
-    choose_form(problem, plan);
     plan->method = method;
     plan->reason = "asked for by name";
-    if (method == ONS_METHOD_AUTO) plan->method = choose(plan, &plan->reason);
-
-    bool direct = plan->x_direct && plan->y_direct;
-    plan->keeps_apart = ons_methods[plan->method].keeps == ONS_KEEPS_ROW && !direct;
-
+    ons_status status =
+        on_cpu ? plan_on_cpu(problem, method, threads, plan) : plan_on_gpu(problem, method, plan);
+    if (status != ONS_OK) return status;
     const ons_method_info *info = &ons_methods[plan->method];
-    int64_t size = ons_dtype_size(plan->compute);
-    plan->bytes_moved = elements * (info->reads * ons_dtype_size(problem->x.dtype) +
-                                    info->writes * ons_dtype_size(problem->y.dtype));
-    int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
-    plan->on_chip_bytes = size * (info->keeps == ONS_KEEPS_ROW    ? plan->N
-                                  : info->keeps == ONS_KEEPS_TILE ? tile
-                                                                  : 0);
-    plan->workspace_bytes = elements > 0 ? ons_cpu_workspace_bytes(plan) : 0;
+    plan->bytes_moved = plan->rows * plan->N *
+                        (info->reads * ons_dtype_size(problem->x.dtype) +
+                         info->writes * ons_dtype_size(problem->y.dtype));
     return ONS_OK;
 }

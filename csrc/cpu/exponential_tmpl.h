@@ -24,19 +24,12 @@ INLINE VEC FN(exponential)(VEC x, VEC shift, VEC floor) {
     VEC power = V(power)(t);
     return V(fma)(power, p, power);
 #else
-    /* the high part has 38 bits, so that n * high is exact without a fused multiply-add too */
-    r = V(fnma)(n, V(set)((T)0x1.62e42fefap-1), x);
-    r = V(fnma)(n, V(set)((T)0x1.cf79abc9e3b3ap-40), r);
-    p = V(set)((T)0x1.ad99cecb0dfc4p-26);
-    p = V(fma)(p, r, V(set)((T)0x1.28b14f404aa34p-22));
-    p = V(fma)(p, r, V(set)((T)0x1.71df1657bc084p-19));
-    p = V(fma)(p, r, V(set)((T)0x1.a01995f39ea67p-16));
-    p = V(fma)(p, r, V(set)((T)0x1.a01a01313bc82p-13));
-    p = V(fma)(p, r, V(set)((T)0x1.6c16c185aa0cbp-10));
-    p = V(fma)(p, r, V(set)((T)0x1.111111112620ep-7));
-    p = V(fma)(p, r, V(set)((T)0x1.5555555550167p-5));
-    p = V(fma)(p, r, V(set)((T)0x1.5555555555504p-3));
-    p = V(fma)(p, r, V(set)((T)0x1.000000000000bp-1));
+    r = V(fnma)(n, V(set)((T)ONS_LN2_HIGH), x);
+    r = V(fnma)(n, V(set)((T)ONS_LN2_LOW), r);
+    p = V(set)(0);
+#define TERM(a) p = V(fma)(p, r, V(set)((T)a));
+    ONS_EXP_TERMS(TERM)
+#undef TERM
     p = V(fma)(p, r, V(set)(1));
     return V(shift)(V(fma)(p, r, V(set)(1)), t);
 #endif

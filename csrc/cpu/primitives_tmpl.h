@@ -53,6 +53,7 @@
         }                                                   \
     } while (0)
 
+#include "../exponential.h"
 #include "exponential_tmpl.h"
 #include "row_tmpl.h"
 #include "column_tmpl.h"

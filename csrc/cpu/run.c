@@ -6,6 +6,8 @@
 #include "split.h"
 
 #define ONS_ENTRY_EVERYWHERE(name) ons_cpu_##name
+#define ONS_ENTRY_ALIAS_ON_CUDA(name) ons_cpu_##name
+#define ONS_ENTRY_CPU_ONLY(name) ons_cpu_##name
 #define ONS_ENTRY_CUDA_ONLY(name) NULL
 static ons_cpu_method *const entries[ONS_METHOD_COUNT] = {
 #define ONS_METHOD(name, devices, reads, writes, keeps, summary) ONS_ENTRY_##devices(name),

@@ -1,0 +1,70 @@
+/* coalesce.c - the fewest dimensions that say the same of a problem. */
+#include "onsoftmax.h"
+
+static ons_operand *operand(ons_problem *problem, int i) {
+    ons_operand *const all[] = {&problem->x, &problem->y, &problem->where, &problem->scale};
+    return all[i];
+}
+enum { OPERANDS = 4 };
+
+static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
+
+static void swap_dims(ons_problem *problem, int a, int b) {
+    int64_t extent = problem->extent[a];
+    problem->extent[a] = problem->extent[b];
+    problem->extent[b] = extent;
+    for (int i = 0; i < OPERANDS; i++) {
+        int64_t *stride = operand(problem, i)->stride, kept = stride[a];
+        stride[a] = stride[b];
+        stride[b] = kept;
+    }
+}
+
+/* Whether dimension `dim` goes on where `dim + 1` ends, in every operand. */
+static bool joins_next(ons_problem *problem, int dim) {
+    for (int i = 0; i < OPERANDS; i++) {
+        const ons_operand *of = operand(problem, i);
+        if (of->data && of->stride[dim] != of->stride[dim + 1] * problem->extent[dim + 1])
+            return false;
+    }
+    return true;
+}
+
+static void remove_dim(ons_problem *problem, int dim) {
+    for (int k = dim; k + 1 < problem->dims; k++) {
+        problem->extent[k] = problem->extent[k + 1];
+        for (int i = 0; i < OPERANDS; i++)
+            operand(problem, i)->stride[k] = operand(problem, i)->stride[k + 1];
+    }
+    problem->dims--;
+}
+
+/* Joins dimensions begin to begin + count; returns how many are left. */
+static int join(ons_problem *problem, int begin, int count, int least) {
+    for (int dim = begin; dim < begin + count && count > least;)
+        if (problem->extent[dim] == 1) {
+            remove_dim(problem, dim);
+            count--;
+        } else {
+            dim++;
+        }
+    for (int dim = begin + count - 2; dim >= begin; dim--)
+        if (joins_next(problem, dim)) {
+            problem->extent[dim + 1] *= problem->extent[dim];
+            remove_dim(problem, dim);
+            count--;
+        }
+    return count;
+}
+
+void ons_coalesce(ons_problem *problem) {
+    int outer = problem->dims - problem->reduced_dims;
+    for (int i = 1; i < outer; i++)
+        for (int k = i; k > 0; k--) {
+            const int64_t *stride = problem->x.stride;
+            if (magnitude(stride[k - 1]) >= magnitude(stride[k])) break;
+            swap_dims(problem, k - 1, k);
+        }
+    outer = join(problem, 0, outer, 0);
+    problem->reduced_dims = join(problem, outer, problem->reduced_dims, 1);
+}

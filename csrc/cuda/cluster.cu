@@ -1,0 +1,176 @@
+/* cluster.cu - the blocks of a thread-block cluster share one row through distributed shared memory
+ * (sm_90 and later). Each warp holds its part in registers as in fused_block, and sends its (m, d)
+ * to every block of the cluster; a block goes on once all have arrived.
+ *
+ * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
+ * GPU grants, of CLUSTER_THREADS threads with 8 chunks each. */
+#include "finish.cuh"
+#include "launch.cuh"
+
+enum { CLUSTER_THREADS = 512, CLUSTER_CHUNKS = 8, LARGEST_CLUSTER = 16 };
+
+#if __CUDA_ARCH__ >= 900
+
+__device__ inline uint32_t shared_address(const void *at) {
+    return (uint32_t)__cvta_generic_to_shared(at);
+}
+
+__device__ inline uint32_t cluster_rank() {
+    uint32_t rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+__device__ inline uint32_t cluster_size() {
+    uint32_t size;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+    return size;
+}
+
+/* The address of the same variable in another block's shared memory. */
+__device__ inline uint32_t in_block(uint32_t address, uint32_t rank) {
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+
+/* The barrier that counts the bytes which arrive in this block. Nobody may send before all blocks
+ * of the cluster have made theirs ready: await_ready comes between, and the loads of a row can be
+ * under way meanwhile. The arrival is relaxed, because the fence has published the barrier; with
+ * release it would wait for all that the block has under way. */
+class arrivals {
+   public:
+    __device__ void make_ready(uint32_t bytes) {
+        if (threadIdx.x == 0) {
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)));
+            asm volatile("fence.mbarrier_init.release.cluster;");
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                             shared_address(&barrier)),
+                         "r"(bytes)
+                         : "memory");
+        }
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    }
+
+    __device__ void await_ready() {
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    }
+
+    /* Stores a state at the same place of another block, and counts it there. */
+    __device__ void send(const state<float> *to, uint32_t rank, state<float> value) {
+        asm volatile(
+            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, "
+            "[%3];" ::"r"(in_block(shared_address(to), rank)),
+            "r"(__float_as_uint(value.m)), "r"(__float_as_uint(value.d)),
+            "r"(in_block(shared_address(&barrier), rank))
+            : "memory");
+    }
+
+    __device__ void send(const state<double> *to, uint32_t rank, state<double> value) {
+        asm volatile(
+            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b64 [%0], {%1, %2}, "
+            "[%3];" ::"r"(in_block(shared_address(to), rank)),
+            "l"(__double_as_longlong(value.m)), "l"(__double_as_longlong(value.d)),
+            "r"(in_block(shared_address(&barrier), rank))
+            : "memory");
+    }
+
+    /* Until all that make_ready announced is here. */
+    __device__ void await() {
+        uint32_t done = 0;
+        while (!done)
+            asm volatile(
+                "{\n"
+                ".reg .pred complete;\n"
+                "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%1], 0;\n"
+                "selp.u32 %0, 1, 0, complete;\n"
+                "}"
+                : "=r"(done)
+                : "r"(shared_address(&barrier))
+                : "memory");
+    }
+
+   private:
+    uint64_t barrier;
+};
+
+#endif
+
+/* In shared memory the states of every warp of the cluster: warp `w` of block `r` at part r * warps
+ * + w. */
+template <typename Rows, typename Form>
+__global__ void __launch_bounds__(CLUSTER_THREADS, 1)
+    cluster_kernel(const __grid_constant__ typename Rows::arguments of) {
+#if __CUDA_ARCH__ >= 900
+    using Real = typename Rows::Real;
+    extern __shared__ __align__(16) unsigned char shared[];
+    auto *parts = (state<Real> *)shared;
+    __shared__ arrivals arrived;
+    uint32_t rank = cluster_rank(), blocks = cluster_size();
+    int warps = warps_of_block(), warp = rank * warps + warp_of_block();
+    int64_t chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
+    arrived.make_ready(blocks * warps * Form::ROWS * sizeof(state<Real>));
+
+    Rows row(of, (int64_t)(blockIdx.x / blocks) * Form::ROWS + Form::row());
+    Real x[CLUSTER_CHUNKS * Rows::V];
+    unsigned keep = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x);
+    Real m = Form::max(largest(x));
+    Real d = Form::sum(exponentiate(x, reference<Real>(m))) * arithmetic<Real>::LOWERED;
+
+    const state<Real> *mine = parts + Form::slot(warp);
+    arrived.await_ready();
+    if (Form::ROWS == 1) {
+        if (threadIdx.x % WARP < blocks) arrived.send(mine, threadIdx.x % WARP, {m, d});
+    } else {
+        for (uint32_t to = 0; to < blocks; to++) arrived.send(mine, to, {m, d});
+    }
+    arrived.await();
+
+    softmax_finish<Real> finish(m, Form::merge_parts(parts, blocks * warps));
+    finish(x);
+    row.template store<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x, keep);
+#endif
+}
+
+template <typename Rows, typename Form>
+launch_shape shape_of(const ons_plan *plan) {
+    launch_shape shape = {plan->blocks_a_row, plan->threads};
+    shape.cluster = (int)plan->blocks_a_row;
+    shape.shared_bytes =
+        shape.cluster * plan->threads / WARP * Form::ROWS * (int)sizeof(state<typename Rows::Real>);
+    return shape;
+}
+
+ons_status ons_cuda_cluster(const launch_request &request) {
+    return with_rows(request, [&](auto rows, auto is_columns) {
+        using Rows = typename decltype(rows)::Rows;
+        using Form = block_form<decltype(is_columns)>;
+        return launch_panels(request, shape_of<Rows, Form>(request.plan),
+                             cluster_kernel<Rows, Form>, rows.arguments);
+    });
+}
+
+/* How many clusters of so many full blocks can run at once. */
+static int active_clusters(int blocks) {
+    auto *kernel = (const void *)cluster_kernel<contiguous_rows<float, float>, block_a_row>;
+    if (blocks > 8 && cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed,
+                                           1) != cudaSuccess)
+        return 0;
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {(unsigned)blocks, 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(CLUSTER_THREADS);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int active = 0;
+    return cudaOccupancyMaxActiveClusters(&active, kernel, &config) == cudaSuccess ? active : 0;
+}
+
+int largest_cluster() {
+    int blocks = LARGEST_CLUSTER;
+    while (blocks > 1 && active_clusters(blocks) == 0) blocks /= 2;
+    (void)cudaGetLastError(); /* of a size that was refused */
+    return blocks > 1 ? blocks : 0;
+}

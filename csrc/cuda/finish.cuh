@@ -1,0 +1,40 @@
+/* finish.cuh - what becomes of a row's lifted exponentials once its state is known. */
+#ifndef ONS_FINISH_CUH
+#define ONS_FINISH_CUH
+
+#include "reduce.cuh"
+
+/* e^x / (d * e^m), for exponentials that are relative to the maximum `own`. 1 / d is kept in two
+ * parts, so that the quotient is rounded once and an element alone in its row gives 1. */
+template <typename Real>
+class softmax_finish {
+    using A = arithmetic<Real>;
+
+   public:
+    __device__ softmax_finish(Real own, state<Real> row) {
+        Real whole = A::reciprocal(row.d), rest = fma(-whole, row.d, (Real)1) * whole;
+        fold = rescale(own, row.m);
+        /* Where the exponentials lie far below the row's, they are moved first: were the factor
+         * moved, it would leave the normal numbers before its product with them does. */
+        Real with_factor = fold >= (Real)0x1p-20 ? fold : (Real)1;
+        if (with_factor == fold) fold = 1;
+        factor = isfinite(row.m) ? whole * (with_factor * A::LOWERED) : A::nan();
+        factor_beyond = rest * (with_factor * A::LOWERED);
+    }
+
+    /* Replaces lifted exponentials by results. */
+    template <int n>
+    __device__ void operator()(Real (&e)[n]) const {
+        if (fold != 1) {
+#pragma unroll
+            for (int i = 0; i < n; i++) e[i] *= fold;
+        }
+#pragma unroll
+        for (int i = 0; i < n; i++) e[i] = fma(e[i], factor, e[i] * factor_beyond);
+    }
+
+   private:
+    Real fold, factor, factor_beyond;
+};
+
+#endif

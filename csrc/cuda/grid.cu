@@ -1,0 +1,71 @@
+/* grid.cu - the whole GPU on one row, one cooperative launch. Every block goes through its tiles of
+ * the row, keeps the last one in registers, leaves its (m, d) in the workspace, and waits for the
+ * grid; then it finishes what it kept, and goes back through the tiles before it, of which the
+ * caches still hold the latest.
+ *
+ * Moves 1 read + 1 write of N while the row fits the registers of the grid (one tile a block), up
+ * to 2 reads beyond; any N. */
+#include <cooperative_groups.h>
+
+#include "passes.cuh"
+
+enum { GRID_THREADS = 512, GRID_CHUNKS = 8 };
+
+/* The states lie in `states` by parity of the panel, block and row of the panel: a block that is
+ * ahead by one panel does not disturb one that still reads, and by two it cannot be. */
+template <typename Rows, typename Form>
+__global__ void __launch_bounds__(GRID_THREADS, 1)
+    grid_kernel(const __grid_constant__ typename Rows::arguments of,
+                state<typename Rows::Real> *states) {
+    using Real = typename Rows::Real;
+    constexpr int TILE_N = GRID_CHUNKS * Rows::V;
+    __shared__ state<Real> parts[2][GRID_THREADS / WARP * Form::ROWS];
+    constexpr int STRIDE = Form::STRIDE;
+    int warps = gridDim.x * warps_of_block(),
+        warp = blockIdx.x * warps_of_block() + warp_of_block();
+    int64_t chunk = Form::template chunk<GRID_CHUNKS>(warp);
+    int64_t tile = (int64_t)warps * (GRID_CHUNKS * Form::SPAN);
+    int64_t last = ((of.N + Rows::V - 1) / Rows::V - 1) / tile * tile;
+    int turn = 0;
+    for (int64_t first = 0; first < of.rows; first += Form::ROWS, turn ^= 1) {
+        Rows row(of, first + Form::row());
+        state<Real> *panel = states + (int64_t)turn * gridDim.x * Form::ROWS;
+
+        running_state<Real> so_far;
+        Real x[TILE_N];
+        for (int64_t at = 0; at < last; at += tile) {
+            row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
+            online_step(so_far, x);
+        }
+        unsigned keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + last, x);
+        online_step(so_far, x);
+        Real m = so_far.m; /* what x is relative to now */
+        state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
+        if (warp_of_block() == 0 && Form::writes()) panel[Form::slot(blockIdx.x)] = block;
+        cooperative_groups::this_grid().sync();
+        state<Real> total = Form::merge_parts(panel, gridDim.x);
+
+        softmax_finish<Real> finish_kept(m, total);
+        finish_kept(x);
+        row.template store<GRID_CHUNKS, STRIDE>(chunk + last, x, keep);
+
+        softmax_finish<Real> finish(total.m, total);
+        reference<Real> to(total.m);
+        for (int64_t at = last - tile; at >= 0; at -= tile) {
+            keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
+            exponentiate(x, to);
+            finish(x);
+            row.template store<GRID_CHUNKS, STRIDE>(chunk + at, x, keep);
+        }
+    }
+}
+
+ons_status ons_cuda_grid(const launch_request &request) {
+    return with_rows(request, [&](auto rows, auto is_columns) {
+        using Rows = typename decltype(rows)::Rows;
+        launch_shape shape = {request.plan->blocks_a_row, request.plan->threads};
+        shape.cooperative = true;
+        return launch(request, shape, grid_kernel<Rows, block_form<decltype(is_columns)>>,
+                      rows.arguments, (state<typename Rows::Real> *)request.workspace);
+    });
+}

@@ -1,0 +1,164 @@
+/* launch.cuh - from a problem and its plan to a kernel: picks how the rows are loaded, launches, or
+ * asks the driver about the kernel instead. */
+#ifndef ONS_LAUNCH_CUH
+#define ONS_LAUNCH_CUH
+
+#include <type_traits>
+
+#include "device.cuh"
+#include "load.cuh"
+#include "reduce.cuh"
+
+struct launch_request {
+    const ons_problem *problem;
+    const ons_plan *plan;
+    void *workspace;
+    ons_kernel_facts *facts; /* filled in place of a launch, where not null */
+};
+
+/* A method: launches its kernels, or describes the last one. */
+typedef ons_status ons_cuda_method(const launch_request &request);
+#define ONS_METHOD(name, devices, reads, writes, keeps, summary) ons_cuda_method ons_cuda_##name;
+#include "../methods.def"
+#undef ONS_METHOD
+
+struct launch_shape {
+    int64_t blocks; /* of the grid; in launch_panels, of each panel */
+    int threads;
+    int cluster = 1; /* blocks of a cluster */
+    bool cooperative = false;
+    int shared_bytes = 0;
+};
+
+inline cudaError_t describe(const void *kernel, const launch_shape &shape, ons_kernel_facts *to) {
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error != cudaSuccess) return error;
+    to->registers = attributes.numRegs;
+    to->spilled_bytes = (int)attributes.localSizeBytes;
+    to->shared_bytes = (int)attributes.sharedSizeBytes + shape.shared_bytes;
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(&to->blocks_a_multiprocessor, kernel,
+                                                         shape.threads, shape.shared_bytes);
+}
+
+inline cudaError_t allow(const void *kernel, const launch_shape &shape) {
+    cudaError_t error = cudaSuccess;
+    if (shape.shared_bytes > 48 << 10)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     shape.shared_bytes);
+    if (error == cudaSuccess && shape.cluster > 8)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    return error;
+}
+
+template <typename... Parameters, typename... Arguments>
+ons_status launch(const launch_request &request, const launch_shape &shape,
+                  void (*kernel)(Parameters...), const Arguments &...arguments) {
+    cudaError_t error = allow((const void *)kernel, shape);
+    if (error != cudaSuccess) return status_of(error);
+    if (request.facts) return status_of(describe((const void *)kernel, shape, request.facts));
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)shape.blocks);
+    config.blockDim = dim3((unsigned)shape.threads);
+    config.dynamicSmemBytes = (size_t)shape.shared_bytes;
+    config.stream = (cudaStream_t)request.problem->stream;
+    config.attrs = attributes;
+    if (shape.cluster > 1) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes[config.numAttrs++].val.clusterDim = {(unsigned)shape.cluster, 1, 1};
+    }
+    if (shape.cooperative) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+        attributes[config.numAttrs++].val.cooperative = 1;
+    }
+    return status_of(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
+}
+
+/* Launches a kernel whose first parameter is the arguments of its rows, for all panels of the plan:
+ * one after the other in as many grids as it takes, since a grid has at most 2^31 - 1 blocks. */
+template <typename Kernel, typename Arguments, typename... More>
+ons_status launch_panels(const launch_request &request, launch_shape shape, Kernel kernel,
+                         Arguments arguments, const More &...more) {
+    const ons_plan *plan = request.plan;
+    int64_t blocks_a_panel = shape.blocks, left = (plan->rows + plan->width - 1) / plan->width;
+    int64_t most = ((1ll << 31) - 1) / blocks_a_panel;
+    ons_status status = ONS_OK;
+    for (arguments.first = 0; left > 0 && status == ONS_OK; left -= most) {
+        shape.blocks = (left < most ? left : most) * blocks_a_panel;
+        status = launch(request, shape, kernel, arguments, more...);
+        arguments.first += most * plan->width;
+    }
+    return status;
+}
+
+/* ------- How the rows of a problem are loaded ------- */
+
+template <typename Rows_>
+struct rows_of {
+    using Rows = Rows_;
+    typename Rows::arguments arguments;
+};
+
+inline problem_arguments as_it_is(const launch_request &request) {
+    return {*request.problem, request.plan->rows, request.plan->N, 0};
+}
+
+template <typename X, typename Y, typename Method>
+ons_status with_contiguous(const launch_request &request, Method method) {
+    const ons_problem *of = request.problem;
+    int64_t x_pitch = of->dims == 1 ? 0 : of->x.stride[0] / (int64_t)sizeof(X);
+    int64_t y_pitch = of->dims == 1 ? 0 : of->y.stride[0] / (int64_t)sizeof(Y);
+    typename contiguous_rows<X, Y>::arguments arguments = {
+        (const X *)of->x.data, (Y *)of->y.data, x_pitch, y_pitch,
+        request.plan->rows,    request.plan->N, 0};
+    return method(rows_of<contiguous_rows<X, Y>>{arguments}, std::false_type());
+}
+
+template <typename T, typename Method>
+ons_status with_type(const launch_request &request, Method method) {
+    if (request.plan->form == ONS_COLUMN_FORM)
+        return method(rows_of<strided_rows<T>>{as_it_is(request)}, std::true_type());
+    if (request.plan->x_direct) return with_contiguous<T, T>(request, method);
+    return method(rows_of<strided_rows<T>>{as_it_is(request)}, std::false_type());
+}
+
+template <typename Real, typename Method>
+ons_status with_any_types(const launch_request &request, Method method) {
+    if (request.plan->form == ONS_COLUMN_FORM)
+        return method(rows_of<general_rows<Real>>{as_it_is(request)}, std::true_type());
+    return method(rows_of<general_rows<Real>>{as_it_is(request)}, std::false_type());
+}
+
+/* Calls method(rows_of<Rows>, whether the column form is taken) with the Rows that fit. */
+template <typename Method>
+ons_status with_rows(const launch_request &request, Method method) {
+    const ons_problem *of = request.problem;
+    if (request.plan->x_direct && of->x.dtype == ONS_FLOAT16 && of->y.dtype == ONS_FLOAT32)
+        return with_contiguous<__half, float>(request, method);
+    if (request.plan->x_direct && of->x.dtype == ONS_BFLOAT16 && of->y.dtype == ONS_FLOAT32)
+        return with_contiguous<__nv_bfloat16, float>(request, method);
+    if (of->x.dtype != of->y.dtype || of->reduced_dims > 1)
+        return request.plan->compute == ONS_FLOAT64 ? with_any_types<double>(request, method)
+                                                    : with_any_types<float>(request, method);
+    switch (of->x.dtype) {
+    case ONS_FLOAT16: return with_type<__half>(request, method);
+    case ONS_BFLOAT16: return with_type<__nv_bfloat16>(request, method);
+    case ONS_FLOAT32: return with_type<float>(request, method);
+    default: return with_type<double>(request, method);
+    }
+}
+
+/* Who shares a row, where that is a block. */
+template <typename IsColumns>
+using block_form = std::conditional_t<IsColumns::value, block_of_columns, block_a_row>;
+
+/* Calls method(an integral constant that is `chunks`), which must be one of the list. */
+template <int... K, typename Method>
+ons_status with_chunks(int chunks, Method method) {
+    ons_status status = ONS_E_OPERAND;
+    ((chunks == K ? (void)(status = method(std::integral_constant<int, K>())) : (void)0), ...);
+    return status;
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* naive.cu - exp, sum, divide, without the maximum and in the array's own type: e^x is inf from
+ * 88.8 in float32 and from 11.1 in float16, and inf / inf is NaN (arXiv 1805.02867, algorithm 1).
+ *
+ * Moves 2 reads + 1 write of N; one block a row, any N. */
+#include "passes.cuh"
+
+template <typename Rows, typename Form>
+__global__ void __launch_bounds__(PASS_THREADS)
+    naive_kernel(const __grid_constant__ typename Rows::arguments of) {
+    using Real = typename Rows::Real;
+    __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
+    Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
+    auto exponential = [&](Real x) { return row.rounded(exp(row.rounded(x))); };
+
+    running_state<Real> sum;
+    sum.m = 0; /* no maximum: what is exponentiated is x itself */
+    for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row),
+                                     [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
+                                         Real of_tile = 0;
+#pragma unroll
+                                         for (int i = 0; i < TILE<Real>; i++)
+                                             of_tile += exponential(tile[i]);
+                                         sum.add(of_tile);
+                                     });
+    Real d = row.rounded(merge_block<Form>(Form::merge_warp(sum.rounded()), parts).d);
+
+    for_each_tile<Form, TILE_CHUNKS>(
+        row, 0, chunks_of(row), [&](int64_t chunk, Real(&tile)[TILE<Real>], unsigned keep) {
+#pragma unroll
+            for (int i = 0; i < TILE<Real>; i++) tile[i] = row.rounded(exponential(tile[i]) / d);
+            row.template store<TILE_CHUNKS, Form::STRIDE>(chunk, tile, keep);
+        });
+}
+
+ons_status ons_cuda_naive(const launch_request &request) {
+    return with_rows(request, [&](auto rows, auto is_columns) {
+        using Rows = typename decltype(rows)::Rows;
+        return launch_panels(request, {1, request.plan->threads},
+                             naive_kernel<Rows, block_form<decltype(is_columns)>>, rows.arguments);
+    });
+}

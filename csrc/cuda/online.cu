@@ -1,0 +1,26 @@
+/* online.cu - two passes: every thread runs (m, d) over its tiles, and the block merges them;
+ * divide (arXiv 1805.02867, algorithm 3 and section 3.1). Moves 2 reads + 1 write of N; one block a
+ * row, any N. */
+#include "passes.cuh"
+
+template <typename Rows, typename Form>
+__global__ void __launch_bounds__(PASS_THREADS)
+    online_kernel(const __grid_constant__ typename Rows::arguments of) {
+    using Real = typename Rows::Real;
+    __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
+    Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
+    running_state<Real> so_far;
+    for_each_tile<Form, TILE_CHUNKS>(
+        row, 0, chunks_of(row),
+        [&](int64_t, Real(&tile)[TILE<Real>], unsigned) { online_step(so_far, tile); });
+    state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
+    finish_tiles<Form>(row, 0, chunks_of(row), total);
+}
+
+ons_status ons_cuda_online(const launch_request &request) {
+    return with_rows(request, [&](auto rows, auto is_columns) {
+        using Rows = typename decltype(rows)::Rows;
+        return launch_panels(request, {1, request.plan->threads},
+                             online_kernel<Rows, block_form<decltype(is_columns)>>, rows.arguments);
+    });
+}

@@ -1,0 +1,48 @@
+/* online_block.cu - the row stays in the registers of one block, as in fused_block, but every
+ * thread runs (m, d) over its chunks as they are taken up (arXiv 1805.02867, algorithm 3): it can
+ * begin before its last chunk is there, and pays with a second exponential an element at the end.
+ *
+ * Moves 1 read + 1 write of N. Stops at Rows::BLOCK_THREADS threads of 8 chunks. */
+#include "finish.cuh"
+#include "launch.cuh"
+
+template <typename Rows, typename Form, int K>
+__global__ void __launch_bounds__(Rows::BLOCK_THREADS, 1)
+    online_block_kernel(const __grid_constant__ typename Rows::arguments of) {
+    using Real = typename Rows::Real;
+    constexpr int V = Rows::V;
+    __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
+    Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
+    Real x[K * V];
+    int64_t chunk = Form::template chunk<K>(warp_of_block());
+    unsigned keep = row.template load<K, Form::STRIDE>(chunk, x);
+
+    state<Real> mine = empty_state<Real>();
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        Real e[V];
+#pragma unroll
+        for (int i = 0; i < V; i++) e[i] = x[k * V + i];
+        Real m = largest(e);
+        mine = merge(mine, {m, exponentiate(e, reference<Real>(m)) * arithmetic<Real>::LOWERED});
+    }
+    state<Real> total = merge_block<Form>(Form::merge_warp(mine), parts);
+
+    exponentiate(x, reference<Real>(total.m));
+    softmax_finish<Real> finish(total.m, total);
+    finish(x);
+    row.template store<K, Form::STRIDE>(chunk, x, keep);
+}
+
+ons_status ons_cuda_online_block(const launch_request &request) {
+    return with_rows(request, [&](auto rows, auto is_columns) {
+        using Rows = typename decltype(rows)::Rows;
+        using Form = block_form<decltype(is_columns)>;
+        const ons_plan *plan = request.plan;
+        return with_chunks<2, 8>(plan->elements_a_thread / Rows::V, [&](auto K) {
+            return launch_panels(request, {1, plan->threads},
+                                 online_block_kernel<Rows, Form, decltype(K)::value>,
+                                 rows.arguments);
+        });
+    });
+}

@@ -1,0 +1,56 @@
+/* passes.cuh - what the methods that read a row several times share: a walk over its tiles. */
+#ifndef ONS_PASSES_CUH
+#define ONS_PASSES_CUH
+
+#include "finish.cuh"
+#include "launch.cuh"
+
+/* Chunks of a tile that a thread holds at once, and the most threads of a block. */
+enum { TILE_CHUNKS = 4, PASS_THREADS = 512 };
+
+template <typename Real>
+constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
+
+/* Calls visit(chunk, tile, keep) with this thread's chunks of every tile from chunk `first` to
+ * `end` that the block's warps take in turn. */
+template <typename Form, int K, typename Rows, typename Visit>
+__device__ inline void for_each_tile(const Rows &row, int64_t first, int64_t end, Visit visit) {
+    using Real = typename Rows::Real;
+    int64_t step = (int64_t)warps_of_block() * (K * Form::SPAN);
+    for (int64_t chunk = first + Form::template chunk<K>(warp_of_block()); chunk < end;
+         chunk += step) {
+        Real tile[K * Rows::V];
+        unsigned keep = row.template load<K, Form::STRIDE>(chunk, tile);
+        visit(chunk, tile, keep);
+    }
+}
+
+template <typename Rows>
+__device__ inline int64_t chunks_of(const Rows &row) {
+    return (row.N + Rows::V - 1) / Rows::V;
+}
+
+/* One tile of Algorithm 3: the maximum so far, the sum moved to it, and the tile added. */
+template <typename Real, int n>
+__device__ inline void online_step(running_state<Real> &so_far, Real (&tile)[n]) {
+    Real m = larger(so_far.m, largest(tile));
+    if (m != so_far.m) so_far.raise(m);
+    so_far.add(exponentiate(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
+}
+
+/* Reads the tiles again, and writes the results. */
+template <typename Form, typename Rows>
+__device__ inline void finish_tiles(const Rows &row, int64_t first, int64_t end,
+                                    state<typename Rows::Real> total) {
+    using Real = typename Rows::Real;
+    softmax_finish<Real> finish(total.m, total);
+    reference<Real> to(total.m);
+    for_each_tile<Form, TILE_CHUNKS>(
+        row, first, end, [&](int64_t chunk, Real(&tile)[TILE<Real>], unsigned keep) {
+            exponentiate(tile, to);
+            finish(tile);
+            row.template store<TILE_CHUNKS, Form::STRIDE>(chunk, tile, keep);
+        });
+}
+
+#endif

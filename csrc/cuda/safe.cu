@@ -1,0 +1,36 @@
+/* safe.cu - three passes: the maximum; the sum of e^(x - m); divide (arXiv 1805.02867, algorithm
+ * 2). Moves 3 reads + 1 write of N; one block a row, any N. */
+#include "passes.cuh"
+
+template <typename Rows, typename Form>
+__global__ void __launch_bounds__(PASS_THREADS)
+    safe_kernel(const __grid_constant__ typename Rows::arguments of) {
+    using Real = typename Rows::Real;
+    __shared__ state<Real> parts[2][PASS_THREADS / WARP * Form::ROWS];
+    Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
+
+    state<Real> top = empty_state<Real>();
+    for_each_tile<Form, TILE_CHUNKS>(
+        row, 0, chunks_of(row),
+        [&](int64_t, Real(&tile)[TILE<Real>], unsigned) { top.m = larger(top.m, largest(tile)); });
+    Real m = merge_block<Form>(Form::merge_warp(top), parts[0]).m;
+
+    reference<Real> to(m);
+    running_state<Real> sum;
+    sum.m = m;
+    for_each_tile<Form, TILE_CHUNKS>(
+        row, 0, chunks_of(row), [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
+            sum.add(exponentiate(tile, to) * arithmetic<Real>::LOWERED);
+        });
+    state<Real> total = merge_block<Form>(Form::merge_warp(sum.rounded()), parts[1]);
+
+    finish_tiles<Form>(row, 0, chunks_of(row), total);
+}
+
+ons_status ons_cuda_safe(const launch_request &request) {
+    return with_rows(request, [&](auto rows, auto is_columns) {
+        using Rows = typename decltype(rows)::Rows;
+        return launch_panels(request, {1, request.plan->threads},
+                             safe_kernel<Rows, block_form<decltype(is_columns)>>, rows.arguments);
+    });
+}
