@@ -386,6 +386,19 @@ def check_out():
     ons.softmax(Interface(np.ones((3, 4, 1))), out=Interface(scale), scale=Interface(scale))
 
 
+def check_methods():
+    live = asked("live").value
+    long = np.zeros((1, 1 << 20), np.float32)
+    for method in ons.methods("cuda"):
+        assert np.array_equal(shown(ons.softmax(Interface(X), method=method.name)), ons.softmax(X))
+    workspaces = asked("workspaces").value
+    assert np.array_equal(shown(ons.softmax(Interface(long), method="split")), ons.softmax(long))
+    assert asked("workspaces").value == workspaces + 1 and asked("live").value == live
+    text = "'fused_warp' holds rows of at most|1048576|online, split"
+    refused(ValueError, text, ons.softmax, Interface(long), method="fused_warp")
+    refused(ValueError, text, ons.plan, Interface(long), method="fused_warp")
+
+
 def check_libraries():
     """CuPy and JAX as they show themselves, for the calls that reach them."""
     current = types.SimpleNamespace(ptr=31)
@@ -452,6 +465,8 @@ def check_libraries():
     )
     assert done == [] and stream_of_run() == 44 and current.ptr == 31
     assert np.array_equal(y.array, ons.softmax(X))
+    long = np.zeros((1, 1 << 20), np.float32)
+    assert np.array_equal(ons.softmax(ndarray(long), method="split").array, ons.softmax(long))
     ons.softmax(ndarray(X), stream=31)
     assert stream_of_run() == 31
     ons.softmax(ndarray(X), stream=0)

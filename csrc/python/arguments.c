@@ -7,7 +7,7 @@
 static PyObject *names_on(ons_device device) {
     PyObject *text = PyUnicode_FromString("auto");
     for (int i = 0; text && i < ONS_METHOD_COUNT; i++)
-        if (device == ONS_CUDA || ons_methods[i].on_cpu)
+        if (device == ONS_CPU ? ons_methods[i].on_cpu : ons_methods[i].on_cuda)
             Py_SETREF(text, PyUnicode_FromFormat("%U, %s", text, ons_methods[i].name));
     return text;
 }
