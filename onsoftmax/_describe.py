@@ -96,7 +96,9 @@ class Plan:
         )
 
     def _blocks(self) -> str:
-        share = f"{self.blocks_a_row} blocks a row" if self.blocks_a_row else "several rows a block"
+        share = "several rows a block"
+        if self.blocks_a_row:
+            share = "a block a row" if self.blocks_a_row == 1 else f"{self.blocks_a_row} blocks a row"
         longest = f", rows of at most {self.longest_row}" if self.longest_row else ""
         return f"{share}, {self.warps} warps a block, {self.elements_a_thread} elements a thread{longest}"
 
@@ -126,7 +128,7 @@ def methods(device: str | None = None) -> list[Method]:
         raise ValueError(f"device is {device!r}: expected 'cpu', 'cuda' or None")
     found = []
     for facts in _core.methods():
-        devices = ("cpu", "cuda") if facts.pop("on_cpu") else ("cuda",)
+        devices = tuple(name for name in ("cpu", "cuda") if facts.pop(f"on_{name}"))
         if device is None or device in devices:
             found.append(Method(devices=devices, **facts))
     return found

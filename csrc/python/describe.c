@@ -142,8 +142,9 @@ PyObject *ons_list_methods(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none))
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < ONS_METHOD_COUNT; i++) {
         const ons_method_info *info = &ons_methods[i];
-        PyObject *one = Py_BuildValue("{s:s,s:O,s:i,s:i,s:s,s:s}", "name", info->name, "on_cpu",
-                                      info->on_cpu ? Py_True : Py_False, "reads", info->reads,
+        PyObject *one = Py_BuildValue("{s:s,s:O,s:O,s:i,s:i,s:s,s:s}", "name", info->name, "on_cpu",
+                                      info->on_cpu ? Py_True : Py_False, "on_cuda",
+                                      info->on_cuda ? Py_True : Py_False, "reads", info->reads,
                                       "writes", info->writes, "keeps", keeps_names[info->keeps],
                                       "summary", info->summary);
         if (!one || PyList_Append(list, one) < 0) Py_CLEAR(list);
