@@ -53,8 +53,8 @@ static PyObject *show(PyObject *self, PyObject *Py_UNUSED(none)) {
 
 PyDoc_STRVAR(
     plan_doc,
-    "plan($module, array_or_shape, /, axis=-1, *, dtype=None, method='auto', num_threads=None,\n"
-    "     device=None)\n"
+    "plan($module, array_or_shape, /, axis=-1, *, dtype=None, device=None, method='auto',\n"
+    "     num_threads=None)\n"
     "--\n\nThe plan of a call as a dict: see onsoftmax.plan.");
 PyDoc_STRVAR(
     methods_doc,
