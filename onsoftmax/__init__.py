@@ -7,12 +7,13 @@ array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])
 
 from __future__ import annotations
 
-from ._core import get_num_threads, set_num_threads, softmax
+from ._core import DeviceArray, get_num_threads, set_num_threads, softmax
 from ._describe import Method, Plan, methods, plan, show_config
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DeviceArray",
     "Method",
     "Plan",
     "get_num_threads",

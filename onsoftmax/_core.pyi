@@ -1,11 +1,42 @@
 from collections.abc import Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 _Axis = int | tuple[int, ...] | None
 _Array = TypeVar("_Array")
+
+@final
+class DeviceArray:
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def stream(self) -> int: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(
+        self,
+        stream: Any = None,
+        *,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def copy_to_host(self) -> NDArray[Any]: ...
 
 @overload
 def softmax(
@@ -32,7 +63,7 @@ def softmax(
     out: _Array,
     where: Any = None,
     scale: Any = 1.0,
-    stream: None = None,
+    stream: Any = None,
     num_threads: int | None = None,
 ) -> _Array: ...
 @overload
@@ -46,7 +77,7 @@ def softmax(
     out: None = None,
     where: Any = None,
     scale: Any = 1.0,
-    stream: None = None,
+    stream: Any = None,
     num_threads: int | None = None,
 ) -> _Array: ...
 def plan(
@@ -55,6 +86,7 @@ def plan(
     axis: _Axis = -1,
     *,
     dtype: Any = None,
+    device: str | None = None,
     method: str = "auto",
     num_threads: int | None = None,
 ) -> dict[str, Any]: ...

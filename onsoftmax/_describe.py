@@ -19,7 +19,7 @@ class Method:
     name: str
     summary: str
     devices: tuple[str, ...]
-    """Where this build runs it: "cpu"."""
+    """Where it runs: "cpu", "cuda"."""
     reads: int
     """How often the whole array is read from memory."""
     writes: int
@@ -37,6 +37,8 @@ class Method:
 class Plan:
     """What a call would do. `print(plan)` tells it in words."""
 
+    device: str
+    """ "cpu" or "cuda"."""
     method: str
     reason: str
     """Why this method."""
@@ -56,40 +58,80 @@ class Plan:
     on_chip_bytes: int
     """Held in fast memory for one row, in bytes."""
     workspace_bytes: int
-    """Scratch of all threads together, in bytes."""
+    """Scratch of all threads or blocks together, in bytes."""
     threads: int
+    """On the CPU; on a GPU those of a block."""
+
+    blocks_a_row: int | None = None
+    """Blocks that share a row, 0 where a block has several rows. This and what follows on a GPU alone."""
+    elements_a_thread: int | None = None
+    """Of a row, held at once in a thread's registers."""
+    warps: int | None = None
+    """Of a block."""
+    longest_row: int | None = None
+    """That the method can hold; None where it takes any."""
+
+    registers: int | None = None
+    """Of a thread. This and what follows as the driver says, None without one."""
+    spilled_bytes: int | None = None
+    """Of a thread's registers, in local memory."""
+    shared_bytes: int | None = None
+    """Shared memory of a block."""
+    blocks_a_multiprocessor: int | None = None
+    """That run at once."""
 
     def __str__(self) -> str:
+        if self.device == "cpu":
+            work = f"{self.threads} threads"
+            how = f"tiles of {self.tile} elements, {self.width} rows side by side"
+        else:
+            work = f"blocks of {self.threads} threads"
+            how = self._blocks() + self._kernel()
         return (
             f"{self.method}: {self.reason}\n"
-            f"  {self.rows} rows of N = {self.N}, {self.form} form, "
-            f"in {self.compute}, {self.threads} threads\n"
-            f"  tiles of {self.tile} elements, {self.width} rows side by side\n"
+            f"  {self.rows} rows of N = {self.N}, {self.form} form, in {self.compute}, {work}\n"
+            f"  {how}\n"
             f"  {self.bytes_moved} bytes through memory, {self.on_chip_bytes} on chip a row, "
             f"{self.workspace_bytes} of scratch"
         )
 
+    def _blocks(self) -> str:
+        share = "several rows a block"
+        if self.blocks_a_row:
+            share = "a block a row" if self.blocks_a_row == 1 else f"{self.blocks_a_row} blocks a row"
+        longest = f", rows of at most {self.longest_row}" if self.longest_row else ""
+        return f"{share}, {self.warps} warps a block, {self.elements_a_thread} elements a thread{longest}"
+
+    def _kernel(self) -> str:
+        if self.registers is None:
+            return ""
+        return (
+            f"\n  {self.registers} registers a thread, {self.spilled_bytes} bytes spilled, "
+            f"{self.shared_bytes} shared a block, {self.blocks_a_multiprocessor} blocks a multiprocessor"
+        )
+
 
 def methods(device: str | None = None) -> list[Method]:
-    """The methods that this build has.
+    """The methods that there are.
 
     Parameters
     ----------
-    device : "cpu" or None
-        Those of one device, or of all.
+    device : "cpu", "cuda" or None
+        Those of one device, whether or not this machine has it, or all.
 
     Raises
     ------
     ValueError
         A device of another name.
-    RuntimeError
-        "cuda", which this build does not have.
     """
     if device not in (None, "cpu", "cuda"):
         raise ValueError(f"device is {device!r}: expected 'cpu', 'cuda' or None")
-    if device == "cuda":
-        raise RuntimeError("this build of onsoftmax has no CUDA")
-    return [Method(devices=("cpu",), **fields) for fields in _core.methods()]
+    found = []
+    for facts in _core.methods():
+        devices = tuple(name for name in ("cpu", "cuda") if facts.pop(f"on_{name}"))
+        if device is None or device in devices:
+            found.append(Method(devices=devices, **facts))
+    return found
 
 
 def plan(
@@ -112,23 +154,25 @@ def plan(
         As softmax takes them.
     dtype : dtype, optional
         With an array the result's type; with a shape the type of both, float32 by default.
-    device : "cpu" or None
-        Where the array of that shape lies.
+    device : "cpu", "cuda" or None
+        Where an array of that shape lies, the CPU by default. "cuda" is the first GPU; without one, what an
+        H200 would do.
 
     Raises
     ------
     ValueError, TypeError, AxisError
-        As softmax.
-    RuntimeError
-        device="cuda", which this build does not have.
+        As softmax; a device of another name, or one that the array is not on.
     """
-    methods(device)
     axes = tuple(axis) if isinstance(axis, Sequence) else axis
-    return Plan(**_core.plan(array_or_shape, axes, dtype=dtype, method=method, num_threads=num_threads))
+    facts = _core.plan(
+        array_or_shape, axes, dtype=dtype, device=device, method=method, num_threads=num_threads
+    )
+    facts["longest_row"] = facts.get("longest_row") or None
+    return Plan(**facts)
 
 
 def show_config() -> dict[str, Any]:
-    """Prints the versions, the instruction sets, the threads and what was built; returns it as a dict."""
+    """Prints the versions, the instruction sets, the threads and the GPUs found; returns it as a dict."""
     from . import __version__
 
     config = {

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-NUMPY, TORCH, JAX = 0, 1, 2  # ons_library in csrc/python/views.h
+# ons_library and ons_role in csrc/python/views.h
+NUMPY, TORCH, JAX, CUPY = range(4)
+INPUT, SCALE, WHERE, OUT = range(4)
 
 
 def _library_of(array: object) -> str:
@@ -17,6 +20,99 @@ def _library_of(array: object) -> str:
         if package in ("torch", "jax", "jaxlib", "dask", "cupy"):
             return package
     return ""
+
+
+def prepare(array: Any, role: int) -> tuple[int, Any]:
+    """The library that the result goes back to, and an array of a type that `role` takes to look at: a NumPy
+    array, an object with __dlpack__, or what _described gives."""
+    library = _library_of(array)
+    if library == "torch":
+        return TORCH, _torch(array, role)
+    if library in ("jax", "jaxlib"):
+        return JAX, _jax(array, role)
+    if library == "cupy":
+        return CUPY, _cupy(array, role)
+    if library == "dask":
+        raise TypeError("got a Dask array: use onsoftmax.dask.softmax, which works chunk by chunk")
+    if hasattr(array, "__dlpack__"):
+        return NUMPY, array
+    if hasattr(array, "__cuda_array_interface__"):
+        return NUMPY, _cuda_array_interface(array)
+    if role == OUT:
+        raise TypeError(f"out is of type {type(array).__name__}: expected an array")
+    return NUMPY, np.asarray(array)
+
+
+def as_numpy(array: Any) -> Any:
+    """A mask or a scale of any library as a NumPy array."""
+    gpu = _gpu_of(array)
+    if gpu is not None:
+        raise ValueError(f"the array is on the CPU, but where or scale is on cuda:{gpu}: expected one device")
+    if _library_of(array) == "torch":
+        torch = sys.modules["torch"]
+        tensor = _torch_data(array)
+        return (tensor.double() if tensor.dtype is torch.bfloat16 else tensor).numpy()
+    return np.asarray(array)
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a type given as a NumPy, ml_dtypes, torch or JAX dtype, or as a string."""
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return dtype
+    if type(dtype).__module__ == "torch":
+        return str(dtype).removeprefix("torch.")
+    return str(np.dtype(dtype).name)
+
+
+def on_stream(call: Callable[..., Any], array: Any, handle: int, keywords: dict[str, Any]) -> Any:
+    """The call under `handle` as the current stream of the array's library, where it is another one."""
+    library = _library_of(array)
+    if library == "torch" and array.is_cuda:
+        return _on_torch_stream(call, array, handle, keywords)
+    if library == "cupy":
+        cupy = sys.modules["cupy"]
+        with array.device:
+            if cupy.cuda.get_current_stream().ptr != handle:
+                with cupy.cuda.ExternalStream(handle) if handle else cupy.cuda.Stream.null:
+                    return call(array, **keywords)
+    return NotImplemented
+
+
+def memory(library: int, gpu: int, length: int) -> tuple[Any, int]:
+    """So many bytes of a library's memory on a GPU, in the order of its current stream: owner, address."""
+    if library == TORCH:
+        torch = sys.modules["torch"]
+        tensor = torch.empty(length, dtype=torch.uint8, device=f"cuda:{gpu}")
+        return tensor, tensor.data_ptr()
+    cupy = sys.modules["cupy"]
+    with cupy.cuda.Device(gpu):
+        allocated = cupy.cuda.alloc(length)
+    return allocated, allocated.ptr
+
+
+# ---------------------------------------------------------------- torch
+
+
+def torch_knowledge() -> tuple[Any, ...]:
+    """What ons_torch in csrc/python/views.h holds."""
+    torch = sys.modules["torch"]
+    return (
+        torch.Tensor,
+        torch.nn.Parameter,
+        getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
+        torch.empty_like,
+        torch.is_grad_enabled,
+        torch.autograd.graph.increment_version,
+        torch.strided,
+        torch.contiguous_format,
+        (torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    )
+
+
+def torch_stream(gpu: int) -> int:
+    """The handle of torch's current stream."""
+    handle: int = sys.modules["torch"].cuda.current_stream(gpu).cuda_stream
+    return handle
 
 
 def _torch_data(tensor: Any) -> Any:
@@ -38,79 +134,131 @@ def _torch_data(tensor: Any) -> Any:
     return tensor.detach().resolve_neg()
 
 
-def prepare(array: Any) -> tuple[int, Any]:
-    """The library that the result goes back to, and an array of a floating type to look at."""
-    library = _library_of(array)
-    if library == "torch":
-        torch = sys.modules["torch"]
-        tensor = _torch_data(array)
-        if not tensor.dtype.is_floating_point:
-            tensor = tensor.to(torch.get_default_dtype())
-        return TORCH, tensor
-    if library in ("jax", "jaxlib"):
-        jax = sys.modules["jax"]
-        if isinstance(array, jax.core.Tracer):
-            raise TypeError(
-                "got a JAX tracer: onsoftmax works on concrete arrays, outside jax.jit, jax.grad and "
-                "jax.vmap; use jax.nn.softmax inside them, or jax.pure_callback"
-            )
-        if not jax.numpy.issubdtype(array.dtype, jax.numpy.floating):
-            if jax.numpy.issubdtype(array.dtype, jax.numpy.complexfloating):
-                raise TypeError(f"dtype {array.dtype} is not supported: expected real numbers")
-            array = array.astype(float)
-        return JAX, array
-    if library == "dask":
-        raise TypeError("got a Dask array: use onsoftmax.dask.softmax, which works chunk by chunk")
-    if hasattr(array, "__dlpack__"):
-        return NUMPY, array
-    if hasattr(array, "__cuda_array_interface__"):
-        raise RuntimeError(
-            "got a CUDA array, but this build of onsoftmax has no CUDA: move the array to the CPU"
-        )
-    return NUMPY, np.asarray(array)
+def _torch(tensor: Any, role: int) -> Any:
+    if role == OUT and (tensor.is_neg() or tensor.is_conj()):
+        raise ValueError("out is a negated or conjugated view: expected a tensor that can be written to")
+    data = _torch_data(tensor)
+    if role in (WHERE, OUT) or data.dtype.is_floating_point:
+        return data
+    return data.double() if role == SCALE else data.to(sys.modules["torch"].get_default_dtype())
 
 
-def prepare_out(array: Any) -> Any:
-    """What DLPack can show of `out`, whose memory will be written."""
-    library = _library_of(array)
-    if library == "torch":
-        if array.is_neg() or array.is_conj():
-            raise ValueError("out is a negated or conjugated view: expected a tensor that can be written to")
-        return _torch_data(array)
-    if library in ("jax", "jaxlib"):
-        raise TypeError("out is a JAX array, which is immutable: leave out= away, and take the result")
-    if not hasattr(array, "__dlpack__"):
-        raise TypeError(f"out is of type {type(array).__name__}: expected an array")
-    return array
-
-
-def as_numpy(array: Any) -> Any:
-    """A mask or a scale of any library as a NumPy array."""
-    if _library_of(array) == "torch":
-        torch = sys.modules["torch"]
-        tensor = _torch_data(array)
-        if tensor.device.type != "cpu":
-            raise ValueError(f"the array is on the CPU, but where or scale is on {tensor.device}")
-        return (tensor.double() if tensor.dtype is torch.bfloat16 else tensor).numpy()
-    return np.asarray(array)
-
-
-def torch_result(request: tuple[Any, str]) -> Any:
-    """An empty tensor for the softmax of a tensor: contiguous, as torch.softmax gives it."""
+def _on_torch_stream(call: Callable[..., Any], array: Any, handle: int, keywords: dict[str, Any]) -> Any:
     torch = sys.modules["torch"]
-    tensor, dtype = request
-    return torch.empty_like(tensor, dtype=getattr(torch, dtype), memory_format=torch.contiguous_format)
+    before = torch.cuda.current_stream(array.device)
+    if before.cuda_stream == handle:
+        return NotImplemented
+    stream = (
+        torch.cuda.ExternalStream(handle, array.device) if handle else torch.cuda.default_stream(array.device)
+    )
+    with torch.cuda.stream(stream):
+        result = call(array, **keywords)
+    # Memory is taken again in the order of the stream it was allocated under. The result is from `stream`
+    # and will be used on the one before; the others the other way round.
+    for tensor in (array, *keywords.values()):
+        if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+            tensor.record_stream(stream)
+    if "out" not in keywords:
+        result.record_stream(before)
+    return result
 
 
-def jax_result(array: np.ndarray[Any, Any]) -> Any:
-    """The memory of a NumPy array as a JAX array."""
-    return sys.modules["jax"].numpy.asarray(array)
+# ---------------------------------------------------------------- JAX
 
 
-def dtype_name(dtype: Any) -> str:
-    """The name of a type given as a NumPy, ml_dtypes, torch or JAX dtype, or as a string."""
-    if isinstance(dtype, str) and dtype == "bfloat16":
-        return dtype
-    if type(dtype).__module__ == "torch":
-        return str(dtype).removeprefix("torch.")
-    return str(np.dtype(dtype).name)
+def _jax(array: Any, role: int) -> Any:
+    jax = sys.modules["jax"]
+    if role == OUT:
+        raise TypeError("out is a JAX array, which is immutable: leave out= away, and take the result")
+    if isinstance(array, jax.core.Tracer):
+        raise TypeError(
+            "got a JAX tracer: onsoftmax works on concrete arrays, outside jax.jit, jax.grad and "
+            "jax.vmap; use jax.nn.softmax inside them, or jax.pure_callback"
+        )
+    if role == WHERE or jax.numpy.issubdtype(array.dtype, jax.numpy.floating):
+        return array
+    if jax.numpy.issubdtype(array.dtype, jax.numpy.complexfloating):
+        raise TypeError(f"dtype {array.dtype} is not supported: expected real numbers")
+    return array.astype(float)
+
+
+def jax_result(array: Any) -> Any:
+    """The memory of a NumPy array or a DeviceArray as a JAX array."""
+    jax = sys.modules["jax"]
+    if isinstance(array, np.ndarray):
+        return jax.numpy.asarray(array)
+    import jax.dlpack
+
+    return jax.dlpack.from_dlpack(array)
+
+
+# ---------------------------------------------------------------- CuPy and the CUDA Array Interface
+
+_Description = tuple[Any, int, tuple[int, ...], Any, str, bool, int, "int | None", Any]
+
+
+def _cupy(array: Any, role: int) -> _Description:
+    """As ons_view_described takes it. Without DLPack, which costs more and has to be asked for order."""
+    cupy = sys.modules["cupy"]
+    if role in (INPUT, SCALE) and array.dtype.kind in "iub":
+        with array.device:
+            array = array.astype(float)
+    gpu = array.device.id
+    stream = cupy.cuda.get_current_stream(gpu)
+    return array, array.data.ptr, array.shape, array.strides, array.dtype.name, False, gpu, stream.ptr, stream
+
+
+def cupy_result(array: Any, dtype: str) -> _Description:
+    """A CuPy array for the softmax of one, in its memory order."""
+    cupy = sys.modules["cupy"]
+    if array.dtype.name != dtype and dtype == "bfloat16":
+        import ml_dtypes
+
+        kind = np.dtype(ml_dtypes.bfloat16)
+    else:
+        kind = array.dtype if array.dtype.name == dtype else np.dtype(dtype)
+    with array.device:
+        return _cupy(cupy.empty_like(array, dtype=kind), OUT)
+
+
+def _cuda_array_interface(array: Any) -> _Description:
+    """As ons_view_described takes it."""
+    shown = array.__cuda_array_interface__
+    if shown.get("mask") is not None:
+        raise TypeError("masked arrays are not supported: pass the array without its mask, and where=")
+    dtype = np.dtype(shown["typestr"])
+    if not dtype.isnative:
+        raise TypeError(f"dtype {dtype} is not supported on a GPU: expected native byte order")
+    address, readonly = shown["data"]
+    # From version 3 on None says that nothing is pending; before it, the default stream is meant.
+    stream = shown.get("stream", 0 if shown.get("version", 0) < 3 else None)
+    keeper = getattr(array, "stream", None)
+    gpu = _gpu_of(array)
+    return (
+        array,
+        address or 0,
+        tuple(shown["shape"]),
+        shown.get("strides"),
+        dtype.name,
+        readonly,
+        gpu or 0,
+        stream,
+        keeper,
+    )
+
+
+def _gpu_of(array: Any) -> int | None:
+    """The number of the GPU that the array is on; None on the CPU."""
+    if _library_of(array) == "torch":
+        return array.device.index if array.is_cuda else None
+    if hasattr(array, "__dlpack_device__"):
+        try:
+            kind, number = array.__dlpack_device__()
+        except BufferError:  # of several devices, or none that DLPack knows: its own library can tell
+            return None
+        return int(number) if kind in (2, 13) else None
+    if hasattr(array, "__cuda_array_interface__"):
+        # numba's way to say it; the interface itself has none
+        context = getattr(getattr(array, "gpu_data", None), "context", None)
+        return int(getattr(getattr(context, "device", None), "id", 0))
+    return None

@@ -117,5 +117,7 @@ def test_errors_of_plan():
         ons.plan((3, -4))
     with pytest.raises(ValueError, match="more elements"):
         ons.plan((1 << 40, 1 << 40))
-    with pytest.raises(RuntimeError, match="no CUDA"):
-        ons.plan((3, 4), device="cuda")
+    with pytest.raises(ValueError, match="'tpu'"):
+        ons.plan((3, 4), device="tpu")
+    with pytest.raises(ValueError, match=r"'cuda'.*the CPU"):
+        ons.plan(X, device="cuda")

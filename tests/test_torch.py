@@ -1,6 +1,8 @@
 """torch tensors on the CPU: what goes in and comes out, and what is refused."""
 
 import contextlib
+import gc
+import sys
 
 import numpy as np
 import oracle
@@ -64,15 +66,114 @@ def test_torch_views_that_are_not_what_they_point_to(torch):
     torch.testing.assert_close(ons.softmax(negated), torch.softmax(negated, -1))
     with pytest.raises(ValueError, match="negated"):
         ons.softmax(negated.clone(), out=negated)
-    with contextlib.suppress(BufferError):  # a zero tensor has no memory: right or refused, and no crash
-        zero = torch._efficientzerotensor((2, 3))
-        torch.testing.assert_close(ons.softmax(zero), torch.full((2, 3), 1 / 3))
     with pytest.raises(TypeError, match="complex"):
         ons.softmax(z)
     with pytest.raises(TypeError, match=r"sparse.*to_dense"):
         ons.softmax(torch.from_numpy(VALUES[0]).to_sparse())
     with pytest.raises(TypeError, match="float16, bfloat16, float32 or float64"):
         ons.softmax(torch.zeros(3, dtype=torch.float8_e4m3fn))
+
+
+def test_torch_tensors_without_memory(torch):
+    """They wear the type torch.Tensor too, and DLPack shows an address for some: refused, and no crash."""
+    zero = torch._efficientzerotensor((4, 3))
+    functional = torch._to_functional_tensor(torch.ones(4, 3))
+    resized = torch.zeros(12)
+    resized.untyped_storage().resize_(0)
+    meta = torch.empty(4, 3, device="meta")
+    with FakeTensorMode(torch):
+        fake = torch.empty(4, 3)
+    for tensor in (zero, zero[1:], functional, resized, fake):
+        with pytest.raises(BufferError, match="no data"):
+            ons.softmax(tensor)
+        with pytest.raises(BufferError, match="no data"):
+            ons.softmax(torch.zeros(tensor.shape), out=tensor)
+    with pytest.raises((BufferError, ValueError), match="meta"):
+        ons.softmax(meta)
+    for transform in (torch.vmap, torch.func.functionalize):
+        with pytest.raises((RuntimeError, BufferError)):
+            transform(ons.softmax)(torch.ones(4, 3))
+    with pytest.raises(RuntimeError, match=r"requires grad|storage"):
+        torch.func.grad(lambda x: ons.softmax(x).sum())(torch.ones(3))
+    with pytest.raises(RuntimeError):
+        torch.func.jvp(ons.softmax, (torch.ones(3),), (torch.ones(3),))
+    assert ons.softmax(torch.zeros(0, 3)).shape == (0, 3)
+
+
+def FakeTensorMode(torch):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode()
+
+
+def test_torch_kinds_of_tensors(torch):
+    x = torch.from_numpy(VALUES)
+    expected = torch.softmax(x, -1)
+
+    class Sub(torch.Tensor):
+        pass
+
+    for given in (torch.nn.Parameter(x, requires_grad=False), x.as_subclass(Sub), x.clone().share_memory_()):
+        torch.testing.assert_close(ons.softmax(given).as_subclass(torch.Tensor), expected)
+    assert type(ons.softmax(torch.nn.Parameter(x, requires_grad=False))) is torch.Tensor
+    with torch.inference_mode():
+        made = ons.softmax(x)
+        assert made.is_inference() and ons.softmax(x, out=made) is made
+    torch.testing.assert_close(made, expected)
+    torch.set_default_device("meta")  # for what torch makes of nothing, and not for what is like another
+    try:
+        assert ons.softmax(x).device.type == "cpu"
+    finally:
+        torch.set_default_device(None)
+
+
+def test_torch_is_told_what_was_written(torch):
+    """A backward pass that needs what was overwritten says so."""
+    x, weight = torch.ones(3), torch.ones(3, requires_grad=True)
+    product = (weight * x).sum()
+    ons.softmax(torch.zeros(3), out=x)
+    with pytest.raises(RuntimeError, match="inplace"):
+        product.backward()
+
+
+def test_torch_where_and_scale(torch):
+    x, mask, scale = torch.from_numpy(VALUES), torch.from_numpy(VALUES > -2), torch.full((3, 1, 1), 0.5)
+    expected = torch.softmax((x * 0.5).masked_fill(~mask, -torch.inf), -1)
+    for kind in (scale, scale.double(), scale.bfloat16()):
+        torch.testing.assert_close(ons.softmax(x, where=mask, scale=kind), expected.nan_to_num())
+    torch.testing.assert_close(ons.softmax(x, scale=torch.tensor(2)), torch.softmax(2 * x, -1))
+    with pytest.raises(TypeError, match=r"where.*float32"):
+        ons.softmax(x, where=x)
+
+
+def test_torch_does_not_leak(torch):
+    x, out = torch.ones(2, 30), torch.empty(2, 30)
+    negated = torch.complex(x, x).conj().imag
+    calls = [
+        lambda: ons.softmax(x),
+        lambda: ons.softmax(x.T, dtype=torch.bfloat16),
+        lambda: ons.softmax(x, out=out, where=x > 0),
+        lambda: ons.softmax(negated),
+        lambda: ons.softmax(torch.arange(3)),
+        lambda: ons.softmax(x, out=torch.empty(3)),
+        lambda: ons.softmax(x, stream=3),
+        lambda: ons.softmax(torch._efficientzerotensor((2, 3))),
+        lambda: ons.softmax(x.to_sparse()),
+    ]
+
+    def repeat(times):
+        for _ in range(times):
+            for call in calls:
+                with contextlib.suppress(ValueError, TypeError, BufferError):
+                    call()
+
+    repeat(100)
+    gc.collect()
+    before, counts = sys.getallocatedblocks(), [sys.getrefcount(each) for each in (x, out, negated)]
+    repeat(500)
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 400  # one a round would be 500
+    assert [sys.getrefcount(each) for each in (x, out, negated)] == counts
 
 
 def test_torch_gradients(torch):

@@ -31,6 +31,13 @@ reason: str = ons.plan((3, 4), dtype=np.float32).reason
 threads: int = ons.get_num_threads()
 ons.set_num_threads(threads)
 config = ons.show_config()
+
+
+def on_a_gpu(array: ons.DeviceArray, stream: object) -> NDArray[np.float32]:
+    return ons.softmax(array, stream=stream, out=array).copy_to_host()
+
+
+registers: int | None = ons.plan((3, 4), device="cuda").registers
 """
 WRONG = """
 import numpy as np
@@ -76,6 +83,11 @@ def stub_functions():
     return [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
 
 
+def stub_classes():
+    with open(STUB) as file:
+        return [node for node in ast.parse(file.read()).body if isinstance(node, ast.ClassDef)]
+
+
 @pytest.mark.parametrize("node", stub_functions(), ids=lambda node: f"{node.name}:{node.lineno}")
 def test_stubs_agree_with_the_functions(node):
     signature = inspect.signature(getattr(_core, node.name))
@@ -93,7 +105,14 @@ def test_stubs_agree_with_the_functions(node):
 
 def test_every_public_function_has_a_stub_and_a_docstring():
     public = {name for name in dir(_core) if not name.startswith("_")}
-    assert public == {node.name for node in stub_functions()}
+    assert public == {node.name for node in stub_functions()} | {node.name for node in stub_classes()}
+    for node in stub_classes():
+        cls = getattr(_core, node.name)
+        stated = {member.name for member in node.body if isinstance(member, ast.FunctionDef)}
+        own = {
+            name for name, value in vars(cls).items() if not isinstance(value, str) and inspect.getdoc(value)
+        }
+        assert stated == own - {"__repr__"}
     for name in ons.__all__:
         assert inspect.getdoc(getattr(ons, name)), name
     for section in ("Parameters", "Returns", "Raises", "References", "Examples"):

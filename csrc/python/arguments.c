@@ -3,37 +3,71 @@
 
 #include <string.h>
 
-/* The names of the methods that run here, auto first. */
-static PyObject *names_here(void) {
+/* The names of the methods of a device, auto first. */
+static PyObject *names_on(ons_device device) {
     PyObject *text = PyUnicode_FromString("auto");
     for (int i = 0; text && i < ONS_METHOD_COUNT; i++)
-        if (ons_methods[i].on_cpu)
+        if (device == ONS_CPU ? ons_methods[i].on_cpu : ons_methods[i].on_cuda)
             Py_SETREF(text, PyUnicode_FromFormat("%U, %s", text, ons_methods[i].name));
     return text;
 }
 
-void ons_set_error(ons_status status, ons_method method, const ons_plan *plan) {
-    if (status == ONS_E_MEMORY) {
+/* The names of the methods that can run the problem. */
+static PyObject *names_that_can(const ons_problem *problem, int threads) {
+    PyObject *text = PyUnicode_FromString("auto");
+    for (int i = 0; text && i < ONS_METHOD_COUNT; i++) {
+        ons_plan plan;
+        if (ons_make_plan(problem, (ons_method)i, threads, &plan) == ONS_OK)
+            Py_SETREF(text, PyUnicode_FromFormat("%U, %s", text, ons_methods[i].name));
+    }
+    return text;
+}
+
+void ons_set_error(ons_status status, ons_method method, const ons_problem *problem,
+                   const ons_plan *plan) {
+    PyObject *names;
+    switch ((int)status) {
+    case ONS_E_MEMORY:
         PyErr_Format(PyExc_MemoryError,
                      "no memory for the %lld bytes of scratch that method %s needs",
                      (long long)plan->workspace_bytes, ons_method_name(plan->method));
-    } else if (status == ONS_E_METHOD_NOT_ON_DEVICE) {
-        PyObject *names = names_here();
-        if (names)
+        return;
+    case ONS_E_METHOD_NOT_ON_DEVICE:
+        names = names_on(problem->device);
+        if (names && problem->device == ONS_CPU)
             PyErr_Format(PyExc_ValueError,
                          "method '%s' runs on CUDA arrays alone (%s), and this array is on the "
                          "CPU: use one of %U",
                          ons_method_name(method), ons_methods[method].summary, names);
-        Py_XDECREF(names);
-    } else {
-        PyErr_Format(PyExc_SystemError, "internal error %d", (int)status);
+        else if (names)
+            PyErr_Format(PyExc_ValueError, "method '%s' does not run on a GPU: use one of %U",
+                         ons_method_name(method), names);
+        break;
+    case ONS_E_ROW_TOO_LONG:
+        names = names_that_can(problem, 1);
+        if (names)
+            PyErr_Format(PyExc_ValueError,
+                         "method '%s' holds rows of at most %lld elements of this type on this "
+                         "GPU, and these have %lld: use one of %U",
+                         ons_method_name(method), (long long)plan->longest_row, (long long)plan->N,
+                         names);
+        break;
+    case ONS_E_NO_CLUSTERS:
+    case ONS_E_NO_GRID:
+        names = names_that_can(problem, 1);
+        if (names)
+            PyErr_Format(PyExc_ValueError, "method '%s' does not run here: %s; use one of %U",
+                         ons_method_name(method), ons_status_text(status), names);
+        break;
+    default: ons_set_gpu_error(status); return;
     }
+    Py_XDECREF(names);
 }
 
-static const char *const keyword_names[KEYWORDS] = {"axis",  "method", "dtype",  "out",
-                                                    "where", "scale",  "stream", "num_threads"};
+static const char *const keyword_names[KEYWORDS] = {
+    "axis", "method", "dtype", "out", "where", "scale", "stream", "num_threads", "device"};
 
-int ons_take_arguments(const char *function, PyObject *const *args, Py_ssize_t count,
+int ons_take_arguments(const char *function, int keywords, PyObject *const *args, Py_ssize_t count,
                        PyObject *names, PyObject *values[KEYWORDS]) {
     memset(values, 0, KEYWORDS * sizeof *values);
     if (count < 1 || count > 2) {
@@ -46,8 +80,8 @@ int ons_take_arguments(const char *function, PyObject *const *args, Py_ssize_t c
     for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i);
         int k = 0;
-        while (k < KEYWORDS && PyUnicode_CompareWithASCIIString(name, keyword_names[k]) != 0) k++;
-        if (k == KEYWORDS) {
+        while (k < keywords && PyUnicode_CompareWithASCIIString(name, keyword_names[k]) != 0) k++;
+        if (k == keywords) {
             PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", function,
                          name);
             return -1;
@@ -64,7 +98,16 @@ int ons_take_arguments(const char *function, PyObject *const *args, Py_ssize_t c
     return 0;
 }
 
-int ons_take_method(PyObject *object, ons_method *method) {
+PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]) {
+    PyObject *keywords = PyDict_New();
+    for (int k = 0; keywords && k < KEYWORDS; k++)
+        if (values[k] && k != STREAM &&
+            PyDict_SetItemString(keywords, keyword_names[k], values[k]) < 0)
+            Py_CLEAR(keywords);
+    return keywords;
+}
+
+int ons_take_method(PyObject *object, ons_device device, ons_method *method) {
     *method = ONS_METHOD_AUTO;
     if (!object) return 0;
     if (!PyUnicode_Check(object)) {
@@ -77,7 +120,7 @@ int ons_take_method(PyObject *object, ons_method *method) {
             *method = (ons_method)i;
             return 0;
         }
-    PyObject *names = names_here();
+    PyObject *names = names_on(device);
     if (names) PyErr_Format(PyExc_ValueError, "method is %R: expected one of %U", object, names);
     Py_XDECREF(names);
     return -1;

@@ -4,17 +4,21 @@
 
 #include "views.h"
 
-enum { AXIS, METHOD, DTYPE, OUT, WHERE, SCALE, STREAM, NUM_THREADS, KEYWORDS };
+enum { AXIS, METHOD, DTYPE, OUT, WHERE, SCALE, STREAM, NUM_THREADS, DEVICE, KEYWORDS };
 
-/* The value of each keyword, NULL where it was not given: borrowed. `function` is named in errors.
- */
-int ons_take_arguments(const char *function, PyObject *const *args, Py_ssize_t count,
+/* The value of each of the first `keywords`, NULL where it was not given: borrowed. `function` is
+ * named in errors. */
+int ons_take_arguments(const char *function, int keywords, PyObject *const *args, Py_ssize_t count,
                        PyObject *names, PyObject *values[KEYWORDS]);
-/* Each leaves what it fills as it was where the object is NULL, auto for the method. */
-int ons_take_method(PyObject *object, ons_method *method);
+/* Those that were given, as a new dict. */
+PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]);
+/* Each leaves what it fills as it was where the object is NULL, auto for the method. An unknown
+ * name is answered by those of the device. */
+int ons_take_method(PyObject *object, ons_device device, ons_method *method);
 int ons_take_threads(PyObject *object, int *threads);
 
-void ons_set_error(ons_status status, ons_method method, const ons_plan *plan);
+void ons_set_error(ons_status status, ons_method method, const ons_problem *problem,
+                   const ons_plan *plan);
 
 /* The functions of the module's table, beside the settings. */
 PyObject *ons_softmax(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);

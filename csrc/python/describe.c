@@ -3,10 +3,14 @@
 
 static const char *const keeps_names[] = {"nothing", "tile", "row"};
 
+/* Arrays that only a plan is made for lie nowhere: an address as allocators give them. */
+static char *const NOWHERE = (char *)4096;
+
 /* A view of a C-ordered array of that shape which nobody will read. */
 static int view_of_shape(PyObject *shape, ons_dtype dtype, ons_view *view) {
-    view->owner = NULL;
-    view->data = (char *)view;
+    ons_no_view(view);
+    view->data = NOWHERE;
+    view->gpu = 0;
     view->dtype = dtype;
     view->ndim = (int)PyTuple_GET_SIZE(shape);
     int64_t stride = ons_dtype_size(dtype);
@@ -33,51 +37,104 @@ static int view_of_shape(PyObject *shape, ons_dtype dtype, ons_view *view) {
     return 0;
 }
 
+static int take_device(PyObject *object, ons_device *device) {
+    *device = ONS_CPU;
+    if (!object ||
+        (PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, "cpu") == 0))
+        return 0;
+    *device = ONS_CUDA;
+    if (PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, "cuda") == 0) return 0;
+    PyErr_Format(PyExc_ValueError, "device is %R: expected 'cpu', 'cuda' or None", object);
+    return -1;
+}
+
+/* The array, or an array of the shape, and its result. */
+static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYWORDS], ons_view *x,
+                      ons_view *y) {
+    ons_library library;
+    ons_device device;
+    if (take_device(given[DEVICE], &device) < 0) return -1;
+    if (PyTuple_Check(object)) {
+        ons_dtype dtype = ONS_FLOAT32;
+        if (given[DTYPE] && ons_take_dtype(module, given[DTYPE], &dtype) < 0) return -1;
+        if (view_of_shape(object, dtype, x) < 0) return -1;
+        x->device = device;
+        *y = *x;
+    } else {
+        if (ons_take(module, object, ONS_INPUT, NULL, x, &library) < 0) return -1;
+        if (given[DEVICE] && device != x->device) {
+            PyErr_Format(PyExc_ValueError, "device is %R, but the array is on %s: expected None",
+                         given[DEVICE], x->device == ONS_CPU ? "the CPU" : "a GPU");
+            return -1;
+        }
+        *y = *x;
+        if (given[DTYPE] && ons_take_dtype(module, given[DTYPE], &y->dtype) < 0) return -1;
+        for (int i = 0; i < y->ndim; i++)
+            y->strides[i] = y->strides[i] / ons_dtype_size(x->dtype) * ons_dtype_size(y->dtype);
+    }
+    y->data = NOWHERE;
+    return 0;
+}
+
+/* Adds the facts of a plan on a GPU to those of any. What only a driver can tell is None without
+ * one. */
+static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_plan *plan) {
+    ons_kernel_facts kernel;
+    int count;
+    bool known = ons_gpu_count(&count) == ONS_OK && count > 0 &&
+                 ons_describe_kernel(problem, plan, &kernel) == ONS_OK;
+    PyObject *more =
+        Py_BuildValue("{s:L,s:i,s:i,s:L}", "blocks_a_row", (long long)plan->blocks_a_row,
+                      "elements_a_thread", plan->elements_a_thread, "warps", plan->threads / 32,
+                      "longest_row", (long long)plan->longest_row);
+    int status = more ? PyDict_Update(facts, more) : -1;
+    Py_XDECREF(more);
+    if (status < 0 || !known) return status;
+    more = Py_BuildValue("{s:i,s:i,s:i,s:i}", "registers", kernel.registers, "spilled_bytes",
+                         kernel.spilled_bytes, "shared_bytes", kernel.shared_bytes,
+                         "blocks_a_multiprocessor", kernel.blocks_a_multiprocessor);
+    status = more ? PyDict_Update(facts, more) : -1;
+    Py_XDECREF(more);
+    return status;
+}
+
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
     PyObject *given[KEYWORDS], *result = NULL;
     ons_view x, y, absent;
-    ons_library library;
     ons_method method;
     ons_problem problem;
     ons_plan made;
     bool reduced[ONS_MAX_DIMS];
     int threads = module->num_threads;
 
-    x.owner = absent.owner = NULL;
+    ons_no_view(&x);
+    ons_no_view(&absent);
     problem.scale_by = 1.0;
-    if (ons_take_arguments("plan", args, count, names, given) < 0) return NULL;
-    if (ons_take_method(given[METHOD], &method) < 0 ||
-        ons_take_threads(given[NUM_THREADS], &threads) < 0)
-        return NULL;
-    if (PyTuple_Check(args[0])) {
-        ons_dtype dtype = ONS_FLOAT32;
-        if (given[DTYPE] && ons_take_dtype(module, given[DTYPE], &dtype) < 0) return NULL;
-        if (view_of_shape(args[0], dtype, &x) < 0) return NULL;
-        y = x;
-    } else {
-        if (ons_take(module, args[0], &x, &library) < 0) goto done;
-        y = x;
-        if (given[DTYPE] && ons_take_dtype(module, given[DTYPE], &y.dtype) < 0) goto done;
-        for (int i = 0; i < y.ndim; i++)
-            y.strides[i] = y.strides[i] / ons_dtype_size(x.dtype) * ons_dtype_size(y.dtype);
-    }
+    problem.stream = NULL;
+    if (ons_take_arguments("plan", KEYWORDS, args, count, names, given) < 0) return NULL;
+    if (ons_take_threads(given[NUM_THREADS], &threads) < 0) return NULL;
+    if (take_views(module, args[0], given, &x, &y) < 0) goto done;
+    if (ons_take_method(given[METHOD], x.device, &method) < 0) goto done;
     if (ons_take_axes(module, given[AXIS], x.ndim, reduced) < 0) goto done;
     if (ons_make_problem(&x, &y, &absent, &absent, reduced, &problem) < 0) goto done;
     ons_status status = ons_make_plan(&problem, method, threads, &made);
     if (status != ONS_OK) {
-        ons_set_error(status, method, &made);
+        ons_set_error(status, method, &problem, &made);
         goto done;
     }
     result = Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:i}", "method", ons_method_name(made.method),
-        "reason", made.reason, "form", made.form == ONS_ROW_FORM ? "row" : "column", "compute",
+        "{s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:i}", "device",
+        x.device == ONS_CPU ? "cpu" : "cuda", "method", ons_method_name(made.method), "reason",
+        made.reason, "form", made.form == ONS_ROW_FORM ? "row" : "column", "compute",
         ons_dtype_name(made.compute), "rows", (long long)made.rows, "N", (long long)made.N, "tile",
         (long long)made.tile, "width", (long long)made.width, "bytes_moved",
         (long long)made.bytes_moved, "on_chip_bytes", (long long)made.on_chip_bytes,
         "workspace_bytes", (long long)made.workspace_bytes, "threads", made.threads);
+    if (result && x.device == ONS_CUDA && add_gpu_facts(result, &problem, &made) < 0)
+        Py_CLEAR(result);
 done:
-    Py_XDECREF(x.owner);
+    ons_release_view(&x);
     return result;
 }
 
@@ -85,10 +142,11 @@ PyObject *ons_list_methods(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none))
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < ONS_METHOD_COUNT; i++) {
         const ons_method_info *info = &ons_methods[i];
-        if (!info->on_cpu) continue;
-        PyObject *one = Py_BuildValue("{s:s,s:i,s:i,s:s,s:s}", "name", info->name, "reads",
-                                      info->reads, "writes", info->writes, "keeps",
-                                      keeps_names[info->keeps], "summary", info->summary);
+        PyObject *one = Py_BuildValue("{s:s,s:O,s:O,s:i,s:i,s:s,s:s}", "name", info->name, "on_cpu",
+                                      info->on_cpu ? Py_True : Py_False, "on_cuda",
+                                      info->on_cuda ? Py_True : Py_False, "reads", info->reads,
+                                      "writes", info->writes, "keeps", keeps_names[info->keeps],
+                                      "summary", info->summary);
         if (!one || PyList_Append(list, one) < 0) Py_CLEAR(list);
         Py_XDECREF(one);
     }

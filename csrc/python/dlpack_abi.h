@@ -46,6 +46,19 @@ enum {
     DLPACK_COMPLEX = 5,
     DLPACK_BOOL = 6
 };
-enum { DLPACK_READ_ONLY = 1 };
+enum { DLPACK_READ_ONLY = 1, DLPACK_COPIED = 2 };
+
+/* The C exchange API: the capsule "dlpack_exchange_api" that is an attribute of the array's type.
+ * All but the allocator return 0, or -1 with an exception set. */
+typedef struct dlpack_exchange {
+    uint32_t major, minor;
+    const struct dlpack_exchange *previous; /* an older one; alike in these first three alone */
+    int (*allocate)(dlpack_tensor *prototype, dlpack_managed_versioned **out, void *context,
+                    void (*set_error)(void *context, const char *kind, const char *message));
+    int (*managed_from_object)(void *object, dlpack_managed_versioned **out);
+    int (*object_from_managed)(dlpack_managed_versioned *managed, void **out);
+    int (*tensor_from_object)(void *object, dlpack_tensor *out); /* borrowed; may be NULL */
+    int (*current_stream)(int32_t device_type, int32_t device_id, void **out);
+} dlpack_exchange;
 
 #endif

@@ -1,37 +1,77 @@
 /* dlpack_view.c - looks at an array that its library hands over by DLPack. */
 #include "views.h"
 
-#include "dlpack_abi.h"
-
 static const char LEGACY[] = "dltensor", VERSIONED[] = "dltensor_versioned";
 static const char HELD[] = "onsoftmax_dlpack";
 
-/* The capsule that keeps a consumed tensor: frees it the way its producer asks. */
+/* The capsule that keeps a consumed tensor frees it the way its producer asks, who may run Python:
+ * an exception that is under way is put aside. */
 static void release_legacy(PyObject *capsule) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
     dlpack_managed *managed = PyCapsule_GetPointer(capsule, HELD);
     if (managed->deleter) managed->deleter(managed);
+    PyErr_Restore(type, value, trace);
 }
 
 static void release_versioned(PyObject *capsule) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
     dlpack_managed_versioned *managed = PyCapsule_GetPointer(capsule, HELD);
     if (managed->deleter) managed->deleter(managed);
+    PyErr_Restore(type, value, trace);
 }
 
-/* array.__dlpack__(max_version=(1, 3)), and as it was before versions where that is not understood.
- */
-static PyObject *capsule_of(PyObject *array) {
-    PyObject *capsule = NULL, *method = PyObject_GetAttrString(array, "__dlpack__");
-    PyObject *none = PyTuple_New(0), *keywords = Py_BuildValue("{s:(ii)}", "max_version", 1, 3);
-    if (method && none && keywords) {
-        capsule = PyObject_Call(method, none, keywords);
+PyObject *ons_hold_managed(dlpack_managed_versioned *managed) {
+    PyObject *held = PyCapsule_New(managed, HELD, release_versioned);
+    if (!held && managed->deleter) managed->deleter(managed);
+    return held;
+}
+
+/* Whether __dlpack_device__ says that the array is on a GPU; an array without it is on the CPU. */
+static int is_on_gpu(ons_module *module, PyObject *array) {
+    PyObject *place = PyObject_CallMethodNoArgs(array, module->names.dlpack_device);
+    int type = 0, number;
+    if (!place && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        return 0;
+    }
+    PyObject *plain = place ? PySequence_Tuple(place) : NULL;
+    bool known = plain && PyArg_ParseTuple(plain, "ii", &type, &number);
+    Py_XDECREF(place);
+    Py_XDECREF(plain);
+    return known ? type == DLPACK_CUDA || type == DLPACK_CUDA_MANAGED : -1;
+}
+
+/* DLPack's number for a stream: 1 is the legacy default one, -1 asks for no order. */
+static PyObject *stream_number(bool own_stream, void *stream) {
+    if (own_stream) return PyLong_FromLong(-1);
+    return stream ? PyLong_FromVoidPtr(stream) : PyLong_FromLong(1);
+}
+
+/* array.__dlpack__(max_version=(1, 3)), with stream= on a GPU; and as it was before versions where
+ * that is not understood. */
+static PyObject *capsule_of(ons_module *module, PyObject *array, bool own_stream, void *stream) {
+    int gpu = is_on_gpu(module, array);
+    PyObject *capsule = NULL, *number = NULL, *version = NULL;
+    PyObject *method = gpu < 0 ? NULL : PyObject_GetAttr(array, module->names.dlpack);
+    if (!method) return NULL;
+    if (gpu) number = stream_number(own_stream, stream);
+    if (!gpu || number) version = Py_BuildValue("(ii)", 1, 3);
+    if (version) {
+        PyObject *arguments[] = {version, number};
+        capsule = PyObject_Vectorcall(
+            method, arguments, 0,
+            gpu ? module->names.dlpack_keywords_gpu : module->names.dlpack_keywords);
         if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
             PyErr_Clear();
-            capsule = PyObject_CallNoArgs(method);
+            capsule = PyObject_Vectorcall(method, &number, 0,
+                                          gpu ? module->names.dlpack_keywords_old : NULL);
         }
     }
-    Py_XDECREF(method);
-    Py_XDECREF(none);
-    Py_XDECREF(keywords);
+    Py_DECREF(method);
+    Py_XDECREF(number);
+    Py_XDECREF(version);
     return capsule;
 }
 
@@ -49,7 +89,7 @@ static int count_type(dlpack_dtype given) {
     return given.code == DLPACK_INT ? ints[width] : given.code == DLPACK_UINT ? uints[width] : -1;
 }
 
-/* Puts the integers that the view shows as float64 in its place. */
+/* Puts the integers that the view shows as float64 in its place; NumPy converts them. */
 static int float_counts(ons_module *module, int type, ons_view *view) {
     npy_intp shape[ONS_MAX_DIMS], strides[ONS_MAX_DIMS];
     for (int i = 0; i < view->ndim; i++) {
@@ -59,9 +99,12 @@ static int float_counts(ons_module *module, int type, ons_view *view) {
     PyObject *shown =
         PyArray_New(&PyArray_Type, view->ndim, shape, type, strides, view->data, 0, 0, NULL);
     PyArrayObject *floating = shown ? ons_numpy_floating(module, (PyArrayObject *)shown) : NULL;
-    PyObject *held = view->owner;
-    int status = floating ? ons_view_numpy(module, floating, view) : -1;
-    if (status == 0) Py_DECREF(held);
+    ons_view converted;
+    int status = floating ? ons_view_numpy(module, floating, &converted) : -1;
+    if (status == 0) {
+        ons_release_view(view);
+        *view = converted;
+    }
     Py_XDECREF(shown);
     Py_XDECREF(floating);
     return status;
@@ -86,16 +129,45 @@ static int dtype_of(dlpack_dtype given, ons_dtype *dtype) {
     return 0;
 }
 
-static int fill(ons_module *module, const dlpack_tensor *tensor, ons_view *view) {
-    if (tensor->device.type == DLPACK_CUDA || tensor->device.type == DLPACK_CUDA_MANAGED) {
-        PyErr_SetString(
-            PyExc_RuntimeError,
-            "got a CUDA array, but this build of onsoftmax has no CUDA: move the array to the CPU");
+/* Integers and bool in the input become float64 where NumPy can read them. */
+static int take_type(const dlpack_tensor *tensor, ons_role role, ons_view *view, int *counts) {
+    *counts = -1;
+    if (role == ONS_WHERE) {
+        view->dtype = ONS_BOOL;
+        if (count_type(tensor->dtype) == NPY_BOOL) return 0;
+        PyErr_Format(PyExc_TypeError,
+                     "where has the DLPack type with code %d and %d bits: expected a mask of bool",
+                     tensor->dtype.code, tensor->dtype.bits);
         return -1;
     }
-    if (tensor->device.type != DLPACK_CPU && tensor->device.type != DLPACK_CUDA_HOST) {
+    if (role == ONS_INPUT || role == ONS_SCALE) *counts = count_type(tensor->dtype);
+    if (*counts < 0) return dtype_of(tensor->dtype, &view->dtype);
+    if (view->device == ONS_CPU) return 0;
+    PyErr_SetString(PyExc_TypeError,
+                    "got integers or bool on a GPU, of a library that is not asked to convert "
+                    "them: expected float16, bfloat16, float32 or float64");
+    return -1;
+}
+
+bool ons_has_no_memory(const dlpack_tensor *tensor) {
+    enum { LOWEST_ADDRESS = 4096 }; /* an offset may have been added to NULL */
+    for (int i = 0; i < tensor->ndim; i++)
+        if (tensor->shape[i] == 0) return false;
+    return (uintptr_t)tensor->data < LOWEST_ADDRESS;
+}
+
+int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role role,
+                    ons_view *view) {
+    int counts;
+    view->device = tensor->device.type == DLPACK_CUDA || tensor->device.type == DLPACK_CUDA_MANAGED
+                       ? ONS_CUDA
+                       : ONS_CPU;
+    view->gpu = tensor->device.id;
+    if (view->device == ONS_CUDA && ons_check_gpu(module, view->gpu) < 0) return -1;
+    if (view->device == ONS_CPU && tensor->device.type != DLPACK_CPU &&
+        tensor->device.type != DLPACK_CUDA_HOST) {
         PyErr_Format(PyExc_BufferError,
-                     "DLPack device type %d is not supported: expected the CPU (1)",
+                     "DLPack device type %d is not supported: expected the CPU (1) or CUDA (2)",
                      tensor->device.type);
         return -1;
     }
@@ -104,9 +176,7 @@ static int fill(ons_module *module, const dlpack_tensor *tensor, ons_view *view)
                      tensor->ndim, ONS_MAX_DIMS);
         return -1;
     }
-    int counts = count_type(tensor->dtype);
-    if (counts < 0 || !module)
-        if (dtype_of(tensor->dtype, &view->dtype) < 0) return -1;
+    if (take_type(tensor, role, view, &counts) < 0) return -1;
     view->ndim = tensor->ndim;
     view->data = (char *)tensor->data + tensor->byte_offset;
     int64_t size = tensor->dtype.bits / 8, c_stride = size;
@@ -115,43 +185,55 @@ static int fill(ons_module *module, const dlpack_tensor *tensor, ons_view *view)
         view->strides[i] = tensor->strides ? tensor->strides[i] * size : c_stride;
         c_stride *= tensor->shape[i];
     }
-    if (!tensor->data && c_stride != 0) {
+    if (ons_has_no_memory(tensor)) {
         PyErr_SetString(PyExc_BufferError, "the DLPack capsule has elements, but no data");
         return -1;
     }
     return counts < 0 ? 0 : float_counts(module, counts, view);
 }
 
-int ons_view_dlpack(ons_module *module, PyObject *array, ons_view *view) {
-    PyObject *capsule = capsule_of(array);
-    if (!capsule) return -1;
-    int status = -1;
+/* Takes what the capsule holds: it is released with view->held. */
+static int take_capsule(PyObject *capsule, ons_view *view, const dlpack_tensor **tensor) {
     if (PyCapsule_IsValid(capsule, VERSIONED)) {
         dlpack_managed_versioned *managed = PyCapsule_GetPointer(capsule, VERSIONED);
         if (managed->major != 1) {
             PyErr_Format(PyExc_BufferError, "DLPack version %u.%u is not supported: expected 1.x",
                          (unsigned)managed->major, (unsigned)managed->minor);
-            goto done;
+            return -1;
         }
-        view->owner = PyCapsule_New(managed, HELD, release_versioned);
-        if (!view->owner) goto done;
+        view->held = PyCapsule_New(managed, HELD, release_versioned);
+        if (!view->held) return -1;
         PyCapsule_SetName(capsule, "used_dltensor_versioned");
         view->readonly = (managed->flags & DLPACK_READ_ONLY) != 0;
-        status = fill(module, &managed->tensor, view);
-    } else if (PyCapsule_IsValid(capsule, LEGACY)) {
+        *tensor = &managed->tensor;
+    } else {
         dlpack_managed *managed = PyCapsule_GetPointer(capsule, LEGACY);
-        view->owner = PyCapsule_New(managed, HELD, release_legacy);
-        if (!view->owner) goto done;
+        view->held = PyCapsule_New(managed, HELD, release_legacy);
+        if (!view->held) return -1;
         PyCapsule_SetName(capsule, "used_dltensor");
         view->readonly = false;
-        status = fill(module, &managed->tensor, view);
-    } else {
+        *tensor = &managed->tensor;
+    }
+    return 0;
+}
+
+int ons_view_dlpack(ons_module *module, PyObject *array, ons_role role, bool own_stream,
+                    ons_view *view) {
+    PyObject *capsule = capsule_of(module, array, own_stream, view->stream);
+    if (!capsule) return -1;
+    int status = -1;
+    const dlpack_tensor *tensor;
+    if (!PyCapsule_IsValid(capsule, VERSIONED) && !PyCapsule_IsValid(capsule, LEGACY))
         PyErr_Format(PyExc_BufferError,
                      "__dlpack__ of %R gave no DLPack capsule that is still to be used",
                      (PyObject *)Py_TYPE(array));
-    }
-    if (status < 0) Py_CLEAR(view->owner);
-done:
+    else
+        status = take_capsule(capsule, view, &tensor);
     Py_DECREF(capsule);
-    return status;
+    if (status < 0) return -1;
+    Py_INCREF(array);
+    view->owner = array;
+    if (ons_view_tensor(module, tensor, role, view) == 0) return 0;
+    ons_release_view(view);
+    return -1;
 }

@@ -1,23 +1,29 @@
 /* exchange.c - any array -> view, and the result -> the caller's own type. What another library
- * must be asked for (torch.empty_like, a JAX array from memory) is a few lines of Python in
+ * must be asked for (a conversion, a JAX array from memory) is a few lines of Python in
  * _libraries.py. */
 #include "views.h"
 
-static PyObject *call_library(ons_module *module, const char *function, PyObject *argument) {
+PyObject *ons_call_library(ons_module *module, const char *function, const char *format, ...) {
     if (!module->libraries) {
         module->libraries = PyImport_ImportModule("onsoftmax._libraries");
         if (!module->libraries) return NULL;
     }
-    return PyObject_CallMethod(module->libraries, function, "(O)", argument);
+    va_list values;
+    va_start(values, format);
+    PyObject *arguments = Py_VaBuildValue(format, values), *result = NULL;
+    va_end(values);
+    PyObject *called = PyObject_GetAttrString(module->libraries, function);
+    if (arguments && called) result = PyObject_Call(called, arguments, NULL);
+    Py_XDECREF(arguments);
+    Py_XDECREF(called);
+    return result;
 }
 
 static bool is_scalar(PyObject *object) {
     return PyFloat_Check(object) || PyLong_Check(object) || PyArray_CheckScalar(object);
 }
 
-/* Whether the object is a plain Python value that NumPy makes an array of: no library to give it
- * back to. */
-static bool is_plain(PyObject *object) {
+bool ons_is_plain(PyObject *object) {
     return is_scalar(object) || PyList_Check(object) || PyTuple_Check(object) ||
            PyComplex_Check(object) || PyUnicode_Check(object) || PyBytes_Check(object) ||
            object == Py_None;
@@ -41,47 +47,74 @@ static int view_any_numpy(ons_module *module, PyObject *object, ons_view *view) 
     return status;
 }
 
-int ons_take(ons_module *module, PyObject *object, ons_view *view, ons_library *library) {
-    *library = ONS_NUMPY;
-    if (PyArray_Check(object)) return view_any_numpy(module, object, view);
-    if (is_scalar(object)) *library = ONS_NUMBER;
-    PyObject *array = NULL;
-    int status = -1;
-    if (is_plain(object)) {
-        array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
-        if (!array) return -1;
-        if (PyList_Check(object) || PyTuple_Check(object)) {
-            if (PyArray_SIZE((PyArrayObject *)array) ==
-                0) { /* an empty list says nothing of a type */
-                PyObject *floating = PyArray_Cast((PyArrayObject *)array, NPY_DOUBLE);
-                Py_SETREF(array, floating);
-                if (!array) return -1;
-            }
-        }
-    } else { /* (library, what to look at): an array, or what hands one over by DLPack */
-        PyObject *prepared = call_library(module, "prepare", object);
-        int number;
-        if (!prepared) return -1;
-        if (PyArg_ParseTuple(prepared, "iO", &number, &array)) Py_INCREF(array);
-        Py_DECREF(prepared);
-        if (!array) return -1;
-        *library = (ons_library)number;
+/* What NumPy makes of a plain Python value. */
+static PyObject *array_of_plain(PyObject *object) {
+    PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
+    if (!array || !(PyList_Check(object) || PyTuple_Check(object))) return array;
+    if (PyArray_SIZE((PyArrayObject *)array) == 0) { /* an empty list says nothing of a type */
+        PyObject *floating = PyArray_Cast((PyArrayObject *)array, NPY_DOUBLE);
+        Py_SETREF(array, floating);
     }
-    status = PyArray_Check(array) ? view_any_numpy(module, array, view)
-                                  : ons_view_dlpack(module, array, view);
-    if (status == 0 && *library == ONS_TORCH)
-        Py_SETREF(view->owner, PyTuple_Pack(2, view->owner, array));
-    Py_DECREF(array);
-    return status == 0 && view->owner ? 0 : -1;
+    return array;
 }
 
-int ons_take_out(ons_module *module, PyObject *object, ons_view *view) {
+/* An array of another library than NumPy. */
+static int take_foreign(ons_module *module, PyObject *object, ons_role role, void *stream,
+                        ons_view *view, ons_library *library) {
+    int seen = ons_view_torch(module, object, role, view);
+    if (seen != 0) {
+        *library = ONS_TORCH;
+        return seen > 0 ? 0 : -1;
+    }
+    if (Py_IS_TYPE(object, (PyTypeObject *)module->device_array)) {
+        ons_view_device_array(object, view);
+        return 0;
+    }
+    /* (library, what to look at): an array, what hands one over by DLPack, or a description */
+    PyObject *prepared = ons_call_library(module, "prepare", "(Oi)", object, (int)role), *array;
+    int number, status = -1;
+    if (!prepared) return -1;
+    if (!PyArg_ParseTuple(prepared, "iO", &number, &array)) goto done;
+    *library = (ons_library)number;
+    view->stream = stream;
+    if (PyTuple_Check(array)) {
+        status = ons_view_described(module, array, role, view);
+    } else if (PyArray_Check(array)) {
+        status = view_any_numpy(module, array, view);
+    } else if (*library != ONS_TORCH) {
+        status = ons_view_dlpack(module, array, role, false, view);
+    } else if (ons_know_torch(module) == 0) {
+        status = ons_view_torch(module, array, role, view);
+        if (status == 0) {
+            status = ons_view_dlpack(module, array, role, true, view);
+            if (status == 0 && view->device == ONS_CUDA)
+                status = ons_torch_stream(module, view->gpu, &view->stream);
+        }
+    }
+done:
+    Py_DECREF(prepared);
+    if (status < 0) ons_release_view(view);
+    return status < 0 ? -1 : 0;
+}
+
+int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, ons_view *view,
+             ons_library *library) {
+    ons_no_view(view);
+    *library = ONS_NUMPY;
+    if (PyArray_Check(object)) return view_any_numpy(module, object, view);
+    if (!ons_is_plain(object)) return take_foreign(module, object, role, stream, view, library);
+    if (is_scalar(object)) *library = ONS_NUMBER;
+    PyObject *array = array_of_plain(object);
+    int status = array ? view_any_numpy(module, array, view) : -1;
+    Py_XDECREF(array);
+    return status;
+}
+
+int ons_take_out(ons_module *module, PyObject *object, void *stream, ons_view *view,
+                 ons_library *library) {
+    *library = ONS_NUMPY;
     if (!PyArray_Check(object)) {
-        PyObject *array = call_library(module, "prepare_out", object);
-        if (!array) return -1;
-        int status = ons_view_dlpack(NULL, array, view);
-        Py_DECREF(array);
-        if (status < 0) return -1;
+        if (take_foreign(module, object, ONS_OUT, stream, view, library) < 0) return -1;
     } else {
         PyArrayObject *array = (PyArrayObject *)object;
         if (ons_view_numpy(module, array, view) < 0) return -1;
@@ -111,77 +144,8 @@ int ons_take_out(ons_module *module, PyObject *object, ons_view *view) {
         }
     return 0;
 fail:
-    Py_CLEAR(view->owner);
+    ons_release_view(view);
     return -1;
-}
-
-int ons_take_mask(ons_module *module, PyObject *object, ons_view *view) {
-    PyObject *array = NULL;
-    if (PyArray_Check(object) || is_plain(object) || PyBool_Check(object))
-        array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
-    else
-        array = call_library(module, "as_numpy", object);
-    if (!array) return -1;
-    int status = -1;
-    if (!PyArray_Check(array) || PyArray_TYPE((PyArrayObject *)array) != NPY_BOOL)
-        PyErr_Format(
-            PyExc_TypeError, "where has dtype %S: expected a mask of bool",
-            PyArray_Check(array) ? (PyObject *)PyArray_DESCR((PyArrayObject *)array) : array);
-    else
-        status = ons_view_numpy(module, (PyArrayObject *)array, view);
-    Py_DECREF(array);
-    return status;
-}
-
-int ons_take_scale(ons_module *module, PyObject *object, ons_view *view, double *number) {
-    view->owner = NULL;
-    if (PyFloat_CheckExact(object) || PyLong_CheckExact(object)) {
-        *number = PyFloat_AsDouble(object);
-        return *number == -1.0 && PyErr_Occurred() ? -1 : 0;
-    }
-    PyObject *array = NULL, *floating = NULL;
-    if (PyArray_Check(object) || is_plain(object))
-        array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
-    else
-        array = call_library(module, "as_numpy", object);
-    if (!array) return -1;
-    int status = -1;
-    floating = (PyObject *)ons_numpy_floating(module, (PyArrayObject *)array);
-    if (!floating) {
-        PyErr_Format(PyExc_TypeError,
-                     "scale has dtype %S: expected a real number, or an array of them",
-                     (PyObject *)PyArray_DESCR((PyArrayObject *)array));
-        goto done;
-    }
-    Py_SETREF(floating, PyArray_Cast((PyArrayObject *)floating, NPY_DOUBLE));
-    if (!floating) goto done;
-    if (PyArray_NDIM((PyArrayObject *)floating) == 0) {
-        *number = *(double *)PyArray_DATA((PyArrayObject *)floating);
-        status = 0;
-    } else {
-        status = ons_view_numpy(module, (PyArrayObject *)floating, view);
-    }
-done:
-    Py_DECREF(array);
-    Py_XDECREF(floating);
-    return status;
-}
-
-int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype) {
-    if (object == Py_None) return 0;
-    PyObject *name = call_library(module, "dtype_name", object);
-    if (!name) return -1;
-    int status = -1;
-    for (int i = ONS_FLOAT16; i <= ONS_FLOAT64; i++)
-        if (PyUnicode_CompareWithASCIIString(name, ons_dtype_name((ons_dtype)i)) == 0) {
-            *dtype = (ons_dtype)i;
-            status = 0;
-        }
-    if (status < 0)
-        PyErr_Format(PyExc_TypeError, "dtype is %S: expected float16, bfloat16, float32 or float64",
-                     name);
-    Py_DECREF(name);
-    return status;
 }
 
 /* A NumPy array of that shape, in `like`'s memory order where `like` is one. */
@@ -201,33 +165,25 @@ static int new_numpy(ons_module *module, const ons_view *like, ons_dtype dtype, 
 }
 
 int ons_new_result(ons_module *module, const ons_view *like, ons_library library, ons_dtype dtype,
-                   ons_view *view) {
-    if (library != ONS_TORCH) return new_numpy(module, like, dtype, view);
-    PyObject *name = PyUnicode_FromString(ons_dtype_name(dtype));
-    PyObject *request = name ? PyTuple_Pack(2, PyTuple_GET_ITEM(like->owner, 1), name) : NULL;
-    PyObject *tensor = request ? call_library(module, "torch_result", request) : NULL;
-    int status = tensor ? ons_view_dlpack(NULL, tensor, view) : -1;
-    if (status == 0) {
-        Py_SETREF(view->owner, PyTuple_Pack(2, view->owner, tensor));
-        if (!view->owner) status = -1;
+                   void *stream, ons_view *view) {
+    if (library == ONS_TORCH) return ons_new_tensor(module, like, dtype, view);
+    if (like->device == ONS_CPU) return new_numpy(module, like, dtype, view);
+    PyObject *made;
+    int status = -1;
+    if (library == ONS_CUPY) {
+        made = ons_call_library(module, "cupy_result", "(Os)", like->owner, ons_dtype_name(dtype));
+        if (made) status = ons_view_described(module, made, ONS_OUT, view);
+    } else {
+        made = ons_new_device_array(module, like->gpu, stream, dtype, like->ndim, like->shape);
+        if (made) ons_view_device_array(made, view);
+        status = made ? 0 : -1;
     }
-    Py_XDECREF(name);
-    Py_XDECREF(request);
-    Py_XDECREF(tensor);
+    Py_XDECREF(made);
     return status;
 }
 
-PyObject *ons_hand_over(ons_module *module, ons_library library, ons_view *view) {
-    PyObject *owner = view->owner, *result = NULL;
-    view->owner = NULL;
-    if (library == ONS_NUMPY) return owner;
-    if (library == ONS_NUMBER) return PyArray_Return((PyArrayObject *)owner);
-    if (library == ONS_JAX) {
-        result = call_library(module, "jax_result", owner);
-    } else {
-        result = PyTuple_GET_ITEM(owner, 1);
-        Py_INCREF(result);
-    }
-    Py_DECREF(owner);
-    return result;
+PyObject *ons_hand_over(ons_module *module, ons_library library, const ons_view *view) {
+    if (library == ONS_JAX) return ons_call_library(module, "jax_result", "(O)", view->owner);
+    Py_INCREF(view->owner);
+    return library == ONS_NUMBER ? PyArray_Return((PyArrayObject *)view->owner) : view->owner;
 }

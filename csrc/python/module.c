@@ -1,6 +1,7 @@
 /* module.c - the method table of onsoftmax._core: settings, and the module itself. */
 #define ONS_IMPORTS_NUMPY
 #include "arguments.h"
+#include "device_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,16 +26,35 @@ static PyObject *isa_names(void) {
     return names;
 }
 
+/* What there is of CUDA: built or not, and the GPUs' names. Asks CUDA. */
+static PyObject *cuda_found(void) {
+    int count;
+    if (!ons_has_cuda()) return PyUnicode_FromString("not built");
+    ons_status status = ons_gpu_count(&count);
+    if (status != ONS_OK) return PyUnicode_FromFormat("built; %s", ons_status_text(status));
+    PyObject *text = PyUnicode_FromFormat("built; %d GPUs", count);
+    for (int i = 0; text && i < count; i++) {
+        ons_gpu gpu;
+        status = ons_gpu_describe(i, &gpu);
+        Py_SETREF(text, status == ONS_OK ? PyUnicode_FromFormat("%U; cuda:%d %s, sm_%d", text, i,
+                                                                gpu.name, gpu.architecture)
+                                         : PyUnicode_FromFormat("%U; cuda:%d %s", text, i,
+                                                                ons_status_text(status)));
+    }
+    return text;
+}
+
 static PyObject *show(PyObject *self, PyObject *Py_UNUSED(none)) {
     ons_module *module = PyModule_GetState(self);
-    return Py_BuildValue("{s:s,s:N,s:i,s:i,s:s,s:s}", "isa", ons_isa_selected(), "isa_available",
+    return Py_BuildValue("{s:s,s:N,s:i,s:i,s:N,s:s}", "isa", ons_isa_selected(), "isa_available",
                          isa_names(), "num_threads", module->num_threads, "processors",
-                         ons_processors(), "cuda", "not built", "compiler", __VERSION__);
+                         ons_processors(), "cuda", cuda_found(), "compiler", __VERSION__);
 }
 
 PyDoc_STRVAR(
     plan_doc,
-    "plan($module, array_or_shape, /, axis=-1, *, dtype=None, method='auto', num_threads=None)\n"
+    "plan($module, array_or_shape, /, axis=-1, *, dtype=None, device=None, method='auto',\n"
+    "     num_threads=None)\n"
     "--\n\nThe plan of a call as a dict: see onsoftmax.plan.");
 PyDoc_STRVAR(
     methods_doc,
@@ -89,6 +109,24 @@ static int take_environment(ons_module *module) {
     return 0;
 }
 
+static int intern_names(ons_names *names) {
+    const struct {
+        PyObject **name;
+        const char *text;
+    } interned[] = {{&names->dlpack, "__dlpack__"},
+                    {&names->dlpack_device, "__dlpack_device__"},
+                    {&names->requires_grad, "requires_grad"},
+                    {&names->is_neg, "is_neg"},
+                    {&names->layout, "layout"}};
+    for (size_t i = 0; i < sizeof interned / sizeof *interned; i++)
+        if (!(*interned[i].name = PyUnicode_InternFromString(interned[i].text))) return -1;
+    names->dlpack_keywords = Py_BuildValue("(s)", "max_version");
+    names->dlpack_keywords_gpu = Py_BuildValue("(ss)", "max_version", "stream");
+    names->dlpack_keywords_old = Py_BuildValue("(s)", "stream");
+    names->empty_like_keywords = Py_BuildValue("(ss)", "dtype", "memory_format");
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 static PyObject *attribute_of(const char *module, const char *name) {
     PyObject *imported = PyImport_ImportModule(module);
     PyObject *attribute = imported ? PyObject_GetAttrString(imported, name) : NULL;
@@ -107,22 +145,56 @@ static int module_exec(PyObject *self) {
         PyErr_Clear();
         module->axis_error = attribute_of("numpy", "AxisError");
     }
-    return module->masked_array && module->axis_error ? 0 : -1;
+    if (!module->masked_array || !module->axis_error || intern_names(&module->names) < 0) return -1;
+    module->device_array = PyType_FromModuleAndSpec(self, &ons_device_array_spec, NULL);
+    return module->device_array ? PyModule_AddType(self, (PyTypeObject *)module->device_array) : -1;
+}
+
+/* Every object that the module holds, for the two functions that Python's collector calls. */
+static PyObject **const *held(ons_module *module, PyObject **all[24]) {
+    ons_torch *torch = &module->torch;
+    ons_names *names = &module->names;
+    PyObject **const list[] = {
+        &module->axis_error,
+        &module->masked_array,
+        &module->libraries,
+        &module->device_array,
+        &torch->tensor,
+        &torch->parameter,
+        &torch->empty_like,
+        &torch->is_grad_enabled,
+        &torch->increment_version,
+        &torch->strided,
+        &torch->contiguous,
+        &torch->dtypes,
+        &names->dlpack,
+        &names->dlpack_device,
+        &names->requires_grad,
+        &names->is_neg,
+        &names->layout,
+        &names->dlpack_keywords,
+        &names->dlpack_keywords_gpu,
+        &names->dlpack_keywords_old,
+        &names->empty_like_keywords,
+    };
+    int count = sizeof list / sizeof *list;
+    for (int i = 0; i < count; i++) all[i] = list[i];
+    all[count] = NULL;
+    return all;
 }
 
 static int module_traverse(PyObject *self, visitproc visit, void *arg) {
-    ons_module *module = PyModule_GetState(self);
-    Py_VISIT(module->axis_error);
-    Py_VISIT(module->masked_array);
-    Py_VISIT(module->libraries);
+    PyObject **all[24];
+    for (PyObject **const *each = held(PyModule_GetState(self), all); *each; each++)
+        Py_VISIT(**each);
     return 0;
 }
 
 static int module_clear(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
-    Py_CLEAR(module->axis_error);
-    Py_CLEAR(module->masked_array);
-    Py_CLEAR(module->libraries);
+    PyObject **all[24];
+    for (PyObject **const *each = held(module, all); *each; each++) Py_CLEAR(**each);
+    module->torch.exchange = NULL;
     Py_CLEAR(module->bfloat16);
     return 0;
 }

@@ -21,6 +21,14 @@ static bool is_bfloat16(ons_module *module, PyArray_Descr *descr) {
     return known && known->type_num == descr->type_num;
 }
 
+void ons_no_view(ons_view *view) { view->owner = view->held = view->stream_owner = NULL; }
+
+void ons_release_view(ons_view *view) {
+    Py_CLEAR(view->owner);
+    Py_CLEAR(view->held);
+    Py_CLEAR(view->stream_owner);
+}
+
 int ons_dtype_of_numpy(ons_module *module, PyArray_Descr *descr, ons_dtype *dtype) {
     switch (descr->type_num) {
     case NPY_HALF: *dtype = ONS_FLOAT16; return 0;
@@ -66,6 +74,8 @@ int ons_view_numpy(ons_module *module, PyArrayObject *array, ons_view *view) {
         view->shape[i] = PyArray_DIM(array, i);
         view->strides[i] = PyArray_STRIDE(array, i);
     }
+    ons_no_view(view);
+    view->device = ONS_CPU;
     Py_INCREF(array);
     view->owner = (PyObject *)array;
     return 0;
@@ -99,6 +109,7 @@ int ons_view_copy(ons_view *view) {
     PyObject *copy = shown ? PyArray_NewCopy((PyArrayObject *)shown, NPY_KEEPORDER) : NULL;
     Py_XDECREF(shown);
     if (!copy) return -1;
+    Py_CLEAR(view->held);
     Py_SETREF(view->owner, copy);
     view->data = PyArray_BYTES((PyArrayObject *)copy);
     view->readonly = false;
@@ -107,8 +118,7 @@ int ons_view_copy(ons_view *view) {
     return 0;
 }
 
-/* The bytes [*low, *high) that a view reaches; false where it has no elements. */
-static bool bounds(const ons_view *view, uintptr_t *low, uintptr_t *high) {
+bool ons_view_bounds(const ons_view *view, uintptr_t *low, uintptr_t *high) {
     *low = *high = (uintptr_t)view->data;
     for (int i = 0; i < view->ndim; i++) {
         if (view->shape[i] == 0) return false;
@@ -121,7 +131,7 @@ static bool bounds(const ons_view *view, uintptr_t *low, uintptr_t *high) {
 
 bool ons_views_overlap(const ons_view *a, const ons_view *b) {
     uintptr_t a_low, a_high, b_low, b_high;
-    if (!bounds(a, &a_low, &a_high) || !bounds(b, &b_low, &b_high)) return false;
+    if (!ons_view_bounds(a, &a_low, &a_high) || !ons_view_bounds(b, &b_low, &b_high)) return false;
     return a_low < b_high && b_low < a_high;
 }
 

@@ -98,7 +98,8 @@ int ons_make_problem(const ons_view *x, const ons_view *y, const ons_view *where
                      const ons_view *scale, const bool reduced[ONS_MAX_DIMS],
                      ons_problem *problem) {
     problem->operation = ONS_SOFTMAX;
-    problem->device = ONS_CPU;
+    problem->device = x->device;
+    problem->gpu = x->device == ONS_CUDA ? x->gpu : 0;
     problem->dims = problem->reduced_dims = 0;
     problem->x.data = x->data;
     problem->x.dtype = x->dtype;
@@ -107,7 +108,7 @@ int ons_make_problem(const ons_view *x, const ons_view *y, const ons_view *where
     problem->where.data = where->owner ? where->data : NULL;
     problem->where.dtype = ONS_BOOL;
     problem->scale.data = scale->owner ? scale->data : NULL;
-    problem->scale.dtype = ONS_FLOAT64;
+    problem->scale.dtype = scale->owner ? scale->dtype : ONS_FLOAT64;
     if (where->owner && check_broadcast("where", where, x, NULL) < 0) return -1;
     if (scale->owner && check_broadcast("scale", scale, x, reduced) < 0) return -1;
     for (int i = 0; i < x->ndim; i++)

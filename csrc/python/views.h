@@ -13,29 +13,65 @@
 #include <numpy/arrayobject.h>
 
 #include "../onsoftmax.h"
+#include "dlpack_abi.h"
 
-/* ONS_NUMBER: one number, for which NumPy gives a scalar. */
-typedef enum { ONS_NUMPY, ONS_TORCH, ONS_JAX, ONS_NUMBER } ons_library;
+/* Whose array it is, and so what the result will be. ONS_NUMPY on a GPU: of no library that we
+ * know, the result is a DeviceArray. ONS_NUMBER: one number, for which NumPy gives a scalar. The
+ * first four are known to _libraries.py by these numbers. */
+typedef enum { ONS_NUMPY, ONS_TORCH, ONS_JAX, ONS_CUPY, ONS_NUMBER } ons_library;
 
-/* An array of any library: address, type, shape and byte strides. `owner` keeps the memory alive.
+/* What an array is wanted for: it decides which types will do, and which are converted. Likewise.
  */
+typedef enum { ONS_INPUT, ONS_SCALE, ONS_WHERE, ONS_OUT } ons_role;
+
+/* An array of any library: where it lies, address, type, shape and byte strides. */
 typedef struct {
-    PyObject *owner;
+    PyObject *owner;        /* the array that keeps the memory alive; NULL: no array */
+    PyObject *held;         /* what else must live as long, a DLPack capsule; or NULL */
+    PyObject *stream_owner; /* keeps the stream alive; or NULL */
     char *data;
     ons_dtype dtype;
+    ons_device device;
+    int gpu;      /* on ONS_CUDA, as is stream */
+    void *stream; /* in whose order its memory is written and freed; NULL: the legacy default one */
     int ndim;
     bool readonly;
     int64_t shape[ONS_MAX_DIMS], strides[ONS_MAX_DIMS];
 } ons_view;
 
+/* What is asked of torch in every call, kept from the first tensor on. */
+typedef struct {
+    PyObject *tensor, *parameter;    /* the types that the exchange is taken for */
+    const dlpack_exchange *exchange; /* NULL: this torch has none */
+    PyObject *empty_like, *is_grad_enabled, *increment_version, *strided, *contiguous, *dtypes;
+} ons_torch;
+
+/* Names that calls look up, interned. */
+typedef struct {
+    PyObject *dlpack, *dlpack_device, *requires_grad, *is_neg, *layout;
+    /* tuples of the keywords of a call */
+    PyObject *dlpack_keywords, *dlpack_keywords_gpu, *dlpack_keywords_old, *empty_like_keywords;
+} ons_names;
+
 typedef struct {
     int num_threads; /* by default: set_num_threads, else ONSOFTMAX_NUM_THREADS, else the processors
                       */
+    int gpus;        /* how many there are; 0: not asked yet */
+    ons_torch torch;
+    ons_names names;
     PyObject *axis_error;    /* numpy's AxisError */
     PyObject *masked_array;  /* numpy.ma.MaskedArray */
     PyObject *libraries;     /* onsoftmax._libraries, imported when first needed */
+    PyObject *device_array;  /* the type DeviceArray */
     PyArray_Descr *bfloat16; /* ml_dtypes.bfloat16, likewise */
 } ons_module;
+
+/* Calls a function of _libraries.py; the arguments as Py_BuildValue takes a tuple's. */
+PyObject *ons_call_library(ons_module *module, const char *function, const char *format, ...);
+
+/* A view of nothing; and one of nothing again. */
+void ons_no_view(ons_view *view);
+void ons_release_view(ons_view *view);
 
 /* ------- numpy_view.c: all return 0, or -1 with an exception set ------- */
 
@@ -50,6 +86,8 @@ int ons_view_numpy(ons_module *module, PyArrayObject *array, ons_view *view);
 PyArrayObject *ons_numpy_floating(ons_module *module, PyArrayObject *array);
 /* Puts a copy of what the view shows in its place. */
 int ons_view_copy(ons_view *view);
+/* The bytes [*low, *high) that a view reaches; false where it has no elements. */
+bool ons_view_bounds(const ons_view *view, uintptr_t *low, uintptr_t *high);
 /* Whether the memory that two views reach overlaps, by their bounds; and whether they are one
  * array. */
 bool ons_views_overlap(const ons_view *a, const ons_view *b);
@@ -57,29 +95,96 @@ bool ons_views_same(const ons_view *a, const ons_view *b);
 
 /* ------- dlpack_view.c ------- */
 
-/* Takes the capsule of array.__dlpack__(). Integers and bool become float64 where a module is
- * given, and are a TypeError where it is NULL, because the array is to be written. */
-int ons_view_dlpack(ons_module *module, PyObject *array, ons_view *view);
+/* Takes the capsule of array.__dlpack__(). On a GPU its library is asked to have it ready on
+ * view->stream; or, where `own_stream`, view->stream is the library's current one already. */
+int ons_view_dlpack(ons_module *module, PyObject *array, ons_role role, bool own_stream,
+                    ons_view *view);
+/* What to drop to release a tensor; NULL, and it is released, with an exception. */
+PyObject *ons_hold_managed(dlpack_managed_versioned *managed);
+/* Whether a tensor has elements, but no data. */
+bool ons_has_no_memory(const dlpack_tensor *tensor);
+/* Fills in all but owner, held, stream and readonly. */
+int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role role, ons_view *view);
+
+/* ------- torch_view.c ------- */
+
+/* 1: the tensor was looked at; 0: it needs the slow way, by _libraries.py; -1: an exception. */
+int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view);
+/* Keeps what ons_torch holds, at the first tensor that comes. */
+int ons_know_torch(ons_module *module);
+int ons_torch_stream(ons_module *module, int gpu, void **stream);
+int ons_new_tensor(ons_module *module, const ons_view *like, ons_dtype dtype, ons_view *view);
+/* Memory of torch's allocator, in the order of its current stream; what to drop to free it. */
+PyObject *ons_torch_memory(ons_module *module, int gpu, int64_t bytes, void **memory);
+/* Tells autograd that a tensor was written to. */
+int ons_torch_written(ons_module *module, PyObject *tensor);
+
+/* ------- gpu.c ------- */
+
+/* RuntimeError, unless there is that GPU and this build has CUDA. */
+int ons_check_gpu(ons_module *module, int gpu);
+/* The exception for a status that is not about the method. */
+void ons_set_gpu_error(ons_status status);
+/* "the CPU" or "cuda:0": a new string. */
+PyObject *ons_place_text(const ons_view *view);
+/* ValueError unless both are on one device. */
+int ons_check_place(const char *name, const ons_view *view, const ons_view *x);
+/* Looks at what _libraries.py describes: (array, address, shape, strides or None, dtype, read-only,
+ * gpu, stream or None, what keeps the stream alive). */
+int ons_view_described(ons_module *module, PyObject *description, ons_role role, ons_view *view);
+/* Memory of x's library, in the order of its stream; what to drop to free it, in that order too. */
+PyObject *ons_gpu_memory(ons_module *module, ons_library library, int gpu, void *stream,
+                         int64_t bytes, void **memory);
+/* Puts a copy of the memory that the view reaches in its place. */
+int ons_gpu_copy_view(ons_module *module, ons_library library, void *stream, ons_view *view);
+int ons_order(int gpu, void *first, void *then);
+
+/* ------- stream.c ------- */
+
+/* stream= of a call; the legacy default one is NULL. */
+int ons_take_stream(PyObject *object, void **stream);
+
+/* ------- device_array.c ------- */
+
+/* A new DeviceArray, its memory allocated in the order of the stream. */
+PyObject *ons_new_device_array(ons_module *module, int gpu, void *stream, ons_dtype dtype, int ndim,
+                               const int64_t *shape);
+void ons_view_device_array(PyObject *array, ons_view *view);
+/* What the array, a DeviceArray or not, needs of those it was computed from: see device_array.c. */
+int ons_device_array_keep(ons_module *module, PyObject *array, PyObject *stream_owner,
+                          const ons_view *const from[], int count);
 
 /* ------- exchange.c: any array -> view, and the result -> the caller's own type ------- */
 
-int ons_take(ons_module *module, PyObject *object, ons_view *view, ons_library *library);
-int ons_take_out(ons_module *module, PyObject *object, ons_view *view);
-int ons_take_mask(ons_module *module, PyObject *object, ons_view *view);
-/* A number in *number and view->owner NULL; or a view of float64. */
-int ons_take_scale(ons_module *module, PyObject *object, ons_view *view, double *number);
+/* On a GPU: an array that is in the order of no stream of its own is made ready on `stream`. */
+int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, ons_view *view,
+             ons_library *library);
+/* Whether the object is a plain Python value that NumPy makes an array of: no library to give it
+ * back to. */
+bool ons_is_plain(PyObject *object);
+int ons_take_out(ons_module *module, PyObject *object, void *stream, ons_view *view,
+                 ons_library *library);
+/* A new array for the result, and after the run what the caller gets for it. */
+int ons_new_result(ons_module *module, const ons_view *like, ons_library library, ons_dtype dtype,
+                   void *stream, ons_view *view);
+PyObject *ons_hand_over(ons_module *module, ons_library library, const ons_view *view);
+
+/* ------- operands.c ------- */
+
+/* A mask where x is; view->owner NULL where it excludes nothing. */
+int ons_take_mask(ons_module *module, PyObject *object, const ons_view *x, void *stream,
+                  ons_view *view);
+/* A number in *number and view->owner NULL; or a view: of float64 on the CPU. */
+int ons_take_scale(ons_module *module, PyObject *object, const ons_view *x, void *stream,
+                   ons_view *view, double *number);
 /* dtype= of a call; *dtype stays where the object is None. */
 int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype);
-/* A new array for the result, and after the run what the caller gets for it (steals the view's
- * owner). */
-int ons_new_result(ons_module *module, const ons_view *like, ons_library library, ons_dtype dtype,
-                   ons_view *view);
-PyObject *ons_hand_over(ons_module *module, ons_library library, ons_view *view);
 
 /* ------- problem.c: a problem from views ------- */
 
 /* axis= of a call: which dimensions are reduced. */
 int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[ONS_MAX_DIMS]);
+/* All but scale_by and, on a GPU, the stream. */
 int ons_make_problem(const ons_view *x, const ons_view *y, const ons_view *where,
                      const ons_view *scale, const bool reduced[ONS_MAX_DIMS], ons_problem *problem);
 /* "(2, 3)": a new string. */

@@ -1,0 +1,212 @@
+/* device_array.c - onsoftmax.DeviceArray: the result for a GPU array of no library that would take
+ * it back, and what a JAX array is made of.
+ *
+ * Its memory is allocated, written and freed in the order of one stream, so nothing waits. Whoever
+ * is lent it by DLPack names a stream: what that does by then is waited for before the memory is
+ * freed. A library that hands over an array for reading promises its memory as long as we hold its
+ * capsule, and knows nothing of our stream. So the capsule is kept as long as the result: who reads
+ * the result has waited for what wrote it, and who drops it unread does not mind what it holds. */
+#include "device_array.h"
+
+#include <structmember.h>
+
+static bool is_finalizing(void) {
+#if PY_VERSION_HEX >= 0x030d0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
+
+bool ons_python_is_gone(void) { return !Py_IsInitialized() || is_finalizing(); }
+
+PyObject *ons_new_device_array(ons_module *module, int gpu, void *stream, ons_dtype dtype, int ndim,
+                               const int64_t *shape) {
+    int64_t bytes = ons_dtype_size(dtype);
+    for (int i = 0; i < ndim; i++)
+        if (__builtin_mul_overflow(bytes, shape[i], &bytes)) return PyErr_NoMemory();
+    PyTypeObject *type = (PyTypeObject *)module->device_array;
+    ons_device_array *array = (ons_device_array *)type->tp_alloc(type, 0);
+    if (!array) return NULL;
+    void *memory;
+    ons_status status = ons_gpu_allocate(gpu, stream, bytes, &memory);
+    if (status != ONS_OK) {
+        ons_set_gpu_error(status);
+        Py_DECREF(array);
+        return NULL;
+    }
+    array->memory = memory;
+    array->dtype = dtype;
+    array->gpu = gpu;
+    array->stream = stream;
+    array->ndim = ndim;
+    array->bytes = bytes;
+    for (int i = 0; i < ndim; i++) array->shape[i] = shape[i];
+    return (PyObject *)array;
+}
+
+/* At the end of the process the driver takes all memory back, and may be gone already. */
+static void dealloc(ons_device_array *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    if (self->memory && !ons_python_is_gone()) {
+        for (int i = 0; i < self->reader_count; i++)
+            (void)ons_gpu_order(self->gpu, self->readers[i], self->stream);
+        (void)ons_gpu_free(self->gpu, self->stream, self->memory);
+    }
+    PyMem_Free(self->readers);
+    Py_XDECREF(self->held);
+    Py_XDECREF(self->stream_owner);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+int ons_device_array_lend(ons_device_array *array, void *stream) {
+    if (ons_order(array->gpu, array->stream, stream) < 0) return -1;
+    bool known = stream == array->stream;
+    for (int i = 0; i < array->reader_count; i++) known |= array->readers[i] == stream;
+    if (known) return 0;
+    void **readers =
+        PyMem_Realloc(array->readers, (size_t)(array->reader_count + 1) * sizeof *readers);
+    if (!readers) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    readers[array->reader_count++] = stream;
+    array->readers = readers;
+    return 0;
+}
+
+void ons_view_device_array(PyObject *object, ons_view *view) {
+    ons_device_array *array = (ons_device_array *)object;
+    view->data = array->memory;
+    view->dtype = array->dtype;
+    view->device = ONS_CUDA;
+    view->gpu = array->gpu;
+    view->stream = array->stream;
+    view->readonly = false;
+    view->ndim = array->ndim;
+    int64_t stride = ons_dtype_size(array->dtype);
+    for (int i = array->ndim - 1; i >= 0; i--) {
+        view->shape[i] = array->shape[i];
+        view->strides[i] = stride;
+        stride *= array->shape[i];
+    }
+    Py_INCREF(object);
+    view->owner = object;
+    Py_XINCREF(array->stream_owner);
+    view->stream_owner = array->stream_owner;
+}
+
+int ons_device_array_keep(ons_module *module, PyObject *object, PyObject *stream_owner,
+                          const ons_view *const from[], int count) {
+    if (!Py_IS_TYPE(object, (PyTypeObject *)module->device_array)) return 0;
+    ons_device_array *array = (ons_device_array *)object;
+    PyObject *held = PyList_New(0);
+    for (int i = 0; held && i < count; i++)
+        if (from[i]->held && PyList_Append(held, from[i]->held) < 0) Py_CLEAR(held);
+    if (!held) return -1;
+    Py_XSETREF(array->held, held);
+    if (stream_owner && !array->stream_owner) {
+        Py_INCREF(stream_owner);
+        array->stream_owner = stream_owner;
+    }
+    return 0;
+}
+
+/* (shape[0], ...) or, with sizes, the bytes from one element to the next. */
+static PyObject *lengths(const ons_device_array *self, bool strides) {
+    PyObject *tuple = PyTuple_New(self->ndim);
+    int64_t stride = ons_dtype_size(self->dtype);
+    for (int i = self->ndim - 1; tuple && i >= 0; i--) {
+        PyObject *item = PyLong_FromLongLong(strides ? stride : self->shape[i]);
+        if (!item)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, i, item);
+        stride *= self->shape[i];
+    }
+    return tuple;
+}
+
+static PyObject *get_shape(PyObject *self, void *Py_UNUSED(unused)) {
+    return lengths((ons_device_array *)self, false);
+}
+
+static PyObject *get_strides(PyObject *self, void *Py_UNUSED(unused)) {
+    return lengths((ons_device_array *)self, true);
+}
+
+static PyObject *get_dtype(PyObject *self, void *Py_UNUSED(unused)) {
+    return PyUnicode_FromString(ons_dtype_name(((ons_device_array *)self)->dtype));
+}
+
+static PyObject *get_device(PyObject *self, void *Py_UNUSED(unused)) {
+    return PyUnicode_FromFormat("cuda:%d", ((ons_device_array *)self)->gpu);
+}
+
+static PyObject *get_stream(PyObject *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromVoidPtr(((ons_device_array *)self)->stream);
+}
+
+static PyObject *get_size(PyObject *self, void *Py_UNUSED(unused)) {
+    const ons_device_array *array = (ons_device_array *)self;
+    return PyLong_FromLongLong(array->bytes / ons_dtype_size(array->dtype));
+}
+
+static PyObject *repr(PyObject *self) {
+    const ons_device_array *array = (ons_device_array *)self;
+    PyObject *shape = lengths(array, false), *text = NULL;
+    if (shape)
+        text = PyUnicode_FromFormat("DeviceArray(shape=%R, dtype=%s, device=cuda:%d)", shape,
+                                    ons_dtype_name(array->dtype), array->gpu);
+    Py_XDECREF(shape);
+    return text;
+}
+
+static PyGetSetDef getset[] = {
+    {"shape", get_shape, NULL, "Length of each dimension.", NULL},
+    {"strides", get_strides, NULL, "Bytes from one element to the next, along each dimension.",
+     NULL},
+    {"dtype", get_dtype, NULL, "Name of the type: float16, bfloat16, float32 or float64.", NULL},
+    {"device", get_device, NULL, "\"cuda:0\" for the first GPU.", NULL},
+    {"stream", get_stream, NULL,
+     "CUDA's handle of the stream that the array is written and freed on; 0: the legacy default "
+     "one.",
+     NULL},
+    {"size", get_size, NULL, "Number of elements.", NULL},
+    {"__cuda_array_interface__", ons_cuda_array_interface, NULL,
+     "CUDA Array Interface, version 3; none for bfloat16, which has no name there.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"ndim", T_INT, offsetof(ons_device_array, ndim), READONLY, "Number of dimensions."},
+    {"nbytes", T_LONGLONG, offsetof(ons_device_array, bytes), READONLY, "Bytes of all elements."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(doc,
+             "An array on a GPU in memory of onsoftmax's own, in C order.\n\n"
+             "softmax gives one for a GPU array of no library that it knows; torch, CuPy and JAX "
+             "arrays\n"
+             "give their own kind. Hand it on by DLPack (torch.from_dlpack, cupy.from_dlpack,\n"
+             "jax.dlpack.from_dlpack) or by the CUDA Array Interface (numba), give it to softmax "
+             "as the\n"
+             "array or as out, or copy_to_host(). It cannot be made, pickled or copied by copy.\n");
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, (void *)doc},
+    {Py_tp_dealloc, dealloc},
+    {Py_tp_repr, repr},
+    {Py_tp_getset, getset},
+    {Py_tp_members, members},
+    {Py_tp_methods, ons_device_array_methods},
+    {0, NULL},
+};
+
+PyType_Spec ons_device_array_spec = {
+    .name = "onsoftmax.DeviceArray",
+    .basicsize = sizeof(ons_device_array),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = slots,
+};

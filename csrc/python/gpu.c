@@ -1,0 +1,175 @@
+/* gpu.c - arrays on a GPU: where they lie, memory beside them, and what is said of CUDA's errors.
+ */
+#include "device_array.h"
+
+#include <string.h>
+
+/* cudaError_t, of which this folder includes no header. */
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_NO_DRIVER = 35, CUDA_NO_GPU = 100 };
+
+void ons_set_gpu_error(ons_status status) {
+    switch ((int)status) {
+    case ONS_E_NO_CUDA:
+        PyErr_SetString(PyExc_RuntimeError,
+                        "got a CUDA array, but this build of onsoftmax has no CUDA: build it where "
+                        "nvcc is found (ONSOFTMAX_CUDA=1 pip install ...), or move the array to "
+                        "the CPU");
+        break;
+    case CUDA_NO_DRIVER:
+        PyErr_Format(PyExc_RuntimeError,
+                     "got a CUDA array, but this machine has no NVIDIA driver that CUDA can use "
+                     "(%s): install or update the driver, or move the array to the CPU",
+                     ons_status_text(status));
+        break;
+    case CUDA_NO_GPU:
+        PyErr_Format(PyExc_RuntimeError,
+                     "got a CUDA array, but this process sees no GPU (%s): look at nvidia-smi and "
+                     "CUDA_VISIBLE_DEVICES, or move the array to the CPU",
+                     ons_status_text(status));
+        break;
+    case CUDA_OUT_OF_MEMORY:
+        PyErr_Format(PyExc_MemoryError, "the GPU's memory is full: CUDA says %s",
+                     ons_status_text(status));
+        break;
+    default:
+        if (status > 0)
+            PyErr_Format(PyExc_RuntimeError, "CUDA error %d: %s", (int)status,
+                         ons_status_text(status));
+        else
+            PyErr_Format(PyExc_SystemError, "internal error %d: %s", (int)status,
+                         ons_status_text(status));
+    }
+}
+
+int ons_check_gpu(ons_module *module, int gpu) {
+    if (module->gpus == 0) {
+        int count;
+        ons_status status = ons_gpu_count(&count);
+        if (status == ONS_OK && count == 0) status = (ons_status)CUDA_NO_GPU;
+        if (status != ONS_OK) {
+            ons_set_gpu_error(status);
+            return -1;
+        }
+        module->gpus = count;
+    }
+    if (gpu >= 0 && gpu < module->gpus) return 0;
+    PyErr_Format(PyExc_ValueError, "got an array on cuda:%d: CUDA shows this process %d GPUs", gpu,
+                 module->gpus);
+    return -1;
+}
+
+PyObject *ons_place_text(const ons_view *view) {
+    return view->device == ONS_CPU ? PyUnicode_FromString("the CPU")
+                                   : PyUnicode_FromFormat("cuda:%d", view->gpu);
+}
+
+int ons_check_place(const char *name, const ons_view *view, const ons_view *x) {
+    if (view->device == x->device && (x->device == ONS_CPU || view->gpu == x->gpu)) return 0;
+    PyObject *here = ons_place_text(view), *there = ons_place_text(x);
+    if (here && there)
+        PyErr_Format(PyExc_ValueError, "%s is on %U, but the array is on %U: expected one device",
+                     name, here, there);
+    Py_XDECREF(here);
+    Py_XDECREF(there);
+    return -1;
+}
+
+static int dtype_named(PyObject *name, ons_role role, ons_dtype *dtype) {
+    int last = role == ONS_WHERE ? ONS_BOOL : ONS_FLOAT64;
+    for (int i = ONS_FLOAT16; i <= last; i++)
+        if (PyUnicode_CompareWithASCIIString(name, ons_dtype_name((ons_dtype)i)) == 0) {
+            *dtype = (ons_dtype)i;
+            return 0;
+        }
+    PyErr_Format(PyExc_TypeError, "dtype %U is not supported: expected %s", name,
+                 role == ONS_WHERE ? "a mask of bool" : "float16, bfloat16, float32 or float64");
+    return -1;
+}
+
+int ons_view_described(ons_module *module, PyObject *description, ons_role role, ons_view *view) {
+    PyObject *array, *address, *shape, *strides, *dtype, *stream, *stream_owner;
+    int readonly;
+    if (!PyArg_ParseTuple(description, "OOO!OUpiOO", &array, &address, &PyTuple_Type, &shape,
+                          &strides, &dtype, &readonly, &view->gpu, &stream, &stream_owner))
+        return -1;
+    if (ons_check_gpu(module, view->gpu) < 0 || dtype_named(dtype, role, &view->dtype) < 0)
+        return -1;
+    view->device = ONS_CUDA;
+    view->readonly = readonly;
+    view->data = PyLong_AsVoidPtr(address);
+    if (stream != Py_None) view->stream = PyLong_AsVoidPtr(stream);
+    if (view->stream == (void *)1) view->stream = NULL; /* CUDA's name for the legacy default one */
+    view->ndim = (int)PyTuple_GET_SIZE(shape);
+    if (PyTuple_GET_SIZE(shape) > ONS_MAX_DIMS ||
+        (strides != Py_None &&
+         (!PyTuple_Check(strides) || PyTuple_GET_SIZE(strides) != view->ndim))) {
+        PyErr_Format(PyExc_ValueError,
+                     "array has shape %R and strides %R: expected as many of both, at most %d",
+                     shape, strides, ONS_MAX_DIMS);
+        return -1;
+    }
+    int64_t c_stride = ons_dtype_size(view->dtype);
+    for (int i = view->ndim - 1; i >= 0; i--) {
+        view->shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
+        view->strides[i] =
+            strides == Py_None ? c_stride : PyLong_AsLongLong(PyTuple_GET_ITEM(strides, i));
+        c_stride *= view->shape[i];
+    }
+    if (PyErr_Occurred()) return -1;
+    if (!view->data && c_stride != 0) {
+        PyErr_SetString(PyExc_BufferError, "the array has elements, but no data");
+        return -1;
+    }
+    Py_INCREF(array);
+    view->owner = array;
+    Py_INCREF(stream_owner);
+    view->stream_owner = stream_owner;
+    return 0;
+}
+
+PyObject *ons_gpu_memory(ons_module *module, ons_library library, int gpu, void *stream,
+                         int64_t bytes, void **memory) {
+    if (library == ONS_TORCH && module->torch.exchange)
+        return ons_torch_memory(module, gpu, bytes, memory);
+    if (library == ONS_TORCH || library == ONS_CUPY) {
+        PyObject *owner = NULL, *address,
+                 *given = ons_call_library(module, "memory", "(iiL)", (int)library, gpu,
+                                           (long long)bytes);
+        if (given && PyArg_ParseTuple(given, "OO", &owner, &address)) {
+            *memory = PyLong_AsVoidPtr(address);
+            Py_INCREF(owner);
+        }
+        Py_XDECREF(given);
+        return owner;
+    }
+    PyObject *array = ons_new_device_array(module, gpu, stream, ONS_BOOL, 1, &bytes);
+    if (array) *memory = ((ons_device_array *)array)->memory;
+    return array;
+}
+
+int ons_gpu_copy_view(ons_module *module, ons_library library, void *stream, ons_view *view) {
+    uintptr_t low, high;
+    void *memory;
+    if (!ons_view_bounds(view, &low, &high)) return 0;
+    PyObject *owner =
+        ons_gpu_memory(module, library, view->gpu, stream, (int64_t)(high - low), &memory);
+    if (!owner) return -1;
+    ons_status status = ons_gpu_copy(view->gpu, stream, memory, (void *)low, (int64_t)(high - low));
+    if (status != ONS_OK) {
+        ons_set_gpu_error(status);
+        Py_DECREF(owner);
+        return -1;
+    }
+    view->data = (char *)memory + ((uintptr_t)view->data - low);
+    Py_CLEAR(view->held);
+    Py_SETREF(view->owner, owner);
+    return 0;
+}
+
+int ons_order(int gpu, void *first, void *then) {
+    if (first == then) return 0;
+    ons_status status = ons_gpu_order(gpu, first, then);
+    if (status == ONS_OK) return 0;
+    ons_set_gpu_error(status);
+    return -1;
+}

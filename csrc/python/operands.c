@@ -1,0 +1,111 @@
+/* operands.c - where=, scale= and dtype= of a call. */
+#include "views.h"
+
+static bool is_on_host(PyObject *object) {
+    return PyArray_Check(object) || PyBool_Check(object) || ons_is_plain(object);
+}
+
+/* A mask or a scale on the CPU as a NumPy array; ValueError where it is on a GPU. */
+static PyObject *host_array(ons_module *module, PyObject *object) {
+    return is_on_host(object) ? PyArray_FromAny(object, NULL, 0, 0, 0, NULL)
+                              : ons_call_library(module, "as_numpy", "(O)", object);
+}
+
+/* A mask or a scale for an array on a GPU: 1 where it was taken, 0 where it is on the CPU. */
+static int take_on_gpu(ons_module *module, PyObject *object, ons_role role, void *stream,
+                       ons_view *view) {
+    ons_library library;
+    if (is_on_host(object)) return 0;
+    if (ons_take(module, object, role, stream, view, &library) < 0) return -1;
+    if (view->device == ONS_CUDA) return 1;
+    ons_release_view(view);
+    return 0;
+}
+
+static int refuse_host(const char *name, const ons_view *x) {
+    ons_view host = {.device = ONS_CPU};
+    return ons_check_place(name, &host, x);
+}
+
+int ons_take_mask(ons_module *module, PyObject *object, const ons_view *x, void *stream,
+                  ons_view *view) {
+    if (x->device == ONS_CUDA) {
+        if (object == Py_True) return 0;
+        int taken = take_on_gpu(module, object, ONS_WHERE, stream, view);
+        if (taken < 0) return -1;
+        if (taken == 0) return refuse_host("where", x);
+        if (view->dtype == ONS_BOOL) return 0;
+        PyErr_Format(PyExc_TypeError, "where has dtype %s: expected a mask of bool",
+                     ons_dtype_name(view->dtype));
+        return -1;
+    }
+    PyObject *array = host_array(module, object);
+    if (!array) return -1;
+    int status = -1;
+    if (!PyArray_Check(array) || PyArray_TYPE((PyArrayObject *)array) != NPY_BOOL)
+        PyErr_Format(
+            PyExc_TypeError, "where has dtype %S: expected a mask of bool",
+            PyArray_Check(array) ? (PyObject *)PyArray_DESCR((PyArrayObject *)array) : array);
+    else
+        status = ons_view_numpy(module, (PyArrayObject *)array, view);
+    Py_DECREF(array);
+    return status;
+}
+
+int ons_take_scale(ons_module *module, PyObject *object, const ons_view *x, void *stream,
+                   ons_view *view, double *number) {
+    if (PyFloat_CheckExact(object) || PyLong_CheckExact(object)) {
+        *number = PyFloat_AsDouble(object);
+        return *number == -1.0 && PyErr_Occurred() ? -1 : 0;
+    }
+    if (x->device == ONS_CUDA) {
+        int taken = take_on_gpu(module, object, ONS_SCALE, stream, view);
+        if (taken != 0) return taken < 0 ? -1 : 0;
+    }
+    PyObject *array = host_array(module, object), *floating = NULL;
+    if (!array) return -1;
+    int status = -1;
+    floating = (PyObject *)ons_numpy_floating(module, (PyArrayObject *)array);
+    if (!floating) {
+        PyErr_Format(PyExc_TypeError,
+                     "scale has dtype %S: expected a real number, or an array of them",
+                     (PyObject *)PyArray_DESCR((PyArrayObject *)array));
+        goto done;
+    }
+    Py_SETREF(floating, PyArray_Cast((PyArrayObject *)floating, NPY_DOUBLE));
+    if (!floating) goto done;
+    if (PyArray_NDIM((PyArrayObject *)floating) == 0) {
+        *number = *(double *)PyArray_DATA((PyArrayObject *)floating);
+        status = 0;
+    } else if (x->device == ONS_CUDA) {
+        status = refuse_host("scale", x);
+    } else {
+        status = ons_view_numpy(module, (PyArrayObject *)floating, view);
+    }
+done:
+    Py_DECREF(array);
+    Py_XDECREF(floating);
+    return status;
+}
+
+int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype) {
+    if (object == Py_None) return 0;
+    for (int i = ONS_FLOAT16; module->torch.dtypes && i <= ONS_FLOAT64; i++)
+        if (object == PyTuple_GET_ITEM(module->torch.dtypes, i)) {
+            *dtype = (ons_dtype)i;
+            return 0;
+        }
+    PyObject *name = ons_call_library(module, "dtype_name", "(O)", object);
+    if (!name) return -1;
+    int status = -1;
+    for (int i = ONS_FLOAT16; i <= ONS_FLOAT64; i++)
+        if (PyUnicode_CompareWithASCIIString(name, ons_dtype_name((ons_dtype)i)) == 0) {
+            *dtype = (ons_dtype)i;
+            status = 0;
+        }
+    if (status < 0)
+        PyErr_Format(PyExc_TypeError, "dtype is %S: expected float16, bfloat16, float32 or float64",
+                     name);
+    Py_DECREF(name);
+    return status;
+}

@@ -1,0 +1,122 @@
+/* stand_in.c - in place of csrc/cuda: two GPUs whose memory is the host's and whose work is done at
+ * once by the CPU. It lets the tests follow arrays, streams and memory through csrc/python on a
+ * machine without a GPU; test_gpu_stand_in.py builds and asks it. */
+#include <stdlib.h>
+#include <string.h>
+
+/* What is not answered here is as in a build without CUDA. */
+#define ons_has_cuda absent_has_cuda
+#define ons_cuda_error_text absent_cuda_error_text
+#define ons_gpu_count absent_gpu_count
+#define ons_gpu_describe absent_gpu_describe
+#define ons_describe_kernel absent_describe_kernel
+#define ons_gpu_allocate absent_gpu_allocate
+#define ons_gpu_free absent_gpu_free
+#define ons_gpu_order absent_gpu_order
+#define ons_gpu_copy absent_gpu_copy
+#define ons_gpu_wait absent_gpu_wait
+#define ons_cuda_run absent_cuda_run
+#include "absent.inc"
+#undef ons_has_cuda
+#undef ons_cuda_error_text
+#undef ons_gpu_count
+#undef ons_gpu_describe
+#undef ons_describe_kernel
+#undef ons_gpu_allocate
+#undef ons_gpu_free
+#undef ons_gpu_order
+#undef ons_gpu_copy
+#undef ons_gpu_wait
+#undef ons_cuda_run
+
+#define SHOWN __attribute__((visibility("default")))
+
+enum { OUT_OF_MEMORY = 2, GPUS = 2, EVENTS = 64 };
+
+/* What was asked, for the tests: streams put in order, allocations that live, the last run. */
+SHOWN long stand_in_live, stand_in_runs, stand_in_workspaces;
+SHOWN int stand_in_count_status, stand_in_gpu;
+SHOWN void *stand_in_stream;
+SHOWN int stand_in_orders;
+SHOWN void *stand_in_first[EVENTS], *stand_in_then[EVENTS];
+
+bool ons_has_cuda(void) { return true; }
+
+const char *ons_cuda_error_text(ons_status status) {
+    return (int)status == OUT_OF_MEMORY ? "out of memory" : "some error";
+}
+
+ons_status ons_gpu_count(int *count) {
+    *count = GPUS;
+    return (ons_status)stand_in_count_status;
+}
+
+ons_status ons_gpu_describe(int gpu, ons_gpu *description) {
+    *description = (ons_gpu){.architecture = 90,
+                             .multiprocessors = 132,
+                             .threads_a_multiprocessor = 2048,
+                             .shared_bytes = 232448,
+                             .cluster_blocks = 16,
+                             .cooperative = true};
+    strcpy(description->name, gpu == 0 ? "stand-in" : "another stand-in");
+    return ONS_OK;
+}
+
+ons_status ons_describe_kernel(const ons_problem *problem, const ons_plan *plan,
+                               ons_kernel_facts *facts) {
+    (void)problem;
+    (void)plan;
+    *facts = (ons_kernel_facts){32, 0, 1024, 8};
+    return ONS_OK;
+}
+
+ons_status ons_gpu_allocate(int gpu, void *stream, int64_t bytes, void **memory) {
+    (void)gpu;
+    (void)stream;
+    *memory = bytes < (int64_t)1 << 40 ? malloc(bytes > 0 ? (size_t)bytes : 1) : NULL;
+    if (!*memory) return (ons_status)OUT_OF_MEMORY;
+    stand_in_live++;
+    return ONS_OK;
+}
+
+ons_status ons_gpu_free(int gpu, void *stream, void *memory) {
+    (void)gpu;
+    (void)stream;
+    free(memory);
+    stand_in_live--;
+    return ONS_OK;
+}
+
+ons_status ons_gpu_order(int gpu, void *first, void *then) {
+    (void)gpu;
+    stand_in_first[stand_in_orders % EVENTS] = first;
+    stand_in_then[stand_in_orders % EVENTS] = then;
+    stand_in_orders++;
+    return ONS_OK;
+}
+
+ons_status ons_gpu_copy(int gpu, void *stream, void *to, const void *from, int64_t bytes) {
+    (void)gpu;
+    (void)stream;
+    memcpy(to, from, (size_t)bytes);
+    return ONS_OK;
+}
+
+ons_status ons_gpu_wait(int gpu, void *stream) {
+    (void)gpu;
+    (void)stream;
+    return ONS_OK;
+}
+
+ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *workspace) {
+    ons_problem here = *problem;
+    ons_plan on_cpu;
+    stand_in_gpu = problem->gpu;
+    stand_in_stream = problem->stream;
+    stand_in_runs++;
+    stand_in_workspaces += workspace != NULL;
+    if (plan->workspace_bytes > 0) memset(workspace, 255, (size_t)plan->workspace_bytes);
+    here.device = ONS_CPU;
+    ons_status status = ons_make_plan(&here, ONS_METHOD_AUTO, 1, &on_cpu);
+    return status == ONS_OK ? ons_run(&here, &on_cpu, NULL) : status;
+}

@@ -1,0 +1,190 @@
+"""GPU arrays on a machine without a GPU: what is said, and that nothing is touched."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from support import PACKAGE_PARENT, run_python
+
+import onsoftmax as ons
+from onsoftmax import _core
+
+CUDA = _core.config()["cuda"]
+NO_GPU = "no CUDA.*nvcc" if CUDA == "not built" else "driver|no GPU"
+pytestmark = pytest.mark.skipif(
+    "GPUs" in CUDA, reason="there is a GPU, which would read what is none of its own"
+)
+X = np.linspace(-4, 4, 60).reshape(3, 4, 5).astype(np.float32)
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class Legacy(ctypes.Structure):
+    _fields_ = [("tensor", Tensor), ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class Versioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", Tensor),
+    ]
+
+
+class Given:
+    """An array of no library, by a capsule made by hand: C order, no deleter, whatever is claimed."""
+
+    def __init__(self, x, kind=Versioned, device=(2, 0), says_device=None, code=2, bits=32, version=(1, 3)):
+        self.shape = (ctypes.c_int64 * x.ndim)(*x.shape)
+        self.managed = kind()
+        self.managed.tensor = Tensor(
+            x.ctypes.data, device, x.ndim, code, bits, 1, ctypes.addressof(self.shape)
+        )
+        if kind is Versioned:
+            self.managed.major, self.managed.minor = version
+        self.name = b"dltensor_versioned" if kind is Versioned else b"dltensor"
+        self.says_device, self.calls = says_device or device, []
+
+    def __dlpack_device__(self):
+        return self.says_device
+
+    def __dlpack__(self, **keywords):
+        self.calls.append(keywords)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.managed), self.name, None)
+
+
+class Interface:
+    def __init__(self, **more):
+        shown = {"shape": (3,), "typestr": "<f4", "data": (4096, False), "version": 3, **more}
+        self.__cuda_array_interface__ = shown
+
+
+@pytest.mark.parametrize("kind", [Legacy, Versioned])
+@pytest.mark.parametrize("device", [(2, 0), (2, 3), (13, 0)])
+def test_capsules_of_a_gpu(kind, device):
+    for keywords in ({}, {"stream": 5}, {"out": X.copy()}):
+        with pytest.raises(RuntimeError, match=NO_GPU):
+            ons.softmax(Given(X, kind, device), **keywords)
+    for name in ("out", "where", "scale"):
+        with pytest.raises((RuntimeError, ValueError), match=f"{NO_GPU}|cuda:{device[1]}"):
+            ons.softmax(X, **{name: Given(X, kind, device)})
+
+
+def test_a_gpu_is_asked_in_the_order_of_a_stream():
+    for stream, asked in ((None, 1), (5, 5), (0, 1), (2, 2)):
+        given = Given(X)
+        with pytest.raises(RuntimeError, match=NO_GPU):
+            ons.softmax(given, stream=stream)
+        assert given.calls == [{"max_version": (1, 3), "stream": asked}]
+    given = Given(X, device=(1, 0))
+    assert np.array_equal(ons.softmax(given), ons.softmax(X))
+    assert given.calls == [{"max_version": (1, 3)}]
+
+
+def test_dlpack_refused():
+    with pytest.raises(BufferError, match=r"version 2\.0.*1\.x"):
+        ons.softmax(Given(X, version=(2, 0)))
+    for device in (10, 4, 15):
+        with pytest.raises(BufferError, match=f"device type {device}.*CPU.*CUDA"):
+            ons.softmax(Given(X, device=(device, 0)))
+    for code, bits in ((5, 64), (2, 8), (1, 4), (10, 8)):
+        with pytest.raises(
+            TypeError, match=f"code {code}, {bits} bits.*float16, bfloat16, float32 or float64"
+        ):
+            ons.softmax(Given(X, device=(1, 0), code=code, bits=bits))
+    given = Given(X)
+    given.name = b"used_dltensor_versioned"
+    with pytest.raises(BufferError, match="capsule that is still to be used"):
+        ons.softmax(given)
+
+
+def test_cuda_array_interface():
+    for given in (Interface(), Interface(stream=5), Interface(version=2), Interface(strides=(4,))):
+        with pytest.raises(RuntimeError, match=NO_GPU):
+            ons.softmax(given)
+        with pytest.raises(RuntimeError, match=NO_GPU):
+            ons.plan(given)
+    with pytest.raises(ValueError, match=r"array is on the CPU.*cuda:0"):
+        ons.softmax(X, where=Interface())
+    with pytest.raises(TypeError, match="masked"):
+        ons.softmax(Interface(mask=Interface()))
+    with pytest.raises(TypeError, match="native"):
+        ons.softmax(Interface(typestr=">f4"))
+
+
+def test_streams_are_for_gpu_arrays():
+    class Stream:
+        def __cuda_stream__(self):
+            return (0, 7)
+
+    class Framework:
+        cuda_stream = 7
+
+    class Pointer:
+        ptr = 7
+
+    for stream in (Stream(), Framework(), Pointer(), 7, 0, 1):
+        with pytest.raises(ValueError, match=r"stream.*the CPU"):
+            ons.softmax(X, stream=stream)
+        with pytest.raises(RuntimeError, match=NO_GPU):
+            ons.softmax(Given(X), stream=stream)
+    for wrong in ("7", 7.0, True, object(), [7]):
+        with pytest.raises(TypeError, match=r"stream is .*__cuda_stream__"):
+            ons.softmax(X, stream=wrong)
+    Stream.__cuda_stream__ = lambda self: (1, 7)
+    with pytest.raises(ValueError, match=r"version 1.*version 0"):
+        ons.softmax(X, stream=Stream())
+    Stream.__cuda_stream__ = lambda self: 7
+    with pytest.raises(TypeError, match="not iterable"):
+        ons.softmax(X, stream=Stream())
+    Pointer.ptr = "7"
+    with pytest.raises(TypeError, match="handle '7'"):
+        ons.softmax(X, stream=Pointer())
+    for wrong in (-1, 1 << 64):
+        with pytest.raises(ValueError, match="stream is"):
+            ons.softmax(X, stream=wrong)
+
+
+def test_plan_without_a_gpu():
+    for method in (None, *ons.methods("cuda")):
+        plan = ons.plan((64, 1000), device="cuda", method=method.name if method else "auto")
+        assert plan.device == "cuda" and (plan.rows, plan.N) == (64, 1000)
+        assert (
+            plan.registers is plan.spilled_bytes is plan.shared_bytes is plan.blocks_a_multiprocessor is None
+        )
+        assert plan.warps == plan.threads // 32 and plan.method in str(plan)
+    assert ons.plan((64, 1000)).blocks_a_row is None
+
+
+def test_device_array_is_not_made_by_hand():
+    with pytest.raises(TypeError, match="cannot create"):
+        ons.DeviceArray()
+    with pytest.raises(TypeError, match="immutable"):
+        ons.DeviceArray.shape = 3
+    names = {"shape", "strides", "dtype", "device", "stream", "ndim", "size", "nbytes", "copy_to_host"}
+    protocols = {"__dlpack__", "__dlpack_device__", "__cuda_array_interface__"}
+    assert names | protocols <= set(dir(ons.DeviceArray))
+
+
+def test_the_import_asks_nothing_of_cuda():
+    """Not even the library: where there is none to load, and no driver, the import is as any."""
+    code = "import onsoftmax; print('libcuda' in open('/proc/self/maps').read())"
+    done = run_python(["-c", code], CUDA_VISIBLE_DEVICES="nonsense")
+    assert done.stdout == "False\n", done.stderr + PACKAGE_PARENT
