@@ -6,10 +6,56 @@
 
 #include "elements.cuh"
 
+/* Kept in words: 16-bit elements in registers of their own would take twice as many. */
 template <typename T, int V>
 struct alignas(sizeof(T) * V) pack {
-    T element[V];
+    static constexpr int WORDS = sizeof(T) * V / 4;
+    unsigned word[WORDS];
+
+    __device__ T element(int i) const {
+        if constexpr (sizeof(T) == 2)
+            return bits_as<T>((unsigned short)(word[i / 2] >> i % 2 * 16));
+        else if constexpr (sizeof(T) == 4)
+            return __uint_as_float(word[i]);
+        else
+            return __hiloint2double((int)word[2 * i + 1], (int)word[2 * i]);
+    }
+
+    __device__ void put(int i, T value) {
+        if constexpr (sizeof(T) == 2) {
+            unsigned bits = bits_of(value);
+            word[i / 2] =
+                i % 2 ? (word[i / 2] & 0xffff) | bits << 16 : (word[i / 2] & ~0xffffu) | bits;
+        } else if constexpr (sizeof(T) == 4) {
+            word[i] = __float_as_uint(value);
+        } else {
+            word[2 * i] = (unsigned)__double2loint(value);
+            word[2 * i + 1] = (unsigned)__double2hiint(value);
+        }
+    }
 };
+
+__device__ inline unsigned pair_of(float low, float high, __half) {
+    __half2 both = __floats2half2_rn(low, high);
+    return *(unsigned *)&both;
+}
+__device__ inline unsigned pair_of(float low, float high, __nv_bfloat16) {
+    __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *(unsigned *)&both;
+}
+
+/* V results rounded to a pack's type. */
+template <typename T, int V, typename Real>
+__device__ inline pack<T, V> rounded_pack(const Real *from) {
+    pack<T, V> to = {};
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        if constexpr (sizeof(T) != 2)
+            to.put(i, from_real<T>(from[i]));
+        else if (i % 2)
+            to.word[i / 2] = pair_of(from[i - 1], from[i], T());
+    return to;
+}
 
 /* Writes a pack; STREAM: as one that nobody reads soon, so that it does not push out of the cache
  * what is still to be read. */
@@ -27,20 +73,22 @@ __device__ inline void write_pack(P *to, const P &value) {
  * than a pack's. */
 template <typename P>
 __device__ inline P shifted(const P &low, const P &high, int bytes) {
-    constexpr int WORDS = sizeof(P) / 4;
+    constexpr int WORDS = P::WORDS;
     unsigned w[2 * WORDS];
-    memcpy(w, &low, sizeof(P));
-    memcpy(w + WORDS, &high, sizeof(P));
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) {
+        w[i] = low.word[i];
+        w[WORDS + i] = high.word[i];
+    }
     if constexpr (WORDS == 4) {
 #pragma unroll
         for (int i = 0; i + 2 < 2 * WORDS; i++) w[i] = bytes & 8 ? w[i + 2] : w[i];
     }
 #pragma unroll
     for (int i = 0; i + 1 < 2 * WORDS; i++) w[i] = bytes & 4 ? w[i + 1] : w[i];
-#pragma unroll
-    for (int i = 0; i < WORDS; i++) w[i] = __funnelshift_r(w[i], w[i + 1], bytes % 4 * 8);
     P out;
-    memcpy(&out, w, sizeof(P));
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) out.word[i] = __funnelshift_r(w[i], w[i + 1], bytes % 4 * 8);
     return out;
 }
 
@@ -49,8 +97,7 @@ template <typename P>
 __device__ inline P of_lane(const P &mine, int lane, int width) {
     P theirs;
 #pragma unroll
-    for (unsigned i = 0; i < sizeof(P) / 4; i++)
-        ((unsigned *)&theirs)[i] = __shfl_sync(~0u, ((const unsigned *)&mine)[i], lane, width);
+    for (int i = 0; i < P::WORDS; i++) theirs.word[i] = __shfl_sync(~0u, mine.word[i], lane, width);
     return theirs;
 }
 
@@ -95,11 +142,10 @@ class contiguous_rows {
         } else {
 #pragma unroll
             for (int e = 0; e < K * V; e++)
-                if (place<STRIDE, V>(e) < left)
-                    raw[e / V].element[e % V] = from[place<STRIDE, V>(e)];
+                if (place<STRIDE, V>(e) < left) raw[e / V].put(e % V, from[place<STRIDE, V>(e)]);
         }
 #pragma unroll
-        for (int e = 0; e < K * V; e++) to[e] = to_real<Real>(raw[e / V].element[e % V]);
+        for (int e = 0; e < K * V; e++) to[e] = to_real<Real>(raw[e / V].element(e % V));
         if (left <= place<STRIDE, V>(K * V - 1)) {
 #pragma unroll
             for (int e = 0; e < K * V; e++)
@@ -115,7 +161,7 @@ class contiguous_rows {
         int left = elements_left(N, chunk * V), before = misfit<y_pack>(to);
         y_pack raw[K];
 #pragma unroll
-        for (int e = 0; e < K * V; e++) raw[e / V].element[e % V] = from_real<Y>(from[e]);
+        for (int k = 0; k < K; k++) raw[k] = rounded_pack<Y, V>(from + k * V);
         if (__all_sync(~0u, left > place<STRIDE, V>(K * V - 1) && before == 0)) {
 #pragma unroll
             for (int k = 0; k < K; k++) write_pack<STREAM>((y_pack *)to + k * STRIDE, raw[k]);
@@ -143,12 +189,12 @@ class contiguous_rows {
         at_end = place<STRIDE, V>((left <= 0 ? 0 : at_end < K ? at_end : K - 1) * V);
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            if (i < own && !has_first && own <= left) to[i] = raw[0].element[i];
+            if (i < own && !has_first && own <= left) to[i] = raw[0].element(i);
             bool written = i < own
                                ? (has_first || at_end > 0 || own <= left) && at_end + own <= left
                                : at_end + V + own <= left &&
                                      (lane < STRIDE - 1 || at_end < place<STRIDE, V>((K - 1) * V));
-            if (!written && at_end + i < left) to[at_end + i] = ends.element[i];
+            if (!written && at_end + i < left) to[at_end + i] = ends.element(i);
         }
     }
 

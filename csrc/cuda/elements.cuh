@@ -44,6 +44,19 @@ __device__ inline Real to_real(double v) {
     return (Real)v;
 }
 
+__device__ inline unsigned short bits_of(__half v) { return __half_as_ushort(v); }
+__device__ inline unsigned short bits_of(__nv_bfloat16 v) { return __bfloat16_as_ushort(v); }
+template <typename T>
+__device__ inline T bits_as(unsigned short bits);
+template <>
+__device__ inline __half bits_as(unsigned short bits) {
+    return __ushort_as_half(bits);
+}
+template <>
+__device__ inline __nv_bfloat16 bits_as(unsigned short bits) {
+    return __ushort_as_bfloat16(bits);
+}
+
 /* Rounds to nearest even, once. */
 template <typename T>
 __device__ inline T from_real(float v);
