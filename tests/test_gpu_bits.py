@@ -107,7 +107,7 @@ class TestSameBits:
         each_length(method, dtype, check)
 
     def test_of_columns(self, method, dtype):
-        """Along axis 0: whatever the number of columns, their place and their distance."""
+        """Along axis 0: whatever the number of columns, their place and their distance. One alone is a row."""
         with Complaints() as complaints:
             for N in (3, 33, 257, 1000, 3001):
                 x = rows_of(N, dtype, rows=150).T.contiguous()
@@ -117,7 +117,7 @@ class TestSameBits:
                     continue
                 count = x.shape[1]
                 what = f"{method} {name(dtype)} N={N}: columns"
-                for begin, end in ((0, 1), (0, 2), (1, 2), (3, 8), (5, 38), (1, 130), (count - 1, count)):
+                for begin, end in ((0, 2), (1, 4), (3, 8), (5, 38), (1, 130), (count - 2, count)):
                     part = x[:, begin:end]
                     same = agrees(y[:, begin:end], part, 0, method=method)
                     complaints.expect(f"{what} {begin} to {end}", same, "other bits")

@@ -108,27 +108,29 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_BLOCKS)
     __shared__ arrivals arrived;
     uint32_t rank = cluster_rank(), blocks = cluster_size();
     int warps = warps_of_block(), warp = rank * warps + warp_of_block();
-    int64_t chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
+    int chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
     arrived.make_ready(blocks * warps * Form::ROWS * sizeof(state<Real>));
 
-    Rows row(of, (int64_t)(blockIdx.x / blocks) * Form::ROWS + Form::row());
-    Real x[CLUSTER_CHUNKS * Rows::V];
-    auto keep = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x);
-    Real m = Form::max(largest(x));
-    Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
+    Rows::template visit<(Form::ROWS > 1)>(
+        of, (int64_t)(blockIdx.x / blocks) * Form::ROWS + Form::row(), [&](const auto &row) {
+            Real x[CLUSTER_CHUNKS * Rows::V];
+            auto keep = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x);
+            Real m = Form::max(largest(x));
+            Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
 
-    const state<Real> *mine = parts + Form::slot(warp);
-    arrived.await_ready();
-    if (Form::ROWS == 1) {
-        if (threadIdx.x % WARP < blocks) arrived.send(mine, threadIdx.x % WARP, {m, d});
-    } else {
-        for (uint32_t to = 0; to < blocks; to++) arrived.send(mine, to, {m, d});
-    }
-    arrived.await();
+            const state<Real> *mine = parts + Form::slot(warp);
+            arrived.await_ready();
+            if (Form::ROWS == 1) {
+                if (threadIdx.x % WARP < blocks) arrived.send(mine, threadIdx.x % WARP, {m, d});
+            } else {
+                for (uint32_t to = 0; to < blocks; to++) arrived.send(mine, to, {m, d});
+            }
+            arrived.await();
 
-    softmax_finish<Real> finish(m, Form::merge_parts(parts, blocks * warps));
-    finish(x);
-    row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
+            softmax_finish<Real> finish(m, Form::merge_parts(parts, blocks * warps));
+            finish(x);
+            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
+        });
 #endif
 }
 

@@ -69,10 +69,9 @@ __device__ inline void write_pack(P *to, const P &value) {
         *to = value;
 }
 
-/* The pack that begins `bytes` after `low` in the bytes of low and high; bytes are even and fewer
- * than a pack's. */
+/* The pack that begins `bytes` after `low` in the bytes of low and high; even, below a pack's. */
 template <typename P>
-__device__ inline P shifted(const P &low, const P &high, int bytes) {
+__device__ inline P between(const P &low, const P &high, int bytes) {
     constexpr int WORDS = P::WORDS;
     unsigned w[2 * WORDS];
 #pragma unroll
@@ -92,21 +91,216 @@ __device__ inline P shifted(const P &low, const P &high, int bytes) {
     return out;
 }
 
-/* The same pack of another lane, of lanes that stand in groups of `width`. */
-template <typename P>
-__device__ inline P of_lane(const P &mine, int lane, int width) {
-    P theirs;
+/* The place of a thread's last chunk that begins before `left`, and that chunk. */
+template <int K, int STRIDE, int V>
+__device__ inline int last_place(int left) {
+    int k = left <= 0 ? 0 : (left - 1) / (STRIDE * V);
+    return (k < K ? k : K - 1) * (STRIDE * V);
+}
+template <int STRIDE, int V, typename P, int K>
+__device__ __forceinline__ P chunk_at(const P (&raw)[K], int at) {
+    P found = raw[0];
 #pragma unroll
-    for (int i = 0; i < P::WORDS; i++) theirs.word[i] = __shfl_sync(~0u, mine.word[i], lane, width);
-    return theirs;
+    for (int k = 1; k < K; k++)
+        if (k * (STRIDE * V) == at) found = raw[k];
+    return found;
 }
 
+/* A row whose x and y begin with a pack. */
 template <typename X, typename Y>
-class contiguous_rows {
+class fitting_row {
    public:
     using Real = typename compute_of<X>::type;
+    static constexpr int V = CHUNK<Real>;
+
+    __device__ fitting_row(const X *x_, Y *y_, int64_t N_) : N(N_), x(x_), y(y_) {}
+
+    template <int K, int STRIDE>
+    __device__ __forceinline__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
+        const X *from = x + chunk * V;
+        int left = elements_left(N, chunk * V);
+        pack<X, V> raw[K];
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            if (place<STRIDE, V>(k * V) + V <= left)
+                raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
+        int end = last_place<K, STRIDE, V>(left);
+        if (end < left && end + V > left) { /* elements that do not fill a pack */
+            pack<X, V> last;
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                if (end + i < left) last.put(i, from[end + i]);
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                if (k * (STRIDE * V) == end) raw[k] = last;
+        }
+        unpack<STRIDE>(raw, left, to);
+        return ~keep_bits<K * V>(0);
+    }
+
+    template <int K, int STRIDE, bool STREAM>
+    __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
+                                          keep_bits<K * V>) const {
+        Y *to = y + chunk * V;
+        int left = elements_left(N, chunk * V), end = last_place<K, STRIDE, V>(left);
+        pack<Y, V> raw[K];
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            raw[k] = rounded_pack<Y, V>(from + k * V);
+            if (place<STRIDE, V>(k * V) + V <= left)
+                write_pack<STREAM>((pack<Y, V> *)to + k * STRIDE, raw[k]);
+        }
+        if (end < left && end + V > left) {
+            pack<Y, V> last = chunk_at<STRIDE, V>(raw, end);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                if (end + i < left) to[end + i] = last.element(i);
+        }
+    }
+
+    __device__ Real rounded(Real v) const { return to_real<Real>(from_real<X>(v)); }
+
+    int64_t N;
+
+   protected:
+    /* What lies beyond the row becomes -inf. */
+    template <int STRIDE, int K>
+    __device__ __forceinline__ static void unpack(const pack<X, V> (&raw)[K], int left,
+                                                  Real (&to)[K * V]) {
+#pragma unroll
+        for (int e = 0; e < K * V; e++) to[e] = to_real<Real>(raw[e / V].element(e % V));
+        if (left <= place<STRIDE, V>(K * V - 1)) {
+#pragma unroll
+            for (int e = 0; e < K * V; e++)
+                if (place<STRIDE, V>(e) >= left) to[e] = -arithmetic<Real>::infinity();
+        }
+    }
+
+    const X *x;
+    Y *y;
+};
+
+/* A row whose x or y begins between two packs. Each lane reads the pack in which its chunk begins
+ * and gets the chunk's end from the lane that reads the next one; it writes the pack that ends in
+ * its chunk, with the end of the chunk before from the lane that has it. To be called by all the
+ * STRIDE lanes that share the row. */
+template <typename X, typename Y>
+class shifted_row : public fitting_row<X, Y> {
+    using base = fitting_row<X, Y>;
+
+   public:
+    using Real = typename base::Real;
+    static constexpr int V = base::V;
+    using base::base;
+
+    template <int K, int STRIDE>
+    __device__ __forceinline__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
+        const int bytes = (int)((uintptr_t)base::x % sizeof(pack<X, V>));
+        const int ahead = bytes / (int)sizeof(X), lane = threadIdx.x % STRIDE;
+        const int left = elements_left(base::N, chunk * V);
+        const X *from = base::x + chunk * V - ahead; /* where the pack begins */
+        pack<X, V> raw[K], next = {};
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            if ((k > 0 || chunk > 0 || ahead == 0) && place<STRIDE, V>(k * V) - ahead + V <= left)
+                raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
+        if (ahead > 0 && chunk == 0) raw[0] = edge(from, ahead, left + ahead);
+        /* the row's end, where it lies within a pack */
+        int end = last_place<K, STRIDE, V>(left + ahead);
+        if (end > 0 || chunk > 0 || ahead == 0) {
+            if (end < left + ahead && end + V > left + ahead) {
+                pack<X, V> last = edge(from + end, 0, left + ahead - end);
+#pragma unroll
+                for (int k = 0; k < K; k++)
+                    if (k * (STRIDE * V) == end) raw[k] = last;
+            }
+        }
+        /* the last lane's next is what the first has one k later; after its last it reads one more
+         */
+        const int after = place<STRIDE, V>((K - 1) * V) + V;
+        if (lane == STRIDE - 1 && ahead > 0) {
+            if (after - ahead + V <= left)
+                next = *(const pack<X, V> *)(from + after);
+            else if (after - ahead < left)
+                next = edge(from + after, 0, left + ahead - after);
+        }
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            pack<X, V> high = next;
+#pragma unroll
+            for (int i = 0; i < pack<X, V>::WORDS - (sizeof(X) == 4); i++) {
+                unsigned given = raw[k].word[i];
+                if (k + 1 < K && lane == 0) given = raw[k + 1 < K ? k + 1 : k].word[i];
+                unsigned got = of_lane<STRIDE>(given, (lane + 1) % STRIDE);
+                if (k + 1 < K || lane < STRIDE - 1) high.word[i] = got;
+            }
+            raw[k] = between(raw[k], high, bytes);
+        }
+        base::template unpack<STRIDE>(raw, left, to);
+        return ~keep_bits<K * V>(0);
+    }
+
+    template <int K, int STRIDE, bool STREAM>
+    __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
+                                          keep_bits<K * V>) const {
+        const int bytes = (int)((uintptr_t)base::y % sizeof(pack<Y, V>));
+        const int before = bytes / (int)sizeof(Y), own = V - before, lane = threadIdx.x % STRIDE;
+        const int left = elements_left(base::N, chunk * V);
+        const bool has_first = before == 0 || (lane > 0 && chunk > 0);
+        Y *to = base::y + chunk * V;
+        const int end = last_place<K, STRIDE, V>(left);
+        pack<Y, V> raw[2], first, last; /* of this k and of the one before */
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            pack<Y, V> &mine = raw[k % 2], &earlier = raw[(k + 1) % 2], previous = {};
+            mine = rounded_pack<Y, V>(from + k * V);
+#pragma unroll
+            for (int i = sizeof(Y) == 4; i < pack<Y, V>::WORDS; i++) {
+                unsigned given = k > 0 && lane == STRIDE - 1 ? earlier.word[i] : mine.word[i];
+                previous.word[i] = of_lane<STRIDE>(given, (lane + STRIDE - 1) % STRIDE);
+            }
+            const int at = place<STRIDE, V>(k * V);
+            if ((k > 0 || has_first) && at + own <= left)
+                write_pack<STREAM>((pack<Y, V> *)(to + at - before),
+                                   before ? between(previous, mine, own * (int)sizeof(Y)) : mine);
+            if (k == 0) first = mine;
+            if (k == 0 || at <= end) last = mine;
+        }
+        /* Single elements: the beginning of the first chunk where no lane has the one before, the
+         * end of the last one where no lane has the next, and the end of the row. */
+        const bool packed = (has_first || end > 0) && end + own <= left;
+        const bool next_packed =
+            end + V + own <= left && (lane < STRIDE - 1 || end < place<STRIDE, V>((K - 1) * V));
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            if (i < own && !has_first && end > 0) to[i] = first.element(i);
+            if (!(i < own ? packed : before == 0 || next_packed) && end + i < left)
+                to[end + i] = last.element(i);
+        }
+    }
+
+   private:
+    /* A word of another of the lanes that share the row. */
+    template <int STRIDE>
+    __device__ static unsigned of_lane(unsigned mine, int lane) {
+        return __shfl_sync(~0u, mine, lane, STRIDE);
+    }
+
+    /* A pack of which only elements begin to end are of this row. */
+    __device__ static pack<X, V> edge(const X *from, int begin, int end) {
+        pack<X, V> some = {};
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (i >= begin && i < end) some.put(i, from[i]);
+        return some;
+    }
+};
+
+template <typename X, typename Y>
+struct contiguous_rows {
+    using Real = typename compute_of<X>::type;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 1024;
-    static constexpr int CLUSTER_BLOCKS = sizeof(X) == 2 ? 3 : 2;
+    static constexpr int CLUSTER_BLOCKS = sizeof(X) + sizeof(Y) == 4 ? 3 : 2;
 
     struct arguments {
         const X *x;
@@ -116,105 +310,20 @@ class contiguous_rows {
         int64_t first; /* row of this launch */
     };
 
-    __device__ contiguous_rows(const arguments &of, int64_t row)
-        : N(row + of.first < of.rows ? of.N : 0),
-          among_rows(of.x_pitch == of.N && row + of.first > 0 && row + of.first + 1 < of.rows),
-          x(of.x + (row + of.first) * of.x_pitch),
-          y(of.y + (row + of.first) * of.y_pitch) {}
-
-    template <int K, int STRIDE>
-    __device__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
-        const X *from = x + chunk * V;
-        int left = elements_left(N, chunk * V), beyond = misfit<x_pack>(from);
-        x_pack raw[K];
-        if (left > place<STRIDE, V>(K * V - 1) && beyond == 0) {
-#pragma unroll
-            for (int k = 0; k < K; k++) raw[k] = ((const x_pack *)from)[k * STRIDE];
-        } else if (among_rows || (chunk > 0 && left > place<STRIDE, V>(K * V - 1) + V)) {
-            /* What these packs have of the rows before and after is thrown away. */
-#pragma unroll
-            for (int k = 0; k < K; k++)
-                if (place<STRIDE, V>(k * V) < left) {
-                    const x_pack *low = (const x_pack *)(from - beyond) + k * STRIDE;
-                    bool two = beyond && place<STRIDE, V>(k * V) + V - beyond < left;
-                    raw[k] = shifted(*low, two ? low[1] : *low, beyond * (int)sizeof(X));
-                }
-        } else {
-#pragma unroll
-            for (int e = 0; e < K * V; e++)
-                if (place<STRIDE, V>(e) < left) raw[e / V].put(e % V, from[place<STRIDE, V>(e)]);
-        }
-#pragma unroll
-        for (int e = 0; e < K * V; e++) to[e] = to_real<Real>(raw[e / V].element(e % V));
-        if (left <= place<STRIDE, V>(K * V - 1)) {
-#pragma unroll
-            for (int e = 0; e < K * V; e++)
-                if (place<STRIDE, V>(e) >= left) to[e] = -arithmetic<Real>::infinity();
-        }
-        return ~keep_bits<K * V>(0);
+    /* One way for all lanes of a warp, which then do what they share together. */
+    template <bool BEYOND, typename Body>
+    __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
+        row += of.first;
+        int64_t N = BEYOND && row >= of.rows ? 0 : of.N;
+        const X *x = of.x + row * of.x_pitch;
+        Y *y = of.y + row * of.y_pitch;
+        bool fits =
+            (uintptr_t)x % sizeof(pack<X, V>) == 0 && (uintptr_t)y % sizeof(pack<Y, V>) == 0;
+        if (__all_sync(~0u, fits))
+            body(fitting_row<X, Y>(x, y, N));
+        else
+            body(shifted_row<X, Y>(x, y, N));
     }
-
-    /* To be called by all lanes of a warp. */
-    template <int K, int STRIDE, bool STREAM>
-    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V>) const {
-        Y *to = y + chunk * V;
-        int left = elements_left(N, chunk * V), before = misfit<y_pack>(to);
-        y_pack raw[K];
-#pragma unroll
-        for (int k = 0; k < K; k++) raw[k] = rounded_pack<Y, V>(from + k * V);
-        if (__all_sync(~0u, left > place<STRIDE, V>(K * V - 1) && before == 0)) {
-#pragma unroll
-            for (int k = 0; k < K; k++) write_pack<STREAM>((y_pack *)to + k * STRIDE, raw[k]);
-            return;
-        }
-        /* The pack at the end of the chunk before and the beginning of each: the lane before has
-         * that end, or the last lane one k earlier. */
-        const int lane = threadIdx.x % STRIDE, own = V - before;
-        const bool has_first = before == 0 || (lane > 0 && chunk > 0);
-        y_pack ends = raw[0];
-#pragma unroll
-        for (int k = 0; k < K; k++) {
-            y_pack last = k > 0 && lane == STRIDE - 1 ? raw[k > 0 ? k - 1 : 0] : raw[k];
-            y_pack previous = of_lane(last, (lane + STRIDE - 1) % STRIDE, STRIDE);
-            y_pack whole = before ? shifted(previous, raw[k], own * (int)sizeof(Y)) : raw[k];
-            int j = place<STRIDE, V>(k * V);
-            if ((k > 0 || has_first) && j + own <= left)
-                write_pack<STREAM>((y_pack *)(to + j - before), whole);
-            if (j < left) ends = raw[k];
-        }
-        /* Single elements: the beginning of the first chunk where no lane has the one before, the
-         * end of the last one where no lane has the next, and the end of the row, which lies in
-         * this thread's last chunk below `left`. */
-        int at_end = (left - 1) / (STRIDE * V);
-        at_end = place<STRIDE, V>((left <= 0 ? 0 : at_end < K ? at_end : K - 1) * V);
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            if (i < own && !has_first && own <= left) to[i] = raw[0].element(i);
-            bool written = i < own
-                               ? (has_first || at_end > 0 || own <= left) && at_end + own <= left
-                               : at_end + V + own <= left &&
-                                     (lane < STRIDE - 1 || at_end < place<STRIDE, V>((K - 1) * V));
-            if (!written && at_end + i < left) to[at_end + i] = ends.element(i);
-        }
-    }
-
-    __device__ Real rounded(Real v) const { return to_real<Real>(from_real<X>(v)); }
-
-    int64_t N; /* 0 for a row beyond the last */
-
-   private:
-    using x_pack = pack<X, V>;
-    using y_pack = pack<Y, V>;
-
-    /* How many elements an address lies behind the beginning of a pack. */
-    template <typename P, typename T>
-    __device__ static int misfit(const T *at) {
-        return (int)((uintptr_t)at % sizeof(P) / sizeof(T));
-    }
-
-    bool among_rows; /* there are rows right before and after this one, whose memory can be read */
-    const X *x;
-    Y *y;
 };
 
 #endif

@@ -48,7 +48,7 @@ struct arithmetic<float> {
         return __uint_as_float(__float_as_uint(power) + (__float_as_uint(t) << BITS));
     }
 
-    /* 2^k for k <= 0, exactly; 0 where that is too small for a float. */
+    /* 2^k, exactly; 0 where that is too small. */
     __device__ static float power(int k) {
         return __uint_as_float(k >= -126       ? (unsigned)(k + 127) << BITS
                                : k >= SMALLEST ? 1u << (k - SMALLEST)
@@ -107,6 +107,13 @@ struct exponentials {
     }
 };
 
+/* What the elements under a maximum that is not ordinary lose first: the multiple of 8 from it on,
+ * not the maximum itself, so that a maximum that rises step by step moves it seldom. */
+template <typename Real>
+__device__ inline Real anchor_of(Real m) {
+    return ceil(m / 8) * 8;
+}
+
 /* What the elements under a maximum are taken relative to: they lose `anchor`, then 2^c. Where
  * there is no element, or nothing but -inf, any will do. */
 template <typename Real>
@@ -115,41 +122,43 @@ struct reference {
     exponentials<Real> exponential;
 
     __device__ explicit reference(Real m)
-        : anchor(is_ordinary(m) || m == -arithmetic<Real>::infinity() ? 0 : m),
+        : anchor(is_ordinary(m) || m == -arithmetic<Real>::infinity() ? 0 : anchor_of(m)),
           exponential(is_ordinary(m) ? arithmetic<Real>::steps(m) : 0) {}
 };
 
 /* What exponentials relative to `from` are multiplied by to be relative to `to`, which is not
- * smaller: an exact power of two but where one of them is anchored. */
-template <typename Real>
+ * smaller, times 2^UP: an exact power of two but where one of them is anchored. */
+template <int UP = 0, typename Real>
 __device__ inline Real rescale(Real from, Real to) {
     using A = arithmetic<Real>;
     bool ordinary_from = is_ordinary(from), ordinary_to = is_ordinary(to);
-    if (ordinary_from && ordinary_to) return A::power(A::steps(from) - A::steps(to));
-    if (from == to) return 1;
+    if (ordinary_from && ordinary_to) return A::power(A::steps(from) - A::steps(to) + UP);
     if (from == -A::infinity()) return 0;
+    Real anchor_from = anchor_of(from), anchor_to = anchor_of(to);
+    if (anchor_from == anchor_to) return A::power(UP);
     int c = ordinary_from ? -A::steps(from) : ordinary_to ? A::steps(to) : 0;
-    Real x = ordinary_from ? -to : ordinary_to ? from : from - to;
-    return exponentials<Real>(c)(x) * A::LOWERED;
+    Real x = ordinary_from ? -anchor_to : ordinary_to ? anchor_from : anchor_from - anchor_to;
+    return exponentials<Real>(c)(x) * A::power(UP - A::LIFT);
 }
 
-/* Makes lifted exponentials of elements; returns their sum, in a fixed order. */
+/* Makes lifted exponentials of n elements, a power of two of them, that have lost the anchor;
+ * returns their sum, added up as a tree. */
+template <int n, typename Real>
+__device__ __forceinline__ Real exponentiate_tree(Real *x, const exponentials<Real> &exponential) {
+    if constexpr (n == 1) return x[0] = exponential(x[0]);
+    Real sum = exponentiate_tree<(n + 1) / 2>(x, exponential);
+    if constexpr (n > 1) sum += exponentiate_tree<n / 2>(x + n / 2, exponential);
+    return sum;
+}
+
+/* Makes lifted exponentials of elements; returns their sum. */
 template <typename Real, int n>
-__device__ inline Real exponentiate(Real (&x)[n], const reference<Real> &to) {
-    constexpr int CHAINS = n < 4 ? n : 4;
-    Real sum[CHAINS];
+__device__ __forceinline__ Real exponentiate(Real (&x)[n], const reference<Real> &to) {
     if (to.anchor != 0) {
 #pragma unroll
         for (int i = 0; i < n; i++) x[i] -= to.anchor;
     }
-#pragma unroll
-    for (int i = 0; i < n; i++) {
-        x[i] = to.exponential(x[i]);
-        sum[i % CHAINS] = i < CHAINS ? x[i] : sum[i % CHAINS] + x[i];
-    }
-#pragma unroll
-    for (int i = 1; i < CHAINS; i++) sum[0] += sum[i];
-    return sum[0];
+    return exponentiate_tree<n>(x, to.exponential);
 }
 
 #endif

@@ -13,11 +13,12 @@ class softmax_finish {
    public:
     __device__ softmax_finish(Real own, state<Real> row) {
         Real whole = A::reciprocal(row.d), rest = fma(-whole, row.d, (Real)1) * whole;
-        fold = rescale(own, row.m);
         /* Where the exponentials lie far below the row's, they are moved first: were the factor
          * moved, it would leave the normal numbers before its product with them does. */
-        Real with_factor = fold >= (Real)0x1p-20 ? fold : (Real)1;
-        if (with_factor == fold) fold = 1;
+        constexpr int UP = 20;
+        Real moved = rescale<UP>(own, row.m), with_factor = A::power(-UP);
+        fold = moved < 1 ? moved : 1;
+        if (moved >= 1) with_factor *= moved;
         factor = isfinite(row.m) ? whole * (with_factor * A::LOWERED) : A::nan();
         factor_beyond = rest * (with_factor * A::LOWERED);
     }

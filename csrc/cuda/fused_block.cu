@@ -14,15 +14,17 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, 1)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
-    Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
-    Real x[BLOCK_CHUNKS * Rows::V];
-    int64_t chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
-    auto keep = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk, x);
-    Real m = Form::max(largest(x));
-    Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
-    softmax_finish<Real> finish(m, merge_block<Form>(state<Real>{m, d}, parts));
-    finish(x);
-    row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
+    Rows::template visit<(Form::ROWS > 1)>(
+        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
+            Real x[BLOCK_CHUNKS * Rows::V];
+            int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
+            auto keep = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk, x);
+            Real m = Form::max(largest(x));
+            Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
+            softmax_finish<Real> finish(m, merge_block<Form>(state<Real>{m, d}, parts));
+            finish(x);
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
+        });
 }
 
 ons_status ons_cuda_fused_block(const launch_request &request) {

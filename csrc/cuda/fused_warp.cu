@@ -13,14 +13,16 @@ template <typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
-    Rows row(of, (int64_t)blockIdx.x * Form::rows() + Form::row());
-    Real x[K * Rows::V];
-    auto keep = row.template load<K, Form::STRIDE>(Form::chunk(), x);
-    Real m = Form::max(largest(x));
-    Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
-    softmax_finish<Real> finish(m, {m, d});
-    finish(x);
-    row.template store<K, Form::STRIDE, false>(Form::chunk(), x, keep);
+    Rows::template visit<true>(
+        of, (int64_t)blockIdx.x * Form::rows() + Form::row(), [&](const auto &row) {
+            Real x[K * Rows::V];
+            auto keep = row.template load<K, Form::STRIDE>(Form::chunk(), x);
+            Real m = Form::max(largest(x));
+            Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
+            softmax_finish<Real> finish(m, {m, d});
+            finish(x);
+            row.template store<K, Form::STRIDE, false>(Form::chunk(), x, keep);
+        });
 }
 
 ons_status ons_cuda_fused_warp(const launch_request &request) {

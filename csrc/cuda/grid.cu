@@ -28,35 +28,36 @@ __global__ void __launch_bounds__(GRID_THREADS, 1)
     int64_t last = ((of.N + Rows::V - 1) / Rows::V - 1) / tile * tile;
     int turn = 0;
     for (int64_t first = 0; first < of.rows; first += Form::ROWS, turn ^= 1) {
-        Rows row(of, first + Form::row());
-        state<Real> *panel = states + (int64_t)turn * gridDim.x * Form::ROWS;
+        Rows::template visit<(Form::ROWS > 1)>(of, first + Form::row(), [&](const auto &row) {
+            state<Real> *panel = states + (int64_t)turn * gridDim.x * Form::ROWS;
 
-        running_state<Real> so_far;
-        Real x[TILE_N];
-        for (int64_t at = 0; at < last; at += tile) {
-            row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
+            running_state<Real> so_far;
+            Real x[TILE_N];
+            for (int64_t at = 0; at < last; at += tile) {
+                row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
+                online_step(so_far, x);
+            }
+            auto keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + last, x);
             online_step(so_far, x);
-        }
-        auto keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + last, x);
-        online_step(so_far, x);
-        Real m = so_far.m; /* what x is relative to now */
-        state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
-        if (warp_of_block() == 0 && Form::writes()) panel[Form::slot(blockIdx.x)] = block;
-        cooperative_groups::this_grid().sync();
-        state<Real> total = Form::merge_parts(panel, gridDim.x);
+            Real m = so_far.m; /* what x is relative to now */
+            state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
+            if (warp_of_block() == 0 && Form::writes()) panel[Form::slot(blockIdx.x)] = block;
+            cooperative_groups::this_grid().sync();
+            state<Real> total = Form::merge_parts(panel, gridDim.x);
 
-        softmax_finish<Real> finish_kept(m, total);
-        finish_kept(x);
-        row.template store<GRID_CHUNKS, STRIDE, true>(chunk + last, x, keep);
+            softmax_finish<Real> finish_kept(m, total);
+            finish_kept(x);
+            row.template store<GRID_CHUNKS, STRIDE, true>(chunk + last, x, keep);
 
-        softmax_finish<Real> finish(total.m, total);
-        reference<Real> to(total.m);
-        for (int64_t at = last - tile; at >= 0; at -= tile) {
-            keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
-            exponentiate(x, to);
-            finish(x);
-            row.template store<GRID_CHUNKS, STRIDE, true>(chunk + at, x, keep);
-        }
+            softmax_finish<Real> finish(total.m, total);
+            reference<Real> to(total.m);
+            for (int64_t at = last - tile; at >= 0; at -= tile) {
+                keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
+                exponentiate(x, to);
+                finish(x);
+                row.template store<GRID_CHUNKS, STRIDE, true>(chunk + at, x, keep);
+            }
+        });
     }
 }
 

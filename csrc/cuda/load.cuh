@@ -12,6 +12,9 @@
  * same bits. y may be x: nothing here may be read through the read-only cache, and a thread writes
  * what it alone has read.
  *
+ * Rows::visit<BEYOND>(arguments, row, body) calls body with the row: a warp must come to it
+ * together. BEYOND: the row may lie beyond the last, and then has no elements.
+ *
  * What the addresses take of the registers is the less, the simpler the rows. BLOCK_THREADS is the
  * most threads that a block may have where each holds 8 chunks; CLUSTER_BLOCKS is how many blocks
  * of 256 threads that hold 16 chunks each find room side by side. */
@@ -75,6 +78,11 @@ class strided_rows {
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 512, CLUSTER_BLOCKS = 1;
+
+    template <bool BEYOND, typename Body>
+    __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
+        body(strided_rows(of, row));
+    }
 
     __device__ strided_rows(const arguments &of, int64_t row)
         : N(row + of.first < of.rows ? of.N : 0),
@@ -140,6 +148,11 @@ class general_rows {
     using Real = Compute;
     using arguments = problem_arguments;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 512, CLUSTER_BLOCKS = 1;
+
+    template <bool BEYOND, typename Body>
+    __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
+        body(general_rows(of, row));
+    }
 
     __device__ general_rows(const arguments &of, int64_t row)
         : N(row + of.first < of.rows ? of.N : 0), problem(of.problem), at(of, row) {}

@@ -9,26 +9,29 @@ __global__ void __launch_bounds__(PASS_THREADS)
     naive_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
-    Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
-    auto exponential = [&](Real x) { return row.rounded(exp(row.rounded(x))); };
+    Rows::template visit<(Form::ROWS > 1)>(
+        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
+            auto exponential = [&](Real x) { return row.rounded(exp(row.rounded(x))); };
 
-    running_state<Real> all;
-    all.m = 0; /* no maximum: what is exponentiated is x itself */
-    for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row),
-                                     [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
-                                         Real of_tile = 0;
+            running_state<Real> all;
+            all.m = 0; /* no maximum: what is exponentiated is x itself */
+            for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row),
+                                             [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
+                                                 Real of_tile = 0;
 #pragma unroll
-                                         for (int i = 0; i < TILE<Real>; i++)
-                                             of_tile += exponential(tile[i]);
-                                         all.sum.add(of_tile);
-                                     });
-    Real d = row.rounded(merge_block<Form>(Form::merge_warp(all.rounded()), parts).d);
+                                                 for (int i = 0; i < TILE<Real>; i++)
+                                                     of_tile += exponential(tile[i]);
+                                                 all.sum.add(of_tile);
+                                             });
+            Real d = row.rounded(merge_block<Form>(Form::merge_warp(all.rounded()), parts).d);
 
-    for_each_tile<Form, TILE_CHUNKS>(
-        row, 0, chunks_of(row), [&](int64_t chunk, Real(&tile)[TILE<Real>], unsigned keep) {
+            for_each_tile<Form, TILE_CHUNKS>(
+                row, 0, chunks_of(row), [&](int64_t chunk, Real(&tile)[TILE<Real>], unsigned keep) {
 #pragma unroll
-            for (int i = 0; i < TILE<Real>; i++) tile[i] = row.rounded(exponential(tile[i]) / d);
-            row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, tile, keep);
+                    for (int i = 0; i < TILE<Real>; i++)
+                        tile[i] = row.rounded(exponential(tile[i]) / d);
+                    row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, tile, keep);
+                });
         });
 }
 

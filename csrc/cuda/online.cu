@@ -8,13 +8,15 @@ __global__ void __launch_bounds__(PASS_THREADS)
     online_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
-    Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
-    running_state<Real> so_far;
-    for_each_tile<Form, TILE_CHUNKS>(
-        row, 0, chunks_of(row),
-        [&](int64_t, Real(&tile)[TILE<Real>], unsigned) { online_step(so_far, tile); });
-    state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
-    finish_tiles<Form>(row, 0, chunks_of(row), total);
+    Rows::template visit<(Form::ROWS > 1)>(
+        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
+            running_state<Real> so_far;
+            for_each_tile<Form, TILE_CHUNKS>(
+                row, 0, chunks_of(row),
+                [&](int64_t, Real(&tile)[TILE<Real>], unsigned) { online_step(so_far, tile); });
+            state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
+            finish_tiles<Form>(row, 0, chunks_of(row), total);
+        });
 }
 
 ons_status ons_cuda_online(const launch_request &request) {

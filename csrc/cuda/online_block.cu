@@ -15,26 +15,29 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, 1)
     using Real = typename Rows::Real;
     constexpr int V = Rows::V;
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
-    Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
-    Real x[BLOCK_CHUNKS * V];
-    int64_t chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
-    auto keep = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk, x);
+    Rows::template visit<(Form::ROWS > 1)>(
+        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
+            Real x[BLOCK_CHUNKS * V];
+            int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
+            auto keep = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk, x);
 
-    state<Real> mine = empty_state<Real>();
+            state<Real> mine = empty_state<Real>();
 #pragma unroll
-    for (int k = 0; k < BLOCK_CHUNKS; k++) {
-        Real e[V];
+            for (int k = 0; k < BLOCK_CHUNKS; k++) {
+                Real e[V];
 #pragma unroll
-        for (int i = 0; i < V; i++) e[i] = x[k * V + i];
-        Real m = largest(e);
-        mine = merge(mine, {m, exponentiate(e, reference<Real>(m)) * arithmetic<Real>::LOWERED});
-    }
-    state<Real> total = merge_block<Form>(Form::merge_warp(mine), parts);
+                for (int i = 0; i < V; i++) e[i] = x[k * V + i];
+                Real m = largest(e);
+                mine = merge(mine,
+                             {m, exponentiate(e, reference<Real>(m)) * arithmetic<Real>::LOWERED});
+            }
+            state<Real> total = merge_block<Form>(Form::merge_warp(mine), parts);
 
-    exponentiate(x, reference<Real>(total.m));
-    softmax_finish<Real> finish(total.m, total);
-    finish(x);
-    row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
+            exponentiate(x, reference<Real>(total.m));
+            softmax_finish<Real> finish(total.m, total);
+            finish(x);
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
+        });
 }
 
 ons_status ons_cuda_online_block(const launch_request &request) {

@@ -102,14 +102,23 @@ __device__ inline float max_of_warp(float v) {
     return out_of_order(__reduce_max_sync(~0u, in_order(v)));
 }
 
-/* The sum over a warp of numbers between 0 and 64, rounded once: in fixed point, of which adding a
- * power of two leaves the digits in the low bits of the sum. Exact to 2^-39. */
+/* The sum over a warp of numbers between 0 and 128, rounded once: in fixed point, of which adding a
+ * power of two leaves the digits in the low bits of the sum. Exact to 2^-38. */
 __device__ inline float sum_of_warp(float v) {
-    const float ONES = 0x1.8p7f, PARTS = 0x1.8p-16f; /* multiples of 2^-16, of 2^-39 */
+    const float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
     float ones = v + ONES, parts = (v - (ones - ONES)) + PARTS;
     int high = __reduce_add_sync(~0u, __float_as_int(ones) - __float_as_int(ONES));
     int low = __reduce_add_sync(~0u, __float_as_int(parts) - __float_as_int(PARTS));
-    return fmaf((float)low, 0x1p-39f, (float)high * 0x1p-16f);
+    return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f);
+}
+
+/* The same of any numbers from 0 on: in the scale of the largest, which as ints are in order. */
+__device__ inline float sum_of_warp_in_scale(float v) {
+    int top = __reduce_max_sync(~0u, __float_as_int(v));
+    if (top >= __float_as_int(CUDART_INF_F) || top < 1 << 23) return __int_as_float(top);
+    int exponent = (top >> 23) - 127; /* brought to 6: between 64 and 128 */
+    float whole = sum_of_warp(scalbnf(v, 6 - exponent));
+    return scalbnf(whole, exponent - 6);
 }
 #endif
 
@@ -147,7 +156,11 @@ __device__ inline Real normalizer_over_lanes(Real lifted) {
 template <typename Real>
 __device__ inline state<Real> merge_over_lanes(state<Real> mine) {
     Real m = max_over_lanes<WARP>(mine.m);
-    return {m, sum_over_lanes<WARP>(mine.d * rescale(mine.m, m))};
+    Real d = mine.d * rescale(mine.m, m);
+#if __CUDA_ARCH__ >= 800
+    if constexpr (sizeof(Real) == sizeof(float)) return {m, sum_of_warp_in_scale(d)};
+#endif
+    return {m, sum_over_lanes<WARP>(d)};
 }
 
 /* The state of parts first, first + step, ... below count, in that order. */
@@ -195,7 +208,7 @@ struct block_a_row {
     __device__ static int row() { return 0; }
     /* The first chunk of this lane in the stretch of its warp, the `warp`-th of the row's. */
     template <int K>
-    __device__ static int64_t chunk(int64_t warp) {
+    __device__ static int chunk(int warp) {
         return warp * (K * SPAN) + threadIdx.x % WARP;
     }
     /* Over the lanes of a warp that share a row. */
@@ -229,7 +242,7 @@ struct block_of_columns {
 
     __device__ static int row() { return threadIdx.x % WARP; }
     template <int K>
-    __device__ static int64_t chunk(int64_t warp) {
+    __device__ static int chunk(int warp) {
         return warp * K;
     }
     template <typename Real>

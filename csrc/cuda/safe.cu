@@ -7,24 +7,26 @@ __global__ void __launch_bounds__(PASS_THREADS)
     safe_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[2][PASS_THREADS / WARP * Form::ROWS];
-    Rows row(of, (int64_t)blockIdx.x * Form::ROWS + Form::row());
+    Rows::template visit<(Form::ROWS > 1)>(
+        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
+            state<Real> top = empty_state<Real>();
+            for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row),
+                                             [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
+                                                 top.m = larger(top.m, largest(tile));
+                                             });
+            Real m = merge_block<Form>(Form::merge_warp(top), parts[0]).m;
 
-    state<Real> top = empty_state<Real>();
-    for_each_tile<Form, TILE_CHUNKS>(
-        row, 0, chunks_of(row),
-        [&](int64_t, Real(&tile)[TILE<Real>], unsigned) { top.m = larger(top.m, largest(tile)); });
-    Real m = merge_block<Form>(Form::merge_warp(top), parts[0]).m;
+            reference<Real> to(m);
+            running_state<Real> all;
+            all.m = m;
+            for_each_tile<Form, TILE_CHUNKS>(
+                row, 0, chunks_of(row), [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
+                    all.sum.add(exponentiate(tile, to) * arithmetic<Real>::LOWERED);
+                });
+            state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
 
-    reference<Real> to(m);
-    running_state<Real> all;
-    all.m = m;
-    for_each_tile<Form, TILE_CHUNKS>(
-        row, 0, chunks_of(row), [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
-            all.sum.add(exponentiate(tile, to) * arithmetic<Real>::LOWERED);
+            finish_tiles<Form>(row, 0, chunks_of(row), total);
         });
-    state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
-
-    finish_tiles<Form>(row, 0, chunks_of(row), total);
 }
 
 ons_status ons_cuda_safe(const launch_request &request) {

@@ -21,14 +21,16 @@ __global__ void __launch_bounds__(PASS_THREADS)
     using Real = typename Rows::Real;
     __shared__ state<Real> warps[PASS_THREADS / WARP * Form::ROWS];
     part_of_row part(parts, chunks_a_part, (of.N + Rows::V - 1) / Rows::V);
-    Rows row(of, part.panel * Form::ROWS + Form::row());
-    running_state<Real> so_far;
-    for_each_tile<Form, TILE_CHUNKS>(
-        row, part.first, part.end,
-        [&](int64_t, Real(&tile)[TILE<Real>], unsigned) { online_step(so_far, tile); });
-    state<Real> mine = merge_block<Form>(Form::merge_warp(so_far.rounded()), warps);
-    states += (of.first * parts + (int64_t)blockIdx.x * Form::ROWS);
-    if (warp_of_block() == 0 && Form::writes()) states[Form::row()] = mine;
+    Rows::template visit<(Form::ROWS > 1)>(
+        of, part.panel * Form::ROWS + Form::row(), [&](const auto &row) {
+            running_state<Real> so_far;
+            for_each_tile<Form, TILE_CHUNKS>(
+                row, part.first, part.end,
+                [&](int64_t, Real(&tile)[TILE<Real>], unsigned) { online_step(so_far, tile); });
+            state<Real> mine = merge_block<Form>(Form::merge_warp(so_far.rounded()), warps);
+            states += (of.first * parts + (int64_t)blockIdx.x * Form::ROWS);
+            if (warp_of_block() == 0 && Form::writes()) states[Form::row()] = mine;
+        });
 }
 
 template <typename Rows, typename Form>
@@ -36,9 +38,11 @@ __global__ void __launch_bounds__(PASS_THREADS)
     split_finish_kernel(const __grid_constant__ typename Rows::arguments of, int parts,
                         int64_t chunks_a_part, const state<typename Rows::Real> *states) {
     part_of_row part(parts, chunks_a_part, (of.N + Rows::V - 1) / Rows::V);
-    Rows row(of, part.panel * Form::ROWS + Form::row());
-    states += (of.first + part.panel * Form::ROWS) * parts;
-    finish_tiles<Form>(row, part.first, part.end, Form::merge_parts(states, parts));
+    Rows::template visit<(Form::ROWS > 1)>(
+        of, part.panel * Form::ROWS + Form::row(), [&](const auto &row) {
+            states += (of.first + part.panel * Form::ROWS) * parts;
+            finish_tiles<Form>(row, part.first, part.end, Form::merge_parts(states, parts));
+        });
 }
 
 ons_status ons_cuda_split(const launch_request &request) {
