@@ -142,6 +142,7 @@ bool ons_isa_select(const char *name);
 /* Whether this build has CUDA; and how many GPUs there are: ONS_E_NO_CUDA, or CUDA's error (35: no
  * driver, or one too old; 100: no GPU). */
 bool ons_has_cuda(void);
+const char *ons_cuda_architectures(void); /* that it was compiled for: "80;90" */
 ons_status ons_gpu_count(int *count);
 
 /* What one GPU can hold, asked once of its driver. */

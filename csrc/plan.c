@@ -132,14 +132,14 @@ enum {
     WARP = 32,
     WARP_CHUNKS = 8,  /* the most chunks of a lane in fused_warp */
     WARP_LANES = 4,   /* the fewest lanes of a row that has so many chunks: 32 bytes side by side */
-    BLOCK_CHUNKS = 8, /* of a thread in fused_block, online_block and grid */
+    BLOCK_CHUNKS = 8, /* of a thread in fused_block and online_block */
     TILE_CHUNKS = 4,  /* of a thread in the methods that pass several times */
     PASS_THREADS = 512,
     BLOCK_THREADS = 1024,
     BLOCK_THREADS_INDIRECT = 512, /* Rows::BLOCK_THREADS of load.cuh */
-    SHARING_THREADS = 512,        /* of a block in split and grid */
+    SPLIT_THREADS = 512,
     CLUSTER_THREADS = 256,
-    CLUSTER_CHUNKS = 16 /* of a block, of a thread in cluster */
+    CLUSTER_CHUNKS = 16 /* of a thread in cluster and grid */
 };
 
 /* A GPU to plan for where there is none: an H200. */
@@ -197,12 +197,12 @@ static void take_passes(const row_of_chunks *row, ons_plan *plan) {
 }
 
 /* The most parts of a row, so that merging them stays cheap; and the shortest part. */
-enum { SPLIT_PARTS = 1024, SPLIT_PART_CHUNKS = 8 * SHARING_THREADS };
+enum { SPLIT_PARTS = 1024, SPLIT_PART_CHUNKS = 8 * SPLIT_THREADS };
 
 static void take_split(const row_of_chunks *row, ons_plan *plan) {
     int64_t shortest = SPLIT_PART_CHUNKS / row->threads_a_lane;
     int64_t chunks = ceil_div(ceil_div(row->chunks, SPLIT_PARTS), shortest) * shortest;
-    plan->threads = SHARING_THREADS;
+    plan->threads = SPLIT_THREADS;
     plan->elements_a_thread = TILE_CHUNKS * row->chunk;
     plan->tile = chunks * row->chunk;
     plan->blocks_a_row = ceil_div(row->chunks, chunks);
@@ -221,10 +221,10 @@ static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
 }
 
 static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {
-    int64_t chunks_a_block = BLOCK_CHUNKS * SHARING_THREADS / row->threads_a_lane;
-    plan->threads = SHARING_THREADS;
+    int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
+    plan->threads = CLUSTER_THREADS;
     plan->blocks_a_row = least(row->gpu->multiprocessors, ceil_div(row->chunks, chunks_a_block));
-    plan->elements_a_thread = BLOCK_CHUNKS * row->chunk;
+    plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
     /* twice, since one row's are read while the next row's are written */
     plan->workspace_bytes =
         2 * plan->blocks_a_row * plan->width * 2 * ons_dtype_size(plan->compute);

@@ -5,6 +5,8 @@
 
 bool ons_has_cuda(void) { return false; }
 
+const char *ons_cuda_architectures(void) { return ""; }
+
 const char *ons_cuda_error_text(ons_status status) {
     UNUSED(status);
     return "a CUDA error";

@@ -154,7 +154,7 @@ ons_status ons_cuda_cluster(const launch_request &request) {
 
 /* How many clusters of so many full blocks can run at once. */
 static int active_clusters(int blocks) {
-    auto *kernel = (const void *)cluster_kernel<contiguous_rows<float, float>, block_a_row>;
+    auto *kernel = (const void *)cluster_kernel<contiguous_rows<float, float, true>, block_a_row>;
     if (blocks > 8 && cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed,
                                            1) != cudaSuccess)
         return 0;

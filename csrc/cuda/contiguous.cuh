@@ -106,8 +106,8 @@ __device__ __forceinline__ P chunk_at(const P (&raw)[K], int at) {
     return found;
 }
 
-/* A row whose x and y begin with a pack. */
-template <typename X, typename Y>
+/* A row whose x and y begin with a pack; WHOLE: and end with one. */
+template <typename X, typename Y, bool WHOLE>
 class fitting_row {
    public:
     using Real = typename compute_of<X>::type;
@@ -125,7 +125,7 @@ class fitting_row {
             if (place<STRIDE, V>(k * V) + V <= left)
                 raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
         int end = last_place<K, STRIDE, V>(left);
-        if (end < left && end + V > left) { /* elements that do not fill a pack */
+        if (!WHOLE && end < left && end + V > left) { /* elements that do not fill a pack */
             pack<X, V> last;
 #pragma unroll
             for (int i = 0; i < V; i++)
@@ -150,7 +150,7 @@ class fitting_row {
             if (place<STRIDE, V>(k * V) + V <= left)
                 write_pack<STREAM>((pack<Y, V> *)to + k * STRIDE, raw[k]);
         }
-        if (end < left && end + V > left) {
+        if (!WHOLE && end < left && end + V > left) {
             pack<Y, V> last = chunk_at<STRIDE, V>(raw, end);
 #pragma unroll
             for (int i = 0; i < V; i++)
@@ -185,8 +185,8 @@ class fitting_row {
  * its chunk, with the end of the chunk before from the lane that has it. To be called by all the
  * STRIDE lanes that share the row. */
 template <typename X, typename Y>
-class shifted_row : public fitting_row<X, Y> {
-    using base = fitting_row<X, Y>;
+class shifted_row : public fitting_row<X, Y, false> {
+    using base = fitting_row<X, Y, false>;
 
    public:
     using Real = typename base::Real;
@@ -296,11 +296,12 @@ class shifted_row : public fitting_row<X, Y> {
     }
 };
 
-template <typename X, typename Y>
+/* ALL_FIT: every row begins and ends with a pack, in x and in y. */
+template <typename X, typename Y, bool ALL_FIT>
 struct contiguous_rows {
     using Real = typename compute_of<X>::type;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 1024;
-    static constexpr int CLUSTER_BLOCKS = sizeof(X) + sizeof(Y) == 4 ? 3 : 2;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 1024, BLOCKS = 1;
+    static constexpr int CLUSTER_BLOCKS = ALL_FIT && sizeof(X) + sizeof(Y) == 4 ? 3 : 2;
 
     struct arguments {
         const X *x;
@@ -309,6 +310,11 @@ struct contiguous_rows {
         int64_t rows, N;
         int64_t first; /* row of this launch */
     };
+
+    static bool all_fit(const arguments &of) {
+        return of.N % V == 0 && (uintptr_t)of.x % sizeof(pack<X, V>) == 0 && of.x_pitch % V == 0 &&
+               (uintptr_t)of.y % sizeof(pack<Y, V>) == 0 && of.y_pitch % V == 0;
+    }
 
     /* One way for all lanes of a warp, which then do what they share together. */
     template <bool BEYOND, typename Body>
@@ -319,8 +325,10 @@ struct contiguous_rows {
         Y *y = of.y + row * of.y_pitch;
         bool fits =
             (uintptr_t)x % sizeof(pack<X, V>) == 0 && (uintptr_t)y % sizeof(pack<Y, V>) == 0;
-        if (__all_sync(~0u, fits))
-            body(fitting_row<X, Y>(x, y, N));
+        if constexpr (ALL_FIT)
+            body(fitting_row<X, Y, true>(x, y, N));
+        else if (__all_sync(~0u, fits))
+            body(fitting_row<X, Y, false>(x, y, N));
         else
             body(shifted_row<X, Y>(x, y, N));
     }

@@ -22,7 +22,13 @@ ons_status status_of(cudaError_t error) {
     return (ons_status)error;
 }
 
+#ifndef ONS_CUDA_ARCHS
+#define ONS_CUDA_ARCHS "unknown architectures"
+#endif
+
 bool ons_has_cuda(void) { return true; }
+
+const char *ons_cuda_architectures(void) { return ONS_CUDA_ARCHS; }
 
 const char *ons_cuda_error_text(ons_status status) {
     return cudaGetErrorString((cudaError_t)status);

@@ -135,7 +135,7 @@ __device__ inline Real rescale(Real from, Real to) {
     if (ordinary_from && ordinary_to) return A::power(A::steps(from) - A::steps(to) + UP);
     if (from == -A::infinity()) return 0;
     Real anchor_from = anchor_of(from), anchor_to = anchor_of(to);
-    if (anchor_from == anchor_to) return A::power(UP);
+    if (!ordinary_from && !ordinary_to && anchor_from == anchor_to) return A::power(UP);
     int c = ordinary_from ? -A::steps(from) : ordinary_to ? A::steps(to) : 0;
     Real x = ordinary_from ? -anchor_to : ordinary_to ? anchor_from : anchor_from - anchor_to;
     return exponentials<Real>(c)(x) * A::power(UP - A::LIFT);

@@ -10,7 +10,7 @@
 enum { BLOCK_CHUNKS = 8 };
 
 template <typename Rows, typename Form>
-__global__ void __launch_bounds__(Rows::BLOCK_THREADS, 1)
+__global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];

@@ -9,7 +9,7 @@
 
 #include "passes.cuh"
 
-enum { GRID_THREADS = 512, GRID_CHUNKS = 8 };
+enum { GRID_THREADS = 256, GRID_CHUNKS = 16 };
 
 /* The states lie in `states` by parity of the panel, block and row of the panel: a block that is
  * ahead by one panel does not disturb one that still reads, and by two it cannot be. */

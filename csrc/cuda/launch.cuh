@@ -41,9 +41,13 @@ inline cudaError_t describe(const void *kernel, const launch_shape &shape, ons_k
                                                          shape.threads, shape.shared_bytes);
 }
 
+/* Beyond so much dynamic shared memory a kernel must ask: 48 KiB, of which it may have some
+ * already. */
+constexpr int FREE_SHARED_BYTES = 46 << 10;
+
 inline cudaError_t allow(const void *kernel, const launch_shape &shape) {
     cudaError_t error = cudaSuccess;
-    if (shape.shared_bytes > 48 << 10)
+    if (shape.shared_bytes > FREE_SHARED_BYTES)
         error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      shape.shared_bytes);
     if (error == cudaSuccess && shape.cluster > 8)
@@ -107,12 +111,18 @@ inline problem_arguments as_it_is(const launch_request &request) {
 template <typename X, typename Y, typename Method>
 ons_status with_contiguous(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
+    const ons_plan *plan = request.plan;
     int64_t x_pitch = of->dims == 1 ? 0 : of->x.stride[0] / (int64_t)sizeof(X);
     int64_t y_pitch = of->dims == 1 ? 0 : of->y.stride[0] / (int64_t)sizeof(Y);
-    typename contiguous_rows<X, Y>::arguments arguments = {
-        (const X *)of->x.data, (Y *)of->y.data, x_pitch, y_pitch,
-        request.plan->rows,    request.plan->N, 0};
-    return method(rows_of<contiguous_rows<X, Y>>{arguments}, std::false_type());
+    const X *x = (const X *)of->x.data;
+    Y *y = (Y *)of->y.data;
+    typename contiguous_rows<X, Y, true>::arguments fitting = {
+        x, y, x_pitch, y_pitch, plan->rows, plan->N, 0};
+    if (contiguous_rows<X, Y, true>::all_fit(fitting))
+        return method(rows_of<contiguous_rows<X, Y, true>>{fitting}, std::false_type());
+    typename contiguous_rows<X, Y, false>::arguments any = {x,          y,       x_pitch, y_pitch,
+                                                            plan->rows, plan->N, 0};
+    return method(rows_of<contiguous_rows<X, Y, false>>{any}, std::false_type());
 }
 
 template <typename T, typename Method>

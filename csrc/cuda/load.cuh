@@ -2,11 +2,12 @@
  * chunks of neighbouring elements at a time, chunk `chunk` and every STRIDE-th after it. What lies
  * beyond the row's end, and what `where` excludes, arrives as -inf.
  *
- *   contiguous_rows<X, Y>  rows without gaps, at any alignment: whole chunks in one access each
- *                          where the row's address allows it
- *   strided_rows<T>        any stride along the row, any number of outer dimensions, mask, scale
- *   general_rows<Real>     all else: other pairs of types, rows of several dimensions; one element
- *                          at a time
+ *   contiguous_rows  rows without gaps, at any alignment: whole chunks in one access each where the
+ *                    row's address allows it
+ *
+ *   strided_rows     any stride along the row, any number of outer dimensions, mask, scale
+ *
+ *   general_rows     all else: pairs of types, rows of several dimensions; one element at a time
  *
  * Which elements a lane has does not depend on which of these it is, nor on the types: all give the
  * same bits. y may be x: nothing here may be read through the read-only cache, and a thread writes
@@ -78,6 +79,7 @@ class strided_rows {
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 512, CLUSTER_BLOCKS = 1;
+    static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
 
     template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
@@ -147,7 +149,7 @@ class general_rows {
    public:
     using Real = Compute;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 512, CLUSTER_BLOCKS = 1;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 512, CLUSTER_BLOCKS = 1, BLOCKS = 1;
 
     template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {

@@ -4,13 +4,12 @@
  *
  * Moves 1 read + 1 write of N. Stops at Rows::BLOCK_THREADS threads of BLOCK_CHUNKS
  * chunks. */
-#include "finish.cuh"
-#include "launch.cuh"
+#include "passes.cuh"
 
 enum { BLOCK_CHUNKS = 8 };
 
 template <typename Rows, typename Form>
-__global__ void __launch_bounds__(Rows::BLOCK_THREADS, 1)
+__global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     online_block_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     constexpr int V = Rows::V;
@@ -21,17 +20,15 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, 1)
             int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
             auto keep = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk, x);
 
-            state<Real> mine = empty_state<Real>();
+            running_state<Real> so_far;
 #pragma unroll
             for (int k = 0; k < BLOCK_CHUNKS; k++) {
                 Real e[V];
 #pragma unroll
                 for (int i = 0; i < V; i++) e[i] = x[k * V + i];
-                Real m = largest(e);
-                mine = merge(mine,
-                             {m, exponentiate(e, reference<Real>(m)) * arithmetic<Real>::LOWERED});
+                online_step(so_far, e);
             }
-            state<Real> total = merge_block<Form>(Form::merge_warp(mine), parts);
+            state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
 
             exponentiate(x, reference<Real>(total.m));
             softmax_finish<Real> finish(total.m, total);

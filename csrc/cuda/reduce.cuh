@@ -46,13 +46,6 @@ __device__ inline Real largest(const Real (&x)[n]) {
     return m;
 }
 
-/* Commutative; the empty state changes nothing. */
-template <typename Real>
-__device__ inline state<Real> merge(state<Real> a, state<Real> b) {
-    Real m = larger(a.m, b.m);
-    return {m, a.d * rescale(a.m, m) + b.d * rescale(b.m, m)};
-}
-
 /* A long sum, and what it rounded away (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B). */
 template <typename Real>
 struct long_sum {
@@ -114,11 +107,10 @@ __device__ inline float sum_of_warp(float v) {
 
 /* The same of any numbers from 0 on: in the scale of the largest, which as ints are in order. */
 __device__ inline float sum_of_warp_in_scale(float v) {
-    int top = __reduce_max_sync(~0u, __float_as_int(v));
-    if (top >= __float_as_int(CUDART_INF_F) || top < 1 << 23) return __int_as_float(top);
-    int exponent = (top >> 23) - 127; /* brought to 6: between 64 and 128 */
-    float whole = sum_of_warp(scalbnf(v, 6 - exponent));
-    return scalbnf(whole, exponent - 6);
+    float top = __int_as_float(__reduce_max_sync(~0u, __float_as_int(v)));
+    if (top == 0 || !isfinite(top)) return top;
+    int up = 6 - ilogbf(top); /* brings it between 64 and 128 */
+    return scalbnf(sum_of_warp(scalbnf(v, up)), -up);
 }
 #endif
 
@@ -135,12 +127,20 @@ __device__ inline Real max_over_lanes(Real v) {
 }
 
 template <int LANES, typename Real>
-__device__ inline Real sum_over_lanes(Real v) {
+__device__ inline long_sum<Real> sum_over_lanes(long_sum<Real> sum) {
     if constexpr (LANES > 1) {
-        v += __shfl_xor_sync(~0u, v, LANES / 2);
-        v = sum_over_lanes<LANES / 2>(v);
+        sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, LANES / 2);
+        sum.add(__shfl_xor_sync(~0u, sum.d, LANES / 2));
+        sum = sum_over_lanes<LANES / 2>(sum);
     }
-    return v;
+    return sum;
+}
+
+template <int LANES, typename Real>
+__device__ inline Real rounded_sum_over_lanes(Real v) {
+    long_sum<Real> sum;
+    sum.d = v;
+    return sum_over_lanes<LANES>(sum).rounded();
 }
 
 /* d of lanes of which each has the lifted exponentials of at most 64 elements. */
@@ -150,7 +150,7 @@ __device__ inline Real normalizer_over_lanes(Real lifted) {
 #if __CUDA_ARCH__ >= 800
     if constexpr (LANES == WARP && sizeof(Real) == sizeof(float)) return sum_of_warp(d);
 #endif
-    return sum_over_lanes<LANES>(d);
+    return rounded_sum_over_lanes<LANES>(d);
 }
 
 template <typename Real>
@@ -160,7 +160,7 @@ __device__ inline state<Real> merge_over_lanes(state<Real> mine) {
 #if __CUDA_ARCH__ >= 800
     if constexpr (sizeof(Real) == sizeof(float)) return {m, sum_of_warp_in_scale(d)};
 #endif
-    return {m, sum_over_lanes<WARP>(d)};
+    return {m, rounded_sum_over_lanes<WARP>(d)};
 }
 
 /* The state of parts first, first + step, ... below count, in that order. */

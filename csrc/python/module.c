@@ -31,8 +31,10 @@ static PyObject *cuda_found(void) {
     int count;
     if (!ons_has_cuda()) return PyUnicode_FromString("not built");
     ons_status status = ons_gpu_count(&count);
-    if (status != ONS_OK) return PyUnicode_FromFormat("built; %s", ons_status_text(status));
-    PyObject *text = PyUnicode_FromFormat("built; %d GPUs", count);
+    const char *built = ons_cuda_architectures();
+    if (status != ONS_OK)
+        return PyUnicode_FromFormat("built for %s; %s", built, ons_status_text(status));
+    PyObject *text = PyUnicode_FromFormat("built for %s; %d GPUs", built, count);
     for (int i = 0; text && i < count; i++) {
         ons_gpu gpu;
         status = ons_gpu_describe(i, &gpu);
