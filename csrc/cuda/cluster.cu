@@ -36,24 +36,26 @@ __device__ inline uint32_t in_block(uint32_t address, uint32_t rank) {
 
 /* The barrier that counts the bytes which arrive in this block. Nobody may send before all blocks
  * of the cluster have made theirs ready: await_ready comes between, and the loads of a row can be
- * under way meanwhile. The arrival is relaxed, because the fence has published the barrier; with
- * release it would wait for all that the block has under way. */
+ * under way meanwhile. The first arrival is relaxed, because the fence has published the barrier;
+ * with release it would wait for all that the block has under way. Bytes may arrive before it is
+ * said how many they will be: the barrier's phase ends when both have come. */
 class arrivals {
    public:
-    __device__ void make_ready(uint32_t bytes) {
+    __device__ void make_ready() {
         if (threadIdx.x == 0) {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)));
             asm volatile("fence.mbarrier_init.release.cluster;");
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                             shared_address(&barrier)),
-                         "r"(bytes)
-                         : "memory");
         }
         asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
     }
 
-    __device__ void await_ready() {
+    __device__ void await_ready(uint32_t bytes) {
         asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+        if (threadIdx.x == 0)
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                             shared_address(&barrier)),
+                         "r"(bytes)
+                         : "memory");
     }
 
     /* Stores a state at the same place of another block, and counts it there. */
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_BLOCKS)
     uint32_t rank = cluster_rank(), blocks = cluster_size();
     int warps = warps_of_block(), warp = rank * warps + warp_of_block();
     int chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
-    arrived.make_ready(blocks * warps * Form::ROWS * sizeof(state<Real>));
+    arrived.make_ready();
 
     Rows::template visit<(Form::ROWS > 1)>(
         of, (int64_t)(blockIdx.x / blocks) * Form::ROWS + Form::row(), [&](const auto &row) {
@@ -119,7 +121,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_BLOCKS)
             Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
 
             const state<Real> *mine = parts + Form::slot(warp);
-            arrived.await_ready();
+            arrived.await_ready(blocks * warps * Form::ROWS * sizeof(state<Real>));
             if (Form::ROWS == 1) {
                 if (threadIdx.x % WARP < blocks) arrived.send(mine, threadIdx.x % WARP, {m, d});
             } else {
