@@ -301,7 +301,7 @@ template <typename X, typename Y, bool ALL_FIT>
 struct contiguous_rows {
     using Real = typename compute_of<X>::type;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 1024, BLOCKS = 1;
-    static constexpr int CLUSTER_BLOCKS = ALL_FIT && sizeof(X) + sizeof(Y) == 4 ? 3 : 2;
+    static constexpr int CLUSTER_BLOCKS = sizeof(X) + sizeof(Y) == 4 ? 3 : 2;
 
     struct arguments {
         const X *x;
