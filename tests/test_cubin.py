@@ -1,6 +1,8 @@
 """What the compiler made of the kernels, seen without a GPU: nothing spilled where the row lies in registers,
 and no more registers than were recorded (by `python tests/cubin.py --record`)."""
 
+import re
+
 import pytest
 from cubin import BUDGET, Function, Missing, functions, read_budget, summary
 
@@ -22,6 +24,13 @@ def spills_addresses(function):
     return function.kernel == "grid_kernel" and "strided_rows" in function.name
 
 
+def is_worth_it(function):
+    """The cluster over 16-bit rows at any alignment: with two blocks side by side in place of three it spills
+    nothing, and is slower (bfloat16 at N = 50257: 0.52 x copy against 0.65)."""
+    narrow = re.search(r"contiguous_rows<(__half|__nv_bfloat16), \1, (\(bool\)0|false)>", function.name)
+    return function.kernel == "cluster_kernel" and narrow and function.stack <= 16
+
+
 @pytest.fixture(scope="module")
 def built():
     try:
@@ -37,7 +46,8 @@ def spilled(built):
 
 def test_no_row_leaves_its_registers(built):
     assert {function.kernel for function in built} >= ROW_IN_REGISTERS
-    lines = [line for function, line in spilled(built).items() if not spills_addresses(function)]
+    known = [f for f in spilled(built) if spills_addresses(f) or is_worth_it(f)]
+    lines = [line for function, line in spilled(built).items() if function not in known]
     assert not lines, "\n".join(lines)
 
 

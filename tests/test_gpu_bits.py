@@ -107,7 +107,7 @@ class TestSameBits:
         each_length(method, dtype, check)
 
     def test_of_columns(self, method, dtype):
-        """Along axis 0: whatever the number of columns, their place and their distance. One alone is a row."""
+        """Along axis 0: whatever the number, place and distance of the columns. One alone is a row."""
         with Complaints() as complaints:
             for N in (3, 33, 257, 1000, 3001):
                 x = rows_of(N, dtype, rows=150).T.contiguous()

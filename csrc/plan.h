@@ -1,0 +1,11 @@
+/* plan.h - what plan.c asks of the two files that know a device's thresholds. Each finds the method
+ * where plan->method is ONS_METHOD_AUTO, and its shape. */
+#ifndef ONS_PLAN_H
+#define ONS_PLAN_H
+
+#include "onsoftmax.h"
+
+ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan);
+ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan);
+
+#endif

@@ -1,0 +1,91 @@
+/* plan_cpu.c - the method, the form and the tiles on the CPU. The thresholds were found by trying
+ * values on one Zen 4 machine that did other work too; benchmarks/bench_cpu.py shows what they
+ * give.
+ */
+#include "cpu/cpu.h"
+#include "plan.h"
+
+/* Elements of a row in a tile: at most 16 KiB in the row form, 256 KiB for ONS_MAX_WIDTH rows in
+ * the column form; multiples of both blocks of primitives.h. */
+enum { ROW_TILE = 2048, COLUMN_TILE = 256 };
+
+/* Fewer columns than this are gathered one by one instead: most of each vector would be empty. */
+enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
+
+/* Short rows are taken several at a time, about so many bytes of the compute type. */
+enum { ROW_PANEL_BYTES = 1 << 14 };
+
+/* Largest rows, in bytes of the compute type, that `fused` keeps in the caches. */
+static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
+
+/* Shortest rows that are split, where there are fewer than two for each thread. */
+enum { SPLIT_N = 65536 };
+
+/* Elements that a further thread must find to be worth its waking. */
+enum { ELEMENTS_A_THREAD = 1 << 18 };
+
+static ons_method choose_on_cpu(const ons_plan *plan, const char **reason) {
+    int64_t row = plan->N * ons_dtype_size(plan->compute);
+    if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
+        plan->threads > 1) {
+        *reason = "fewer rows than keep the threads busy: they share each one";
+        return ONS_METHOD_split;
+    }
+    if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
+                                   : row * plan->width <= FUSED_PANEL_BYTES) {
+        *reason = "what is worked on at once fits the caches: one read from memory";
+        return ONS_METHOD_fused;
+    }
+    *reason = "rows too long for the caches: two reads from memory";
+    return ONS_METHOD_online;
+}
+
+static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
+    int outer = problem->dims - problem->reduced_dims, inner = problem->dims - 1;
+    int64_t size = ons_dtype_size(problem->x.dtype);
+    int64_t least = problem->x.dtype == plan->compute ? COLUMNS : COLUMNS_CONVERTED;
+    bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
+                   problem->x.stride[inner] != size && problem->x.stride[outer - 1] == size &&
+                   problem->extent[outer - 1] >= least;
+    plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
+    int64_t most = ONS_MAX_WIDTH; /* rows worked on together */
+    plan->tile = ROW_TILE;
+    int along = inner; /* the dimension whose elements lie side by side */
+    if (columns) {
+        along = outer - 1;
+        plan->tile = COLUMN_TILE;
+    } else {
+        int64_t fit =
+            ROW_PANEL_BYTES / ((plan->N > 0 ? plan->N : 1) * ons_dtype_size(plan->compute));
+        /* so that each of several threads finds a few panels */
+        int64_t share = plan->threads > 1 ? plan->rows / (4 * plan->threads) : plan->rows;
+        most = fit < share ? fit : share;
+        if (most > ONS_MAX_WIDTH) most = ONS_MAX_WIDTH;
+        if (most < 1) most = 1;
+    }
+    int64_t across = outer > 0 ? problem->extent[outer - 1] : 1;
+    plan->width = across < most ? across : most;
+    bool plain = !problem->where.data && problem->reduced_dims == 1;
+    plan->x_direct = plain && problem->x.dtype == plan->compute &&
+                     problem->x.stride[along] == size && !problem->scale.data &&
+                     problem->scale_by == 1.0;
+    plan->y_direct = plain && problem->y.dtype == plan->compute &&
+                     problem->y.stride[along] == ons_dtype_size(problem->y.dtype);
+}
+
+ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan) {
+    int64_t elements = plan->rows * plan->N, useful = elements / ELEMENTS_A_THREAD + 1;
+    plan->threads = (int)(useful < threads ? useful : threads);
+    choose_form_on_cpu(problem, plan);
+    if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(plan, &plan->reason);
+
+    const ons_method_info *info = &ons_methods[plan->method];
+    bool direct = plan->x_direct && plan->y_direct;
+    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !direct;
+    int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
+    plan->on_chip_bytes = ons_dtype_size(plan->compute) * (info->keeps == ONS_KEEPS_ROW    ? plan->N
+                                                           : info->keeps == ONS_KEEPS_TILE ? tile
+                                                                                           : 0);
+    plan->workspace_bytes = elements > 0 ? ons_cpu_workspace_bytes(plan) : 0;
+    return ONS_OK;
+}

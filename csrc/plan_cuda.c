@@ -1,0 +1,229 @@
+/* plan_cuda.c - the method and its shape on a GPU. A method's lanes, chunks and blocks of a row are
+ * functions of N, the types and the GPU alone, so that a row's bits are; the rows in a block may
+ * depend on their number. */
+#include "plan.h"
+
+enum {
+    WARP = 32,
+    WARP_CHUNKS = 8,  /* the most chunks of a lane in fused_warp */
+    WARP_LANES = 4,   /* the fewest lanes of a row that has so many chunks: 32 bytes side by side */
+    BLOCK_CHUNKS = 8, /* of a thread in fused_block and online_block */
+    TILE_CHUNKS = 4,  /* of a thread in the methods that pass several times */
+    PASS_THREADS = 512,
+    BLOCK_THREADS = 1024,
+    BLOCK_THREADS_INDIRECT = 512, /* Rows::BLOCK_THREADS of load.cuh */
+    SPLIT_THREADS = 512,
+    CLUSTER_THREADS = 256,
+    CLUSTER_CHUNKS = 16 /* of a thread in cluster and grid */
+};
+
+/* A GPU to plan for where there is none: an H200. */
+static const ons_gpu usual_gpu = {"none here; an H200 is assumed", 90, 132, 2048, 232448, 16, true};
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static int64_t power_of_two_from(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+/* What the functions below share: a row in chunks, and how many of a block's threads share one. */
+typedef struct {
+    int64_t chunks;
+    int chunk;          /* elements */
+    int threads_a_lane; /* 1 in the row form, 32 in the column form */
+    const ons_gpu *gpu;
+} row_of_chunks;
+
+static void take_warp(const row_of_chunks *row, ons_plan *plan) {
+    int64_t lanes = 1;
+    if (plan->form == ONS_ROW_FORM) {
+        lanes = most(power_of_two_from(ceil_div(row->chunks, WARP_CHUNKS)),
+                     least(power_of_two_from(row->chunks), WARP_LANES));
+        lanes = least(lanes, WARP);
+    }
+    int64_t chunks = power_of_two_from(ceil_div(row->chunks, lanes));
+    /* blocks small enough that every multiprocessor has one */
+    int64_t share = ceil_div(plan->rows * lanes, row->gpu->multiprocessors);
+    plan->threads = (int)most(WARP, least(256, power_of_two_from(share)));
+    plan->width = plan->threads / lanes;
+    plan->elements_a_thread = (int)(chunks * row->chunk);
+    plan->longest_row = (plan->form == ONS_ROW_FORM ? WARP : 1) * WARP_CHUNKS * row->chunk;
+}
+
+static void take_block(const row_of_chunks *row, ons_plan *plan) {
+    int64_t most_lanes =
+        (plan->x_direct ? BLOCK_THREADS : BLOCK_THREADS_INDIRECT) / row->threads_a_lane;
+    int64_t threads = ceil_div(row->chunks, BLOCK_CHUNKS) * row->threads_a_lane;
+    plan->threads = (int)ceil_div(threads, WARP) * WARP;
+    plan->elements_a_thread = BLOCK_CHUNKS * row->chunk;
+    plan->blocks_a_row = 1;
+    plan->longest_row = most_lanes * BLOCK_CHUNKS * row->chunk;
+}
+
+static void take_passes(const row_of_chunks *row, ons_plan *plan) {
+    int64_t threads = ceil_div(row->chunks, TILE_CHUNKS) * row->threads_a_lane;
+    plan->threads = (int)least(PASS_THREADS, ceil_div(threads, WARP) * WARP);
+    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    plan->blocks_a_row = 1;
+}
+
+/* The most parts of a row, so that merging them stays cheap; and the shortest part. */
+enum { SPLIT_PARTS = 1024, SPLIT_PART_CHUNKS = 8 * SPLIT_THREADS };
+
+static void take_split(const row_of_chunks *row, ons_plan *plan) {
+    int64_t shortest = SPLIT_PART_CHUNKS / row->threads_a_lane;
+    int64_t chunks = ceil_div(ceil_div(row->chunks, SPLIT_PARTS), shortest) * shortest;
+    plan->threads = SPLIT_THREADS;
+    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    plan->tile = chunks * row->chunk;
+    plan->blocks_a_row = ceil_div(row->chunks, chunks);
+    plan->workspace_bytes = ceil_div(plan->rows, plan->width) * plan->width * plan->blocks_a_row *
+                            2 * ons_dtype_size(plan->compute);
+}
+
+static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
+    int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
+    plan->blocks_a_row = most(2, power_of_two_from(ceil_div(row->chunks, chunks_a_block)));
+    int64_t lanes = ceil_div(row->chunks, plan->blocks_a_row * CLUSTER_CHUNKS);
+    plan->threads = (int)ceil_div(lanes * row->threads_a_lane, WARP) * WARP;
+    plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
+    plan->longest_row = row->gpu->cluster_blocks * chunks_a_block * row->chunk;
+    return row->gpu->cluster_blocks >= 2 ? ONS_OK : ONS_E_NO_CLUSTERS;
+}
+
+static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {
+    int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
+    plan->threads = CLUSTER_THREADS;
+    plan->blocks_a_row = least(row->gpu->multiprocessors, ceil_div(row->chunks, chunks_a_block));
+    plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
+    /* twice, since one row's are read while the next row's are written */
+    plan->workspace_bytes =
+        2 * plan->blocks_a_row * plan->width * 2 * ons_dtype_size(plan->compute);
+    return row->gpu->cooperative ? ONS_OK : ONS_E_NO_GRID;
+}
+
+static ons_status take_on_gpu(const row_of_chunks *row, ons_plan *plan) {
+    plan->longest_row = plan->workspace_bytes = 0;
+    plan->width = row->threads_a_lane;
+    ons_status status = ONS_OK;
+    switch (plan->method) {
+    case ONS_METHOD_fused_warp: take_warp(row, plan); break;
+    case ONS_METHOD_fused_block:
+    case ONS_METHOD_online_block: take_block(row, plan); break;
+    case ONS_METHOD_split: take_split(row, plan); break;
+    case ONS_METHOD_cluster: status = take_cluster(row, plan); break;
+    case ONS_METHOD_grid: status = take_grid(row, plan); break;
+    default: take_passes(row, plan);
+    }
+    if (plan->method != ONS_METHOD_split)
+        plan->tile =
+            plan->elements_a_thread * (plan->threads / plan->width) * most(plan->blocks_a_row, 1);
+    if (status == ONS_OK && plan->longest_row && plan->N > plan->longest_row)
+        status = ONS_E_ROW_TOO_LONG;
+    return status;
+}
+
+/* Whether a method can take such rows; it is the plan's then. */
+static bool fits(ons_method method, const row_of_chunks *row, ons_plan *plan) {
+    plan->method = method;
+    return take_on_gpu(row, plan) == ONS_OK;
+}
+
+/* The thresholds of `auto` on a GPU, from benchmarks/results/cuda-h200-2026-11-21.json: bands of
+ * 2^28 elements, small work, and other axes. */
+enum {
+    /* The longest rows that a block takes where a cluster could, in bytes of the input: a longer
+     * row's block is alone on its multiprocessor, or nearly (x copy of bfloat16 at 32768: 0.77 in a
+     * block, 0.98 in a cluster; of float32 0.97 and 0.99). */
+    BLOCK_ROW_BYTES_16_BIT = 1 << 14,
+    BLOCK_ROW_BYTES = 1 << 16,
+    /* The most rows, and their longest, that the grid takes one after the other (float32, 16 rows
+     * of 2^24: 0.55 against 0.51 by split; 64 rows of 2^22: 0.52 against 0.61; one of 2^28: 0.62
+     * against 0.63). */
+    GRID_ROWS = 16,
+    GRID_ROW_LENGTH = 1 << 25
+};
+
+static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
+    int64_t bytes = plan->N * ons_dtype_size(dtype);
+    bool clusters = row->gpu->cluster_blocks >= 2;
+    int block_bytes = ons_dtype_size(dtype) == 2 ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
+    if (fits(ONS_METHOD_fused_warp, row, plan)) {
+        plan->reason = "the row fits the registers of a warp: one read, no barrier";
+    } else if ((!clusters || bytes <= block_bytes) && fits(ONS_METHOD_fused_block, row, plan)) {
+        plan->reason = "the row fits the registers of a block: one read";
+    } else if (fits(ONS_METHOD_cluster, row, plan)) {
+        plan->reason = "the row fits the registers of a cluster: one read";
+    } else if (plan->rows >= row->gpu->multiprocessors) {
+        plan->method = ONS_METHOD_online;
+        plan->reason = "rows too long to be held, and enough of them for a block each";
+    } else if (plan->rows <= GRID_ROWS && plan->N <= GRID_ROW_LENGTH &&
+               fits(ONS_METHOD_grid, row, plan)) {
+        plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
+    } else {
+        plan->method = ONS_METHOD_split;
+        plan->reason = "few rows, too long to be held: blocks share each one";
+    }
+    return plan->method;
+}
+
+/* A cluster loses to two passes here (float32, axis 0 of 4096 x 4096: 0.21 against 0.38). */
+static ons_method choose_in_column_form(const row_of_chunks *row, ons_plan *plan) {
+    int64_t panels = ceil_div(plan->rows, row->threads_a_lane);
+    if (fits(ONS_METHOD_fused_warp, row, plan)) {
+        plan->reason = "a row fits the registers of a lane: one read, no barrier";
+    } else if (fits(ONS_METHOD_fused_block, row, plan)) {
+        plan->reason = "32 rows fit the registers of a block: one read";
+    } else if (2 * panels >= row->gpu->multiprocessors) {
+        plan->method = ONS_METHOD_online;
+        plan->reason = "rows too long to be held, and enough of them for blocks of 32";
+    } else {
+        plan->method = ONS_METHOD_split;
+        plan->reason = "few rows, too long to be held: blocks share each 32";
+    }
+    return plan->method;
+}
+
+static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
+
+/* Rows without gaps and without anything to be done to them, of one type or of 16 bits that become
+ * float32: contiguous_rows. */
+static bool is_contiguous(const ons_problem *problem) {
+    int last = problem->dims - 1;
+    const ons_operand *x = &problem->x, *y = &problem->y;
+    bool types = x->dtype == y->dtype || (ons_dtype_size(x->dtype) == 2 && y->dtype == ONS_FLOAT32);
+    if (!types || problem->where.data || problem->scale.data || problem->scale_by != 1.0 ||
+        problem->reduced_dims > 1 || problem->dims > 2)
+        return false;
+    return problem->extent[last] == 1 || (x->stride[last] == ons_dtype_size(x->dtype) &&
+                                          y->stride[last] == ons_dtype_size(y->dtype));
+}
+
+ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
+    ons_gpu gpu;
+    if (ons_gpu_describe(problem->gpu, &gpu) != ONS_OK) gpu = usual_gpu;
+    int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
+    bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
+                   problem->x.stride[inner] != ons_dtype_size(problem->x.dtype) &&
+                   magnitude(problem->x.stride[outer - 1]) < magnitude(problem->x.stride[inner]);
+    plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
+    plan->x_direct = plan->y_direct = !columns && is_contiguous(problem);
+    int chunk = 16 / (int)ons_dtype_size(plan->compute);
+    row_of_chunks row = {ceil_div(plan->N, chunk), chunk, columns ? WARP : 1, &gpu};
+    if (row.chunks == 0) row.chunks = 1;
+
+    if (plan->method == ONS_METHOD_AUTO)
+        plan->method = columns ? choose_in_column_form(&row, plan)
+                               : choose_in_row_form(&row, problem->x.dtype, plan);
+    if (plan->method == ONS_METHOD_fused)
+        plan->method = fits(ONS_METHOD_fused_warp, &row, plan) ? ONS_METHOD_fused_warp
+                                                               : ONS_METHOD_fused_block;
+    ons_status status = take_on_gpu(&row, plan);
+    if (ons_methods[plan->method].keeps != ONS_KEEPS_NOTHING)
+        plan->on_chip_bytes = least(plan->tile, row.chunks * chunk) * ons_dtype_size(plan->compute);
+    return status;
+}
