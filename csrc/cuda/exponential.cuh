@@ -2,14 +2,14 @@
  * change the reference.
  *
  * The reference of a maximum m is 2^c with c = ceil(m * log2(e)), an integer: to move from one to
- * another is an exact power of two. n = rint(x * log2(e)) appears in the low bits of t = x *
- * log2(e)
- * + shift, where shift is MAGIC + LIFT - c; then e^x = 2^n * 2^f with f = x * log2(e) - n, taken
- * from the two parts of log2(e), so that neither m nor an offset of the row enters the rounding of
- * 2^f; and the bits of t give the lifted exponential e^x * 2^(LIFT - c). What must hold:
+ * another is an exact power of two. With shift = MAGIC + LIFT - c, the integer n = rint(x *
+ * log2(e)) appears in the low bits of t = x * log2(e) + shift. Then e^x = 2^n * 2^f with f = x *
+ * log2(e) - n, taken from the two parts of log2(e), so that neither m nor an offset of the row
+ * enters the rounding of 2^f; and the bits of t give the lifted exponential e^x * 2^(LIFT - c).
+ * What must hold:
  *
  *  - |n| and |c| are below 2^22, the room that MAGIC leaves: rows with |m| > LARGEST are anchored,
- *    that is taken relative to m itself. x - m is exact there wherever e^(x - m) is not 0;
+ *    that is taken relative to a number near m. x minus that is exact wherever e^(x - m) is not 0;
  *  - a lifted exponential is a normal number: `floor` sees to it. An element at the floor, as one
  *    of -inf is, becomes 0 when it is finished. */
 #ifndef ONS_EXPONENTIAL_CUH
@@ -25,7 +25,7 @@ struct arithmetic;
 
 template <>
 struct arithmetic<float> {
-    static constexpr float MAGIC = 0x1.8p23f, LIFTED = 0x1p64f, LOWERED = 0x1p-64f;
+    static constexpr float MAGIC = 0x1.8p23f, LOWERED = 0x1p-64f;
     static constexpr float LOG2_E = 0x1.715476p0f, LOG2_E_LOW = 0x1.4ae0cp-26f;
     static constexpr int LIFT = 64, BELOW = 170, SMALLEST = -149, BITS = 23;
     __device__ static float infinity() { return CUDART_INF_F; }
@@ -58,7 +58,7 @@ struct arithmetic<float> {
 
 template <>
 struct arithmetic<double> {
-    static constexpr double MAGIC = 0x1.8p52, LIFTED = 0x1p128, LOWERED = 0x1p-128;
+    static constexpr double MAGIC = 0x1.8p52, LOWERED = 0x1p-128;
     static constexpr double LOG2_E = ONS_LOG2_E, LOG2_E_LOW = 0x1.777d0ffda0d24p-56;
     static constexpr int LIFT = 128, BELOW = 1090, SMALLEST = -1074, BITS = 52;
     __device__ static double infinity() { return CUDART_INF; }
@@ -82,7 +82,8 @@ struct arithmetic<double> {
     }
 };
 
-/* The largest |m| whose reference is a power of two; false for NaN too. */
+/* The largest |m| whose reference is a power of two; and whether m is of these, which NaN is not.
+ */
 constexpr float LARGEST = 2.5e6f;
 template <typename Real>
 __device__ inline bool is_ordinary(Real m) {

@@ -16,8 +16,7 @@ constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
 template <typename Form, int K, typename Rows, typename Visit>
 __device__ inline void for_each_tile(const Rows &row, int64_t first, int64_t end, Visit visit) {
     using Real = typename Rows::Real;
-    constexpr int STRETCH =
-        K * Form::SPAN; /* chunks that a warp takes at once, all its lanes together */
+    constexpr int STRETCH = K * Form::SPAN; /* chunks that a warp's lanes take at once */
     int64_t from = first + warp_of_block() * STRETCH, step = warps_of_block() * STRETCH;
     for (; from < end; from += step) {
         int64_t chunk = from + Form::template chunk<K>(0);

@@ -177,10 +177,11 @@ __device__ inline state<Real> merge_some(const state<Real> *parts, int first, in
     return all;
 }
 
-/* ------- Who shares a row. Each of these says which row of the block's ROWS or `rows` is this
- * thread's, and which chunks of it ------- */
+/* ------- Who shares a row. Each of these says which of the block's rows is this thread's, and
+ * which chunks of it ------- */
 
-/* Row form: LANES of a warp a row, several rows a block. */
+/* Row form: LANES of a warp a row, several rows a block. With one lane a row it serves the column
+ * form too. */
 template <int LANES>
 struct lanes_a_row {
     static constexpr int STRIDE = LANES;
