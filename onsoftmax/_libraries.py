@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -187,9 +188,7 @@ def jax_result(array: Any) -> Any:
     jax = sys.modules["jax"]
     if isinstance(array, np.ndarray):
         return jax.numpy.asarray(array)
-    import jax.dlpack
-
-    return jax.dlpack.from_dlpack(array)
+    return importlib.import_module("jax.dlpack").from_dlpack(array)
 
 
 # ---------------------------------------------------------------- CuPy and the CUDA Array Interface
