@@ -84,7 +84,8 @@ typedef struct {
 } ons_problem;
 
 /* The row form takes rows one after the other along their elements; the column form takes them side
- * by side, for an axis that is not the last. Both give the same bits. */
+ * by side, for an axis that is not the last. On the CPU both give the same bits; on a GPU a sum has
+ * another order in each. */
 typedef enum { ONS_ROW_FORM, ONS_COLUMN_FORM } ons_form;
 
 typedef struct {
@@ -150,12 +151,14 @@ typedef struct {
     char name[256];
     int architecture; /* 90 for compute capability 9.0 */
     int multiprocessors;
-    int threads_a_multiprocessor;
-    int shared_bytes;   /* the most a block may have */
-    int cluster_blocks; /* the most that a cluster of full blocks may have; 0: no clusters */
-    bool cooperative;   /* whether a grid can wait for itself */
+    /* The most blocks that a cluster may have, of rows without gaps and of any; 0: no clusters. */
+    int cluster_blocks, cluster_blocks_any;
+    bool cooperative; /* whether a grid can wait for itself */
 } ons_gpu;
 ons_status ons_gpu_describe(int gpu, ons_gpu *description);
+
+/* Which GPU an address belongs to; -1: none that CUDA knows of. */
+ons_status ons_gpu_of(const void *memory, int *gpu);
 
 /* What the driver says of the kernel that a plan runs (the second one of `split`). */
 typedef struct {

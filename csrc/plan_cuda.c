@@ -1,24 +1,11 @@
 /* plan_cuda.c - the method and its shape on a GPU. A method's lanes, chunks and blocks of a row are
  * functions of N, the types and the GPU alone, so that a row's bits are; the rows in a block may
  * depend on their number. */
+#include "cuda/cuda.h"
 #include "plan.h"
 
-enum {
-    WARP = 32,
-    WARP_CHUNKS = 8,  /* the most chunks of a lane in fused_warp */
-    WARP_LANES = 4,   /* the fewest lanes of a row that has so many chunks: 32 bytes side by side */
-    BLOCK_CHUNKS = 8, /* of a thread in fused_block and online_block */
-    TILE_CHUNKS = 4,  /* of a thread in the methods that pass several times */
-    PASS_THREADS = 512,
-    BLOCK_THREADS = 1024,
-    BLOCK_THREADS_INDIRECT = 512, /* Rows::BLOCK_THREADS of load.cuh */
-    SPLIT_THREADS = 512,
-    CLUSTER_THREADS = 256,
-    CLUSTER_CHUNKS = 16 /* of a thread in cluster and grid */
-};
-
 /* A GPU to plan for where there is none: an H200. */
-static const ons_gpu usual_gpu = {"none here; an H200 is assumed", 90, 132, 2048, 232448, 16, true};
+static const ons_gpu usual_gpu = {"none here; an H200 is assumed", 90, 132, 16, 16, true};
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -42,21 +29,20 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     int64_t lanes = 1;
     if (plan->form == ONS_ROW_FORM) {
         lanes = most(power_of_two_from(ceil_div(row->chunks, WARP_CHUNKS)),
-                     least(power_of_two_from(row->chunks), WARP_LANES));
+                     least(power_of_two_from(row->chunks), FEW_LANES));
         lanes = least(lanes, WARP);
     }
     int64_t chunks = power_of_two_from(ceil_div(row->chunks, lanes));
     /* blocks small enough that every multiprocessor has one */
     int64_t share = ceil_div(plan->rows * lanes, row->gpu->multiprocessors);
-    plan->threads = (int)most(WARP, least(256, power_of_two_from(share)));
+    plan->threads = (int)most(WARP, least(WARP_ROW_THREADS, power_of_two_from(share)));
     plan->width = plan->threads / lanes;
     plan->elements_a_thread = (int)(chunks * row->chunk);
     plan->longest_row = (plan->form == ONS_ROW_FORM ? WARP : 1) * WARP_CHUNKS * row->chunk;
 }
 
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
-    int64_t most_lanes =
-        (plan->x_direct ? BLOCK_THREADS : BLOCK_THREADS_INDIRECT) / row->threads_a_lane;
+    int64_t most_lanes = (plan->x_direct ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
     int64_t threads = ceil_div(row->chunks, BLOCK_CHUNKS) * row->threads_a_lane;
     plan->threads = (int)ceil_div(threads, WARP) * WARP;
     plan->elements_a_thread = BLOCK_CHUNKS * row->chunk;
@@ -72,12 +58,12 @@ static void take_passes(const row_of_chunks *row, ons_plan *plan) {
 }
 
 /* The most parts of a row, so that merging them stays cheap; and the shortest part. */
-enum { SPLIT_PARTS = 1024, SPLIT_PART_CHUNKS = 8 * SPLIT_THREADS };
+enum { SPLIT_PARTS = 1024, SPLIT_PART_CHUNKS = 8 * PASS_THREADS };
 
 static void take_split(const row_of_chunks *row, ons_plan *plan) {
     int64_t shortest = SPLIT_PART_CHUNKS / row->threads_a_lane;
     int64_t chunks = ceil_div(ceil_div(row->chunks, SPLIT_PARTS), shortest) * shortest;
-    plan->threads = SPLIT_THREADS;
+    plan->threads = PASS_THREADS;
     plan->elements_a_thread = TILE_CHUNKS * row->chunk;
     plan->tile = chunks * row->chunk;
     plan->blocks_a_row = ceil_div(row->chunks, chunks);
@@ -91,8 +77,9 @@ static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
     int64_t lanes = ceil_div(row->chunks, plan->blocks_a_row * CLUSTER_CHUNKS);
     plan->threads = (int)ceil_div(lanes * row->threads_a_lane, WARP) * WARP;
     plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
-    plan->longest_row = row->gpu->cluster_blocks * chunks_a_block * row->chunk;
-    return row->gpu->cluster_blocks >= 2 ? ONS_OK : ONS_E_NO_CLUSTERS;
+    int blocks = plan->x_direct ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+    plan->longest_row = blocks * chunks_a_block * row->chunk;
+    return blocks >= 2 ? ONS_OK : ONS_E_NO_CLUSTERS;
 }
 
 static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {

@@ -48,7 +48,8 @@ def as_numpy(array: Any) -> Any:
     """A mask or a scale of any library as a NumPy array."""
     gpu = _gpu_of(array)
     if gpu is not None:
-        raise ValueError(f"the array is on the CPU, but where or scale is on cuda:{gpu}: expected one device")
+        place = "a GPU" if gpu == UNKNOWN else f"cuda:{gpu}"
+        raise ValueError(f"the array is on the CPU, but where or scale is on {place}: expected one device")
     if _library_of(array) == "torch":
         torch = sys.modules["torch"]
         tensor = _torch_data(array)
@@ -193,6 +194,8 @@ def jax_result(array: Any) -> Any:
 
 # ---------------------------------------------------------------- CuPy and the CUDA Array Interface
 
+UNKNOWN = -1  # GPU: CUDA knows it by the address
+
 _Description = tuple[Any, int, tuple[int, ...], Any, str, bool, int, "int | None", Any]
 
 
@@ -232,7 +235,6 @@ def _cuda_array_interface(array: Any) -> _Description:
     # From version 3 on None says that nothing is pending; before it, the default stream is meant.
     stream = shown.get("stream", 0 if shown.get("version", 0) < 3 else None)
     keeper = getattr(array, "stream", None)
-    gpu = _gpu_of(array)
     return (
         array,
         address or 0,
@@ -240,7 +242,7 @@ def _cuda_array_interface(array: Any) -> _Description:
         shown.get("strides"),
         dtype.name,
         readonly,
-        gpu or 0,
+        UNKNOWN,
         stream,
         keeper,
     )
@@ -257,7 +259,5 @@ def _gpu_of(array: Any) -> int | None:
             return None
         return int(number) if kind in (2, 13) else None
     if hasattr(array, "__cuda_array_interface__"):
-        # numba's way to say it; the interface itself has none
-        context = getattr(getattr(array, "gpu_data", None), "context", None)
-        return int(getattr(getattr(context, "device", None), "id", 0))
+        return UNKNOWN  # the interface does not say it
     return None

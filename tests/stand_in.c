@@ -9,6 +9,7 @@
 #define ons_cuda_error_text absent_cuda_error_text
 #define ons_gpu_count absent_gpu_count
 #define ons_gpu_describe absent_gpu_describe
+#define ons_gpu_of absent_gpu_of
 #define ons_describe_kernel absent_describe_kernel
 #define ons_gpu_allocate absent_gpu_allocate
 #define ons_gpu_free absent_gpu_free
@@ -21,6 +22,7 @@
 #undef ons_cuda_error_text
 #undef ons_gpu_count
 #undef ons_gpu_describe
+#undef ons_gpu_of
 #undef ons_describe_kernel
 #undef ons_gpu_allocate
 #undef ons_gpu_free
@@ -35,7 +37,7 @@ enum { OUT_OF_MEMORY = 2, GPUS = 2, EVENTS = 64 };
 
 /* What was asked, for the tests: streams put in order, allocations that live, the last run. */
 SHOWN long stand_in_live, stand_in_runs, stand_in_workspaces;
-SHOWN int stand_in_count_status, stand_in_gpu;
+SHOWN int stand_in_count_status, stand_in_gpu, stand_in_gpu_of_memory;
 SHOWN void *stand_in_stream;
 SHOWN int stand_in_orders;
 SHOWN void *stand_in_first[EVENTS], *stand_in_then[EVENTS];
@@ -51,12 +53,17 @@ ons_status ons_gpu_count(int *count) {
     return (ons_status)stand_in_count_status;
 }
 
+ons_status ons_gpu_of(const void *memory, int *gpu) {
+    (void)memory;
+    *gpu = stand_in_gpu_of_memory;
+    return ONS_OK;
+}
+
 ons_status ons_gpu_describe(int gpu, ons_gpu *description) {
     *description = (ons_gpu){.architecture = 90,
                              .multiprocessors = 132,
-                             .threads_a_multiprocessor = 2048,
-                             .shared_bytes = 232448,
                              .cluster_blocks = 16,
+                             .cluster_blocks_any = 16,
                              .cooperative = true};
     strcpy(description->name, gpu == 0 ? "stand-in" : "another stand-in");
     return ONS_OK;

@@ -339,7 +339,7 @@ def check_operands():
     y = ons.softmax(Producer(X, 1))
     refused(ValueError, "out is on cuda:1|the array is on cuda:0", ons.softmax, Interface(X), out=y)
     refused(ValueError, "out is on cuda:1|the array is on the CPU", ons.softmax, X, out=y)
-    refused(ValueError, "CPU|cuda:0", ons.softmax, X, where=Interface(mask))
+    refused(ValueError, "CPU|a GPU", ons.softmax, X, where=Interface(mask))
     refused(ValueError, "CPU|cuda:1", ons.softmax, X, scale=y)
     refused(TypeError, "bool", ons.softmax, Interface(X), where=Interface(X))
     refused(TypeError, "bool", ons.softmax, Interface(X), where=Producer(X))
@@ -357,6 +357,32 @@ def check_operands():
         Interface(X),
         method="quick",
     )
+
+
+def check_alignment():
+    """An element whose address is no multiple of its size would stop the GPU, or be another one."""
+    memory = np.zeros(8 * 34 + 8, np.uint8)
+    odd = memory[1:].view(np.uint8)[: 8 * 32].view("<f4").reshape(8, 8)
+    apart = np.ndarray((8, 8), "<f4", memory, strides=(34, 4))
+    fits = np.zeros((8, 8), "f4")
+    for given in (Interface(odd), Interface(apart), Producer(odd)):
+        refused(ValueError, "array is not aligned|4-byte elements", ons.softmax, given)
+        refused(ValueError, "out is not aligned", ons.softmax, Interface(fits), out=given)
+    refused(ValueError, "scale is not aligned", ons.softmax, Interface(fits), scale=Interface(odd[:, :1]))
+    ons.softmax(Interface(odd[:0]))  # of no element there is none to read
+    refused(ValueError, "length -1", ons.softmax, Interface(fits, shape=(-1, 8), strides=None))
+
+
+def check_a_gpu_that_the_address_tells():
+    """The CUDA Array Interface names no GPU."""
+    place = ctypes.c_int.in_dll(ctypes.CDLL(_core.__file__), "stand_in_gpu_of_memory")
+    place.value = 1
+    try:
+        assert ons.softmax(Interface(X)).device == "cuda:1"
+        place.value = -1
+        refused(ValueError, "not on a GPU", ons.softmax, Interface(X))
+    finally:
+        place.value = 0
 
 
 def check_out():

@@ -121,7 +121,7 @@ def test_cuda_array_interface():
             ons.softmax(given)
         with pytest.raises(RuntimeError, match=NO_GPU):
             ons.plan(given)
-    with pytest.raises(ValueError, match=r"array is on the CPU.*cuda:0"):
+    with pytest.raises(ValueError, match=r"array is on the CPU.*a GPU"):
         ons.softmax(X, where=Interface())
     with pytest.raises(TypeError, match="masked"):
         ons.softmax(Interface(mask=Interface()))

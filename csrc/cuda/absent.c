@@ -23,6 +23,12 @@ ons_status ons_gpu_describe(int gpu, ons_gpu *description) {
     return ONS_E_NO_CUDA;
 }
 
+ons_status ons_gpu_of(const void *memory, int *gpu) {
+    UNUSED(memory);
+    *gpu = -1;
+    return ONS_E_NO_CUDA;
+}
+
 ons_status ons_describe_kernel(const ons_problem *problem, const ons_plan *plan,
                                ons_kernel_facts *facts) {
     UNUSED(problem);

@@ -3,11 +3,9 @@
  * to every block of the cluster; a block goes on once all have arrived.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
- * GPU grants, of CLUSTER_THREADS threads with 16 chunks each. */
+ * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each. */
 #include "finish.cuh"
 #include "launch.cuh"
-
-enum { CLUSTER_THREADS = 256, CLUSTER_CHUNKS = 16, LARGEST_CLUSTER = 16 };
 
 #if __CUDA_ARCH__ >= 900
 
@@ -77,7 +75,7 @@ class arrivals {
             : "memory");
     }
 
-    /* Until all that make_ready announced is here. */
+    /* Until all that await_ready announced is here. */
     __device__ void await() {
         uint32_t done = 0;
         while (!done)
@@ -154,27 +152,40 @@ ons_status ons_cuda_cluster(const launch_request &request) {
     });
 }
 
-/* How many clusters of so many full blocks can run at once. */
-static int active_clusters(int blocks) {
-    auto *kernel = (const void *)cluster_kernel<contiguous_rows<float, float, true>, block_a_row>;
-    if (blocks > 8 && cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed,
-                                           1) != cudaSuccess)
-        return 0;
+/* How many clusters of so many full blocks of a kernel can run at once. */
+static int active_clusters(const void *kernel, int blocks, int shared_bytes) {
+    launch_shape shape = {blocks, CLUSTER_THREADS};
+    shape.cluster = blocks;
+    shape.shared_bytes = shared_bytes;
+    if (allow(kernel, shape) != cudaSuccess) return 0;
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {(unsigned)blocks, 1, 1};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)blocks);
     config.blockDim = dim3(CLUSTER_THREADS);
+    config.dynamicSmemBytes = (size_t)shared_bytes;
     config.attrs = &attribute;
     config.numAttrs = 1;
     int active = 0;
     return cudaOccupancyMaxActiveClusters(&active, kernel, &config) == cudaSuccess ? active : 0;
 }
 
-int largest_cluster() {
-    int blocks = LARGEST_CLUSTER;
-    while (blocks > 1 && active_clusters(blocks) == 0) blocks /= 2;
-    (void)cudaGetLastError(); /* of a size that was refused */
-    return blocks > 1 ? blocks : 0;
+template <typename Rows, typename Form>
+static int largest_cluster() {
+    auto *kernel = (const void *)cluster_kernel<Rows, Form>;
+    ons_plan full = {};
+    full.threads = CLUSTER_THREADS;
+    for (int blocks = LARGEST_CLUSTER; blocks > 1; blocks /= 2) {
+        full.blocks_a_row = blocks;
+        if (active_clusters(kernel, blocks, shape_of<Rows, Form>(&full).shared_bytes) > 0)
+            return blocks;
+        (void)cudaGetLastError(); /* of a size that was refused */
+    }
+    return 0;
+}
+
+void largest_clusters(int *least, int *most) {
+    *least = largest_cluster<contiguous_rows<float, float, true>, block_a_row>();
+    *most = largest_cluster<general_rows<double>, block_of_columns>();
 }

@@ -300,7 +300,7 @@ class shifted_row : public fitting_row<X, Y, false> {
 template <typename X, typename Y, bool ALL_FIT>
 struct contiguous_rows {
     using Real = typename compute_of<X>::type;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 1024, BLOCKS = 1;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ::BLOCK_THREADS, BLOCKS = 1;
     static constexpr int CLUSTER_BLOCKS = sizeof(X) + sizeof(Y) == 4 ? 3 : 2;
 
     struct arguments {

@@ -43,24 +43,22 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
     struct {
         cudaDeviceAttr attribute;
         int answer;
-    } asked[] = {
-        {cudaDevAttrComputeCapabilityMajor, 0},       {cudaDevAttrComputeCapabilityMinor, 0},
-        {cudaDevAttrMultiProcessorCount, 0},          {cudaDevAttrMaxThreadsPerMultiProcessor, 0},
-        {cudaDevAttrMaxSharedMemoryPerBlockOptin, 0}, {cudaDevAttrCooperativeLaunch, 0}};
+    } asked[] = {{cudaDevAttrComputeCapabilityMajor, 0},
+                 {cudaDevAttrComputeCapabilityMinor, 0},
+                 {cudaDevAttrMultiProcessorCount, 0},
+                 {cudaDevAttrCooperativeLaunch, 0}};
     for (auto &one : asked) {
         cudaError_t error = cudaDeviceGetAttribute(&one.answer, one.attribute, gpu);
         if (error != cudaSuccess) return error;
     }
     to->architecture = 10 * asked[0].answer + asked[1].answer;
     to->multiprocessors = asked[2].answer;
-    to->threads_a_multiprocessor = asked[3].answer;
-    to->shared_bytes = asked[4].answer;
-    to->cooperative = asked[5].answer != 0;
+    to->cooperative = asked[3].answer != 0;
     cudaDeviceProp properties;
     cudaError_t error = cudaGetDeviceProperties(&properties, gpu);
     if (error != cudaSuccess) return error;
     memcpy(to->name, properties.name, sizeof to->name);
-    to->cluster_blocks = to->architecture >= 90 ? largest_cluster() : 0;
+    if (to->architecture >= 90) largest_clusters(&to->cluster_blocks, &to->cluster_blocks_any);
     return cudaSuccess;
 }
 
@@ -81,6 +79,15 @@ ons_status ons_gpu_describe(int gpu, ons_gpu *description) {
         known[gpu] = *description;
         __atomic_store_n(&is_known[gpu], true, __ATOMIC_RELEASE);
     }
+    return status_of(error);
+}
+
+ons_status ons_gpu_of(const void *memory, int *gpu) {
+    cudaPointerAttributes attributes;
+    cudaError_t error = cudaPointerGetAttributes(&attributes, memory);
+    bool on_gpu = error == cudaSuccess && (attributes.type == cudaMemoryTypeDevice ||
+                                           attributes.type == cudaMemoryTypeManaged);
+    *gpu = on_gpu ? attributes.device : -1;
     return status_of(error);
 }
 

@@ -19,7 +19,8 @@ struct current_gpu {
 
 ons_status status_of(cudaError_t error);
 
-/* cluster.cu: the most blocks that a cluster of the current GPU may have. */
-int largest_cluster();
+/* cluster.cu: the most blocks that a cluster of the current GPU may have, by the kernels that take
+ * the least and the most of a multiprocessor. */
+void largest_clusters(int *least, int *most);
 
 #endif

@@ -124,11 +124,11 @@ __device__ inline Real round_to(ons_dtype dtype, Real v) {
     return read_as<Real>(own, dtype);
 }
 
-/* How many of a row's elements there are from this thread's first one on, as an int that is larger
- * than what its chunks can reach. */
+/* How many of a row's elements there are from this thread's first one on, as an int: where it is
+ * cut off, it is beyond what the chunks can reach; negative where the row has ended before. */
 __device__ inline int elements_left(int64_t N, int64_t first) {
     int64_t left = N - first;
-    return left > 1 << 30 ? 1 << 30 : (int)left;
+    return left > 1 << 30 ? 1 << 30 : left < -(1 << 30) ? -(1 << 30) : (int)left;
 }
 
 /* Element e of a thread's K chunks of V, counted from its first one along the row. */

@@ -7,8 +7,6 @@
 #include "finish.cuh"
 #include "launch.cuh"
 
-enum { BLOCK_CHUNKS = 8 };
-
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments of) {

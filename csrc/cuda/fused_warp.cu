@@ -7,8 +7,6 @@
 #include "finish.cuh"
 #include "launch.cuh"
 
-enum { WARP_ROW_THREADS = 256, WARP_CHUNKS = 8, FEW_LANES = 4 };
-
 template <typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments of) {

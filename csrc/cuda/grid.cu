@@ -9,22 +9,20 @@
 
 #include "passes.cuh"
 
-enum { GRID_THREADS = 256, GRID_CHUNKS = 16 };
-
 /* The states lie in `states` by parity of the panel, block and row of the panel: a block that is
  * ahead by one panel does not disturb one that still reads, and by two it cannot be. */
 template <typename Rows, typename Form>
-__global__ void __launch_bounds__(GRID_THREADS, 1)
+__global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     grid_kernel(const __grid_constant__ typename Rows::arguments of,
                 state<typename Rows::Real> *states) {
     using Real = typename Rows::Real;
-    constexpr int TILE_N = GRID_CHUNKS * Rows::V;
-    __shared__ state<Real> parts[2][GRID_THREADS / WARP * Form::ROWS];
+    constexpr int TILE_N = CLUSTER_CHUNKS * Rows::V;
+    __shared__ state<Real> parts[2][CLUSTER_THREADS / WARP * Form::ROWS];
     constexpr int STRIDE = Form::STRIDE;
     int warps = gridDim.x * warps_of_block(),
         warp = blockIdx.x * warps_of_block() + warp_of_block();
-    int64_t chunk = Form::template chunk<GRID_CHUNKS>(warp);
-    int64_t tile = (int64_t)warps * (GRID_CHUNKS * Form::SPAN);
+    int64_t chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
+    int64_t tile = (int64_t)warps * (CLUSTER_CHUNKS * Form::SPAN);
     int64_t last = ((of.N + Rows::V - 1) / Rows::V - 1) / tile * tile;
     int turn = 0;
     for (int64_t first = 0; first < of.rows; first += Form::ROWS, turn ^= 1) {
@@ -34,10 +32,10 @@ __global__ void __launch_bounds__(GRID_THREADS, 1)
             running_state<Real> so_far;
             Real x[TILE_N];
             for (int64_t at = 0; at < last; at += tile) {
-                row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
+                row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at, x);
                 online_step(so_far, x);
             }
-            auto keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + last, x);
+            auto keep = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + last, x);
             online_step(so_far, x);
             Real m = so_far.m; /* what x is relative to now */
             state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
@@ -47,15 +45,15 @@ __global__ void __launch_bounds__(GRID_THREADS, 1)
 
             softmax_finish<Real> finish_kept(m, total);
             finish_kept(x);
-            row.template store<GRID_CHUNKS, STRIDE, true>(chunk + last, x, keep);
+            row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, keep);
 
             softmax_finish<Real> finish(total.m, total);
             reference<Real> to(total.m);
             for (int64_t at = last - tile; at >= 0; at -= tile) {
-                keep = row.template load<GRID_CHUNKS, STRIDE>(chunk + at, x);
+                keep = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at, x);
                 exponentiate(x, to);
                 finish(x);
-                row.template store<GRID_CHUNKS, STRIDE, true>(chunk + at, x, keep);
+                row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x, keep);
             }
         });
     }

@@ -87,6 +87,7 @@ ons_status launch_panels(const launch_request &request, launch_shape shape, Kern
     const ons_plan *plan = request.plan;
     int64_t blocks_a_panel = shape.blocks, left = (plan->rows + plan->width - 1) / plan->width;
     int64_t most = ((1ll << 31) - 1) / blocks_a_panel;
+    if (request.facts) return launch(request, shape, kernel, arguments, more...);
     ons_status status = ONS_OK;
     for (arguments.first = 0; left > 0 && status == ONS_OK; left -= most) {
         shape.blocks = (left < most ? left : most) * blocks_a_panel;

@@ -17,8 +17,8 @@
  * together. BEYOND: the row may lie beyond the last, and then has no elements.
  *
  * What the addresses take of the registers is the less, the simpler the rows. BLOCK_THREADS is the
- * most threads that a block may have where each holds 8 chunks; CLUSTER_BLOCKS is how many blocks
- * of 256 threads that hold 16 chunks each find room side by side. */
+ * most threads that a block may have where each holds 8 chunks, and BLOCKS how many such blocks
+ * find room side by side; CLUSTER_BLOCKS is the same for blocks of 256 threads with 16 chunks. */
 #ifndef ONS_LOAD_CUH
 #define ONS_LOAD_CUH
 
@@ -33,16 +33,17 @@ struct problem_arguments {
     int64_t first; /* row of this launch */
 };
 
-/* x * by rounded once: by way of a double that is rounded to odd, which cannot be half way. */
+/* x * by rounded once, and not joined with what follows: by way of a double that is rounded to odd,
+ * which cannot be half way. */
 __device__ inline float scaled(float x, double by) {
-    if ((double)(float)by == by) return x * (float)by;
+    if ((double)(float)by == by) return __fmul_rn(x, (float)by);
     double product = (double)x * by, rest = fma((double)x, by, -product);
     long long bits = __double_as_longlong(product);
     if (product != 0 && isfinite(product) && rest != 0 && bits % 2 == 0)
         bits += (rest > 0) == (product > 0) ? 1 : -1;
     return (float)__longlong_as_double(bits);
 }
-__device__ inline double scaled(double x, double by) { return x * by; }
+__device__ inline double scaled(double x, double by) { return __dmul_rn(x, by); }
 
 /* Where one row's elements lie. */
 struct row_address {
@@ -78,7 +79,7 @@ class strided_rows {
    public:
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 512, CLUSTER_BLOCKS = 1;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, CLUSTER_BLOCKS = 1;
     static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
 
     template <bool BEYOND, typename Body>
@@ -149,7 +150,8 @@ class general_rows {
    public:
     using Real = Compute;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = 512, CLUSTER_BLOCKS = 1, BLOCKS = 1;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, CLUSTER_BLOCKS = 1,
+                         BLOCKS = 1;
 
     template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {

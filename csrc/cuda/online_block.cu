@@ -6,8 +6,6 @@
  * chunks. */
 #include "passes.cuh"
 
-enum { BLOCK_CHUNKS = 8 };
-
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     online_block_kernel(const __grid_constant__ typename Rows::arguments of) {

@@ -5,9 +5,6 @@
 #include "finish.cuh"
 #include "launch.cuh"
 
-/* Chunks of a tile that a thread holds at once, and the most threads of a block. */
-enum { TILE_CHUNKS = 4, PASS_THREADS = 512 };
-
 template <typename Real>
 constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
 

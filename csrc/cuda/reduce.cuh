@@ -11,9 +11,8 @@
 #ifndef ONS_REDUCE_CUH
 #define ONS_REDUCE_CUH
 
+#include "cuda.h"
 #include "exponential.cuh"
-
-enum { WARP = 32 };
 
 /* The largest element of a part of a row, NaN once there was one, and the sum of its exponentials
  * relative to it. */
@@ -95,8 +94,9 @@ __device__ inline float max_of_warp(float v) {
     return out_of_order(__reduce_max_sync(~0u, in_order(v)));
 }
 
-/* The sum over a warp of numbers between 0 and 128, rounded once: in fixed point, of which adding a
- * power of two leaves the digits in the low bits of the sum. Exact to 2^-38. */
+/* The sum over a warp of numbers between 0 and 128: in fixed point, of which adding a power of two
+ * leaves the digits in the low bits of the sum. Exact to 32 * 2^-39 but for the last two roundings.
+ */
 __device__ inline float sum_of_warp(float v) {
     const float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
     float ones = v + ONES, parts = (v - (ones - ONES)) + PARTS;

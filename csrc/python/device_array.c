@@ -60,8 +60,8 @@ static void dealloc(ons_device_array *self) {
     Py_DECREF(type);
 }
 
-int ons_device_array_lend(ons_device_array *array, void *stream) {
-    if (ons_order(array->gpu, array->stream, stream) < 0) return -1;
+/* Adds a stream to those that read the array. */
+static int note_reader(ons_device_array *array, void *stream) {
     bool known = stream == array->stream;
     for (int i = 0; i < array->reader_count; i++) known |= array->readers[i] == stream;
     if (known) return 0;
@@ -74,6 +74,15 @@ int ons_device_array_lend(ons_device_array *array, void *stream) {
     readers[array->reader_count++] = stream;
     array->readers = readers;
     return 0;
+}
+
+int ons_device_array_lend(ons_device_array *array, void *stream) {
+    if (ons_order(array->gpu, array->stream, stream) < 0) return -1;
+    int status;
+    ONS_LOCKED(array);
+    status = note_reader(array, stream);
+    ONS_UNLOCKED();
+    return status;
 }
 
 void ons_view_device_array(PyObject *object, ons_view *view) {
@@ -105,11 +114,13 @@ int ons_device_array_keep(ons_module *module, PyObject *object, PyObject *stream
     for (int i = 0; held && i < count; i++)
         if (from[i]->held && PyList_Append(held, from[i]->held) < 0) Py_CLEAR(held);
     if (!held) return -1;
+    ONS_LOCKED(array);
     Py_XSETREF(array->held, held);
     if (stream_owner && !array->stream_owner) {
         Py_INCREF(stream_owner);
         array->stream_owner = stream_owner;
     }
+    ONS_UNLOCKED();
     return 0;
 }
 

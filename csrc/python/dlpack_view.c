@@ -185,6 +185,7 @@ int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role ro
         view->strides[i] = tensor->strides ? tensor->strides[i] * size : c_stride;
         c_stride *= tensor->shape[i];
     }
+    if (ons_check_lengths(view) < 0) return -1;
     if (ons_has_no_memory(tensor)) {
         PyErr_SetString(PyExc_BufferError, "the DLPack capsule has elements, but no data");
         return -1;

@@ -86,17 +86,43 @@ static int dtype_named(PyObject *name, ons_role role, ons_dtype *dtype) {
     return -1;
 }
 
+int ons_check_lengths(const ons_view *view) {
+    for (int i = 0; i < view->ndim; i++)
+        if (view->shape[i] < 0) {
+            PyErr_Format(PyExc_ValueError, "dimension %d has length %lld: expected at least 0", i,
+                         (long long)view->shape[i]);
+            return -1;
+        }
+    return 0;
+}
+
+/* The GPU of an address whose producer names none; the first one for an empty array. */
+static int find_gpu(ons_module *module, ons_view *view) {
+    view->gpu = 0;
+    if (!view->data) return 0;
+    if (ons_check_gpu(module, 0) < 0) return -1;
+    ons_status status = ons_gpu_of(view->data, &view->gpu);
+    if (status == ONS_OK && view->gpu >= 0) return 0;
+    if (status == ONS_OK)
+        PyErr_SetString(PyExc_ValueError,
+                        "__cuda_array_interface__ shows memory that is not on a GPU");
+    else
+        ons_set_gpu_error(status);
+    return -1;
+}
+
 int ons_view_described(ons_module *module, PyObject *description, ons_role role, ons_view *view) {
     PyObject *array, *address, *shape, *strides, *dtype, *stream, *stream_owner;
     int readonly;
     if (!PyArg_ParseTuple(description, "OOO!OUpiOO", &array, &address, &PyTuple_Type, &shape,
                           &strides, &dtype, &readonly, &view->gpu, &stream, &stream_owner))
         return -1;
-    if (ons_check_gpu(module, view->gpu) < 0 || dtype_named(dtype, role, &view->dtype) < 0)
-        return -1;
     view->device = ONS_CUDA;
     view->readonly = readonly;
     view->data = PyLong_AsVoidPtr(address);
+    if (view->gpu < 0 && find_gpu(module, view) < 0) return -1;
+    if (ons_check_gpu(module, view->gpu) < 0 || dtype_named(dtype, role, &view->dtype) < 0)
+        return -1;
     if (stream != Py_None) view->stream = PyLong_AsVoidPtr(stream);
     if (view->stream == (void *)1) view->stream = NULL; /* CUDA's name for the legacy default one */
     view->ndim = (int)PyTuple_GET_SIZE(shape);
@@ -115,7 +141,7 @@ int ons_view_described(ons_module *module, PyObject *description, ons_role role,
             strides == Py_None ? c_stride : PyLong_AsLongLong(PyTuple_GET_ITEM(strides, i));
         c_stride *= view->shape[i];
     }
-    if (PyErr_Occurred()) return -1;
+    if (PyErr_Occurred() || ons_check_lengths(view) < 0) return -1;
     if (!view->data && c_stride != 0) {
         PyErr_SetString(PyExc_BufferError, "the array has elements, but no data");
         return -1;

@@ -5,15 +5,14 @@
 #include "views.h"
 
 int ons_know_torch(ons_module *module) {
-    ons_torch *torch = &module->torch;
-    if (torch->tensor) return 0;
+    if (module->torch.tensor) return 0;
     PyObject *known = ons_call_library(module, "torch_knowledge", "()"), *capsule;
     if (!known) return -1;
     int status = -1;
-    PyObject *tensor;
-    if (!PyArg_ParseTuple(known, "OOOOOOOOO", &tensor, &torch->parameter, &capsule,
-                          &torch->empty_like, &torch->is_grad_enabled, &torch->increment_version,
-                          &torch->strided, &torch->contiguous, &torch->dtypes))
+    ons_torch torch;
+    if (!PyArg_ParseTuple(known, "OOOOOOOOO", &torch.tensor, &torch.parameter, &capsule,
+                          &torch.empty_like, &torch.is_grad_enabled, &torch.increment_version,
+                          &torch.strided, &torch.contiguous, &torch.dtypes))
         goto done;
     const dlpack_exchange *exchange = NULL;
     if (capsule != Py_None) {
@@ -21,16 +20,16 @@ int ons_know_torch(ons_module *module) {
         if (!exchange) goto done;
     }
     while (exchange && exchange->major != 1) exchange = exchange->previous;
-    torch->exchange = exchange && exchange->tensor_from_object ? exchange : NULL;
-    Py_INCREF(torch->parameter); /* the types live as long as the table that was found on them */
-    Py_INCREF(torch->empty_like);
-    Py_INCREF(torch->is_grad_enabled);
-    Py_INCREF(torch->increment_version);
-    Py_INCREF(torch->strided);
-    Py_INCREF(torch->contiguous);
-    Py_INCREF(torch->dtypes);
-    Py_INCREF(tensor);
-    torch->tensor = tensor;
+    torch.exchange = exchange && exchange->tensor_from_object ? exchange : NULL;
+    Py_INCREF(torch.tensor); /* the types live as long as the table that was found on them */
+    Py_INCREF(torch.parameter);
+    Py_INCREF(torch.empty_like);
+    Py_INCREF(torch.is_grad_enabled);
+    Py_INCREF(torch.increment_version);
+    Py_INCREF(torch.strided);
+    Py_INCREF(torch.contiguous);
+    Py_INCREF(torch.dtypes);
+    module->torch = torch;
     status = 0;
 done:
     Py_DECREF(known);

@@ -39,6 +39,15 @@ typedef struct {
     int64_t shape[ONS_MAX_DIMS], strides[ONS_MAX_DIMS];
 } ons_view;
 
+/* One thread at a time for what an object holds, where there is no GIL to see to it. */
+#ifdef Py_GIL_DISABLED
+#define ONS_LOCKED(object) Py_BEGIN_CRITICAL_SECTION(object)
+#define ONS_UNLOCKED() Py_END_CRITICAL_SECTION()
+#else
+#define ONS_LOCKED(object) {
+#define ONS_UNLOCKED() }
+#endif
+
 /* What is asked of torch in every call, kept from the first tensor on. */
 typedef struct {
     PyObject *tensor, *parameter;    /* the types that the exchange is taken for */
@@ -123,6 +132,8 @@ int ons_torch_written(ons_module *module, PyObject *tensor);
 
 /* RuntimeError, unless there is that GPU and this build has CUDA. */
 int ons_check_gpu(ons_module *module, int gpu);
+/* ValueError for a negative length, which no library makes. */
+int ons_check_lengths(const ons_view *view);
 /* The exception for a status that is not about the method. */
 void ons_set_gpu_error(ons_status status);
 /* "the CPU" or "cuda:0": a new string. */
