@@ -6,7 +6,8 @@
  * in the result. d is an unevaluated sum of two doubles, so that a long row of float64 loses
  * nothing.
  *
- * One definition for the CPU, CUDA and Python. */
+ * The CPU and Python have this one; on a GPU it is the same pair in the arithmetic's own type, with
+ * sums that are as long only where that shows (cuda/reduce.cuh). */
 #ifndef ONS_STATE_H
 #define ONS_STATE_H
 

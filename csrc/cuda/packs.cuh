@@ -1,0 +1,108 @@
+/* packs.cuh - packs: a chunk of a row as it lies in memory, read and written in one access; and
+ * what lies between two of them. */
+#ifndef ONS_PACKS_CUH
+#define ONS_PACKS_CUH
+
+#include "elements.cuh"
+
+/* Kept in words: 16-bit elements in registers of their own would take twice as many. */
+template <typename T, int V>
+struct alignas(sizeof(T) * V) pack {
+    static constexpr int WORDS = sizeof(T) * V / 4;
+    unsigned word[WORDS];
+
+    __device__ T element(int i) const {
+        if constexpr (sizeof(T) == 2)
+            return bits_as<T>((unsigned short)(word[i / 2] >> i % 2 * 16));
+        else if constexpr (sizeof(T) == 4)
+            return __uint_as_float(word[i]);
+        else
+            return __hiloint2double((int)word[2 * i + 1], (int)word[2 * i]);
+    }
+
+    __device__ void put(int i, T value) {
+        if constexpr (sizeof(T) == 2) {
+            unsigned bits = bits_of(value);
+            word[i / 2] =
+                i % 2 ? (word[i / 2] & 0xffff) | bits << 16 : (word[i / 2] & ~0xffffu) | bits;
+        } else if constexpr (sizeof(T) == 4) {
+            word[i] = __float_as_uint(value);
+        } else {
+            word[2 * i] = (unsigned)__double2loint(value);
+            word[2 * i + 1] = (unsigned)__double2hiint(value);
+        }
+    }
+};
+
+__device__ inline unsigned pair_of(float low, float high, __half) {
+    __half2 both = __floats2half2_rn(low, high);
+    return *(unsigned *)&both;
+}
+__device__ inline unsigned pair_of(float low, float high, __nv_bfloat16) {
+    __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *(unsigned *)&both;
+}
+
+/* V results rounded to a pack's type. */
+template <typename T, int V, typename Real>
+__device__ inline pack<T, V> rounded_pack(const Real *from) {
+    pack<T, V> to = {};
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        if constexpr (sizeof(T) != 2)
+            to.put(i, from_real<T>(from[i]));
+        else if (i % 2)
+            to.word[i / 2] = pair_of(from[i - 1], from[i], T());
+    return to;
+}
+
+/* Writes a pack; STREAM: as one that nobody reads soon, so that it does not push out of the cache
+ * what is still to be read. */
+template <bool STREAM, typename P>
+__device__ inline void write_pack(P *to, const P &value) {
+    if constexpr (STREAM && sizeof(P) == sizeof(uint4))
+        __stcs((uint4 *)to, *(const uint4 *)&value);
+    else if constexpr (STREAM && sizeof(P) == sizeof(uint2))
+        __stcs((uint2 *)to, *(const uint2 *)&value);
+    else
+        *to = value;
+}
+
+/* The pack that begins `bytes` after `low` in the bytes of low and high; even, below a pack's. */
+template <typename P>
+__device__ inline P between(const P &low, const P &high, int bytes) {
+    constexpr int WORDS = P::WORDS;
+    unsigned w[2 * WORDS];
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) {
+        w[i] = low.word[i];
+        w[WORDS + i] = high.word[i];
+    }
+    if constexpr (WORDS == 4) {
+#pragma unroll
+        for (int i = 0; i + 2 < 2 * WORDS; i++) w[i] = bytes & 8 ? w[i + 2] : w[i];
+    }
+#pragma unroll
+    for (int i = 0; i + 1 < 2 * WORDS; i++) w[i] = bytes & 4 ? w[i + 1] : w[i];
+    P out;
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) out.word[i] = __funnelshift_r(w[i], w[i + 1], bytes % 4 * 8);
+    return out;
+}
+
+/* The place of a thread's last chunk that begins before `left`, and that chunk. */
+template <int K, int STRIDE, int V>
+__device__ inline int last_place(int left) {
+    int k = left <= 0 ? 0 : (left - 1) / (STRIDE * V);
+    return (k < K ? k : K - 1) * (STRIDE * V);
+}
+template <int STRIDE, int V, typename P, int K>
+__device__ __forceinline__ P chunk_at(const P (&raw)[K], int at) {
+    P found = raw[0];
+#pragma unroll
+    for (int k = 1; k < K; k++)
+        if (k * (STRIDE * V) == at) found = raw[k];
+    return found;
+}
+
+#endif
