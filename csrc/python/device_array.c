@@ -48,41 +48,12 @@ PyObject *ons_new_device_array(ons_module *module, int gpu, void *stream, ons_dt
 /* At the end of the process the driver takes all memory back, and may be gone already. */
 static void dealloc(ons_device_array *self) {
     PyTypeObject *type = Py_TYPE(self);
-    if (self->memory && !ons_python_is_gone()) {
-        for (int i = 0; i < self->reader_count; i++)
-            (void)ons_gpu_order(self->gpu, self->readers[i], self->stream);
+    if (self->memory && !ons_python_is_gone())
         (void)ons_gpu_free(self->gpu, self->stream, self->memory);
-    }
-    PyMem_Free(self->readers);
     Py_XDECREF(self->held);
     Py_XDECREF(self->stream_owner);
     type->tp_free(self);
     Py_DECREF(type);
-}
-
-/* Adds a stream to those that read the array. */
-static int note_reader(ons_device_array *array, void *stream) {
-    bool known = stream == array->stream;
-    for (int i = 0; i < array->reader_count; i++) known |= array->readers[i] == stream;
-    if (known) return 0;
-    void **readers =
-        PyMem_Realloc(array->readers, (size_t)(array->reader_count + 1) * sizeof *readers);
-    if (!readers) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    readers[array->reader_count++] = stream;
-    array->readers = readers;
-    return 0;
-}
-
-int ons_device_array_lend(ons_device_array *array, void *stream) {
-    if (ons_order(array->gpu, array->stream, stream) < 0) return -1;
-    int status;
-    ONS_LOCKED(array);
-    status = note_reader(array, stream);
-    ONS_UNLOCKED();
-    return status;
 }
 
 void ons_view_device_array(PyObject *object, ons_view *view) {

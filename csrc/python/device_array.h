@@ -5,7 +5,8 @@
 #include "views.h"
 
 /* An array in memory of our own on a GPU, in C order. It is written and freed in the order of one
- * stream; who else was given it is in `readers`, and freed after them. */
+ * stream. Who is given it by DLPack has a reference with the capsule; when that goes, the array's
+ * stream goes on behind the reader's. */
 typedef struct {
     PyObject_HEAD char *memory;
     ons_dtype dtype;
@@ -13,8 +14,6 @@ typedef struct {
     void *stream;
     PyObject *stream_owner; /* keeps the stream alive; or NULL */
     PyObject *held;         /* of what the array was computed from; or NULL */
-    void **readers;
-    int reader_count;
     int ndim;
     int64_t bytes;
     int64_t shape[ONS_MAX_DIMS];
@@ -26,8 +25,4 @@ extern PyMethodDef ons_device_array_methods[];
 /* Whether the interpreter is gone or going: nothing of Python or CUDA is to be touched. */
 bool ons_python_is_gone(void);
 PyObject *ons_cuda_array_interface(PyObject *self, void *unused);
-/* Puts what `stream` will do after what the array's stream does by now, and its freeing after that.
- */
-int ons_device_array_lend(ons_device_array *array, void *stream);
-
 #endif

@@ -12,6 +12,8 @@ typedef struct {
         dlpack_managed_versioned versioned;
     } header;
     PyObject *array;
+    bool is_read; /* in the order of `reader`, a stream that lives as long as what reads */
+    void *reader;
     int64_t shape[ONS_MAX_DIMS], strides[ONS_MAX_DIMS];
 } exported;
 
@@ -19,6 +21,8 @@ typedef struct {
 static void drop(exported *self) {
     if (ons_python_is_gone()) return;
     PyGILState_STATE state = PyGILState_Ensure();
+    const ons_device_array *array = (ons_device_array *)self->array;
+    if (self->is_read) (void)ons_gpu_order(array->gpu, self->reader, array->stream);
     Py_DECREF(self->array);
     PyGILState_Release(state);
     free(self);
@@ -51,7 +55,8 @@ static dlpack_tensor tensor_of(exported *self, const ons_device_array *array) {
                            .strides = self->strides};
 }
 
-static PyObject *capsule_of(ons_device_array *array, bool versioned, bool copied) {
+static PyObject *capsule_of(ons_device_array *array, bool versioned, bool copied, bool is_read,
+                            void *reader) {
     exported *self = malloc(sizeof *self);
     if (!self) return PyErr_NoMemory();
     if (versioned)
@@ -71,6 +76,8 @@ static PyObject *capsule_of(ons_device_array *array, bool versioned, bool copied
     }
     Py_INCREF(array);
     self->array = (PyObject *)array;
+    self->is_read = is_read;
+    self->reader = reader;
     return capsule;
 }
 
@@ -158,8 +165,9 @@ static PyObject *dlpack(PyObject *self, PyObject *args, PyObject *keywords) {
     if (!lent) return NULL;
     if (!copies) Py_INCREF(lent);
     PyObject *capsule = NULL;
-    if (!ordered || ons_device_array_lend((ons_device_array *)lent, consumer) == 0)
-        capsule = capsule_of((ons_device_array *)lent, versioned, copies);
+    array = (ons_device_array *)lent;
+    if (!ordered || ons_order(array->gpu, array->stream, consumer) == 0)
+        capsule = capsule_of(array, versioned, copies, ordered, consumer);
     Py_DECREF(lent);
     return capsule;
 }
