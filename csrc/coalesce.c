@@ -1,13 +1,13 @@
 /* coalesce.c - the fewest dimensions that say the same of a problem. */
 #include "onsoftmax.h"
 
+#include <stdlib.h>
+
 static ons_operand *operand(ons_problem *problem, int i) {
     ons_operand *const all[] = {&problem->x, &problem->y, &problem->where, &problem->scale};
     return all[i];
 }
 enum { OPERANDS = 4 };
-
-static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
 
 static void swap_dims(ons_problem *problem, int a, int b) {
     int64_t extent = problem->extent[a];
@@ -62,7 +62,7 @@ void ons_coalesce(ons_problem *problem) {
     for (int i = 1; i < outer; i++)
         for (int k = i; k > 0; k--) {
             const int64_t *stride = problem->x.stride;
-            if (magnitude(stride[k - 1]) >= magnitude(stride[k])) break;
+            if (llabs(stride[k - 1]) >= llabs(stride[k])) break;
             swap_dims(problem, k - 1, k);
         }
     outer = join(problem, 0, outer, 0);

@@ -4,6 +4,8 @@
 #include "cuda/cuda.h"
 #include "plan.h"
 
+#include <stdlib.h>
+
 /* A GPU to plan for where there is none: an H200. */
 static const ons_gpu usual_gpu = {"none here; an H200 is assumed", 90, 132, 16, 16, true};
 
@@ -175,8 +177,6 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_plan *plan
     return plan->method;
 }
 
-static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
-
 /* Rows without gaps and without anything to be done to them, of one type or of 16 bits that become
  * float32: contiguous_rows. */
 static bool is_contiguous(const ons_problem *problem) {
@@ -196,7 +196,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
     bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
                    problem->x.stride[inner] != ons_dtype_size(problem->x.dtype) &&
-                   magnitude(problem->x.stride[outer - 1]) < magnitude(problem->x.stride[inner]);
+                   llabs(problem->x.stride[outer - 1]) < llabs(problem->x.stride[inner]);
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     plan->x_direct = plan->y_direct = !columns && is_contiguous(problem);
     int chunk = 16 / (int)ons_dtype_size(plan->compute);

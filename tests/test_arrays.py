@@ -5,6 +5,7 @@ import ctypes
 import numpy as np
 import oracle
 import pytest
+from dlpack_structs import NAMES, NEW, Managed, Tensor
 from support import BFLOAT16, same_bits
 
 import onsoftmax as ons
@@ -171,32 +172,15 @@ def test_dlpack_refused():
 def legacy_capsule(x, device=1, lanes=1, ndim=None):
     """A legacy capsule made by hand: no strides (C order), no deleter, and whatever device is claimed."""
 
-    class Tensor(ctypes.Structure):
-        _fields_ = [
-            ("data", ctypes.c_void_p),
-            ("device", ctypes.c_int32 * 2),
-            ("ndim", ctypes.c_int32),
-            ("code", ctypes.c_uint8),
-            ("bits", ctypes.c_uint8),
-            ("lanes", ctypes.c_uint16),
-            ("shape", ctypes.c_void_p),
-            ("strides", ctypes.c_void_p),
-            ("byte_offset", ctypes.c_uint64),
-            ("manager_ctx", ctypes.c_void_p),
-            ("deleter", ctypes.c_void_p),
-        ]
-
     shape = (ctypes.c_int64 * x.ndim)(*x.shape)
-    tensor = Tensor(x.ctypes.data - 8, (device, 0), x.ndim if ndim is None else ndim, 2, 32, lanes)
-    tensor.shape, tensor.byte_offset = ctypes.addressof(shape), 8
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    keep = (x, shape, tensor, b"dltensor")
+    managed = Managed(Tensor(x.ctypes.data - 8, (device, 0), x.ndim if ndim is None else ndim, 2, 32, lanes))
+    managed.tensor.shape, managed.tensor.byte_offset = shape, 8
+    keep = (x, shape, managed, NAMES[False])
 
     class Given:
         def __dlpack__(self):
             self.keep = keep
-            return new(ctypes.addressof(keep[2]), keep[3], None)
+            return NEW(ctypes.addressof(managed), NAMES[False], None)
 
     return Given()
 

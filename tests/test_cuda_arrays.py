@@ -4,6 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
+from dlpack_structs import NAMES, NEW, Managed, Tensor, Versioned
 from support import PACKAGE_PARENT, run_python
 
 import onsoftmax as ons
@@ -17,47 +18,16 @@ pytestmark = pytest.mark.skipif(
 X = np.linspace(-4, 4, 60).reshape(3, 4, 5).astype(np.float32)
 
 
-class Tensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device", ctypes.c_int32 * 2),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-class Legacy(ctypes.Structure):
-    _fields_ = [("tensor", Tensor), ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
-
-
-class Versioned(ctypes.Structure):
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("manager", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", Tensor),
-    ]
-
-
 class Given:
     """An array of no library, by a capsule made by hand: C order, no deleter, whatever is claimed."""
 
     def __init__(self, x, kind=Versioned, device=(2, 0), says_device=None, code=2, bits=32, version=(1, 3)):
         self.shape = (ctypes.c_int64 * x.ndim)(*x.shape)
         self.managed = kind()
-        self.managed.tensor = Tensor(
-            x.ctypes.data, device, x.ndim, code, bits, 1, ctypes.addressof(self.shape)
-        )
+        self.managed.tensor = Tensor(x.ctypes.data, device, x.ndim, code, bits, 1, self.shape)
         if kind is Versioned:
-            self.managed.major, self.managed.minor = version
-        self.name = b"dltensor_versioned" if kind is Versioned else b"dltensor"
+            self.managed.version[:] = version
+        self.name = NAMES[kind is Versioned]
         self.says_device, self.calls = says_device or device, []
 
     def __dlpack_device__(self):
@@ -65,9 +35,7 @@ class Given:
 
     def __dlpack__(self, **keywords):
         self.calls.append(keywords)
-        new = ctypes.pythonapi.PyCapsule_New
-        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return new(ctypes.addressof(self.managed), self.name, None)
+        return NEW(ctypes.addressof(self.managed), self.name, None)
 
 
 class Interface:
@@ -76,7 +44,7 @@ class Interface:
         self.__cuda_array_interface__ = shown
 
 
-@pytest.mark.parametrize("kind", [Legacy, Versioned])
+@pytest.mark.parametrize("kind", [Managed, Versioned])
 @pytest.mark.parametrize("device", [(2, 0), (2, 3), (13, 0)])
 def test_capsules_of_a_gpu(kind, device):
     for keywords in ({}, {"stream": 5}, {"out": X.copy()}):

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-static const char LEGACY[] = "dltensor", VERSIONED[] = "dltensor_versioned";
-
 /* What a capsule holds: one of the two headers, and the lengths that they point to. */
 typedef struct {
     union {
@@ -33,10 +31,11 @@ static void drop_versioned(dlpack_managed_versioned *managed) { drop(managed->ma
 
 /* The destructor of a capsule that nobody took. */
 static void unclaimed(PyObject *capsule) {
-    if (PyCapsule_IsValid(capsule, LEGACY))
-        drop(((dlpack_managed *)PyCapsule_GetPointer(capsule, LEGACY))->manager);
-    else if (PyCapsule_IsValid(capsule, VERSIONED))
-        drop(((dlpack_managed_versioned *)PyCapsule_GetPointer(capsule, VERSIONED))->manager);
+    if (PyCapsule_IsValid(capsule, DLPACK_LEGACY))
+        drop(((dlpack_managed *)PyCapsule_GetPointer(capsule, DLPACK_LEGACY))->manager);
+    else if (PyCapsule_IsValid(capsule, DLPACK_VERSIONED))
+        drop(
+            ((dlpack_managed_versioned *)PyCapsule_GetPointer(capsule, DLPACK_VERSIONED))->manager);
 }
 
 static dlpack_tensor tensor_of(exported *self, const ons_device_array *array) {
@@ -69,7 +68,8 @@ static PyObject *capsule_of(ons_device_array *array, bool versioned, bool copied
     else
         self->header.legacy = (dlpack_managed){
             .tensor = tensor_of(self, array), .manager = self, .deleter = drop_legacy};
-    PyObject *capsule = PyCapsule_New(&self->header, versioned ? VERSIONED : LEGACY, unclaimed);
+    PyObject *capsule =
+        PyCapsule_New(&self->header, versioned ? DLPACK_VERSIONED : DLPACK_LEGACY, unclaimed);
     if (!capsule) {
         free(self);
         return NULL;

@@ -38,14 +38,7 @@ typedef struct dlpack_managed_versioned {
 } dlpack_managed_versioned;
 
 enum { DLPACK_CPU = 1, DLPACK_CUDA = 2, DLPACK_CUDA_HOST = 3, DLPACK_CUDA_MANAGED = 13 };
-enum {
-    DLPACK_INT = 0,
-    DLPACK_UINT = 1,
-    DLPACK_FLOAT = 2,
-    DLPACK_BFLOAT = 4,
-    DLPACK_COMPLEX = 5,
-    DLPACK_BOOL = 6
-};
+enum { DLPACK_INT = 0, DLPACK_UINT = 1, DLPACK_FLOAT = 2, DLPACK_BFLOAT = 4, DLPACK_BOOL = 6 };
 enum { DLPACK_READ_ONLY = 1, DLPACK_COPIED = 2 };
 
 /* The C exchange API: the capsule "dlpack_exchange_api" that is an attribute of the array's type.
@@ -60,5 +53,9 @@ typedef struct dlpack_exchange {
     int (*tensor_from_object)(void *object, dlpack_tensor *out); /* borrowed; may be NULL */
     int (*current_stream)(int32_t device_type, int32_t device_id, void **out);
 } dlpack_exchange;
+
+/* The names of capsules that nobody has taken yet. */
+#define DLPACK_LEGACY "dltensor"
+#define DLPACK_VERSIONED "dltensor_versioned"
 
 #endif

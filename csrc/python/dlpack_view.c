@@ -1,7 +1,6 @@
 /* dlpack_view.c - looks at an array that its library hands over by DLPack. */
 #include "views.h"
 
-static const char LEGACY[] = "dltensor", VERSIONED[] = "dltensor_versioned";
 static const char HELD[] = "onsoftmax_dlpack";
 
 /* The capsule that keeps a consumed tensor frees it the way its producer asks, who may run Python:
@@ -195,8 +194,8 @@ int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role ro
 
 /* Takes what the capsule holds: it is released with view->held. */
 static int take_capsule(PyObject *capsule, ons_view *view, const dlpack_tensor **tensor) {
-    if (PyCapsule_IsValid(capsule, VERSIONED)) {
-        dlpack_managed_versioned *managed = PyCapsule_GetPointer(capsule, VERSIONED);
+    if (PyCapsule_IsValid(capsule, DLPACK_VERSIONED)) {
+        dlpack_managed_versioned *managed = PyCapsule_GetPointer(capsule, DLPACK_VERSIONED);
         if (managed->major != 1) {
             PyErr_Format(PyExc_BufferError, "DLPack version %u.%u is not supported: expected 1.x",
                          (unsigned)managed->major, (unsigned)managed->minor);
@@ -208,7 +207,7 @@ static int take_capsule(PyObject *capsule, ons_view *view, const dlpack_tensor *
         view->readonly = (managed->flags & DLPACK_READ_ONLY) != 0;
         *tensor = &managed->tensor;
     } else {
-        dlpack_managed *managed = PyCapsule_GetPointer(capsule, LEGACY);
+        dlpack_managed *managed = PyCapsule_GetPointer(capsule, DLPACK_LEGACY);
         view->held = PyCapsule_New(managed, HELD, release_legacy);
         if (!view->held) return -1;
         PyCapsule_SetName(capsule, "used_dltensor");
@@ -224,7 +223,7 @@ int ons_view_dlpack(ons_module *module, PyObject *array, ons_role role, bool own
     if (!capsule) return -1;
     int status = -1;
     const dlpack_tensor *tensor;
-    if (!PyCapsule_IsValid(capsule, VERSIONED) && !PyCapsule_IsValid(capsule, LEGACY))
+    if (!PyCapsule_IsValid(capsule, DLPACK_VERSIONED) && !PyCapsule_IsValid(capsule, DLPACK_LEGACY))
         PyErr_Format(PyExc_BufferError,
                      "__dlpack__ of %R gave no DLPack capsule that is still to be used",
                      (PyObject *)Py_TYPE(array));

@@ -86,6 +86,21 @@ static int dtype_named(PyObject *name, ons_role role, ons_dtype *dtype) {
     return -1;
 }
 
+int ons_check_alignment(const char *name, const ons_view *view) {
+    int64_t size = ons_dtype_size(view->dtype);
+    bool fits = (uintptr_t)view->data % (uintptr_t)size == 0, empty = false;
+    for (int i = 0; i < view->ndim; i++) {
+        empty |= view->shape[i] == 0;
+        fits &= view->shape[i] < 2 || view->strides[i] % size == 0;
+    }
+    if (fits || empty) return 0;
+    PyErr_Format(PyExc_ValueError,
+                 "%s is not aligned: on a GPU its address and strides must be multiples of its "
+                 "%lld-byte elements; pass a copy",
+                 name, (long long)size);
+    return -1;
+}
+
 int ons_check_lengths(const ons_view *view) {
     for (int i = 0; i < view->ndim; i++)
         if (view->shape[i] < 0) {

@@ -55,29 +55,13 @@ static int keep_apart(ons_module *module, call_views *views, void *stream) {
     return 0;
 }
 
-/* On a GPU an element is read whole, from an address that is a multiple of its size. */
-static int check_alignment(const char *name, const ons_view *view) {
-    int64_t size = ons_dtype_size(view->dtype);
-    bool fits = (uintptr_t)view->data % (uintptr_t)size == 0, empty = false;
-    for (int i = 0; i < view->ndim; i++) {
-        empty |= view->shape[i] == 0;
-        fits &= view->shape[i] < 2 || view->strides[i] % size == 0;
-    }
-    if (fits || empty) return 0;
-    PyErr_Format(PyExc_ValueError,
-                 "%s is not aligned: on a GPU its address and strides must be multiples of its "
-                 "%lld-byte elements; pass a copy",
-                 name, (long long)size);
-    return -1;
-}
-
 /* The operand must lie where x does. An array in the order of another stream joins this one, and
  * afterwards (`leave`) goes on behind it. */
 static int join(const char *name, const ons_view *view, const ons_view *x, void *stream) {
     if (!view->owner) return 0;
     if (ons_check_place(name, view, x) < 0) return -1;
     if (view->device == ONS_CPU) return 0;
-    if (check_alignment(name, view) < 0) return -1;
+    if (ons_check_alignment(name, view) < 0) return -1;
     return ons_order(view->gpu, view->stream, stream);
 }
 

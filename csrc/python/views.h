@@ -132,6 +132,8 @@ int ons_torch_written(ons_module *module, PyObject *tensor);
 
 /* RuntimeError, unless there is that GPU and this build has CUDA. */
 int ons_check_gpu(ons_module *module, int gpu);
+/* ValueError, unless every element lies at a multiple of its size, as a GPU reads it. */
+int ons_check_alignment(const char *name, const ons_view *view);
 /* ValueError for a negative length, which no library makes. */
 int ons_check_lengths(const ons_view *view);
 /* The exception for a status that is not about the method. */
