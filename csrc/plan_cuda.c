@@ -29,11 +29,8 @@ typedef struct {
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     int64_t lanes = 1;
-    if (plan->form == ONS_ROW_FORM) {
-        lanes = most(power_of_two_from(ceil_div(row->chunks, WARP_CHUNKS)),
-                     least(power_of_two_from(row->chunks), FEW_LANES));
-        lanes = least(lanes, WARP);
-    }
+    if (plan->form == ONS_ROW_FORM)
+        lanes = least(power_of_two_from(ceil_div(row->chunks, FEW_WARP_CHUNKS)), WARP);
     int64_t chunks = power_of_two_from(ceil_div(row->chunks, lanes));
     /* blocks small enough that every multiprocessor has one */
     int64_t share = ceil_div(plan->rows * lanes, row->gpu->multiprocessors);
@@ -74,13 +71,16 @@ static void take_split(const row_of_chunks *row, ons_plan *plan) {
 }
 
 static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
-    int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
+    int blocks = plan->x_direct ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+    int64_t most_chunks = (int64_t)blocks * CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
+    bool small = row->chunks * CLUSTER_THREADS <= most_chunks * SMALL_CLUSTER_THREADS;
+    int64_t chunks_a_block =
+        CLUSTER_CHUNKS * (small ? SMALL_CLUSTER_THREADS : CLUSTER_THREADS) / row->threads_a_lane;
     plan->blocks_a_row = most(2, power_of_two_from(ceil_div(row->chunks, chunks_a_block)));
     int64_t lanes = ceil_div(row->chunks, plan->blocks_a_row * CLUSTER_CHUNKS);
     plan->threads = (int)ceil_div(lanes * row->threads_a_lane, WARP) * WARP;
     plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
-    int blocks = plan->x_direct ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
-    plan->longest_row = blocks * chunks_a_block * row->chunk;
+    plan->longest_row = most_chunks * row->chunk;
     return blocks >= 2 ? ONS_OK : ONS_E_NO_CLUSTERS;
 }
 

@@ -3,7 +3,8 @@
  * to every block of the cluster; a block goes on once all have arrived.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
- * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each. */
+ * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each; up to half of that it has
+ * smaller blocks, which make room for each other sooner. */
 #include "finish.cuh"
 #include "launch.cuh"
 
@@ -98,8 +99,8 @@ class arrivals {
 
 /* In shared memory the states of every warp of the cluster: warp `w` of block `r` at part r * warps
  * + w. */
-template <typename Rows, typename Form>
-__global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_BLOCKS)
+template <typename Rows, typename Form, int THREADS>
+__global__ void __launch_bounds__(THREADS, Rows::CLUSTER_WARPS *WARP / THREADS)
     cluster_kernel(const __grid_constant__ typename Rows::arguments of) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
@@ -113,10 +114,9 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_BLOCKS)
 
     Rows::template visit<(Form::ROWS > 1)>(
         of, (int64_t)(blockIdx.x / blocks) * Form::ROWS + Form::row(), [&](const auto &row) {
-            Real x[CLUSTER_CHUNKS * Rows::V];
-            auto keep = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x);
-            Real m = Form::max(largest(x));
-            Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
+            auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk);
+            Real x[CLUSTER_CHUNKS * Rows::V], m = Form::max(tile.largest());
+            Real d = Form::normalizer(exponentiate(tile, reference<Real>(m), x));
 
             const state<Real> *mine = parts + Form::slot(warp);
             arrived.await_ready(blocks * warps * Form::ROWS * sizeof(state<Real>));
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_BLOCKS)
 
             softmax_finish<Real> finish(m, Form::merge_parts(parts, blocks * warps));
             finish(x);
-            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
+            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
         });
 #endif
 }
@@ -147,8 +147,12 @@ ons_status ons_cuda_cluster(const launch_request &request) {
     return with_rows(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         using Form = block_form<decltype(is_columns)>;
-        return launch_panels(request, shape_of<Rows, Form>(request.plan),
-                             cluster_kernel<Rows, Form>, rows.arguments);
+        launch_shape shape = shape_of<Rows, Form>(request.plan);
+        if (shape.threads <= SMALL_CLUSTER_THREADS)
+            return launch_panels(request, shape, cluster_kernel<Rows, Form, SMALL_CLUSTER_THREADS>,
+                                 rows.arguments);
+        return launch_panels(request, shape, cluster_kernel<Rows, Form, CLUSTER_THREADS>,
+                             rows.arguments);
     });
 }
 
@@ -173,7 +177,7 @@ static int active_clusters(const void *kernel, int blocks, int shared_bytes) {
 
 template <typename Rows, typename Form>
 static int largest_cluster() {
-    auto *kernel = (const void *)cluster_kernel<Rows, Form>;
+    auto *kernel = (const void *)cluster_kernel<Rows, Form, CLUSTER_THREADS>;
     ons_plan full = {};
     full.threads = CLUSTER_THREADS;
     for (int blocks = LARGEST_CLUSTER; blocks > 1; blocks /= 2) {

@@ -101,8 +101,10 @@ struct exponentials {
         floor = (Real)(c - A::BELOW) * (Real)(1 / ONS_LOG2_E);
     }
 
-    __device__ Real operator()(Real x) const {
-        x = fmax(x, floor);
+    __device__ Real operator()(Real x) const { return from_floor_on(fmax(x, floor)); }
+
+    /* Where it is known that x is not below the floor. */
+    __device__ Real from_floor_on(Real x) const {
         Real t = fma(x, arithmetic<Real>::LOG2_E, shift);
         return arithmetic<Real>::lifted(x, t, t - shift);
     }
@@ -140,26 +142,6 @@ __device__ inline Real rescale(Real from, Real to) {
     int c = ordinary_from ? -A::steps(from) : ordinary_to ? A::steps(to) : 0;
     Real x = ordinary_from ? -anchor_to : ordinary_to ? anchor_from : anchor_from - anchor_to;
     return exponentials<Real>(c)(x) * A::power(UP - A::LIFT);
-}
-
-/* Makes lifted exponentials of n elements, a power of two of them, that have lost the anchor;
- * returns their sum, added up as a tree. */
-template <int n, typename Real>
-__device__ __forceinline__ Real exponentiate_tree(Real *x, const exponentials<Real> &exponential) {
-    if constexpr (n == 1) return x[0] = exponential(x[0]);
-    Real sum = exponentiate_tree<(n + 1) / 2>(x, exponential);
-    if constexpr (n > 1) sum += exponentiate_tree<n / 2>(x + n / 2, exponential);
-    return sum;
-}
-
-/* Makes lifted exponentials of elements; returns their sum. */
-template <typename Real, int n>
-__device__ __forceinline__ Real exponentiate(Real (&x)[n], const reference<Real> &to) {
-    if (to.anchor != 0) {
-#pragma unroll
-        for (int i = 0; i < n; i++) x[i] -= to.anchor;
-    }
-    return exponentiate_tree<n>(x, to.exponential);
 }
 
 #endif

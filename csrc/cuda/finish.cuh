@@ -11,6 +11,13 @@ class softmax_finish {
     using A = arithmetic<Real>;
 
    public:
+    /* Where they are relative to the row's own maximum. */
+    __device__ explicit softmax_finish(state<Real> row) : fold(1) {
+        Real whole = A::reciprocal(row.d), rest = fma(-whole, row.d, (Real)1) * whole;
+        factor = isfinite(row.m) ? whole * A::LOWERED : A::nan();
+        factor_beyond = rest * A::LOWERED;
+    }
+
     __device__ softmax_finish(Real own, state<Real> row) {
         Real whole = A::reciprocal(row.d), rest = fma(-whole, row.d, (Real)1) * whole;
         /* Where the exponentials lie far below the row's, they are moved first: were the factor

@@ -1,6 +1,6 @@
-/* load.cuh - how the elements of a row arrive in a thread's registers, and where they go back: K
- * chunks of neighbouring elements at a time, chunk `chunk` and every STRIDE-th after it. What lies
- * beyond the row's end, and what `where` excludes, arrives as -inf.
+/* load.cuh - how the elements of a row arrive in a thread's registers, as a tile (tile.cuh), and
+ * where they go back: K chunks of neighbouring elements at a time, chunk `chunk` and every
+ * STRIDE-th after it. What lies beyond the row's end, and what `where` excludes, arrives as -inf.
  *
  *   contiguous_rows  rows without gaps, at any alignment: whole chunks in one access each where the
  *                    row's address allows it
@@ -18,7 +18,7 @@
  *
  * What the addresses take of the registers is the less, the simpler the rows. BLOCK_THREADS is the
  * most threads that a block may have where each holds 8 chunks, and BLOCKS how many such blocks
- * find room side by side; CLUSTER_BLOCKS is the same for blocks of 256 threads with 16 chunks. */
+ * find room side by side; CLUSTER_WARPS is how many warps do whose threads hold 16 chunks. */
 #ifndef ONS_LOAD_CUH
 #define ONS_LOAD_CUH
 
@@ -79,7 +79,7 @@ class strided_rows {
    public:
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, CLUSTER_BLOCKS = 1;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, CLUSTER_WARPS = 8;
     static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
 
     template <bool BEYOND, typename Body>
@@ -95,11 +95,12 @@ class strided_rows {
           where_stride(of.problem.where.stride[of.problem.dims - 1]) {}
 
     template <int K, int STRIDE>
-    __device__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
+    __device__ real_tile<Real, K> load(int64_t chunk) const {
         const char *from = at.x + chunk * V * x_stride;
         int left = elements_left(N, chunk * V);
-        keep_bits<K * V> keep = ~keep_bits<K * V>(0);
-        if (at.where) keep = load_mask<K, STRIDE>(chunk, left);
+        real_tile<Real, K> tile;
+        tile.keep = ~keep_bits<K * V>(0);
+        if (at.where) tile.keep = load_mask<K, STRIDE>(chunk, left);
         T raw[K * V];
 #pragma unroll
         for (int e = 0; e < K * V; e++)
@@ -107,11 +108,11 @@ class strided_rows {
                 raw[e] = *(const T *)(from + place<STRIDE, V>(e) * x_stride);
 #pragma unroll
         for (int e = 0; e < K * V; e++) {
-            bool there = place<STRIDE, V>(e) < left && (keep >> e & 1);
-            to[e] = there ? to_real<Real>(raw[e]) : -arithmetic<Real>::infinity();
-            if (at.scale != 1.0 && there) to[e] = scaled(to[e], at.scale);
+            bool there = place<STRIDE, V>(e) < left && (tile.keep >> e & 1);
+            tile.x[e] = there ? to_real<Real>(raw[e]) : -arithmetic<Real>::infinity();
+            if (at.scale != 1.0 && there) tile.x[e] = scaled(tile.x[e], at.scale);
         }
-        return keep;
+        return tile;
     }
 
     template <int K, int STRIDE, bool STREAM>
@@ -150,7 +151,7 @@ class general_rows {
    public:
     using Real = Compute;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, CLUSTER_BLOCKS = 1,
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, CLUSTER_WARPS = 8,
                          BLOCKS = 1;
 
     template <bool BEYOND, typename Body>
@@ -164,8 +165,9 @@ class general_rows {
     /* One element after the other: each is put in its place by a comparison, since an array that is
      * indexed at run time cannot stay in registers. */
     template <int K, int STRIDE>
-    __device__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
-        keep_bits<K * V> keep = 0;
+    __device__ real_tile<Real, K> load(int64_t chunk) const {
+        real_tile<Real, K> tile;
+        tile.keep = 0;
 #pragma unroll 1
         for (int e = 0; e < K * V; e++) {
             int64_t j = chunk * V + place<STRIDE, V>(e);
@@ -176,13 +178,13 @@ class general_rows {
                 if (!at.where || at.where[where_at]) {
                     v = read_as<Real>(at.x + x_at, problem.x.dtype);
                     if (at.scale != 1.0) v = scaled(v, at.scale);
-                    keep |= keep_bits<K * V>(1) << e;
+                    tile.keep |= keep_bits<K * V>(1) << e;
                 }
             }
 #pragma unroll
-            for (int i = 0; i < K * V; i++) to[i] = i == e ? v : to[i];
+            for (int i = 0; i < K * V; i++) tile.x[i] = i == e ? v : tile.x[i];
         }
-        return keep;
+        return tile;
     }
 
     template <int K, int STRIDE, bool STREAM>
