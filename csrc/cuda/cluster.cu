@@ -3,8 +3,7 @@
  * to every block of the cluster; a block goes on once all have arrived.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
- * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each; up to half of that it has
- * smaller blocks, which make room for each other sooner. */
+ * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each. */
 #include "finish.cuh"
 #include "launch.cuh"
 
@@ -99,8 +98,8 @@ class arrivals {
 
 /* In shared memory the states of every warp of the cluster: warp `w` of block `r` at part r * warps
  * + w. */
-template <typename Rows, typename Form, int THREADS>
-__global__ void __launch_bounds__(THREADS, Rows::CLUSTER_WARPS *WARP / THREADS)
+template <typename Rows, typename Form>
+__global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_WARPS *WARP / CLUSTER_THREADS)
     cluster_kernel(const __grid_constant__ typename Rows::arguments of) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
@@ -147,12 +146,8 @@ ons_status ons_cuda_cluster(const launch_request &request) {
     return with_rows(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         using Form = block_form<decltype(is_columns)>;
-        launch_shape shape = shape_of<Rows, Form>(request.plan);
-        if (shape.threads <= SMALL_CLUSTER_THREADS)
-            return launch_panels(request, shape, cluster_kernel<Rows, Form, SMALL_CLUSTER_THREADS>,
-                                 rows.arguments);
-        return launch_panels(request, shape, cluster_kernel<Rows, Form, CLUSTER_THREADS>,
-                             rows.arguments);
+        return launch_panels(request, shape_of<Rows, Form>(request.plan),
+                             cluster_kernel<Rows, Form>, rows.arguments);
     });
 }
 
@@ -177,7 +172,7 @@ static int active_clusters(const void *kernel, int blocks, int shared_bytes) {
 
 template <typename Rows, typename Form>
 static int largest_cluster() {
-    auto *kernel = (const void *)cluster_kernel<Rows, Form, CLUSTER_THREADS>;
+    auto *kernel = (const void *)cluster_kernel<Rows, Form>;
     ons_plan full = {};
     full.threads = CLUSTER_THREADS;
     for (int blocks = LARGEST_CLUSTER; blocks > 1; blocks /= 2) {

@@ -22,7 +22,7 @@ class softmax_finish {
         Real whole = A::reciprocal(row.d), rest = fma(-whole, row.d, (Real)1) * whole;
         /* Where the exponentials lie far below the row's, they are moved first: were the factor
          * moved, it would leave the normal numbers before its product with them does. */
-        constexpr int UP = 20;
+        constexpr int UP = A::SUBNORMAL;
         Real moved = rescale<UP>(own, row.m), with_factor = A::power(-UP);
         fold = moved < 1 ? moved : 1;
         if (moved >= 1) with_factor *= moved;

@@ -39,9 +39,11 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
                 return launch_with(fused_warp_kernel<Rows, lanes_a_row<WARP>, decltype(K)::value>);
             });
         else if (chunks == 1)
-            return launch_with(fused_warp_kernel<Rows, lanes_a_row<1>, 1>);
+            return with_constant<1, 2>(lanes, [&](auto L) {
+                return launch_with(fused_warp_kernel<Rows, lanes_a_row<decltype(L)::value>, 1>);
+            });
         else
-            return with_constant<1, 2, 4, 8, 16>(lanes, [&](auto L) {
+            return with_constant<2, 4, 8, 16>(lanes, [&](auto L) {
                 using Form = lanes_a_row<decltype(L)::value>;
                 return launch_with(fused_warp_kernel<Rows, Form, FEW_WARP_CHUNKS>);
             });

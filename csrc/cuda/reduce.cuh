@@ -138,9 +138,11 @@ __device__ inline double sum_over_lanes(double v) {
 /* The same over a warp of any numbers from 0 on: in the scale of the largest. */
 __device__ inline float sum_over_warp_in_scale(float v) {
     float top = max_over_lanes<WARP>(v);
-    if (top == 0 || !isfinite(top)) return top;
-    int up = 6 - ilogbf(top); /* brings it between 64 and 128 */
-    return scalbnf(sum_over_lanes<WARP>(scalbnf(v, up)), -up);
+    /* 2^up brings the largest between 64 and 128: a number that is not normal counts as 0, and one
+     * from 2^121 on belongs to no sum of exponentials */
+    int exponent = min(__float_as_int(top) >> 23, 247), up = 133 - exponent;
+    if (exponent < 7) return 0;
+    return sum_over_lanes<WARP>(v * arithmetic<float>::power(up)) * arithmetic<float>::power(-up);
 }
 __device__ inline double sum_over_warp_in_scale(double v) { return sum_over_lanes<WARP>(v); }
 
