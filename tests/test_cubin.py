@@ -25,10 +25,9 @@ def spills_addresses(function):
 
 
 def is_worth_it(function):
-    """The cluster over 16-bit rows at any alignment: with two blocks side by side in place of three it spills
-    nothing, and was slower at bfloat16 50257."""
-    narrow = re.search(r"contiguous_rows<(__half|__nv_bfloat16), \1, (\(bool\)0|false)>", function.name)
-    return function.kernel == "cluster_kernel" and narrow and function.stack <= 32
+    """The cluster: where some bytes spill so that one block more finds room, that was faster (bfloat16 50257:
+    two blocks of 256 threads a multiprocessor, which spill nothing, against three)."""
+    return function.kernel == "cluster_kernel" and function.stack <= 16
 
 
 @pytest.fixture(scope="module")

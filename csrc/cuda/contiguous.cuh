@@ -20,7 +20,7 @@ class fitting_row {
         const X *from = x + chunk * V;
         const int left = elements_left(N, chunk * V);
         packed_tile<X, K> tile;
-        if (has_all<K, STRIDE>(left)) {
+        if (has_all<K, STRIDE, V>(left)) {
 #pragma unroll
             for (int k = 0; k < K; k++) tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
             return tile;
@@ -50,7 +50,7 @@ class fitting_row {
         Y *to = y + chunk * V;
         const int left = elements_left(N, chunk * V), end = last_place<K, STRIDE, V>(left);
         pack<Y, V> raw[K];
-        if (has_all<K, STRIDE>(left)) {
+        if (has_all<K, STRIDE, V>(left)) {
 #pragma unroll
             for (int k = 0; k < K; k++)
                 write_pack<STREAM>((pack<Y, V> *)to + k * STRIDE, rounded_pack<Y, V>(from + k * V));
@@ -75,12 +75,6 @@ class fitting_row {
     int64_t N;
 
    protected:
-    /* Whether all K chunks of a thread lie in the row, of which it has `left` elements. */
-    template <int K, int STRIDE>
-    __device__ static bool has_all(int left) {
-        return left >= place<STRIDE, V>(K * V - 1) + 1;
-    }
-
     /* A pack of which only elements begin to end are read. */
     __device__ static pack<X, V> edge(const X *from, int begin, int end) {
         pack<X, V> some = {};
@@ -151,7 +145,7 @@ class shifted_row : public fitting_row<X, Y, false> {
             }
             raw[k] = between(raw[k], high, bytes);
         }
-        if (!base::template has_all<K, STRIDE>(left)) {
+        if (!has_all<K, STRIDE, V>(left)) {
 #pragma unroll
             for (int k = 0; k < K; k++) raw[k].cut(left - place<STRIDE, V>(k * V));
         }
@@ -233,11 +227,9 @@ struct contiguous_rows {
         int64_t N = BEYOND && row >= of.rows ? 0 : of.N;
         const X *x = of.x + row * of.x_pitch;
         Y *y = of.y + row * of.y_pitch;
-        bool fits =
-            (uintptr_t)x % sizeof(pack<X, V>) == 0 && (uintptr_t)y % sizeof(pack<Y, V>) == 0;
         if constexpr (ALL_FIT)
             body(fitting_row<X, Y, true>(x, y, N));
-        else if (__all_sync(~0u, fits))
+        else if (__all_sync(~0u, begin_with_pack<X, Y, V>(x, y)))
             body(fitting_row<X, Y, false>(x, y, N));
         else
             body(shifted_row<X, Y>(x, y, N));

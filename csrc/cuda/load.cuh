@@ -5,6 +5,8 @@
  *   contiguous_rows  rows without gaps, at any alignment: whole chunks in one access each where the
  *                    row's address allows it
  *
+ *   masked_rows      the same with a mask, a scale, any number of outer dimensions
+ *
  *   strided_rows     any stride along the row, any number of outer dimensions, mask, scale
  *
  *   general_rows     all else: pairs of types, rows of several dimensions; one element at a time
@@ -22,64 +24,17 @@
 #ifndef ONS_LOAD_CUH
 #define ONS_LOAD_CUH
 
-#include "contiguous.cuh"
-#include "elements.cuh"
+#include "masked.cuh"
 
 /* ------- strided_rows and general_rows ------- */
-
-struct problem_arguments {
-    ons_problem problem;
-    int64_t rows, N;
-    int64_t first; /* row of this launch */
-};
-
-/* x * by rounded once, and not joined with what follows: by way of a double that is rounded to odd,
- * which cannot be half way. */
-__device__ inline float scaled(float x, double by) {
-    if ((double)(float)by == by) return __fmul_rn(x, (float)by);
-    double product = (double)x * by, rest = fma((double)x, by, -product);
-    long long bits = __double_as_longlong(product);
-    if (product != 0 && isfinite(product) && rest != 0 && bits % 2 == 0)
-        bits += (rest > 0) == (product > 0) ? 1 : -1;
-    return (float)__longlong_as_double(bits);
-}
-__device__ inline double scaled(double x, double by) { return __dmul_rn(x, by); }
-
-/* Where one row's elements lie. */
-struct row_address {
-    const char *x, *where;
-    char *y;
-    double scale;
-
-    __device__ row_address(const problem_arguments &arguments, int64_t row) {
-        const ons_problem &of = arguments.problem;
-        row += arguments.first;
-        if (row >= arguments.rows) row = 0; /* not to be read: its N is 0 */
-        const char *scale_at = of.scale.data;
-        x = of.x.data;
-        y = of.y.data;
-        where = of.where.data;
-        for (int dim = of.dims - of.reduced_dims - 1; dim >= 0; dim--) {
-            int64_t index = row;
-            if (dim > 0) {
-                row /= of.extent[dim];
-                index -= row * of.extent[dim];
-            }
-            x += index * of.x.stride[dim];
-            y += index * of.y.stride[dim];
-            if (where) where += index * of.where.stride[dim];
-            if (scale_at) scale_at += index * of.scale.stride[dim];
-        }
-        scale = scale_at ? read_as<double>(scale_at, of.scale.dtype) : of.scale_by;
-    }
-};
 
 template <typename T>
 class strided_rows {
    public:
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, CLUSTER_WARPS = 8;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
+                         CLUSTER_WARPS = ::CLUSTER_WARPS;
     static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
 
     template <bool BEYOND, typename Body>
@@ -151,8 +106,8 @@ class general_rows {
    public:
     using Real = Compute;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, CLUSTER_WARPS = 8,
-                         BLOCKS = 1;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
+                         CLUSTER_WARPS = ::CLUSTER_WARPS, BLOCKS = 1;
 
     template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {

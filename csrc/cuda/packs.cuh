@@ -124,6 +124,18 @@ __device__ inline P between(const P &low, const P &high, int bytes) {
     return out;
 }
 
+/* Whether a row begins with a pack, in x and in y. */
+template <typename X, typename Y, int V>
+__device__ inline bool begin_with_pack(const X *x, const Y *y) {
+    return (uintptr_t)x % sizeof(pack<X, V>) == 0 && (uintptr_t)y % sizeof(pack<Y, V>) == 0;
+}
+
+/* Whether all K chunks of a thread lie in the row, of which it has `left` elements. */
+template <int K, int STRIDE, int V>
+__device__ inline bool has_all(int left) {
+    return left > place<STRIDE, V>(K * V - 1);
+}
+
 /* The place of a thread's last chunk that begins before `left`, and that chunk. */
 template <int K, int STRIDE, int V>
 __device__ inline int last_place(int left) {
