@@ -24,16 +24,19 @@ typedef struct {
     int64_t chunks;
     int chunk;          /* elements */
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
-    bool narrow;        /* whether its elements have 16 bits, in x and in y */
+    bool narrow;        /* Rows::NARROW: its elements are of one type of 16 bits */
     const ons_gpu *gpu;
 } row_of_chunks;
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     int64_t lanes = 1;
-    if (plan->form == ONS_ROW_FORM && row->chunks <= 2)
+    if (plan->form == ONS_ROW_FORM && row->chunks <= 2) {
         lanes = row->chunks;
-    else if (plan->form == ONS_ROW_FORM)
+    } else if (plan->form == ONS_ROW_FORM) {
         lanes = least(power_of_two_from(ceil_div(row->chunks, FEW_WARP_CHUNKS)), WARP);
+        /* half of them, with the same bits (fused_warp.cu) */
+        if (row->narrow && row->chunks <= FEW_WARP_CHUNKS * WARP) lanes /= 2;
+    }
     int64_t chunks = power_of_two_from(ceil_div(row->chunks, lanes));
     /* blocks small enough that every multiprocessor has one */
     int64_t share = ceil_div(plan->rows * lanes, row->gpu->multiprocessors);
@@ -179,13 +182,14 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     return plan->method;
 }
 
-/* A cluster loses to two passes here (float32, axis 0 of 4096 x 4096: 0.21 against 0.38). */
 static ons_method choose_in_column_form(const row_of_chunks *row, ons_plan *plan) {
     int64_t panels = ceil_div(plan->rows, row->threads_a_lane);
     if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "a row fits the registers of a lane: one read, no barrier";
     } else if (fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "32 rows fit the registers of a block: one read";
+    } else if (fits(ONS_METHOD_cluster, row, plan)) {
+        plan->reason = "32 rows fit the registers of a cluster: one read";
     } else if (2 * panels >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows too long to be held, and enough of them for blocks of 32";
@@ -219,7 +223,8 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     plan->x_direct = plan->y_direct = !columns && is_contiguous(problem);
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
-    bool narrow = ons_dtype_size(problem->x.dtype) + ons_dtype_size(problem->y.dtype) == 4;
+    bool narrow = problem->x.dtype == problem->y.dtype && problem->reduced_dims <= 1 &&
+                  ons_dtype_size(problem->x.dtype) == 2;
     row_of_chunks row = {ceil_div(plan->N, chunk), chunk, columns ? WARP : 1, narrow, &gpu};
     if (row.chunks == 0) row.chunks = 1;
 

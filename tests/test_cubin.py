@@ -1,8 +1,6 @@
 """What the compiler made of the kernels, seen without a GPU: nothing spilled where the row lies in registers,
 and no more registers than were recorded (by `python tests/cubin.py --record`)."""
 
-import re
-
 import pytest
 from cubin import BUDGET, Function, Missing, functions, read_budget, summary
 

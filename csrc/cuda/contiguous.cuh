@@ -204,8 +204,8 @@ template <typename X, typename Y, bool ALL_FIT>
 struct contiguous_rows {
     using Real = typename compute_of<X>::type;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ::BLOCK_THREADS, BLOCKS = 1;
-    static constexpr int CLUSTER_WARPS =
-        sizeof(X) + sizeof(Y) == 4 ? CLUSTER_WARPS_16_BIT : ::CLUSTER_WARPS;
+    static constexpr bool NARROW = sizeof(X) + sizeof(Y) == 4;
+    static constexpr int CLUSTER_WARPS = NARROW ? CLUSTER_WARPS_16_BIT : ::CLUSTER_WARPS;
 
     struct arguments {
         const X *x;

@@ -18,6 +18,8 @@
  * Rows::visit<BEYOND>(arguments, row, body) calls body with the row: a warp must come to it
  * together. BEYOND: the row may lie beyond the last, and then has no elements.
  *
+ * NARROW: elements of one type of 16 bits, of which fused_warp gives a lane more.
+ *
  * What the addresses take of the registers is the less, the simpler the rows. BLOCK_THREADS is the
  * most threads that a block may have where each holds 8 chunks, and BLOCKS how many such blocks
  * find room side by side; CLUSTER_WARPS is how many warps do whose threads hold 16 chunks. */
@@ -33,6 +35,7 @@ class strided_rows {
    public:
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
+    static constexpr bool NARROW = sizeof(T) == 2;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
                          CLUSTER_WARPS = ::CLUSTER_WARPS;
     static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
@@ -63,10 +66,13 @@ class strided_rows {
                 raw[e] = *(const T *)(from + place<STRIDE, V>(e) * x_stride);
 #pragma unroll
         for (int e = 0; e < K * V; e++) {
-            bool there = place<STRIDE, V>(e) < left && (tile.keep >> e & 1);
-            tile.x[e] = there ? to_real<Real>(raw[e]) : -arithmetic<Real>::infinity();
-            if (at.scale != 1.0 && there) tile.x[e] = scaled(tile.x[e], at.scale);
+            if (place<STRIDE, V>(e) >= left) tile.keep &= ~(keep_bits<K * V>(1) << e);
+            tile.x[e] = to_real<Real>(raw[e]);
         }
+        if (at.scale != 1.0) scale_all(tile.x, at.scale);
+#pragma unroll
+        for (int e = 0; e < K * V; e++)
+            if (!(tile.keep >> e & 1)) tile.x[e] = -arithmetic<Real>::infinity();
         return tile;
     }
 
@@ -106,6 +112,7 @@ class general_rows {
    public:
     using Real = Compute;
     using arguments = problem_arguments;
+    static constexpr bool NARROW = false;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
                          CLUSTER_WARPS = ::CLUSTER_WARPS, BLOCKS = 1;
 

@@ -24,10 +24,7 @@ class masked_row : public Row {
         tile.keep = kept<K, STRIDE>(chunk);
 #pragma unroll
         for (int e = 0; e < K * V; e++) tile.x[e] = packed.element(e);
-        if (scale != 1.0) {
-#pragma unroll
-            for (int e = 0; e < K * V; e++) tile.x[e] = scaled(tile.x[e], scale);
-        }
+        if (scale != 1.0) scale_all(tile.x, scale);
 #pragma unroll
         for (int e = 0; e < K * V; e++)
             if (!(tile.keep >> e & 1)) tile.x[e] = -arithmetic<Real>::infinity();
@@ -86,6 +83,7 @@ struct masked_rows {
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, BLOCKS = 1;
+    static constexpr bool NARROW = sizeof(T) == 2;
     static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
 
     static bool can_take(const ons_problem &of) {

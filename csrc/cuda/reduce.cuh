@@ -111,16 +111,39 @@ __device__ inline int count_over_lanes(int v) {
     return v;
 }
 
+/* What a lane has of a row's sum, in GROUPS parts: those that as many lanes would have, where more
+ * lanes shared the row. As float they are summed exactly, so that the number of lanes is not in the
+ * result. */
+template <typename Real, int GROUPS>
+struct group_sums {
+    Real of[GROUPS];
+
+    __device__ operator Real() const {
+        static_assert(GROUPS == 1);
+        return of[0];
+    }
+};
+
 /* The sum over lanes of numbers between 0 and 128: in fixed point, of which adding a power of two
- * leaves the digits in the low bits of the sum. Exact to LANES * 2^-39 but for the last two
+ * leaves the digits in the low bits of the sum. Exact to 2^-39 a number but for the last two
  * roundings. */
+template <int LANES, int GROUPS>
+__device__ inline float sum_over_lanes(const group_sums<float, GROUPS> &v) {
+    const float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
+    int high = 0, low = 0;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        float ones = v.of[g] + ONES, parts = (v.of[g] - (ones - ONES)) + PARTS;
+        high += __float_as_int(ones) - __float_as_int(ONES);
+        low += __float_as_int(parts) - __float_as_int(PARTS);
+    }
+    high = count_over_lanes<LANES>(high);
+    low = count_over_lanes<LANES>(low);
+    return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f);
+}
 template <int LANES>
 __device__ inline float sum_over_lanes(float v) {
-    const float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
-    float ones = v + ONES, parts = (v - (ones - ONES)) + PARTS;
-    int high = count_over_lanes<LANES>(__float_as_int(ones) - __float_as_int(ONES));
-    int low = count_over_lanes<LANES>(__float_as_int(parts) - __float_as_int(PARTS));
-    return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f);
+    return sum_over_lanes<LANES, 1>(group_sums<float, 1>{{v}});
 }
 
 template <int LANES>
@@ -147,11 +170,16 @@ __device__ inline float sum_over_warp_in_scale(float v) {
 __device__ inline double sum_over_warp_in_scale(double v) { return sum_over_lanes<WARP>(v); }
 
 /* d of lanes of which each has the lifted exponentials of at most 64 elements. */
-template <int LANES, typename Real>
-__device__ inline Real normalizer_over_lanes(Real lifted) {
-    Real d = lifted * arithmetic<Real>::LOWERED;
-    if constexpr (LANES > 1) d = sum_over_lanes<LANES>(d);
-    return d;
+template <int LANES, typename Real, int GROUPS>
+__device__ inline Real normalizer_over_lanes(group_sums<Real, GROUPS> sums) {
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) sums.of[g] *= arithmetic<Real>::LOWERED;
+    if constexpr (GROUPS > 1)
+        return sum_over_lanes<LANES, GROUPS>(sums);
+    else if constexpr (LANES > 1)
+        return sum_over_lanes<LANES>(sums.of[0]);
+    else
+        return sums.of[0];
 }
 
 template <typename Real>
@@ -204,8 +232,8 @@ struct lanes_a_row {
     __device__ static Real max(Real v) {
         return max_over_lanes<LANES>(v);
     }
-    template <typename Real>
-    __device__ static Real normalizer(Real lifted) {
+    template <typename Real, int GROUPS>
+    __device__ static Real normalizer(const group_sums<Real, GROUPS> &lifted) {
         return normalizer_over_lanes<LANES>(lifted);
     }
 };
@@ -229,7 +257,7 @@ struct block_a_row {
         return max_over_lanes<WARP>(v);
     }
     template <typename Real>
-    __device__ static Real normalizer(Real lifted) {
+    __device__ static Real normalizer(const group_sums<Real, 1> &lifted) {
         return normalizer_over_lanes<WARP>(lifted);
     }
     template <typename Real>
@@ -262,7 +290,7 @@ struct block_of_columns {
         return v;
     }
     template <typename Real>
-    __device__ static Real normalizer(Real lifted) {
+    __device__ static Real normalizer(const group_sums<Real, 1> &lifted) {
         return normalizer_over_lanes<1>(lifted);
     }
     template <typename Real>

@@ -98,29 +98,43 @@ struct real_tile {
     }
 };
 
-/* Makes the lifted exponentials of n elements, a power of two of them; returns their sum, added up
- * as a tree. */
-template <int n, typename Real, typename Make>
-__device__ __forceinline__ Real sum_as_tree(Real *x, int first, Make make) {
+/* make(first) + ... + make(first + n - 1), added up as a tree; n is a power of two. */
+template <int n, typename Make>
+__device__ __forceinline__ auto sum_as_tree(int first, Make make) {
     if constexpr (n == 1)
-        return *x = make(first);
+        return make(first);
     else
-        return sum_as_tree<n / 2>(x, first, make) +
-               sum_as_tree<n / 2>(x + n / 2, first + n / 2, make);
+        return sum_as_tree<n / 2>(first, make) + sum_as_tree<n / 2>(first + n / 2, make);
 }
 
-/* Fills x with the lifted exponentials of a tile; returns their sum. A warp comes to it together.
+/* Calls make(e) for each element of n, which gives the e-th exponential; returns the sums of GROUPS
+ * groups of chunks, of which chunk k is in group k % GROUPS. */
+template <int GROUPS, int n, typename Real, typename Make>
+__device__ __forceinline__ group_sums<Real, GROUPS> sum_in_groups(Real (&x)[n], Make make) {
+    constexpr int V = CHUNK<Real>;
+    group_sums<Real, GROUPS> sums;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++)
+        sums.of[g] = sum_as_tree<n / GROUPS>(0, [&](int i) {
+            const int e = (i / V * GROUPS + g) * V + i % V;
+            return x[e] = make(e);
+        });
+    return sums;
+}
+
+/* Fills x with the lifted exponentials of a tile; returns their sums. A warp comes to it together.
  */
-template <typename Tile, typename Real, int n>
-__device__ __forceinline__ Real exponentiate(const Tile &tile, const reference<Real> &to,
-                                             Real (&x)[n]) {
+template <int GROUPS = 1, typename Tile, typename Real, int n>
+__device__ __forceinline__ group_sums<Real, GROUPS> exponentiate(const Tile &tile,
+                                                                 const reference<Real> &to,
+                                                                 Real (&x)[n]) {
     const exponentials<Real> &exponential = to.exponential;
     if constexpr (Tile::HAS_SMALLEST) {
         if (__all_sync(~0u, to.anchor == 0 && tile.smallest() >= exponential.floor))
-            return sum_as_tree<n>(
-                x, 0, [&](int e) { return exponential.from_floor_on(tile.element(e)); });
-        return sum_as_tree<n>(x, 0,
-                              [&](int e) { return exponential(tile.element(e) - to.anchor); });
+            return sum_in_groups<GROUPS>(
+                x, [&](int e) { return exponential.from_floor_on(tile.element(e)); });
+        return sum_in_groups<GROUPS>(
+            x, [&](int e) { return exponential(tile.element(e) - to.anchor); });
     } else {
 #pragma unroll
         for (int e = 0; e < n; e++) x[e] = tile.element(e);
@@ -128,7 +142,7 @@ __device__ __forceinline__ Real exponentiate(const Tile &tile, const reference<R
 #pragma unroll
             for (int e = 0; e < n; e++) x[e] -= to.anchor;
         }
-        return sum_as_tree<n>(x, 0, [&](int e) { return exponential(x[e]); });
+        return sum_in_groups<GROUPS>(x, [&](int e) { return exponential(x[e]); });
     }
 }
 
