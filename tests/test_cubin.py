@@ -25,7 +25,7 @@ def spills_addresses(function):
 def is_worth_it(function):
     """The cluster: where some bytes spill so that one block more finds room, that was faster (bfloat16 50257:
     two blocks of 256 threads a multiprocessor, which spill nothing, against three)."""
-    return function.kernel == "cluster_kernel" and function.stack <= 16
+    return function.kernel == "cluster_kernel" and function.stack <= 32
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ struct problem_arguments {
 /* x * by rounded once, and not joined with what follows: by way of a double that is rounded to odd,
  * which cannot be half way. */
 __device__ inline float scaled(float x, double by) {
+    if ((double)(float)by == by) return __fmul_rn(x, (float)by);
     double product = (double)x * by, rest = fma((double)x, by, -product);
     long long bits = __double_as_longlong(product);
     if (product != 0 && isfinite(product) && rest != 0 && bits % 2 == 0)
@@ -21,24 +22,6 @@ __device__ inline float scaled(float x, double by) {
     return (float)__longlong_as_double(bits);
 }
 __device__ inline double scaled(double x, double by) { return __dmul_rn(x, by); }
-
-/* Scales n elements. A float takes a float in one multiplication. */
-template <int n>
-__device__ inline void scale_all(float (&x)[n], double by) {
-    const float narrow = (float)by;
-    if ((double)narrow == by) {
-#pragma unroll
-        for (int i = 0; i < n; i++) x[i] = __fmul_rn(x[i], narrow);
-    } else {
-#pragma unroll
-        for (int i = 0; i < n; i++) x[i] = scaled(x[i], by);
-    }
-}
-template <int n>
-__device__ inline void scale_all(double (&x)[n], double by) {
-#pragma unroll
-    for (int i = 0; i < n; i++) x[i] = scaled(x[i], by);
-}
 
 /* Where one row's elements lie. */
 struct row_address {

@@ -161,7 +161,7 @@ class shifted_row : public fitting_row<X, Y, false> {
         const bool has_first = before == 0 || (lane > 0 && chunk > 0);
         Y *to = base::y + chunk * V;
         const int end = last_place<K, STRIDE, V>(left);
-        pack<Y, V> raw[2], first, last; /* of this k and of the one before */
+        pack<Y, V> raw[2], first, last, before_last; /* raw: of this k and of the one before */
 #pragma unroll
         for (int k = 0; k < K; k++) {
             pack<Y, V> &mine = raw[k % 2], &earlier = raw[(k + 1) % 2], previous = {};
@@ -176,15 +176,21 @@ class shifted_row : public fitting_row<X, Y, false> {
                 write_pack<STREAM>((pack<Y, V> *)(to + at - before),
                                    before ? between(previous, mine, own * (int)sizeof(Y)) : mine);
             if (k == 0) first = mine;
-            if (k == 0 || at <= end) last = mine;
+            if (k == 0 || at <= end) {
+                before_last = last;
+                last = mine;
+            }
         }
         /* Single elements: the beginning of the first chunk where no lane has the one before, the
-         * end of the last one where no lane has the next, and the end of the row. */
+         * end of the last one where no lane has the next, and the end of the row; of a row that one
+         * lane has, what its last chunk's pack would have of the chunk before. */
         const bool packed = (has_first || end > 0) && end + own <= left;
         const bool next_packed =
             end + V + own <= left && (lane < STRIDE - 1 || end < place<STRIDE, V>((K - 1) * V));
 #pragma unroll
         for (int i = 0; i < V; i++) {
+            if (STRIDE == 1 && i >= own && end > 0 && !packed)
+                to[end - V + i] = before_last.element(i);
             if (i < own && !has_first && end > 0) to[i] = first.element(i);
             if (!(i < own ? packed : before == 0 || next_packed) && end + i < left)
                 to[end + i] = last.element(i);

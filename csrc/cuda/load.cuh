@@ -66,13 +66,10 @@ class strided_rows {
                 raw[e] = *(const T *)(from + place<STRIDE, V>(e) * x_stride);
 #pragma unroll
         for (int e = 0; e < K * V; e++) {
-            if (place<STRIDE, V>(e) >= left) tile.keep &= ~(keep_bits<K * V>(1) << e);
-            tile.x[e] = to_real<Real>(raw[e]);
+            bool there = place<STRIDE, V>(e) < left && (tile.keep >> e & 1);
+            tile.x[e] = there ? to_real<Real>(raw[e]) : -arithmetic<Real>::infinity();
+            if (at.scale != 1.0 && there) tile.x[e] = scaled(tile.x[e], at.scale);
         }
-        if (at.scale != 1.0) scale_all(tile.x, at.scale);
-#pragma unroll
-        for (int e = 0; e < K * V; e++)
-            if (!(tile.keep >> e & 1)) tile.x[e] = -arithmetic<Real>::infinity();
         return tile;
     }
 

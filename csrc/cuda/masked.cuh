@@ -24,7 +24,10 @@ class masked_row : public Row {
         tile.keep = kept<K, STRIDE>(chunk);
 #pragma unroll
         for (int e = 0; e < K * V; e++) tile.x[e] = packed.element(e);
-        if (scale != 1.0) scale_all(tile.x, scale);
+        if (scale != 1.0) {
+#pragma unroll
+            for (int e = 0; e < K * V; e++) tile.x[e] = scaled(tile.x[e], scale);
+        }
 #pragma unroll
         for (int e = 0; e < K * V; e++)
             if (!(tile.keep >> e & 1)) tile.x[e] = -arithmetic<Real>::infinity();
