@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from ._core import DeviceArray, get_num_threads, set_num_threads, softmax
 from ._describe import Method, Plan, methods, plan, show_config
+from ._explain import explain
+from ._trace import Step, Trace
 
 __version__ = "0.1.0"
 
@@ -16,6 +18,9 @@ __all__ = [
     "DeviceArray",
     "Method",
     "Plan",
+    "Step",
+    "Trace",
+    "explain",
     "get_num_threads",
     "methods",
     "plan",

@@ -18,15 +18,14 @@ static int take_state(PyObject *object, ons_state *state) {
                                                                                                : -1;
 }
 
-/* e^x relative to 2^c: 2^n * p, p in the compute type, so that another c gives the same p. */
+/* e^x relative to 2^c: 2^n * p, p in the compute type, so that another c gives the same p. x is not
+ * above what c belongs to. */
 static double exponential(double x, double c, bool in_float) {
     if (isnan(x) || x == INFINITY) return NAN;
-    if (x == -INFINITY) return 0.0;
     double n = nearbyint(x * ONS_LOG2_E);
+    if (n - c < -4000.0) return 0.0; /* far below every number of either type; -inf too */
     double p = exp((x - n * ONS_LN2_HIGH) - n * ONS_LN2_LOW);
-    double shift = n - c;
-    if (in_float) p = (double)(float)p;
-    return ldexp(p, shift < -4000.0 ? -4000 : (int)shift); /* x is not above what c belongs to */
+    return ldexp(in_float ? (double)(float)p : p, (int)(n - c));
 }
 
 /* As online.c takes a tile: the maximum first, then the exponentials relative to its c. */
