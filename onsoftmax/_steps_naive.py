@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from ._steps import Array, Row, floats, textbook
 
 
+def _largest(dtype: np.dtype[Any]) -> float:
+    """The largest number; bfloat16 is no type of NumPy's."""
+    return float(np.finfo(dtype).max) if dtype.kind == "f" else (2 - 2.0**-7) * 2.0**127
+
+
 def _overflow(row: Row, where: slice, e: Array, d: float, before: float) -> str:
     """Which number left the row's type first, if one did here."""
-    limit = f"the largest {row.x.dtype.name}"
+    limit = f"{_largest(row.x.dtype):.5g}, the largest {row.x.dtype.name}"
     for x, value in zip(row.wide[where], e, strict=True):
         if math.isinf(float(value)) and math.isfinite(x):
             with np.errstate(over="ignore"):

@@ -19,7 +19,7 @@ class Table:
 
     title: str
     head: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     left: frozenset[int] = field(default_factory=lambda: frozenset({0}))
 
 
