@@ -129,7 +129,7 @@ def _cost(name: str, planned: Callable[[str], dict[str, Any]]) -> Cost:
     try:
         facts = planned(name)
     except ValueError as error:
-        why = str(error).partition(": ")[0].partition(", and")[0]
+        why = str(error).partition(": ")[0].partition(" elements")[0]
         return Cost(name, None, None, why.removeprefix(f"method '{name}' holds "))
     return Cost(name, facts["bytes_moved"], facts["on_chip_bytes"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,8 +44,8 @@ class Cliff:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call would do. `print(plan)` tells it in words, with the cost of the other methods and the cliffs;
-    a notebook shows the same."""
+    """What a call would do. `print(plan)` tells it, with the cost of the other methods and the cliffs; a
+    notebook shows the same."""
 
     device: str
     """ "cpu" or "cuda"."""
@@ -126,7 +127,7 @@ class Plan:
         """Where `auto` changes its method, for as many rows of this type and form and any length of row."""
         lengths = [2**k for k in range(LONGEST.bit_length()) if 2**k * max(self.rows, 1) < 2**59]
         found: list[Cliff] = []
-        for low, high in zip(lengths, lengths[1:], strict=False):
+        for low, high in itertools.pairwise(lengths):
             found += self._between(low, high)
         return tuple(found)
 
@@ -208,7 +209,7 @@ class Plan:
                 continue
             time = duration(cost.bytes_moved / speed) if speed else ""
             rows.append((cost.method + mark, size(cost.bytes_moved), time, size(cost.on_chip_bytes or 0), ""))
-        head = ("method", "moved", "at copy speed", "on chip a row", "cannot run here: holds")
+        head = ("method", "moved", "at copy speed", "on chip a row", "holds only")
         return Table("What each method would cost (* the plan's)", head, rows, frozenset({0, 4}))
 
     def _table_of_cliffs(self) -> Table | str:

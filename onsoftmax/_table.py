@@ -95,6 +95,25 @@ def as_html(table: Table) -> str:
     return f"<table>{title}<thead><tr>{cells(table.head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
 
 
+STYLE = """
+:root { color-scheme: light dark }
+body { font-family: system-ui, sans-serif; margin: 1rem }
+table { border-collapse: collapse; margin: 1rem 0 }
+caption { text-align: left; font-weight: 600 }
+td, th { padding: .1rem .6rem; border-bottom: 1px solid #8a8a8a; vertical-align: top }
+pre { white-space: pre-wrap }
+"""
+
+
+def page(title: str, body: str) -> str:
+    """An HTML document of its own."""
+    return (
+        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
+    )
+
+
 def terminal_width() -> int:
     """Of stdout, 80 where it is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80

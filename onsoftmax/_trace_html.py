@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from ._table import Table, as_html, number, short
+from ._table import Table, as_html, number, page, short
 from ._trace import Step, Trace
 from ._trace_text import ending, heading, parts, rescaled_d, sections
 
@@ -89,12 +89,4 @@ def fragment(trace: Trace) -> str:
 
 def document(trace: Trace) -> str:
     """The same as a page of its own."""
-    title = f"{trace.method} softmax of {len(trace.row)} numbers"
-    return (
-        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{title}</title>"
-        "<style>:root { color-scheme: light dark }"
-        "body { font-family: system-ui, sans-serif; margin: 1rem }</style>"
-        f"</head><body>{fragment(trace)}</body></html>\n"
-    )
+    return page(f"{trace.method} softmax of {len(trace.row)} numbers", fragment(trace))

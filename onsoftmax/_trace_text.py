@@ -80,8 +80,8 @@ WHAT = {
 
 # How the columns of such a step go together.
 FORMULA = {
-    "statistics": "d = rescaled d + sum; rescaled d = d before x rescale; rescale = exp(m before - m)",
-    "merge": "d = rescaled d + its d x its rescale; its rescale = exp(its m - m)",
+    "statistics": "d = rescaled d + sum, rescaled d = d before x rescale,\nrescale = exp(m before - m)",
+    "merge": "of two pairs: d = rescaled d + its d x its rescale, its rescale = exp(its m - m)",
 }
 
 
