@@ -13,4 +13,7 @@ def parse_shape(text: str) -> tuple[tuple[int, ...], int]:
     match = re.fullmatch(r"(\d+(?:x\d+)*)(?:@(-?\d+))?", text)
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape: expected 4096x1024 or 1024x4096@0")
-    return tuple(map(int, match[1].split("x"))), int(match[2] or -1)
+    lengths = tuple(map(int, match[1].split("x")))
+    if max(lengths) >= 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected lengths below 2^63")
+    return lengths, int(match[2] or -1)

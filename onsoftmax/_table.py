@@ -41,12 +41,19 @@ def short(value: float) -> str:
     return f"{value:.7g}"
 
 
+def _words(table: Table) -> list[int]:
+    """The longest word of each column."""
+    lines = [table.head, *table.rows]
+    return [
+        max((len(word) for line in lines for word in line[i].split()), default=0)
+        for i in range(len(table.head))
+    ]
+
+
 def _widths(table: Table, width: int) -> list[int]:
     """Of the columns: what the cells need, the widest cut until the whole fits, but no word."""
-    lines = [table.head, *table.rows]
-    columns = range(len(table.head))
-    widths = [max(len(line[i]) for line in lines) for i in columns]
-    least = [max((len(word) for line in lines for word in line[i].split()), default=0) for i in columns]
+    columns, least = range(len(table.head)), _words(table)
+    widths = [max(len(line[i]) for line in [table.head, *table.rows]) for i in columns]
     while sum(widths) + len(GAP) * (len(widths) - 1) > width:
         room = [i for i in columns if widths[i] > least[i]]
         if not room:
@@ -121,26 +128,39 @@ def terminal_width() -> int:
 
 def show(parts: Sequence[Table | str]) -> None:
     """Tables and paragraphs on stdout: by rich on a terminal where it is installed, else in plain text."""
-    if sys.stdout.isatty():
-        try:
-            from rich.console import Console
-            from rich.table import Table as RichTable
-        except ImportError:
-            pass
-        else:
-            console = Console(highlight=False)
-            for part in parts:
-                if isinstance(part, str):
-                    console.print(part, markup=False)
-                    continue
-                grid = RichTable(title=part.title, title_justify="left")
-                for i, name in enumerate(part.head):
-                    grid.add_column(name, justify="left" if i in part.left else "right")
-                for row in part.rows:
-                    grid.add_row(*row)
-                console.print(grid, markup=False)
-            return
-    print(paragraphs(parts, terminal_width()))
+    if not (sys.stdout.isatty() and _show_richly(parts)):
+        print(paragraphs(parts, terminal_width()))
+
+
+def _show_richly(parts: Sequence[Table | str]) -> bool:
+    """Whether rich is there to do it."""
+    try:
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table as Grid
+        from rich.text import Text
+    except ImportError:
+        return False
+    console = Console(highlight=False)
+    for i, part in enumerate(parts):
+        if i > 0:
+            console.print()
+        if isinstance(part, str):
+            console.print(part, markup=False)
+            continue
+        least = _words(part)
+        if sum(least) + len(GAP) * (len(least) - 1) > console.width:  # rich would leave something out
+            console.print(plain(part, console.width), markup=False, soft_wrap=True)
+            continue
+        console.print(part.title, style="bold", markup=False)
+        grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, len(GAP) - 1, 0, 0))
+        for k, name in enumerate(part.head):
+            side = "left" if k in part.left else "right"
+            grid.add_column(Text(name), justify=side, min_width=least[k])
+        for row in part.rows:
+            grid.add_row(*map(Text, row))
+        console.print(grid)
+    return True
 
 
 def paragraphs(parts: Sequence[Table | str], width: int = 80) -> str:

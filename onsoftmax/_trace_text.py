@@ -125,7 +125,7 @@ def ending(trace: Trace, width: int) -> str:
         [
             _wrapped("y", numbers(trace.result), width),
             _wrapped("exact", numbers(trace.exact), width),
-            f"largest relative error against the exact y, the textbook formula in float64: {error}",
+            f"largest relative error: {error} (exact: the textbook formula in float64)",
         ]
     )
 
@@ -136,11 +136,12 @@ def parts(trace: Trace, width: int = 80) -> list[Table | str]:
     out: list[Table | str] = [heading(trace)]
     for title, steps in sections(trace):
         chosen = columns[steps[0].kind]
-        head = ("#", *(name for name, _ in chosen), "bytes")
+        counts = steps[0].kind != "merge"  # which moves nothing through memory
+        head = ("#", *(name for name, _ in chosen), *["bytes"] * counts)
         rows, notes = [], []
         for step in steps:
             index, moved = str(next(numbering)), step.bytes_read + step.bytes_written
-            rows.append((index, *(cell(step) for _, cell in chosen), str(moved)))
+            rows.append((index, *(cell(step) for _, cell in chosen), *[str(moved)] * counts))
             if step.note:
                 notes.append(f"Step {index}: {step.note}")
         out.append(Table(title, head, rows, frozenset({1})))

@@ -27,7 +27,7 @@ def draw(document: dict[str, Any], path: str) -> None:
     """GB/s against N of everyone in a document of `onsoftmax bench`, one line each."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    figure = Figure(figsize=(10, 5.5), layout="constrained")
     panel = figure.subplots()
     panel.set_xscale("log", base=2)
     for name in document["kinds"]:
@@ -35,9 +35,21 @@ def draw(document: dict[str, Any], path: str) -> None:
     panel.set(xlabel="N, elements of a row", ylabel="GB/s, one read and one write")
     panel.set_ylim(bottom=0)
     panel.grid(alpha=0.3)
-    panel.legend(fontsize="small")
+    panel.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     figure.suptitle(f"softmax, {document['dtype']}, {document['machine']}, {document['date']}")
     figure.savefig(path, dpi=120)
+
+
+def _look(name: str) -> dict[str, Any]:
+    """Ours stands out, and the copy stays behind."""
+    if name.startswith("auto"):
+        return {
+            "color": OURS_COLOUR,
+            "linewidth": 2.5,
+            "zorder": 3,
+            "linestyle": "-" if name == "auto" else "--",
+        }
+    return {"color": "gray", "linestyle": ":"} if name.startswith("copy") else {"linewidth": 1.2}
 
 
 def plot_line(panel: Any, name: str, cases: list[dict[str, Any]], key: str) -> None:
@@ -48,7 +60,7 @@ def plot_line(panel: Any, name: str, cases: list[dict[str, Any]], key: str) -> N
     others = [p for p in points if p[0] & (p[0] - 1)]
     if not points:
         return
-    look = {"color": OURS_COLOUR, "linewidth": 2.5, "zorder": 3} if name == "auto" else {"linewidth": 1.2}
+    look = _look(name)
     (line,) = panel.plot(*zip(*powers, strict=True) if powers else ([], []), marker=".", label=name, **look)
     if others:
         panel.plot(*zip(*others, strict=True), linestyle="", marker="x", color=line.get_color())
