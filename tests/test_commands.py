@@ -336,6 +336,8 @@ def test_the_examples_of_help_run(quick, capsys, tmp_path, monkeypatch):
             words = re.split(r"\s{3,}", line.strip())[0].split()
             assert words[0] == "onsoftmax"
             on_gpu = words[1] == "bench" and "cuda" in words
-            needs = "--plot" in words and not contestants.importable("matplotlib")
-            if not (on_gpu and not HAS_GPU) and not needs:
+            peers = words[words.index("--against") + 1].split(",") if "--against" in words else []
+            needed = [command.MODULES[name][0] for name in peers if name != "none"]
+            needed += ["matplotlib"] * ("--plot" in words)
+            if all(map(contestants.importable, needed)) and (HAS_GPU or not on_gpu):
                 prints([*words[1:], *(["--rounds", "1"] if words[1] == "bench" else [])], capsys)
