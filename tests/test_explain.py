@@ -329,5 +329,5 @@ def test_bad_input(row, options, error, text):
 
 @pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy before 1.24 makes objects of it
 def test_lists_of_different_lengths():
-    with pytest.raises((ValueError, TypeError), match="not one row|object"):
+    with pytest.raises((ValueError, TypeError), match=r"not one row|object"):
         ons.explain([[1], [2, 3]])
