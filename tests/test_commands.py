@@ -157,7 +157,7 @@ def test_plan_refuses(arguments, text, capsys):
 
 
 def names_in(text):
-    return [line.split("  ")[0] for line in text.split("GB/s")[1].split("x copy")[0].splitlines()[3:]]
+    return [line.split("  ")[0] for line in text.split("\nGB/s")[1].split("\nx copy")[0].splitlines()[3:]]
 
 
 def test_bench_measures_who_is_there(quick, capsys, tmp_path):
@@ -179,6 +179,12 @@ def test_bench_measures_who_is_there(quick, capsys, tmp_path):
             assert figure["x_copy"] == pytest.approx(min(copies) / figure["ms"], rel=1e-3)
         assert case["figures"]["auto"]["error"] <= answers.LIMIT_OURS_EPS
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_bench_names_columns_by_N_where_the_rows_are_as_many(quick, capsys):
+    shapes = ["--shape", "2x1024", "2x2048", "2x100", "--against", "none", "--rounds", "1"]
+    text = prints(["bench", "--device", "cpu", *shapes], capsys)
+    assert re.search(r"^GB/s, 2 rows of N\n +1K +2K +100$", text, re.M)
 
 
 def test_bench_takes_the_peers_and_methods_it_is_told(quick, capsys):

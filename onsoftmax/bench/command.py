@@ -176,13 +176,23 @@ def _cell(figure: dict[str, Any] | None, key: str) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
 
 
+def _labels(cases: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
+    """What the cases have in common, and what the columns are called: N alone where as many rows have each."""
+    rows = {case["shape"][0] if len(case["shape"]) == 2 and case["axis"] == -1 else None for case in cases}
+    if len(rows) > 1 or None in rows:
+        return "", [case["label"] for case in cases]
+    lengths = [case["N"] for case in cases]
+    return f", {rows.pop()} rows of N", [f"{N // 1024}K" if N % 1024 == 0 else str(N) for N in lengths]
+
+
 def tables(document: dict[str, Any], missing: Sequence[str] = ()) -> list[Table | str]:
     """GB/s and x copy: a row for everyone, a column for every shape."""
     cases = document["cases"]
     title = f"softmax, {document['dtype']}, {document['machine']}, {document['date']}"
     out: list[Table | str] = [title]
-    head = ("", *(case["label"] for case in cases))
-    for name, key in (("GB/s", "gbps"), ("x copy", "x_copy")):
+    of_rows, labels = _labels(cases)
+    head = ("", *labels)
+    for name, key in ((f"GB/s{of_rows}", "gbps"), (f"x copy{of_rows}", "x_copy")):
         rows = [(who, *(_cell(case["figures"].get(who), key) for case in cases)) for who in document["kinds"]]
         out.append(Table(name, head, rows))
     took = "auto took: " + ", ".join(f"{case['plan']} for {case['label']}" for case in cases)
