@@ -197,7 +197,8 @@ class Plan:
             return []
         return [
             f"  {self.registers} registers a thread, {self.spilled_bytes} bytes spilled",
-            f"  {self.shared_bytes} bytes shared a block, {self.blocks_a_multiprocessor} blocks a multiprocessor",
+            f"  {self.shared_bytes} bytes shared a block, {self.blocks_a_multiprocessor} blocks a "
+            "multiprocessor",
         ]
 
     def _table_of_others(self, speed: float | None) -> Table:

@@ -37,7 +37,7 @@ before it is timed. GB/s counts one read and one write of the array; x copy is
 the time of a copy over the time of the call."""
 EPILOG = """examples:
   onsoftmax bench                                      what is installed, on the GPU if there is one
-  onsoftmax bench --shape 4096x1024 1024x4096@0 --against scipy,torch
+  onsoftmax bench --device cpu --shape 4096x1024 1024x4096@0 --against scipy,torch
   onsoftmax bench --device cuda --dtype bfloat16 --plot chart.png --json run.json
   onsoftmax bench --methods all --against none         ours by every method, beside a copy
 """
@@ -177,7 +177,7 @@ def _cell(figure: dict[str, Any] | None, key: str) -> str:
 
 
 def _labels(cases: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
-    """What the cases have in common, and what the columns are called: N alone where as many rows have each."""
+    """What the cases have in common, and the names of the columns: N alone where the rows are as many."""
     rows = {case["shape"][0] if len(case["shape"]) == 2 and case["axis"] == -1 else None for case in cases}
     if len(rows) > 1 or None in rows:
         return "", [case["label"] for case in cases]
