@@ -43,14 +43,30 @@ class Method:
 class Methods(list[Method]):
     """A list of methods that prints as a table."""
 
+    device: str | None = None
+    """Those of one device, or of all."""
+
     def _table(self) -> Table:
-        rows = [
-            (m.name, str(m.reads), str(m.writes), m.on_chip, " ".join(m.devices), m.summary) for m in self
-        ]
         head = ("method", "reads", "writes", "on chip a row", "runs on", "what it is")
-        return Table(
-            "Reads and writes are of the whole array, through memory", head, rows, frozenset({0, 4, 5})
-        )
+        rows = [(m.name, str(m.reads), str(m.writes), m.on_chip, self._place(m), m.summary) for m in self]
+        if self.device:
+            head = (*head[:4], "float32 rows of", head[5])
+        title = "Reads and writes are of the whole array, through memory"
+        return Table(title, head, rows, frozenset({0, 4, 5}))
+
+    def _place(self, method: Method) -> str:
+        """Where it runs; of one device, how long a row may be."""
+        if self.device is None:
+            return " ".join(method.devices)
+        longest = 0
+        while True:  # `fused` is several on a GPU, each with a limit of its own
+            try:
+                facts = _core.plan((1, longest + 1), device=self.device, method=method.name)
+            except ValueError:
+                return f"at most {longest}" if longest else "none here"
+            if not facts.get("longest_row"):
+                return "any N"
+            longest = facts["longest_row"]
 
     def __str__(self) -> str:
         return plain(self._table())
@@ -75,6 +91,7 @@ def methods(device: str | None = None) -> Methods:
     if device not in (None, "cpu", "cuda"):
         raise ValueError(f"device is {device!r}: expected 'cpu', 'cuda' or None")
     found = Methods()
+    found.device = device
     for facts in _core.methods():
         devices = tuple(name for name in ("cpu", "cuda") if facts.pop(f"on_{name}"))
         if device is None or device in devices:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,12 +150,25 @@ class Plan:
 
     def parts(self, bandwidth: float | None = None) -> list[Table | str]:
         """The paragraphs and tables that it is shown by."""
-        speed = bandwidth or self._speed()
-        return [self._summary(bandwidth, speed), self._table_of_others(speed), self._table_of_cliffs()]
+        speed, cliffs = bandwidth or self._speed(), self.cliffs()
+        return [
+            self._summary(bandwidth, speed, cliffs),
+            self._table_of_others(speed),
+            self._table_of_cliffs(cliffs),
+        ]
 
-    def _summary(self, bandwidth: float | None, speed: float | None) -> str:
+    def _lengths(self, cliffs: Sequence[Cliff]) -> list[str]:
+        """The lengths around N at which auto takes this method."""
+        low = max((cliff.N + 1 for cliff in cliffs if cliff.N < self.N), default=1)
+        high = next((cliff.N for cliff in cliffs if cliff.N >= self.N), None)
+        if self._at(self.N)["method"] != self.method:
+            return []
+        return [f"  auto takes it for rows of {low} {f'to {high}' if high else 'and more'}"]
+
+    def _summary(self, bandwidth: float | None, speed: float | None, cliffs: Sequence[Cliff]) -> str:
         lines = [
             f"{self.method}: {self.reason}",
+            *self._lengths(cliffs),
             f"  {self.rows} rows of N = {self.N}, {self.dtype} on {self._place()}",
             f"  {self.form} form, arithmetic in {self.compute}",
             f"  {self._work()}",
@@ -213,13 +227,12 @@ class Plan:
         head = ("method", "moved", "at copy speed", "on chip a row", "holds only")
         return Table("What each method would cost (* the plan's)", head, rows, frozenset({0, 4}))
 
-    def _table_of_cliffs(self) -> Table | str:
-        found = self.cliffs()
-        if not found:
+    def _table_of_cliffs(self, cliffs: Sequence[Cliff]) -> Table | str:
+        if not cliffs:
             return f"{self.rows} rows: auto takes the same method whatever their length"
         rows = [
             (str(c.N), c.method, f"{c.bytes_an_element:g}", c.then, f"{c.bytes_an_element_then:g}")
-            for c in found
+            for c in cliffs
         ]
         head = ("up to N", "method", "bytes an element", "then", "bytes an element")
         return Table(

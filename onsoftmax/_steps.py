@@ -81,16 +81,15 @@ class Row:
 
     def exponentials(self, where: slice, state: State) -> Floats:
         """exp(x - m), each the pair of its element moved to the maximum of `state`."""
-        at = (state[0], 0.0, 0.0, 0.0)
         each = [self.pair_of(slice(j, j + 1)) for j in range(where.start, where.stop)]
-        return tuple(_core.pair_d(_core.pair_merge(pair, at)) for pair in each)
+        return tuple(_core.pair_d(_core.pair_merge(pair, _at(state))) for pair in each)
 
     def quotients(self, where: slice, state: State) -> Array:
         """exp(x) / d, both relative to 2^c, rounded to the arithmetic's type and then to the row's own."""
-        at, d = (state[0], 0.0, 0.0, 0.0), state[2] + state[3]
+        d = state[2] + state[3]
         each = [self.pair_of(slice(j, j + 1)) for j in range(where.start, where.stop)]
         with np.errstate(all="ignore"):
-            y = np.array([_core.pair_merge(pair, at)[2] for pair in each]) / np.float64(d)
+            y = np.array([_core.pair_merge(pair, _at(state))[2] for pair in each]) / np.float64(d)
             y = y if math.isfinite(state[0]) else np.full_like(y, math.nan)
             return np.asarray(y.astype(self.compute).astype(self.x.dtype))
 
@@ -105,22 +104,6 @@ class Row:
         return floats(y)
 
     def add(self, kind: str, where: slice, part: int = 0, **facts: Any) -> None:
-        nothing: dict[str, Any] = dict.fromkeys(
-            [
-                "own_m",
-                "own_d",
-                "m_before",
-                "d_before",
-                "m",
-                "d",
-                "rescale",
-                "own_rescale",
-                "exponent",
-                "added",
-            ]
-        )
-        nothing |= {"exact_m": None, "exact_d": None, "note": ""}
-        nothing |= dict.fromkeys(["read", "written", "exponentials", "exact"], ())
         self.steps.append(
             Step(
                 kind=kind,
@@ -130,14 +113,19 @@ class Row:
                 passes=self.passes,
                 bytes_read=self.bytes_read,
                 bytes_written=self.bytes_written,
-                **(nothing | facts),
+                **facts,
             )
         )
 
 
-def _factor(before: float, after: float) -> float:
-    """exp(before - after), 0 where there was nothing before."""
-    return 0.0 if before == -math.inf else math.exp(before - after)
+def _at(state: State) -> State:
+    """The maximum of a pair, with nothing summed: what merges with it moves there."""
+    return state[0], 0.0, 0.0, 0.0
+
+
+def _rescale(before: State, after: State) -> float:
+    """exp(m before - m after): what becomes of a d of 1."""
+    return _core.pair_d(_core.pair_merge(_core.pair_of((before[0],), False), _at(after)))
 
 
 def _statistics(row: Row, part: int = 0) -> State:
@@ -161,11 +149,11 @@ def _statistics(row: Row, part: int = 0) -> State:
             d_before=_core.pair_d(before),
             m=m,
             d=_core.pair_d(state),
-            rescale=_factor(m_before, m),
-            own_rescale=_factor(own_m, m),
+            rescale=_rescale(before, state),
+            own_rescale=_rescale(own, state),
             exponent=int(state[1]),
             exponentials=row.exponentials(where, state),
-            added=_core.pair_d(_core.pair_merge(own, (state[0], 0.0, 0.0, 0.0))),
+            added=_core.pair_d(_core.pair_merge(own, _at(state))),
             exact_m=larger(seen),
             exact_d=float(formula(seen, larger(seen)).sum()),
             exact=floats(formula(row.wide[where], larger(seen))),
@@ -180,7 +168,7 @@ def _maximum(row: Row) -> State:
         read = row.read(where, first=where.start == 0)
         own = row.pair_of(where)
         m_before = row.m_of(state, 0, where.start)
-        state = _core.pair_merge(state, (own[0], 0.0, 0.0, 0.0))
+        state = _core.pair_merge(state, _at(own))
         row.add(
             "maximum",
             where,
@@ -198,7 +186,7 @@ def _sum(row: Row, state: State, from_memory: bool) -> State:
     m = row.m_of(state, 0, len(row.x))
     for where in row.tiles():
         read = row.read(where, first=where.start == 0) if from_memory else ()
-        before, own = state, _core.pair_merge(row.pair_of(where), (state[0], 0.0, 0.0, 0.0))
+        before, own = state, _core.pair_merge(row.pair_of(where), _at(state))
         state = _core.pair_merge(before, own)
         row.add(
             "sum",
@@ -235,10 +223,10 @@ def _merge(row: Row, states: list[State]) -> State:
             d_before=_core.pair_d(before),
             m=m,
             d=_core.pair_d(state),
-            rescale=_factor(m_before, m),
-            own_rescale=_factor(own_m, m),
+            rescale=_rescale(before, state),
+            own_rescale=_rescale(own, state),
             exponent=int(state[1]),
-            added=_core.pair_d(_core.pair_merge(own, (state[0], 0.0, 0.0, 0.0))),
+            added=_core.pair_d(_core.pair_merge(own, _at(state))),
             exact_m=larger(seen),
             exact_d=float(formula(seen, larger(seen)).sum()),
         )

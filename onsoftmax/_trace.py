@@ -23,41 +23,41 @@ class Step:
     """Which part of the row, of those that `split` has; 0 elsewhere."""
     start: int
     stop: int
-    read: Floats
-    """From memory; empty where the elements are on the chip already."""
-    written: Floats
-    """To memory."""
-    own_m: float | None
-    """The maximum of these elements alone; in a merge that of the part that comes in."""
-    own_d: float | None
-    """d of these elements alone, relative to own_m."""
-    m_before: float | None
-    d_before: float | None
-    m: float | None
-    """The maximum so far."""
-    d: float | None
-    """The normalizer so far, relative to m: sum(exp(x - m)); of `naive` sum(exp(x))."""
-    rescale: float | None
-    """exp(m_before - m), by which d_before is multiplied."""
-    own_rescale: float | None
-    """exp(own_m - m), by which own_d is."""
-    exponent: int | None
-    """c: inside, d is kept relative to 2^c, so that a rescale is exact."""
-    exponentials: Floats
-    """exp(x - m), of `naive` exp(x), in the arithmetic's type."""
-    added: float | None
-    """What comes to the rescaled d_before: the sum of the exponentials, or own_d * own_rescale."""
-    exact_m: float | None
-    """The textbook formula in float64, for comparison."""
-    exact_d: float | None
-    exact: Floats
-    """Of the exponentials, or of what is written."""
     passes: int
     """Over the row in memory, begun so far."""
     bytes_read: int
     """So far."""
     bytes_written: int
-    note: str
+    read: Floats = ()
+    """From memory; empty where the elements are on the chip already."""
+    written: Floats = ()
+    """To memory."""
+    own_m: float | None = None
+    """The maximum of these elements alone; in a merge that of the part that comes in."""
+    own_d: float | None = None
+    """d of these elements alone, relative to own_m."""
+    m_before: float | None = None
+    d_before: float | None = None
+    m: float | None = None
+    """The maximum so far."""
+    d: float | None = None
+    """The normalizer so far, relative to m: sum(exp(x - m)); of `naive` sum(exp(x))."""
+    rescale: float | None = None
+    """exp(m_before - m), by which d_before is multiplied."""
+    own_rescale: float | None = None
+    """exp(own_m - m), by which own_d is."""
+    exponent: int | None = None
+    """c: inside, d is kept relative to 2^c, so that a rescale is exact."""
+    exponentials: Floats = ()
+    """exp(x - m), of `naive` exp(x), in the arithmetic's type."""
+    added: float | None = None
+    """What comes to the rescaled d_before: the sum of the exponentials, or own_d * own_rescale."""
+    exact_m: float | None = None
+    """The textbook formula in float64, for comparison."""
+    exact_d: float | None = None
+    exact: Floats = ()
+    """Of the exponentials, or of what is written."""
+    note: str = ""
     """What is remarkable, in words."""
 
     @property

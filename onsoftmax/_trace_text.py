@@ -77,7 +77,6 @@ WHAT = {
     "divide": "y = exp(x - m) / d",
 }
 
-
 # How the columns of such a step go together.
 FORMULA = {
     "statistics": "d = rescaled d + sum, rescaled d = d before x rescale,\nrescale = exp(m before - m)",
@@ -87,7 +86,9 @@ FORMULA = {
 
 def title_of(trace: Trace, step: Step) -> str:
     """Of the steps of its kind."""
-    what = WHAT[step.kind].replace("exp(x - m)", "exp(x)" if trace.method == "naive" else "exp(x - m)")
+    what = WHAT[step.kind]
+    if trace.method == "naive":
+        what = what.replace("exp(x - m)", "exp(x)")
     if step.kind == "merge":
         return f"Merge: {what}"
     if not step.read:

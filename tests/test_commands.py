@@ -167,7 +167,7 @@ def test_bench_measures_who_is_there(quick, capsys, tmp_path):
     assert [case["label"] for case in document["cases"]] == ["8x64", "2x500"]
     for peer in contestants.PEERS:
         shown = {"scipy": "SciPy", "numpy": "NumPy", "onnxruntime": "ONNX Runtime"}.get(peer, peer)
-        here = contestants.importable(peer)
+        here = command.is_here(peer)
         assert (shown in document["kinds"]) == here == (f"\n{shown} " in text)
         assert here or f"left out: {peer}" in text or f", {peer}" in text
     for case in document["cases"]:
@@ -343,7 +343,7 @@ def test_the_examples_of_help_run(quick, capsys, tmp_path, monkeypatch):
             assert words[0] == "onsoftmax"
             on_gpu = words[1] == "bench" and "cuda" in words
             peers = words[words.index("--against") + 1].split(",") if "--against" in words else []
-            needed = [command.MODULES[name][0] for name in peers if name != "none"]
-            needed += ["matplotlib"] * ("--plot" in words)
-            if all(map(contestants.importable, needed)) and (HAS_GPU or not on_gpu):
+            here = all(command.is_here(name) for name in peers if name != "none")
+            here &= "--plot" not in words or contestants.importable("matplotlib")
+            if here and (HAS_GPU or not on_gpu):
                 prints([*words[1:], *(["--rounds", "1"] if words[1] == "bench" else [])], capsys)

@@ -110,6 +110,9 @@ def test_text_and_html():
     assert "2.15 GB" in text and "tiles of 131072" in text and f"{plan.warps} warps" in text
     assert "at most 1024" in html and html.count("<table") == html.count("</table>") == 2
     assert all(len(line) <= 80 for line in text.splitlines())
+    if plan.registers is None:
+        assert "auto takes it for rows of 16385 to 262144" in text
+    assert "auto takes it" not in str(ons.plan((2048, 131072), device="cuda", method="safe"))
     assert "as given" in plan.to_text(1e12) and "as given" in plan.to_html(1e12)
     named = ons.plan((4, 100), method="safe")
     assert named.measured == "" and "measured, x copy" not in str(named)
@@ -133,6 +136,11 @@ def test_methods_print_as_a_table():
     for method in listed:
         assert re.search(rf"^{method.name} +{method.reads} +{method.writes} ", text, re.M)
         assert f">{method.name}<" in html
+    shown = dict(re.findall(r"^(\w+) .*  (any N|at most \d+)  ", text, re.M))
+    for method in listed:
+        (cost,) = (c for c in ons.plan((1, 2**20), device="cuda").others if c.method == method.name)
+        assert shown[method.name] == (cost.cannot.removeprefix("rows of ") or "any N")
+    assert "cpu cuda" in str(ons.methods())
     assert {m.on_chip for m in ons.methods()} == {"O(1)", "O(tile)", "O(N)"}
     assert all(len(line) <= 80 for line in text.splitlines())
 

@@ -19,17 +19,17 @@ from .contestants import importable
 from .machine import obstacle
 from .runs import QUICK_PEERS, ROUNDS, Request, Shape, name_of, run
 
-# The module to look for, and the package to install.
+# The modules that a peer needs, and what to install.
 MODULES = {
-    "scipy": ("scipy", "scipy"),
-    "numpy": ("numpy", "numpy"),
-    "onnxruntime": ("onnxruntime", "onnxruntime onnx"),
-    "torch": ("torch", "torch"),
-    "unfused": ("torch", "torch"),
-    "compile": ("torch", "torch"),
-    "triton": ("triton", "triton"),
-    "liger": ("liger_kernel", "liger-kernel"),
-    "quack": ("quack", "quack-kernels"),
+    "scipy": (("scipy",), "scipy"),
+    "numpy": (("numpy",), "numpy"),
+    "onnxruntime": (("onnxruntime", "onnx"), "onnxruntime onnx"),
+    "torch": (("torch",), "torch"),
+    "unfused": (("torch",), "torch"),
+    "compile": (("torch",), "torch"),
+    "triton": (("triton",), "triton"),
+    "liger": (("liger_kernel",), "liger-kernel"),
+    "quack": (("quack",), "quack-kernels"),
 }
 GPU_PEERS = ("torch", "unfused", "compile", "triton", "liger", "quack")
 DESCRIPTION = """One short run: softmax beside the peers that are installed, every answer checked
@@ -82,21 +82,25 @@ def _count(text: str) -> int:
     return number
 
 
+def is_here(peer: str) -> bool:
+    """Whether what a peer needs is installed."""
+    return all(map(importable, MODULES[peer][0]))
+
+
 def _peers(text: str | None, device: str) -> tuple[list[str], list[str]]:
     """Those that take part, and those that are left out since they are not installed."""
     known = contestants.PEERS if device == "cpu" else GPU_PEERS
     if text is None:
         usual = known if device == "cpu" else QUICK_PEERS
-        here = [name for name in usual if importable(MODULES[name][0])]
+        here = [name for name in usual if is_here(name)]
         return here, [name for name in usual if name not in here]
     wanted = [name for name in text.split(",") if name and name != "none"]
     for name in wanted:
         if name not in known:
             other = " (on another device)" if name in MODULES else ""
             raise CommandError(f"--against {name}{other}: on {device} there are {', '.join(known)}")
-        module, package = MODULES[name]
-        if not importable(module):
-            raise CommandError(f"--against {name}: it is not installed: pip install {package}")
+        if not is_here(name):
+            raise CommandError(f"--against {name}: it is not installed: pip install {MODULES[name][1]}")
     return wanted, []
 
 
@@ -147,7 +151,7 @@ def bench(options: argparse.Namespace) -> int:
     document = run(request)
     show(tables(document, missing))
     if options.json:
-        Path(options.json).write_text(json.dumps(document, indent=1) + "\n")
+        Path(options.json).write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
     if options.plot:
         chart.draw(document, options.plot)
     return 1 if wrong_ones(document) else 0

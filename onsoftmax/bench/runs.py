@@ -14,7 +14,7 @@ import numpy as np
 from .. import __version__, plan
 from .._copy_speed import last_level_cache
 from .._files import CommandError
-from ..demo import free_memory
+from .._memory import free_memory
 from .figures import rounded
 from .machine import driver, processor, versions
 from .progress import progress
