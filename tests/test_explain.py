@@ -213,6 +213,8 @@ def test_pair_functions_refuse_what_is_no_pair():
         _core.pair_merge((1.0, 2.0, 3.0, 4.0), [1.0])
     with pytest.raises(TypeError):
         _core.pair_d((1.0, 2.0))
+    with pytest.raises(ValueError, match="does not belong"):
+        _core.pair_merge((1.0, 1e300, 1.0, 0.0), EMPTY)
     with pytest.raises(TypeError):
         _core.pair_of(("a",), False)
     with pytest.raises(TypeError):

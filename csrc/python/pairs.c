@@ -14,8 +14,11 @@ static int take_state(PyObject *object, ons_state *state) {
         PyErr_Format(PyExc_TypeError, "a pair is a tuple (m, c, d, d_beyond), not %R", object);
         return -1;
     }
-    return PyArg_ParseTuple(object, "dddd", &state->m, &state->c, &state->d, &state->d_beyond) ? 0
-                                                                                               : -1;
+    if (!PyArg_ParseTuple(object, "dddd", &state->m, &state->c, &state->d, &state->d_beyond))
+        return -1;
+    if (state->c == ons_reference(state->m) || state->d == 0.0) return 0;
+    PyErr_Format(PyExc_ValueError, "the pair %R has a c that does not belong to its m", object);
+    return -1;
 }
 
 /* e^x relative to 2^c: 2^n * p, p in the compute type, so that another c gives the same p. x is not
