@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -47,6 +48,9 @@ def build(program, folder, compiler=COMPILER, flags=()):
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     command = [compiler, *FLAGS, *flags, "-o", target, *sorted(sources), "-lm"]
     done = subprocess.run(command, env=plain, capture_output=True, text=True)
+    absent = re.search(r"fatal error: '?([\w./]+)'?(: No such file| file not found)", done.stderr)
+    if absent:
+        raise Missing(f"{absent[1]} not found")
     if done.returncode != 0:
         raise RuntimeError(f"{compiler} failed on the core and {program}.c:\n{done.stderr[-3000:]}")
     return target

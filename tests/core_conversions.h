@@ -36,8 +36,8 @@ static void check_stored(const ons_movers *move, ons_dtype narrow, array values,
                 (unsigned long long)get_bits(stored, 0, j));
 }
 
-/* Every 16-bit number is read; stored are each of them, the middle to the next one, and what lies
- * on both sides of these. */
+/* Every 16-bit number is read; stored are each of them, the middle between it and the next one
+ * outward, and what lies on both sides of these. */
 static void check_conversions(ons_dtype narrow, ons_dtype compute) {
     const ons_movers *move = &ons_kernels_for(compute)->move;
     for (uint32_t first = 0; first < 1u << 16; first += BATCH - 1) {
@@ -45,9 +45,9 @@ static void check_conversions(ons_dtype narrow, ons_dtype compute) {
         check_loaded(move, narrow, compute, first, 6);
         array values = place(room_of_values, compute, ROWS, 1, EACH * BATCH, 0);
         for (uint32_t k = 0; k < EACH * BATCH; k += 3) {
-            uint32_t bits = (first + k / EACH) & 0xffff;
-            long double here = value_of(bits, narrow), next = value_of(bits + 1, narrow);
-            put(values, 0, k, k % EACH == 0 ? here : (here + next) / 2);
+            long double here = value_of((uint16_t)(first + k / EACH), narrow);
+            long double half = isfinite(here) ? copysignl(ulp(here, narrow) / 2, here) : 0;
+            put(values, 0, k, k % EACH == 0 ? here : here + half);
             uint64_t at = get_bits(values, 0, k);
             put_bits(values, 0, k + 1, at + 1);
             put_bits(values, 0, k + 2, at - 1);
