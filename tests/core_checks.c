@@ -10,7 +10,15 @@
 #include "core_conversions.h"
 #include "core_support.h"
 
-enum { FEW = 3, MANY = 17, LONGEST = 65541, MOST = 1 << 20 /* elements of an array */ };
+/* Rows of a task, and columns, or rows up to the length SHORT, that repeat them: more than the
+ * longest vector holds. */
+enum {
+    FEW = 3,
+    MANY = 17,
+    SHORT = 100,
+    LONGEST = 65541,
+    MOST = 1 << 20 /* elements of an array */
+};
 
 /* For what is asked for, and for the rows that it must agree with. */
 static room x_room, y_room, where_room, plain_x_room, plain_y_room, plain_where_room, like_room;
@@ -88,12 +96,12 @@ static void check_bits(const task *of, ons_method method, layout how, array like
         }
 }
 
-/* By one method in one layout, of which columns repeat the rows; in place by turns, and else with
- * a look at what lies around y. */
+/* By one method in one layout; in place by turns, and else with a look at what lies around y. */
 static task run_in_layout(const task *plain, ons_dtype result, ons_method method, layout how) {
     task one = *plain;
     int turn = (int)(plain->N + method + (int)how);
-    if (how == COLUMNS && plain->N * MANY <= MOST / 8) one.rows = MANY;
+    if (how == COLUMNS ? plain->N * MANY <= MOST / 8 : how == ROWS && plain->N <= SHORT)
+        one.rows = MANY;
     one.x = place(x_room, one.x.dtype, how, one.rows, one.N, turn);
     one.y = place(y_room, result, how, one.rows, one.N, turn + 4);
     repeat(one.x, one.rows, plain->x, plain->rows, one.N);
@@ -164,12 +172,12 @@ enum { TYPES = sizeof types / sizeof *types, ALIKE = 4 /* of them */ };
 /* Around every block, tile and length from which on a row is shared or no longer kept. */
 static const int64_t thresholds[] = {383,  384,  385,  511,  513,   1024,
                                      2047, 2048, 2049, 4097, 32769, LONGEST};
-enum { THRESHOLDS = sizeof thresholds / sizeof *thresholds, ALL = 100, SHORT = 300 };
+enum { THRESHOLDS = sizeof thresholds / sizeof *thresholds, MIDDLING = 300 };
 
 static void lengths(void) {
     for (int t = 0; t < TYPES; t++) {
         mean errors = {0};
-        for (int64_t N = 1; N <= (t < ALIKE ? SHORT : ALL); N += N < ALL ? 1 : 3) {
+        for (int64_t N = 1; N <= (t < ALIKE ? MIDDLING : SHORT); N += N < SHORT ? 1 : 3) {
             task of = new_task(types[t].x, types[t].y, FEW, N, 1.5, 0);
             every_way(&of, types[t].y, &errors);
         }
@@ -214,7 +222,7 @@ static void masks_and_scales(void) {
     static const double scales[] = {1.0, 0.7, -2.5};
     mean errors = {0};
     for (int t = 0; t < TYPES; t++)
-        for (int64_t N = 1; N <= SHORT; N += N < 40 ? 1 : 51)
+        for (int64_t N = 1; N <= MIDDLING; N += N < 40 ? 1 : 51)
             for (int masked = 0; masked < 2; masked++)
                 for (int k = 0; k < 3; k++) {
                     task of = new_task(types[t].x, types[t].y, FEW, N, 2, 0);
