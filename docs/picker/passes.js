@@ -3,7 +3,7 @@ const CELLS = 24;
 const LOGITS = [1, 2, 3, 6, 2, 1, 4, 3, 5, 2, 1, 3, 7, 4, 2, 5, 1, 3, 2, 6, 4, 1, 3, 2];
 const WORKERS = {
   fused_warp: [1, "one warp"], fused_block: [1, "one block"], online_block: [1, "one block"],
-  cluster: [4, "block"], grid: [6, "multiprocessor"], split: [4, "block"],
+  cluster: [4, "block"], grid: [6, "block"], split: [4, "block"],
 };
 const STREAMS = {
   naive: [["Sum of e\u02e3, with no maximum to hold it down", "d"], ["Read again, divide, write", "d"]],

@@ -23,11 +23,32 @@ const LAUNCH = 1.8e-6; /* seconds: a kernel of one short row in a CUDA graph, in
 function pickerView(planner) {
   const state = { device: "cuda", dtype: "float32", rows: 4096, N: 4096, threads: 8,
     speed: { ...COPY_SPEED }, watched: null };
-  let regions = [], regionsFor = "";
+  let regions = [], reaches = {}, mapped = "";
   const share = (N) => `${100 * Math.log2(N) / 24}%`;
   const infoOf = (name) => planner.methods.find((one) => one.name === name);
-  /* one read and one write over what it moves */
-  const speedOf = (method) => 2 / (method.reads + method.writes);
+  /* The part of a row that is longer than what can be kept of it: it is read a second time, from
+   * the caches if they still have it. */
+  const againOf = (plan) => state.device === "cuda" && plan.keeps === "row" && plan.tile < plan.N
+    ? 1 - plan.tile / plan.N : 0;
+  const passesOf = (plan) => plan.reads + plan.writes;
+  const arrayBytes = (plan) => plan.bytes_moved / passesOf(plan);
+  /* The speed that memory allows, of a copy's: one read and one write over what is moved. */
+  const speedOf = (plan) => 2 / (passesOf(plan) + againOf(plan));
+  const secondsOf = (bytes) => bytes / (state.speed[state.device] * 1e9);
+
+  /* A region of the map as high as its speed, which falls where its rows are not kept whole. */
+  function shapeOf({ method, from, to }) {
+    const points = span(0, 17).map((i) => {
+      const N = Math.round(from * (to / from) ** (i / 16));
+      return [100 * i / 16, 100 - 100 * speedOf(planner.plan({ ...state, N, method }))];
+    });
+    return `--shape: polygon(0 100%, ${points.map(([x, y]) => `${x}% ${y.toFixed(2)}%`).join(", ")}, ` +
+      `100% 100%); --top: ${points[0][1]}cqh`;
+  }
+
+  /* Those of the device; on a GPU fused is another name of two others. */
+  const methodsHere = () => planner.methods.filter(({ name, devices }) =>
+    devices.includes(state.device) && !(state.device === "cuda" && name === "fused"));
 
   /* The longest row that a method holds on chip; LONGEST where it streams. */
   function reach(name) {
@@ -42,19 +63,21 @@ function pickerView(planner) {
   function drawMap() {
     const { device, dtype, rows, threads } = state;
     const asked = JSON.stringify([device, dtype, rows, threads]);
-    if (asked === regionsFor) return;
-    regionsFor = asked;
+    if (asked === mapped) return;
+    mapped = asked;
     regions = regionsOf(planner, state);
+    reaches = Object.fromEntries(methodsHere().map(({ name }) => [name, reach(name)]));
     byId("regions").replaceChildren(...regions.map(({ method, from, to }) => h("div", {
       class: "region", "data-method": method,
       style: `left: ${share(from)}; right: calc(100% - ${share(Math.min(to + 1, LONGEST))}); ` +
-        `height: ${100 * speedOf(infoOf(method))}%`,
-    }, h("span", {}, method))));
+        shapeOf({ method, from, to }),
+    }, h("div", { class: "hill" }), h("span", {}, method))));
     byId("lanes").replaceChildren(...PLACES[device].map(({ name, methods }) => {
-      const longest = reach(methods[0]), used = regions.filter((one) => methods.includes(one.method));
+      const longest = reaches[methods[0]], used = regions.filter((one) => methods.includes(one.method));
       const limit = longest === LONGEST ? "any length" : `up to ${withCommas(longest)}`;
       return h("div", { class: "lane", "data-place": methods[0], "data-method": methods[0] },
-        h("div", { class: "lane-name" }, h("b", {}, name), ` ${limit}`),
+        h("div", { class: "lane-name" }, h("span", {}, h("b", {}, name), ` ${limit}`,
+          h("span", { class: "choice" }))),
         h("div", { class: "lane-bar" },
           h("i", { class: "holds", style: `width: ${share(longest)}` }),
           ...used.map(({ from, to }) => h("i", { class: "takes",
@@ -62,27 +85,26 @@ function pickerView(planner) {
     }));
     byId("cliffs").replaceChildren(...regions.slice(1).map(({ method, from }, i) => {
       const before = regions[i].method;
-      const falls = speedOf(infoOf(method)) < speedOf(infoOf(before));
+      const falls = passesOf(infoOf(method)) > passesOf(infoOf(before));
       return h("button", { type: "button", "data-method": method, "data-n": from,
-        click: () => setLength(from) }, h("b", {}, withCommas(from)),
+        click: () => setLength(from) }, "from ", h("b", {}, withCommas(from)),
       ` ${method}${falls ? ", one more read" : ""}`);
     }));
     byId("no-cliffs").hidden = regions.length > 1;
   }
 
-  function fact(name, value, note = "") {
-    return h("div", { class: "fact" }, h("dt", {}, name), h("dd", { id: `fact-${name.split(" ")[0].toLowerCase()}` }, value),
-      h("dd", { class: "note" }, note));
-  }
+  const fact = (name, value, note) => h("div", { class: "fact", "data-fact": name },
+    h("dt", {}, name), h("dd", {}, value), h("dd", { class: "note" }, note));
   function factsOf(plan) {
-    const gpu = state.device === "cuda", seconds = plan.bytes_moved / (state.speed[state.device] * 1e9);
-    const beyond = plan.keeps === "row" && plan.tile < plan.N && gpu;
+    const gpu = state.device === "cuda", seconds = secondsOf(plan.bytes_moved);
+    const again = againOf(plan) * arrayBytes(plan);
     const facts = [
-      fact("Memory traffic", bytesText(plan.bytes_moved), beyond
-        ? `at least: what is beyond ${withCommas(plan.tile)} of a row is read twice`
+      fact("Memory traffic", bytesText(plan.bytes_moved), again
+        ? `and up to ${bytesText(again)} more: beyond ${withCommas(plan.tile)} a row is read twice`
         : `${counted(plan.reads, "read")} and ${counted(plan.writes, "write")} of the array`),
       fact("Time at copy speed", timeText(seconds), gpu && seconds < LAUNCH
-        ? "a launch alone takes more" : `${speedOf(plan).toFixed(2)} of the speed of a copy`),
+        ? "a launch alone takes more" : again ? `up to ${timeText(secondsOf(plan.bytes_moved + again))}`
+          : speedOf(plan) === 1 ? "as fast as a copy" : `${speedOf(plan).toFixed(2)} of the speed of a copy`),
       fact("Tile", counted(plan.tile, "element"), counted(Math.ceil(plan.N / plan.tile), "tile") + " a row"),
       fact("On chip", memoryText(plan.on_chip_bytes), `of each row, in ${plan.compute}`),
     ];
@@ -97,18 +119,17 @@ function pickerView(planner) {
     }
     facts.push(fact("Scratch", plan.workspace_bytes ? memoryText(plan.workspace_bytes) : "none",
       "memory beside input and result"));
-    facts.push(fact("Array", bytesText(plan.bytes_moved / (plan.reads + plan.writes)),
+    facts.push(fact("Array", bytesText(arrayBytes(plan)),
       `${withCommas(plan.rows)} \u00d7 ${withCommas(plan.N)}, ${state.dtype}`));
     return facts;
   }
 
   function drawOthers(chosen) {
-    const rows = planner.methods.filter((one) => one.devices.includes(state.device) &&
-      !(state.device === "cuda" && one.name === "fused")).map((info) => {
+    const rows = methodsHere().map((info) => {
       const plan = planner.plan({ ...state, method: info.name });
-      const seconds = plan.bytes_moved / (state.speed[state.device] * 1e9);
       const fits = plan.status === 0;
-      const time = fits ? timeText(seconds) : plan.longest_row
+      const kept = info.keeps !== "row" || state.N <= reaches[info.name];
+      const time = fits ? `${kept ? "" : "\u2265 "}${timeText(secondsOf(plan.bytes_moved))}` : plan.longest_row
         ? `rows up to ${withCommas(plan.longest_row)}` : "not on this GPU";
       return h("tr", { "data-method": info.name, class: info.name === chosen ? "chosen" : null },
         h("th", { scope: "row" }, h("button", { type: "button", disabled: fits ? null : "",
@@ -141,7 +162,7 @@ function pickerView(planner) {
         PLACES[state.device].some((one) => one.methods[0] === lane.dataset.place &&
           one.methods.includes(plan.method));
       lane.classList.toggle("taken", taken);
-      lane.toggleAttribute("aria-current", taken);
+      lane.querySelector(".choice").textContent = taken ? " \u00b7 auto\u2019s choice here" : "";
     }
     for (const region of byId("regions").children)
       region.classList.toggle("taken", region.dataset.method === plan.method);
@@ -225,6 +246,8 @@ function pickerView(planner) {
     });
   segments("dtypes", "dtype", planner.dtypes.map((name) => ({ value: name, label: name })),
     state.dtype, set("dtype"));
+  byId("levels").append(...[["1", 1], ["\u2154", 2 / 3]].map(([text, level]) =>
+    h("span", { style: `top: ${100 - 100 * level}%` }, h("b", {}, text))));
   byId("ticks").append(...[0, 4, 8, 12, 16, 20, 24].map((power) =>
     h("span", { style: `left: ${100 * power / 24}%` }, shortCount(2 ** power))));
   draw();

@@ -48,6 +48,11 @@ function traceOf(row, tile, method, type = "float64") {
     const shown = terms.length > 6 ? [...terms.slice(0, 3), ["\u2026"], ...terms.slice(-1)] : terms;
     return shown.flatMap((term, i) => (i ? [" + ", ...term] : term));
   };
+  const quotients = (from, to, top) => {
+    const shown = row.slice(from, to).map((x, i) =>
+      ["y = ", { e: top(x) }, ` / ${v(steps.at(-1).d)} = ${v(y[from + i])}`]);
+    return shown.length > 4 ? [...shown.slice(0, 2), ["\u2026"], ...shown.slice(-1)] : shown;
+  };
   const bracket = (x) => (x < 0 ? `(${v(x)})` : v(x));
 
   if (method === "naive") {
@@ -66,7 +71,7 @@ function traceOf(row, tile, method, type = "float64") {
     for (const [from, to] of tiles) {
       y.push(...x.slice(from, to).map((value) => round(round(Math.exp(value)) / d)));
       add(2, named([from, to]), [from, to],
-        { d, lines: [["y = ", { e: "x" }, ` / ${v(d)}`]] }, to - from);
+        { d, lines: quotients(from, to, v) }, to - from);
     }
     return steps;
   }
@@ -123,8 +128,8 @@ function traceOf(row, tile, method, type = "float64") {
   }
   for (const [from, to] of tiles) {
     y.push(...row.slice(from, to).map((x) => (pair.m === -Infinity ? NaN : power(x, pair.m) / pair.d)));
-    add(pass, named([from, to], method === "split" ? "Part" : "Tile"), [from, to], { ...pair, lines: [
-      ["y = ", { e: `x ${MINUS} ${bracket(pair.m)}` }, ` / ${v(pair.d)}`]] }, to - from);
+    add(pass, named([from, to], method === "split" ? "Part" : "Tile"), [from, to],
+      { ...pair, lines: quotients(from, to, (x) => `${v(x)} ${MINUS} ${bracket(pair.m)}`) }, to - from);
   }
   return steps;
 }
