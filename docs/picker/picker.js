@@ -162,7 +162,7 @@ function pickerView(planner) {
         PLACES[state.device].some((one) => one.methods[0] === lane.dataset.place &&
           one.methods.includes(plan.method));
       lane.classList.toggle("taken", taken);
-      lane.querySelector(".choice").textContent = taken ? " \u00b7 auto\u2019s choice here" : "";
+      lane.querySelector(".choice").textContent = taken ? " \u00b7 auto" : "";
     }
     for (const region of byId("regions").children)
       region.classList.toggle("taken", region.dataset.method === plan.method);

@@ -48,8 +48,9 @@ function stepsView() {
     byId("step-place").textContent = `Step ${now + 1} of ${steps.length}`;
     byId("step-count").textContent =
       `${counted(step.reads, "element")} read, ${step.writes} written`;
-    byId("step-back").disabled = now === 0;
-    byId("step-next").disabled = last;
+    /* not disabled: that would take the focus away */
+    byId("step-back").setAttribute("aria-disabled", now === 0);
+    byId("step-next").setAttribute("aria-disabled", last);
     byId("ledger").replaceChildren(...steps.map((one, i) => h("tr",
       { class: i === now ? "now" : i > now ? "ahead" : null, "aria-current": i === now ? "step" : null },
       h("td", {}, h("button", { type: "button", click: () => go(i) }, `${one.pass}. ${one.title}`)),
