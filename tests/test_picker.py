@@ -543,6 +543,12 @@ def test_at_every_width_in_light_and_dark(browser, width, scheme, tmp_path):
                 page.click("#tab-steps")
                 page.click("#step-next")
                 page.click("#step-next")
+            for field in page.locator("input[type=text]:visible").all():
+                before = field.input_value()
+                field.fill("no number at all")
+                box = page.locator(f"#{field.get_attribute('id')}-note").bounding_box()
+                assert box["x"] >= 0 and box["x"] + box["width"] <= width, "a message beyond the edge"
+                field.fill(before)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, "scrolls sideways"
             texts = page.evaluate(CONTRAST)
             assert len(texts) > 40 and texts[0][0] >= 4.5, texts[:5]

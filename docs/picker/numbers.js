@@ -63,29 +63,41 @@ function h(tag, attributes = {}, ...children) {
   return element;
 }
 
+/* Says under a field what is wrong with it; "": nothing. */
+function complain(input, text) {
+  const note = byId(`${input.id}-note`);
+  note.textContent = text;
+  note.style.translate = "";
+  const beyond = note.getBoundingClientRect().right - (document.documentElement.clientWidth - 10);
+  if (beyond > 0) note.style.translate = `${-beyond}px`;
+  if (text) input.setAttribute("aria-invalid", "true");
+  else input.removeAttribute("aria-invalid");
+}
+
 /* A text field that keeps its last good value: what cannot be read is said under the field, marked
  * as invalid, and replaced by the last good value when the field is left. */
 function field(id, { read, write, expected, changed }) {
-  const input = byId(id), note = byId(`${id}-note`);
+  const input = byId(id);
   let value = read(input.value);
-  const say = (text) => {
-    note.textContent = text;
-    if (text) input.setAttribute("aria-invalid", "true");
-    else input.removeAttribute("aria-invalid");
-  };
   const set = (next) => {
     value = next;
     if (document.activeElement !== input || read(input.value) !== next) input.value = write(next);
-    say("");
+    complain(input, "");
   };
   input.addEventListener("input", () => {
     const next = read(input.value);
-    if (next === null) { say(`\u201c${input.value.slice(0, 24)}\u201d is not ${expected}`); return; }
+    if (next === null) {
+      complain(input, `\u201c${input.value.slice(0, 24)}\u201d is not ${expected}`);
+      return;
+    }
     value = next;
-    say("");
+    complain(input, "");
     changed(next);
   });
-  input.addEventListener("blur", () => { input.value = write(value); say(""); });
+  input.addEventListener("blur", () => {
+    input.value = write(value);
+    complain(input, "");
+  });
   return { set };
 }
 

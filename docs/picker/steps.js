@@ -115,15 +115,13 @@ function stepsView() {
   const input = byId("row");
   function takeRow() {
     const { row, error } = readRow(input.value);
-    byId("row-note").textContent = error || "";
-    if (error) input.setAttribute("aria-invalid", "true");
-    else input.removeAttribute("aria-invalid");
+    complain(input, error || "");
     if (row) { state.row = row; restart(); }
   }
   input.addEventListener("input", takeRow);
   input.addEventListener("blur", () => {
     input.value = state.row.map((x) => (x === -Infinity ? "-inf" : x)).join(" ");
-    takeRow();
+    complain(input, "");
   });
   const choose = (name, value) => {
     state[name] = value;
