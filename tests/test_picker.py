@@ -188,6 +188,10 @@ def test_dragging_the_slider(page):
         plan = ons_plan_of_page(page, N)
         assert (shown(page, "method"), fact(page, "Tile").split()[0]) == (plan["method"], f"{plan['tile']:,}")
         assert plan["reason"][1:] in shown(page, "reason")
+        first, last = (int(n.replace(",", "")) for n in re.findall("[0-9,]+", shown(page, "range")))
+        assert first <= N <= last
+        assert ons_plan_of_page(page, first)["method"] == ons_plan_of_page(page, last)["method"]
+        assert last == LONGEST or ons_plan_of_page(page, last + 1)["method"] != plan["method"]
         seen.append(N)
     page.mouse.up()
     assert seen == sorted(seen) and seen[0] < 100 and seen[-1] > 4_000_000
@@ -541,8 +545,6 @@ def test_at_every_width_in_light_and_dark(browser, width, scheme, tmp_path):
                 page.fill("#length-number", "1M")
             elif view == "steps":
                 page.click("#tab-steps")
-                page.click("#step-next")
-                page.click("#step-next")
             for field in page.locator("input[type=text]:visible").all():
                 before = field.input_value()
                 field.fill("no number at all")
@@ -550,6 +552,8 @@ def test_at_every_width_in_light_and_dark(browser, width, scheme, tmp_path):
                 assert box["x"] >= 0 and box["x"] + box["width"] <= width, "a message beyond the edge"
                 field.fill(before)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, "scrolls sideways"
+            if view == "steps":
+                page.locator("#ledger button").nth(2).click()
             texts = page.evaluate(CONTRAST)
             assert len(texts) > 40 and texts[0][0] >= 4.5, texts[:5]
             path = os.path.join(folder, f"{view}-{width}-{scheme}.png")

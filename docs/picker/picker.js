@@ -5,13 +5,13 @@ const PLACES = {
     { name: "One block", methods: ["fused_block", "online_block"] },
     { name: "A cluster of blocks", methods: ["cluster"] },
     { name: "The whole GPU", methods: ["grid"] },
-    { name: "Streamed: a block a row", methods: ["online"] },
-    { name: "Streamed: blocks share a row", methods: ["split"] },
+    { name: "Streamed by a block", methods: ["online"] },
+    { name: "Streamed by blocks together", methods: ["split"] },
   ],
   cpu: [
     { name: "The caches", methods: ["fused"] },
-    { name: "Streamed: a thread a row", methods: ["online"] },
-    { name: "Streamed: threads share a row", methods: ["split"] },
+    { name: "Streamed by a thread", methods: ["online"] },
+    { name: "Streamed by threads together", methods: ["split"] },
   ],
 };
 /* GB/s of a copy, as benchmarks/results has them. */
@@ -74,9 +74,9 @@ function pickerView(planner) {
     }, h("div", { class: "hill" }), h("span", {}, method))));
     byId("lanes").replaceChildren(...PLACES[device].map(({ name, methods }) => {
       const longest = reaches[methods[0]], used = regions.filter((one) => methods.includes(one.method));
-      const limit = longest === LONGEST ? "any length" : `up to ${withCommas(longest)}`;
+      const limit = longest === LONGEST ? "any N" : `up to ${withCommas(longest)}`;
       return h("div", { class: "lane", "data-place": methods[0], "data-method": methods[0] },
-        h("div", { class: "lane-name" }, h("span", {}, h("b", {}, name), ` ${limit}`,
+        h("div", { class: "lane-name" }, h("span", {}, h("b", {}, name), `, ${limit}`,
           h("span", { class: "choice" }))),
         h("div", { class: "lane-bar" },
           h("i", { class: "holds", style: `width: ${share(longest)}` }),
@@ -154,6 +154,9 @@ function pickerView(planner) {
     byId("pick").dataset.method = plan.method;
     byId("method").textContent = plan.method;
     byId("reason").textContent = `${plan.reason[0].toUpperCase()}${plan.reason.slice(1)}.`;
+    const region = regions.find(({ to }) => state.N <= to);
+    byId("range").textContent = regions.length === 1 ? "For every length here."
+      : `Here from ${withCommas(region.from)} to ${withCommas(region.to)} elements.`;
     byId("length").value = positionOf(state.N);
     byId("length").setAttribute("aria-valuetext", `${withCommas(state.N)} elements: ${plan.method}`);
     byId("facts").replaceChildren(...factsOf(plan));
@@ -246,7 +249,7 @@ function pickerView(planner) {
     });
   segments("dtypes", "dtype", planner.dtypes.map((name) => ({ value: name, label: name })),
     state.dtype, set("dtype"));
-  byId("levels").append(...[["1", 1], ["\u2154", 2 / 3]].map(([text, level]) =>
+  byId("levels").append(...[["1", 1], [".67", 2 / 3]].map(([text, level]) =>
     h("span", { style: `top: ${100 - 100 * level}%` }, h("b", {}, text))));
   byId("ticks").append(...[0, 4, 8, 12, 16, 20, 24].map((power) =>
     h("span", { style: `left: ${100 * power / 24}%` }, shortCount(2 ** power))));

@@ -27,8 +27,9 @@ const char *EXPORT(planned_reason)(void) { return plan.reason; }
 const char *EXPORT(planned_compute)(void) { return ons_dtype_name(plan.compute); }
 
 /* What the page shows of a plan: JavaScript finds a number by its place in planned_names. */
-#define NUMBERS(_)                                                                              \
-    _(rows) _(N) _(width) _(tile) _(bytes_moved) _(on_chip_bytes) _(workspace_bytes) _(threads) \
+#define NUMBERS(_)                                                                      \
+    _(rows)                                                                             \
+    _(N) _(width) _(tile) _(bytes_moved) _(on_chip_bytes) _(workspace_bytes) _(threads) \
         _(blocks_a_row) _(elements_a_thread) _(longest_row)
 #define NAME(number) #number " "
 #define VALUE(number) (double)plan.number,
