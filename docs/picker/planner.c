@@ -26,19 +26,29 @@ int EXPORT(planned_method)(void) { return plan.method; }
 const char *EXPORT(planned_reason)(void) { return plan.reason; }
 const char *EXPORT(planned_compute)(void) { return ons_dtype_name(plan.compute); }
 
-/* What the page shows of a plan: JavaScript finds a number by its place in planned_names. */
-#define NUMBERS(_)                                                                      \
-    _(rows)                                                                             \
-    _(N) _(width) _(tile) _(bytes_moved) _(on_chip_bytes) _(workspace_bytes) _(threads) \
-        _(blocks_a_row) _(elements_a_thread) _(longest_row)
-#define NAME(number) #number " "
-#define VALUE(number) (double)plan.number,
+/* The numbers of the plan, by their names in ons_plan; place counts them from 0. */
+typedef struct {
+    const char *name;
+    double value;
+} named_number;
+#define NUMBER(name) {#name, (double)plan.name}
+enum { NUMBERS = 11 };
 
-const char *EXPORT(planned_names)(void) { return NUMBERS(NAME); }
-double EXPORT(planned_number)(int place) {
-    const double values[] = {NUMBERS(VALUE)};
-    return values[place];
+static named_number planned(int place) {
+    const named_number numbers[NUMBERS] = {
+        NUMBER(rows),         NUMBER(N),
+        NUMBER(width),        NUMBER(tile),
+        NUMBER(bytes_moved),  NUMBER(on_chip_bytes),
+        NUMBER(threads),      NUMBER(workspace_bytes),
+        NUMBER(blocks_a_row), NUMBER(elements_a_thread),
+        NUMBER(longest_row),
+    };
+    return numbers[place];
 }
+
+int EXPORT(planned_count)(void) { return NUMBERS; }
+const char *EXPORT(planned_name)(int place) { return planned(place).name; }
+double EXPORT(planned_number)(int place) { return planned(place).value; }
 
 const char *EXPORT(dtype_name)(ons_dtype dtype) { return ons_dtype_name(dtype); }
 

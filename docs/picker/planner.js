@@ -23,7 +23,7 @@ async function loadPlanner(base64) {
     keeps: ["nothing", "tile", "row"][c.method_keeps(i)],
     devices: DEVICES.filter((_, device) => c.method_on(i, device)),
   }));
-  const numbers = text(c.planned_names()).trim().split(" ");
+  const numbers = Array.from({ length: c.planned_count() }, (_, i) => text(c.planned_name(i)));
   const dtypes = [0, 1, 2, 3].map((dtype) => text(c.dtype_name(dtype)));
 
   function plan({ device, dtype, rows, N, threads, method = "auto" }) {
