@@ -1,4 +1,4 @@
-"""docs/picker.html on a phone, a tablet and a desk, in light and dark: nothing beyond the edge, texts readable.
+"""docs/picker.html on a phone, a tablet and a desk, in light and dark: nothing beyond the edge, all readable.
 ONSOFTMAX_SCREENSHOTS names a directory that keeps what it looks like."""
 
 from __future__ import annotations
