@@ -155,8 +155,8 @@ function pickerView(planner) {
     byId("method").textContent = plan.method;
     byId("reason").textContent = `${plan.reason[0].toUpperCase()}${plan.reason.slice(1)}.`;
     const region = regions.find(({ to }) => state.N <= to);
-    byId("range").textContent = regions.length === 1 ? "For every length here."
-      : `Here from ${withCommas(region.from)} to ${withCommas(region.to)} elements.`;
+    byId("range").textContent = regions.length === 1 ? "Here at every length."
+      : `Here from ${withCommas(region.from)} to ${withCommas(region.to)}.`;
     byId("length").value = positionOf(state.N);
     byId("length").setAttribute("aria-valuetext", `${withCommas(state.N)} elements: ${plan.method}`);
     byId("facts").replaceChildren(...factsOf(plan));
