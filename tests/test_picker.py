@@ -26,6 +26,8 @@ def test_dragging_the_slider(page):
         plan = planned(page, N)
         assert (shown(page, "method"), fact(page, "Tile").split()[0]) == (plan["method"], f"{plan['tile']:,}")
         assert plan["reason"][1:] in shown(page, "reason")
+        file, _, rows = plan["measured"].partition(": ")
+        assert rows in shown(page, "measured") and file in shown(page, "measured")
         first, last = (int(n.replace(",", "")) for n in re.findall("[0-9,]+", shown(page, "range")))
         assert first <= N <= last
         assert planned(page, first)["method"] == planned(page, last)["method"]
@@ -110,6 +112,8 @@ def test_everything_is_reached_by_tab(page):
 
 
 def test_what_is_read_is_the_plan(page):
+    speed = planned(page, 1)["copy_speed"]
+    assert float(page.input_value("#speed")) == speed / 1e9 > 1000
     page.fill("#length-number", "50257")
     page.fill("#rows-number", "2k")
     page.check("input[value=bfloat16]")

@@ -20,10 +20,10 @@ pytestmark = needs_page
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 ROWS = [1, 16, 17, 131, 132, 4096, 250_000]
 FACTS = [
-    "method", "reason", "compute", "rows", "N", "width", "tile", "bytes_moved", "on_chip_bytes",
+    "method", "reason", "measured", "compute", "rows", "N", "width", "tile", "bytes_moved", "on_chip_bytes",
     "workspace_bytes", "threads",
 ]  # fmt: skip
-GPU_FACTS = ["blocks_a_row", "elements_a_thread", "longest_row"]
+GPU_FACTS = ["blocks_a_row", "elements_a_thread", "longest_row", "copy_speed"]
 
 
 def text_of(path):

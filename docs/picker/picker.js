@@ -14,15 +14,15 @@ const PLACES = {
     { name: "Streamed by threads together", methods: ["split"] },
   ],
 };
-/* GB/s of a copy, as benchmarks/results has them. */
-const COPY_SPEED = { cuda: 4200, cpu: 30 };
+const CPU_COPY_SPEED = 30; /* GB/s, as benchmarks/results has it; a GPU's is the planner's */
 const MOST_ROWS = 2 ** 24;
 const MOST_THREADS = 1024;
 const LAUNCH = 1.8e-6; /* seconds: a kernel of one short row in a CUDA graph, in the same results */
 
 function pickerView(planner) {
   const state = { device: "cuda", dtype: "float32", rows: 4096, N: 4096, threads: 8,
-    speed: { ...COPY_SPEED }, watched: null };
+    speed: { cpu: CPU_COPY_SPEED }, watched: null };
+  state.speed.cuda = planner.plan(state).copy_speed / 1e9;
   let regions = [], reaches = {}, mapped = "";
   const share = (N) => `${100 * Math.log2(N) / 24}%`;
   const infoOf = (name) => planner.methods.find((one) => one.name === name);
@@ -93,6 +93,13 @@ function pickerView(planner) {
     byId("no-cliffs").hidden = regions.length > 1;
   }
 
+  function drawMeasured(measured) {
+    const [file, ...rows] = measured.split(": ");
+    byId("measured").hidden = !measured;
+    byId("measured").textContent =
+      `Measured where the choice turns, in parts of a copy's speed: ${rows.join(": ")} (${file}).`;
+  }
+
   const fact = (name, value, note) => h("div", { class: "fact", "data-fact": name },
     h("dt", {}, name), h("dd", {}, value), h("dd", { class: "note" }, note));
   function factsOf(plan) {
@@ -160,6 +167,7 @@ function pickerView(planner) {
     byId("length").value = positionOf(state.N);
     byId("length").setAttribute("aria-valuetext", `${withCommas(state.N)} elements: ${plan.method}`);
     byId("facts").replaceChildren(...factsOf(plan));
+    drawMeasured(plan.measured);
     for (const lane of byId("lanes").children) {
       const taken = lane.dataset.place === plan.method ||
         PLACES[state.device].some((one) => one.methods[0] === lane.dataset.place &&
@@ -198,7 +206,7 @@ function pickerView(planner) {
       const speed = readNumber(text.replace(/,/g, ""));
       return speed !== null && speed > 0 && speed <= 1e6 ? speed : null;
     },
-    expected: "a copy speed in GB/s: a number above 0, as 4200",
+    expected: "a copy speed in GB/s: a number above 0, as 3000",
     changed: (speed) => { state.speed[state.device] = speed; draw(); } });
 
   function setLength(N) {
@@ -253,5 +261,6 @@ function pickerView(planner) {
     h("span", { style: `top: ${100 - 100 * level}%` }, h("b", {}, text))));
   byId("ticks").append(...[0, 4, 8, 12, 16, 20, 24].map((power) =>
     h("span", { style: `left: ${100 * power / 24}%` }, shortCount(2 ** power))));
+  speedField.set(state.speed[state.device]);
   draw();
 }

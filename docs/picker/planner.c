@@ -24,6 +24,7 @@ int EXPORT(make_plan)(ons_device device, ons_dtype dtype, double rows, double N,
 
 int EXPORT(planned_method)(void) { return plan.method; }
 const char *EXPORT(planned_reason)(void) { return plan.reason; }
+const char *EXPORT(planned_measured)(void) { return plan.measured ? plan.measured : ""; }
 const char *EXPORT(planned_compute)(void) { return ons_dtype_name(plan.compute); }
 
 /* The numbers of the plan, by their names in ons_plan; place counts them from 0. */
@@ -32,7 +33,7 @@ typedef struct {
     double value;
 } named_number;
 #define NUMBER(name) {#name, (double)plan.name}
-enum { NUMBERS = 11 };
+enum { NUMBERS = 12 };
 
 static named_number planned(int place) {
     const named_number numbers[NUMBERS] = {
@@ -41,7 +42,7 @@ static named_number planned(int place) {
         NUMBER(bytes_moved),  NUMBER(on_chip_bytes),
         NUMBER(threads),      NUMBER(workspace_bytes),
         NUMBER(blocks_a_row), NUMBER(elements_a_thread),
-        NUMBER(longest_row),
+        NUMBER(longest_row),  NUMBER(copy_speed),
     };
     return numbers[place];
 }

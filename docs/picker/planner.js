@@ -37,6 +37,7 @@ async function loadPlanner(base64) {
       ...facts,
       method: facts.name,
       reason: text(c.planned_reason()),
+      measured: text(c.planned_measured()),
       compute: text(c.planned_compute()),
     };
   }
