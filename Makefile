@@ -12,7 +12,7 @@ ASAN_PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell gcc 
 
 SANITIZERS := memcheck racecheck initcheck synccheck
 
-.PHONY: help build test bench lint picker asan gpu-test gpu-sanitize $(SANITIZERS) clean
+.PHONY: help build test bench lint picker notebook asan gpu-test gpu-sanitize $(SANITIZERS) clean
 
 help:
 	@echo 'make build   install in place (editable), with what the tests need'
@@ -20,6 +20,7 @@ help:
 	@echo 'make bench   the CPU benchmark; BENCH="..." passes it arguments (default: --quick)'
 	@echo 'make lint    ruff, mypy and clang-format, from: pip install -e ".[lint]"'
 	@echo 'make picker  docs/picker.html, from the planner as it is now: pip install -e ".[picker]"'
+	@echo 'make notebook  runs docs/onsoftmax.ipynb, from: pip install -e ".[docs]"'
 	@echo 'make asan    all tests under the address and undefined-behaviour sanitizers (gcc)'
 	@echo 'make gpu-test      the tests that need a GPU'
 	@echo 'make gpu-sanitize  the small ones of them under compute-sanitizer (SANITIZER=path); one of its'
@@ -43,6 +44,9 @@ lint:
 
 picker:
 	$(PYTHON) docs/make_picker.py
+
+notebook:
+	$(PYTHON) -m pytest --nbmake docs/onsoftmax.ipynb
 
 # A build of its own, and a working directory in which Python finds that build before any other. libstdc++ is
 # loaded early for torch and JAX, which throw C++ exceptions that the sanitizer's library must see.

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import math
-from typing import TYPE_CHECKING
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise ImportError("a plot needs matplotlib: pip install matplotlib") from error
 
 from ._table import short
 from ._trace import Trace
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 NAMED = 24  # elements or steps, more of them go by their numbers
+
+
+class _Drawing(Figure):
+    """Draws itself in a notebook, which does that for figures of pyplot alone."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
 
 
 def _running(trace: Trace, m_panel: Axes, d_panel: Axes) -> None:
@@ -47,12 +58,7 @@ def _running(trace: Trace, m_panel: Axes, d_panel: Axes) -> None:
 
 def figure(trace: Trace) -> Figure:
     """m, d and the result, one below the other; the caller shows or saves it."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("a plot needs matplotlib: pip install matplotlib") from error
-
-    drawing = Figure(figsize=(8, 7), layout="constrained")
+    drawing = _Drawing(figsize=(8, 7), layout="constrained")
     m_panel, d_panel, bars = drawing.subplots(3, 1, height_ratios=[2, 2, 3])
     m_panel.sharex(d_panel)
     _running(trace, m_panel, d_panel)

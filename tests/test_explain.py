@@ -286,6 +286,7 @@ def test_plot(method, row, tmp_path):
     assert len(figure.axes[0].lines) == (method != "naive" and math.isfinite(max(row))) + sum(
         step.rescaled for step in trace.steps
     )
+    assert figure._repr_png_()[:4] == b"\x89PNG"  # for notebooks
     figure.savefig(tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
