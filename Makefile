@@ -4,7 +4,7 @@ BENCH ?= --quick
 
 SANITIZER ?= compute-sanitizer
 
-C_FILES := $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/*/*.cu csrc/*/*.cuh)
+C_FILES := $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/*/*.cu csrc/*/*.cuh docs/picker/*.c)
 
 ASAN_LIB := build/asan/lib
 ASAN_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
@@ -12,13 +12,15 @@ ASAN_PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell gcc 
 
 SANITIZERS := memcheck racecheck initcheck synccheck
 
-.PHONY: help build test bench lint asan gpu-test gpu-sanitize $(SANITIZERS) clean
+.PHONY: help build test bench lint picker notebook asan gpu-test gpu-sanitize $(SANITIZERS) clean
 
 help:
 	@echo 'make build   install in place (editable), with what the tests need'
 	@echo 'make test    all tests'
 	@echo 'make bench   the CPU benchmark; BENCH="..." passes it arguments (default: --quick)'
 	@echo 'make lint    ruff, mypy and clang-format, from: pip install -e ".[lint]"'
+	@echo 'make picker  docs/picker.html, from the planner as it is now: pip install -e ".[picker]"'
+	@echo 'make notebook  runs docs/onsoftmax.ipynb, from: pip install -e ".[docs]"'
 	@echo 'make asan    all tests under the address and undefined-behaviour sanitizers (gcc)'
 	@echo 'make gpu-test      the tests that need a GPU'
 	@echo 'make gpu-sanitize  the small ones of them under compute-sanitizer (SANITIZER=path); one of its'
@@ -39,6 +41,12 @@ lint:
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	clang-format --dry-run -Werror $(C_FILES)
+
+picker:
+	$(PYTHON) docs/make_picker.py
+
+notebook:
+	$(PYTHON) -m pytest --nbmake docs/onsoftmax.ipynb
 
 # A build of its own, and a working directory in which Python finds that build before any other. libstdc++ is
 # loaded early for torch and JAX, which throw C++ exceptions that the sanitizer's library must see.

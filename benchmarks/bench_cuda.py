@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib.metadata
 import json
 import os
 import platform
 import random
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -19,35 +17,12 @@ from typing import Any
 import gpu_report as report
 from gpu_options import WEIGHTS, complete, parse
 
+from onsoftmax.bench.machine import driver, obstacle, versions
+
 RESULTS = Path(__file__).parent / "results"
 WARM_SHARE = 0.2  # of the time at most, to compile QuACK's kernels ahead
 PACKAGES = ["torch", "triton", "quack-kernels", "liger-kernel", "numpy", "nvidia-cutlass-dsl"]
 PACKAGES += ["cupy-cuda13x", "cupy-cuda12x"]
-
-
-def obstacle() -> str:
-    """Why nothing can be measured here, or nothing."""
-    try:
-        import torch
-    except ImportError:
-        return "needs torch, built for CUDA"
-    if not torch.cuda.is_available():
-        return "torch finds no CUDA GPU here"
-    import onsoftmax as ons
-
-    try:
-        ons.methods("cuda")
-    except RuntimeError as e:
-        return str(e)
-    return ""
-
-
-def driver() -> str:
-    try:
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        return "unknown"
 
 
 def about(options: argparse.Namespace) -> dict[str, Any]:
@@ -57,8 +32,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
     import onsoftmax as ons
 
     properties = torch.cuda.get_device_properties(0)
-    present = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}
-    versions = {"onsoftmax": ons.__version__, "python": platform.python_version()}
+    ours = {"onsoftmax": ons.__version__, "python": platform.python_version()}
     return {
         "date": time.strftime("%Y-%m-%d"),
         "gpu": properties.name,
@@ -67,7 +41,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "memory_bytes": properties.total_memory,
         "driver": driver(),
         "cuda": torch.version.cuda,
-        "versions": versions | {name: present[name] for name in PACKAGES if name in present},
+        "versions": ours | versions(PACKAGES),
         "options": {key: value for key, value in vars(options).items() if key not in ("json", "show")},
     }
 
@@ -75,9 +49,9 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
 def describe(case: Any) -> dict[str, Any]:
     """A case as the document has it."""
     import torch
-    from gpu_cases import DEVICE
 
     import onsoftmax as ons
+    from onsoftmax.bench.gpu_case import DEVICE
 
     out = {
         "part": case.part,
@@ -122,9 +96,10 @@ def measure_part(part: str, options: argparse.Namespace, settings: Any, clock: r
 
 def measure_case(case: Any, options: argparse.Namespace, settings: Any, hurry: bool) -> Any:
     """The contestants, and the figures or why there are none."""
-    from gpu_contestants import contestants, short
     from gpu_parts import accuracy
-    from gpu_timing import DeviceLostError, measure
+
+    from onsoftmax.bench.gpu_contestants import contestants, short
+    from onsoftmax.bench.gpu_timing import DeviceLostError, measure
 
     roster = list(contestants(case, options.methods, options.peers))
     if hurry:
@@ -142,8 +117,10 @@ def run(options: argparse.Namespace, machine: dict[str, Any], path: Path | None)
     """Measures; the document, cut short when the GPU was lost. It is written after each case."""
     import torch
     from gpu_cases import cases
-    from gpu_contestants import COPY, quack_softmax, warm_quack
-    from gpu_timing import DeviceLostError, Settings
+    from gpu_quack import warm_quack
+
+    from onsoftmax.bench.gpu_contestants import COPY, quack_softmax
+    from onsoftmax.bench.gpu_timing import DeviceLostError, Settings
 
     document = {**machine, "kinds": {COPY: "copy"}, "cases": []}
     print(f"{document['gpu']}, driver {document['driver']}, CUDA {document['cuda']}, {document['versions']}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-OURS_COLOUR = "black"
+from onsoftmax.bench.chart import plot_line
 
 
 def draw(document: dict[str, Any], stem: Path) -> list[Path]:
@@ -42,17 +42,3 @@ def draw(document: dict[str, Any], stem: Path) -> list[Path]:
         pyplot.close(figure)
         written.append(path)
     return written
-
-
-def plot_line(panel: Any, name: str, cases: list[dict[str, Any]], key: str) -> None:
-    """A line through the powers of two, and crosses for the other lengths."""
-    points = [(case["N"], case["figures"].get(name, {}).get(key)) for case in cases]
-    points = [(N, value) for N, value in points if value is not None]
-    powers = [p for p in points if p[0] & (p[0] - 1) == 0]
-    others = [p for p in points if p[0] & (p[0] - 1)]
-    if not points:
-        return
-    look = {"color": OURS_COLOUR, "linewidth": 2.5, "zorder": 3} if name == "auto" else {"linewidth": 1.2}
-    (line,) = panel.plot(*zip(*powers, strict=True) if powers else ([], []), marker=".", label=name, **look)
-    if others:
-        panel.plot(*zip(*others, strict=True), linestyle="", marker="x", color=line.get_color())

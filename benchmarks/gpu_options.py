@@ -70,7 +70,8 @@ def random_lengths(count: int) -> list[int]:
 def complete(options: argparse.Namespace) -> None:
     """Fills in what was not said; ValueError for a method that does not exist."""
     from gpu_cases import QUICK_TOTAL, TOTAL
-    from gpu_contestants import our_methods
+
+    from onsoftmax.bench.gpu_contestants import our_methods
 
     quick, known = options.quick, our_methods()
     options.total = options.total or (QUICK_TOTAL if quick else TOTAL)

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from answers import errors_eps, exact
-from contestants import Contestant, installed
-from gpu_cases import Case, make_tensors
-from gpu_contestants import peers
-from gpu_report import figures_of, rounded
-from gpu_timing import what_failed
 
 import onsoftmax as ons
+from onsoftmax.bench.answers import errors_eps, exact
+from onsoftmax.bench.contestants import Contestant, installed
+from onsoftmax.bench.figures import figures_of, rounded
+from onsoftmax.bench.gpu_case import Case, make_tensors
+from onsoftmax.bench.gpu_contestants import peers
+from onsoftmax.bench.gpu_timing import what_failed
 
 HOST_SHAPE = (4, 256)
 HOST_CALLS = 300  # fewer than the GPU's queue holds

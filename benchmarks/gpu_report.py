@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from onsoftmax.bench.figures import figures_of, rounded
+
+__all__ = ["figures_of", "rounded"]
+
 TITLES = {
     "host": "host time of a call on a (4, 256) {dtype} array: microseconds",
     "accuracy": "{dtype}, rows of N, scale of the logits: largest (mean) error in eps",
@@ -22,35 +26,6 @@ ABOUT = ["date", "gpu", "driver", "cuda", "cache_bytes", "versions", "options", 
 CASE = ["part", "label", "shape", "dtype", "N", "figures"]
 TOLD_ONCE = ("host", "accuracy")  # in the summary, with all of our methods
 NOTHING = "\N{EN DASH}"
-
-
-def rounded(value: float | None) -> float | str | None:
-    """To four digits; what JSON has no number for as text."""
-    if value is None or math.isfinite(value):
-        return None if value is None else float(f"{value:.4g}")
-    return str(value)
-
-
-def figures_of(
-    samples: list[float], error: float | None, moved: int, copy_moved: int, copy_samples: list[float]
-) -> dict[str, Any]:
-    """Of samples in milliseconds: median, range, spread (half the range over the median), GB/s, and the time
-    of a copy of as many bytes over the median."""
-    ms = statistics.median(samples)
-    out = {
-        "ms": rounded(ms),
-        "low": rounded(min(samples)),
-        "high": rounded(max(samples)),
-        "spread": rounded((max(samples) - min(samples)) / 2 / ms),
-        "samples": len(samples),
-    }
-    if moved:
-        out["gbps"] = rounded(moved / ms / 1e6)
-    if copy_samples:
-        out["x_copy"] = rounded(statistics.median(copy_samples) * moved / copy_moved / ms)
-    if error is not None:
-        out["error"] = rounded(error)
-    return out
 
 
 def check_document(document: dict[str, Any]) -> None:

@@ -91,6 +91,9 @@ typedef enum { ONS_ROW_FORM, ONS_COLUMN_FORM } ons_form;
 typedef struct {
     ons_method method;
     const char *reason; /* why this one, in words */
+    /* what a run measured where the choice turns: "FILE: TYPE SHAPE: METHOD X_COPY, ...; ..."; NULL
+     * where none did, or the method was asked for by name */
+    const char *measured;
     ons_form form;
     ons_dtype compute; /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */
     bool x_direct;     /* x is read in place; else tile by tile through a staging buffer */
@@ -107,6 +110,7 @@ typedef struct {
     int64_t blocks_a_row;  /* blocks that share a row; 0 where a block has several rows */
     int elements_a_thread; /* of a row, held at once in its registers */
     int64_t longest_row;   /* that the method can hold; 0: any */
+    double copy_speed;     /* of this GPU, in bytes a second as a run measured it; 0: none did */
 } ons_plan;
 
 extern const ons_method_info ons_methods[ONS_METHOD_COUNT];

@@ -24,19 +24,26 @@ enum { SPLIT_N = 65536 };
 /* Elements that a further thread must find to be worth its waking. */
 enum { ELEMENTS_A_THREAD = 1 << 18 };
 
-static ons_method choose_on_cpu(const ons_plan *plan, const char **reason) {
+#define RESULTS "benchmarks/results/cpu-avx512-2026-11-21.json: "
+
+static ons_method choose_on_cpu(ons_plan *plan) {
     int64_t row = plan->N * ons_dtype_size(plan->compute);
     if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
         plan->threads > 1) {
-        *reason = "fewer rows than keep the threads busy: they share each one";
+        plan->reason = "fewer rows than keep the threads busy: they share each one";
+        plan->measured = RESULTS "float32 1x16777216, 2 threads: split 0.62, online 0.44";
         return ONS_METHOD_split;
     }
     if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
                                    : row * plan->width <= FUSED_PANEL_BYTES) {
-        *reason = "what is worked on at once fits the caches: one read from memory";
+        plan->reason = "what is worked on at once fits the caches: one read from memory";
+        plan->measured = RESULTS
+            "float32 128x131072, 1 thread: fused 0.62, online 0.54; "
+            "float32 1024x16384, 2 threads: fused 0.75, online 0.49";
         return ONS_METHOD_fused;
     }
-    *reason = "rows too long for the caches: two reads from memory";
+    plan->reason = "rows too long for the caches: two reads from memory";
+    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.53, fused 0.51";
     return ONS_METHOD_online;
 }
 
@@ -77,7 +84,7 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
     int64_t elements = plan->rows * plan->N, useful = elements / ELEMENTS_A_THREAD + 1;
     plan->threads = (int)(useful < threads ? useful : threads);
     choose_form_on_cpu(problem, plan);
-    if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(plan, &plan->reason);
+    if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(plan);
 
     const ons_method_info *info = &ons_methods[plan->method];
     bool direct = plan->x_direct && plan->y_direct;

@@ -5,6 +5,7 @@
 #include "plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A GPU to plan for where there is none: an H200. */
 static const ons_gpu usual_gpu = {"none here; an H200 is assumed", 90, 132, 16, 16, true};
@@ -144,20 +145,20 @@ static bool fits(ons_method method, const row_of_chunks *row, ons_plan *plan) {
     return take_on_gpu(row, plan) == ONS_OK;
 }
 
-/* The thresholds of `auto` on a GPU, from benchmarks/results/cuda-h200-2026-11-21.json: bands of
- * 2^28 elements, small work, and other axes. */
+/* The thresholds of `auto` on a GPU. What they rest on stands beside each choice, as x copy. */
+#define RESULTS "benchmarks/results/cuda-h200-2026-11-21.json: "
 enum {
     /* The longest rows that a block takes where a cluster could, in bytes of the input: a longer
-     * row's block is alone on its multiprocessor, or nearly (x copy of bfloat16 at 32768: 0.77 in a
-     * block, 0.98 in a cluster; of float32 0.97 and 0.99). */
+     * row's block is alone on its multiprocessor, or nearly. */
     BLOCK_ROW_BYTES_16_BIT = 1 << 14,
     BLOCK_ROW_BYTES = 1 << 16,
-    /* The most rows, and their longest, that the grid takes one after the other (float32, 16 rows
-     * of 2^24: 0.55 against 0.51 by split; 64 rows of 2^22: 0.52 against 0.61; one of 2^28: 0.62
-     * against 0.63). */
+    /* The most rows, and their longest, that the grid takes one after the other. */
     GRID_ROWS = 16,
     GRID_ROW_LENGTH = 1 << 25
 };
+
+/* Bytes a second that a copy moves, reads and writes together, in the same run. */
+static double copy_speed_of(const ons_gpu *gpu) { return strstr(gpu->name, "H200") ? 4.23e12 : 0; }
 
 static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
     int64_t bytes = plan->N * ons_dtype_size(dtype);
@@ -165,19 +166,36 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     int block_bytes = ons_dtype_size(dtype) == 2 ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
     if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "the row fits the registers of a warp: one read, no barrier";
+        plan->measured = RESULTS
+            "float32 1048576x256: fused_warp 0.98, fused_block 0.63; float32 262144x1024: "
+            "fused_warp 0.99, fused_block 1.00";
     } else if ((!clusters || bytes <= block_bytes) && fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "the row fits the registers of a block: one read";
+        plan->measured = RESULTS
+            "float32 16384x16384: fused_block 0.98, cluster 0.98; bfloat16 32768x8192: fused_block "
+            "0.98, cluster 0.90";
     } else if (fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "the row fits the registers of a cluster: one read";
+        plan->measured = RESULTS
+            "float32 8192x32768: cluster 0.99, fused_block 0.97; bfloat16 8192x32768: cluster "
+            "0.98, fused_block 0.79; float32 1024x262144: cluster 0.94, online 0.64";
     } else if (plan->rows >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows too long to be held, and enough of them for a block each";
+        plan->measured = RESULTS
+            "float32 256x1048576: online 0.64, split 0.62; float32 1023x262145: online 0.54, split "
+            "0.58";
     } else if (plan->rows <= GRID_ROWS && plan->N <= GRID_ROW_LENGTH &&
                fits(ONS_METHOD_grid, row, plan)) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
+        plan->measured = RESULTS
+            "float32 16x16777216: grid 0.55, split 0.51; float32 64x4194304: grid 0.52, split 0.61";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "few rows, too long to be held: blocks share each one";
+        plan->measured = RESULTS
+            "float32 64x4194304: split 0.61, online 0.45; float32 1x268435456: split 0.63, grid "
+            "0.62";
     }
     return plan->method;
 }
@@ -193,6 +211,7 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_plan *plan
     } else if (2 * panels >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows too long to be held, and enough of them for blocks of 32";
+        plan->measured = RESULTS "float32 4096x4096 axis 0: online 0.38, cluster 0.21, split 0.26";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "few rows, too long to be held: blocks share each 32";
@@ -216,6 +235,7 @@ static bool is_contiguous(const ons_problem *problem) {
 ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     ons_gpu gpu;
     if (ons_gpu_describe(problem->gpu, &gpu) != ONS_OK) gpu = usual_gpu;
+    plan->copy_speed = copy_speed_of(&gpu);
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
     bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
                    problem->x.stride[inner] != ons_dtype_size(problem->x.dtype) &&

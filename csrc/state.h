@@ -44,11 +44,16 @@ ONS_INLINE void ons_state_add(ons_state *state, double term) {
     state->d = sum;
 }
 
-/* The integer c of a maximum m: ceil(m * log2(e)), without a call (adding 1.5 * 2^52 rounds to an
- * integer). A row whose |m| is above ONS_LARGEST_REFERENCE is taken relative to its m, not to a c;
- * for the pairs that such a row has on the way there, and for m = -inf, c stops a little beyond: by
- * more than any two elements can lie apart without the smaller one giving 0. */
+/* A row whose |m| is above this is taken relative to its m, not to a c. */
 #define ONS_LARGEST_REFERENCE 16384.0
+ONS_INLINE bool ons_needs_anchor(double m) {
+    return isfinite(m) && fabs(m) > ONS_LARGEST_REFERENCE;
+}
+
+/* The integer c of a maximum m: ceil(m * log2(e)), without a call (adding 1.5 * 2^52 rounds to an
+ * integer). For the pairs that a row with an anchor has on the way there, and for m = -inf, c stops
+ * a little beyond ONS_LARGEST_REFERENCE: by more than any two elements can lie apart without the
+ * smaller one giving 0. */
 ONS_INLINE double ons_reference(double m) {
     const double bound = ONS_LARGEST_REFERENCE + 2000.0;
     if (isnan(m)) return 0.0;

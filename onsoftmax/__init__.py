@@ -8,14 +8,22 @@ array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])
 from __future__ import annotations
 
 from ._core import DeviceArray, get_num_threads, set_num_threads, softmax
-from ._describe import Method, Plan, methods, plan, show_config
+from ._describe import Method, methods, plan, show_config
+from ._explain import explain
+from ._plan import Cliff, Cost, Plan
+from ._trace import Step, Trace
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cliff",
+    "Cost",
     "DeviceArray",
     "Method",
     "Plan",
+    "Step",
+    "Trace",
+    "explain",
     "get_num_threads",
     "methods",
     "plan",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from . import _core
+from ._plan import Cost, Plan
+from ._table import Table, as_html, plain
 
 
 @dataclass(frozen=True)
@@ -32,87 +34,49 @@ class Method:
         """How often the row is gone over in memory: its reads."""
         return self.reads
 
+    @property
+    def on_chip(self) -> str:
+        """How much fast memory a row takes: "O(1)", "O(tile)", or "O(N)" and so no more than fits."""
+        return {"nothing": "O(1)", "tile": "O(tile)", "row": "O(N)"}[self.keeps]
 
-@dataclass(frozen=True)
-class Plan:
-    """What a call would do. `print(plan)` tells it in words."""
 
-    device: str
-    """ "cpu" or "cuda"."""
-    method: str
-    reason: str
-    """Why this method."""
-    form: str
-    """ "row": one row at a time along its elements; "column": neighbouring rows side by side."""
-    compute: str
-    """The arithmetic's type."""
-    rows: int
-    N: int
-    """Elements of a row."""
-    tile: int
-    """Elements of a row in one tile."""
-    width: int
-    """Rows worked on side by side."""
-    bytes_moved: int
-    """Through main memory, reads and writes together, in bytes."""
-    on_chip_bytes: int
-    """Held in fast memory for one row, in bytes."""
-    workspace_bytes: int
-    """Scratch of all threads or blocks together, in bytes."""
-    threads: int
-    """On the CPU; on a GPU those of a block."""
+class Methods(list[Method]):
+    """A list of methods that prints as a table."""
 
-    blocks_a_row: int | None = None
-    """Blocks that share a row, 0 where a block has several rows. This and what follows on a GPU alone."""
-    elements_a_thread: int | None = None
-    """Of a row, held at once in a thread's registers."""
-    warps: int | None = None
-    """Of a block."""
-    longest_row: int | None = None
-    """That the method can hold; None where it takes any."""
+    device: str | None = None
+    """Those of one device, or of all."""
 
-    registers: int | None = None
-    """Of a thread. This and what follows as the driver says, None without one."""
-    spilled_bytes: int | None = None
-    """Of a thread's registers, in local memory."""
-    shared_bytes: int | None = None
-    """Shared memory of a block."""
-    blocks_a_multiprocessor: int | None = None
-    """That run at once."""
+    def _table(self) -> Table:
+        head = ("method", "reads", "writes", "on chip a row", "runs on", "what it is")
+        rows = [(m.name, str(m.reads), str(m.writes), m.on_chip, self._place(m), m.summary) for m in self]
+        if self.device:
+            head = (*head[:4], "float32 rows of", head[5])
+        title = "Reads and writes are of the whole array, through memory"
+        return Table(title, head, rows, frozenset({0, 4, 5}))
+
+    def _place(self, method: Method) -> str:
+        """Where it runs; of one device, how long a row may be."""
+        if self.device is None:
+            return " ".join(method.devices)
+        longest = 0
+        while True:  # `fused` is several on a GPU, each with a limit of its own
+            try:
+                facts = _core.plan((1, longest + 1), device=self.device, method=method.name)
+            except ValueError:
+                return f"at most {longest}" if longest else "none here"
+            if not facts.get("longest_row"):
+                return "any N"
+            longest = facts["longest_row"]
 
     def __str__(self) -> str:
-        if self.device == "cpu":
-            work = f"{self.threads} threads"
-            how = f"tiles of {self.tile} elements, {self.width} rows side by side"
-        else:
-            work = f"blocks of {self.threads} threads"
-            how = self._blocks() + self._kernel()
-        return (
-            f"{self.method}: {self.reason}\n"
-            f"  {self.rows} rows of N = {self.N}, {self.form} form, in {self.compute}, {work}\n"
-            f"  {how}\n"
-            f"  {self.bytes_moved} bytes through memory, {self.on_chip_bytes} on chip a row, "
-            f"{self.workspace_bytes} of scratch"
-        )
+        return plain(self._table())
 
-    def _blocks(self) -> str:
-        share = "several rows a block"
-        if self.blocks_a_row:
-            share = "a block a row" if self.blocks_a_row == 1 else f"{self.blocks_a_row} blocks a row"
-        longest = f", rows of at most {self.longest_row}" if self.longest_row else ""
-        return f"{share}, {self.warps} warps a block, {self.elements_a_thread} elements a thread{longest}"
-
-    def _kernel(self) -> str:
-        if self.registers is None:
-            return ""
-        return (
-            f"\n  {self.registers} registers a thread, {self.spilled_bytes} bytes spilled, "
-            f"{self.shared_bytes} shared a block, {self.blocks_a_multiprocessor} blocks a multiprocessor"
-        )
+    def _repr_html_(self) -> str:
+        return as_html(self._table())
 
 
-def methods(device: str | None = None) -> list[Method]:
-    """The methods that there are.
+def methods(device: str | None = None) -> Methods:
+    """The methods that there are: a list, which prints as a table.
 
     Parameters
     ----------
@@ -126,7 +90,8 @@ def methods(device: str | None = None) -> list[Method]:
     """
     if device not in (None, "cpu", "cuda"):
         raise ValueError(f"device is {device!r}: expected 'cpu', 'cuda' or None")
-    found = []
+    found = Methods()
+    found.device = device
     for facts in _core.methods():
         devices = tuple(name for name in ("cpu", "cuda") if facts.pop(f"on_{name}"))
         if device is None or device in devices:
@@ -144,7 +109,7 @@ def plan(
     method: str = "auto",
     num_threads: int | None = None,
 ) -> Plan:
-    """Which method softmax would take for an array, and why, without running it.
+    """Which method softmax would take for an array, why, and what each would cost, without running it.
 
     Parameters
     ----------
@@ -164,11 +129,26 @@ def plan(
         As softmax; a device of another name, or one that the array is not on.
     """
     axes = tuple(axis) if isinstance(axis, Sequence) else axis
-    facts = _core.plan(
-        array_or_shape, axes, dtype=dtype, device=device, method=method, num_threads=num_threads
-    )
+
+    def planned(name: str) -> dict[str, Any]:
+        return _core.plan(
+            array_or_shape, axes, dtype=dtype, device=device, method=name, num_threads=num_threads
+        )
+
+    facts = planned(method)
     facts["longest_row"] = facts.get("longest_row") or None
-    return Plan(**facts)
+    facts["copy_speed"] = facts.get("copy_speed") or None
+    others = tuple(_cost(each.name, planned) for each in methods(facts["device"]))
+    return Plan(**facts, others=others, num_threads=num_threads)
+
+
+def _cost(name: str, planned: Callable[[str], dict[str, Any]]) -> Cost:
+    try:
+        facts = planned(name)
+    except ValueError as error:
+        why = str(error).partition(": ")[0].partition(" elements")[0]
+        return Cost(name, None, None, why.removeprefix(f"method '{name}' holds "))
+    return Cost(name, facts["bytes_moved"], facts["on_chip_bytes"])
 
 
 def show_config() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command line: `onsoftmax` shows what the library does, `onsoftmax apply` does it to a .npy file.
+"""The command line: `onsoftmax` shows what the library does; its commands explain, plan, measure and do it.
 
 Exit codes: 0; 2 for a request that cannot be carried out, with one line on stderr that says why; 128 + the
 signal's number when interrupted.
@@ -11,13 +11,25 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from . import __version__, show_config
+from . import __version__, _cli_explain, _cli_plan, show_config
 from ._files import CommandError
 from ._interrupt import Interrupted, interruptible
 from .apply import apply
+from .bench import command as bench
 from .demo import demo
+
+DESCRIPTION = """Softmax with every algorithm of the online-softmax literature. Without a
+command: a small example of each, then a large array timed against NumPy."""
+EPILOG = """examples:
+  onsoftmax explain 1 2 3 6 2 1 --tile 3
+  onsoftmax plan --shape 2048x131072 --device cuda
+  onsoftmax bench
+  onsoftmax apply in.npy out.npy
+
+onsoftmax COMMAND --help says more.
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -51,12 +63,24 @@ def _scale(text: str) -> float:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="onsoftmax",
-        description="Softmax with every algorithm of the online-softmax literature. Without a command: "
-        "a small example of each, then a large array timed against NumPy.",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"onsoftmax {__version__}")
+    parser.set_defaults(run=_demo)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
+    _cli_explain.add(commands)
+    _cli_plan.add(commands)
+    bench.add(commands)
+    _add_apply(commands)
+    info = commands.add_parser("info", help="versions, instruction sets, threads, GPUs")
+    info.set_defaults(run=_info)
+    return parser
+
+
+def _add_apply(commands: Any) -> None:
     one = commands.add_parser(
         "apply",
         help="softmax of a .npy file into another",
@@ -76,26 +100,29 @@ def _parser() -> argparse.ArgumentParser:
         "--dtype", help="of OUT: float16, float32 or float64 (default: IN's, float64 for integers)"
     )
     one.add_argument("--scale", type=_scale, default=1.0, help="multiplies the input first (default: 1)")
-
-    commands.add_parser("info", help="versions, instruction sets, threads")
-    return parser
+    one.set_defaults(run=_apply)
 
 
-def _run(argv: Sequence[str] | None) -> None:
-    options = _parser().parse_args(argv)
-    if options.command == "apply":
-        apply(
-            options.input,
-            options.output,
-            axis=options.axis,
-            method=options.method,
-            dtype=options.dtype,
-            scale=options.scale,
-        )
-    elif options.command == "info":
-        show_config()
-    else:
-        demo()
+def _apply(options: argparse.Namespace) -> int:
+    apply(
+        options.input,
+        options.output,
+        axis=options.axis,
+        method=options.method,
+        dtype=options.dtype,
+        scale=options.scale,
+    )
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    show_config()
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    demo()
+    return 0
 
 
 def _in_words(error: Exception) -> str:
@@ -113,7 +140,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         with interruptible():
-            _run(argv)
+            options = _parser().parse_args(argv)
+            code: int = options.run(options)
             sys.stdout.flush()
     except Interrupted as interruption:
         print(f"onsoftmax: {interruption}", file=sys.stderr)
@@ -124,4 +152,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (CommandError, OSError, MemoryError) as error:
         print(f"onsoftmax: error: {_in_words(error)}", file=sys.stderr)
         return 2
-    return 0
+    return code

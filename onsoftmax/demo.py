@@ -3,61 +3,20 @@
 from __future__ import annotations
 
 import math
-import os
-import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from . import get_num_threads, methods, plan, softmax
+from . import explain, get_num_threads, methods, plan, softmax
+from ._memory import free_memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 ROW, TILE = (1.0, 2.0, 3.0, 6.0, 2.0, 1.0), 3
 ROWS, N = 4096, 32000
 ARRAYS = 5  # that are alive at once: the input, the result and the formula's temporaries, with room to spare
-
-
-class Pair(NamedTuple):
-    """What softmax needs to know of a part of a row: its maximum m, and d = sum(exp(x - m))."""
-
-    m: float
-    d: float
-
-
-EMPTY = Pair(-math.inf, 0.0)
-
-
-def merge(a: Pair, b: Pair) -> Pair:
-    """The pair of two parts of a row together: each d is moved to the larger m, then they add.
-
-    As csrc/state.h does it, which keeps d relative to a power of two instead of to exp(m): commutative, and
-    the empty pair changes nothing.
-    """
-    m = max(a.m, b.m)
-    if m == -math.inf:
-        return EMPTY
-    return Pair(m, a.d * math.exp(a.m - m) + b.d * math.exp(b.m - m))
-
-
-def pair_of(tile: Sequence[float]) -> Pair:
-    """One element is the pair (x, 1); a tile is its elements merged."""
-    pair = EMPTY
-    for x in tile:
-        pair = merge(pair, Pair(x, 1.0))
-    return pair
-
-
-def online_steps(row: Sequence[float], tile: int) -> Iterator[tuple[Sequence[float], Pair, Pair]]:
-    """Of every tile: its elements, its own pair, and the row's pair up to and with it."""
-    running = EMPTY
-    for start in range(0, len(row), tile):
-        part = row[start : start + tile]
-        own = pair_of(part)
-        running = merge(running, own)
-        yield part, own, running
 
 
 def _text(values: Any, form: str = ".4f") -> str:
@@ -71,78 +30,24 @@ def show_row() -> None:
         print(f"  {method.name:8}{_text(softmax(ROW, method=method.name))}   {method.summary}")
 
     print(f"\nThe same online, in tiles of {TILE}: each has its (m, d), and two pairs merge")
-    running = EMPTY
-    for part, own, running in online_steps(ROW, TILE):
+    trace = explain(ROW, tile=TILE, method="online")
+    *statistics, last = (step for step in trace.steps if step.kind == "statistics")
+    for step in (*statistics, last):
         print(
-            f"  tile {_text(part, 'g')}   m = {own.m:g}, d = {own.d:.4f}"
-            f"   so far: m = {running.m:g}, d = {running.d:.4f}"
+            f"  tile {_text(step.read, 'g')}   m = {step.own_m:g}, d = {step.own_d:.4f}"
+            f"   so far: m = {step.m:g}, d = {step.d:.4f}"
         )
-    y = [math.exp(x - running.m) / running.d for x in ROW]
-    print(f"  y = exp(x - {running.m:g}) / {running.d:.4f} = {_text(y)}")
+    print(f"  y = exp(x - {last.m:g}) / {last.d:.4f} = {_text(trace.result)}")
+    print("  every step: onsoftmax explain 1 2 3 6 2 1")
 
 
 def show_overflow() -> None:
     """float16 [2, 4, 12], which the formula as it stands cannot do."""
     row = np.array([2, 4, 12], np.float16)
-    largest = float(np.finfo(row.dtype).max)
-    print(f"\nfloat16 {_text(row, 'g')}: exp(12) = {math.exp(12):.0f}, the largest float16 is {largest:.0f}")
+    note = explain(row, method="naive").steps[0].note
+    print(f"\nfloat16 {_text(row, 'g')}: {note}")
     for method in methods("cpu"):
         print(f"  {method.name:8}{_text(softmax(row, method=method.name), '.3g')}")
-
-
-def _of_system() -> float:
-    """MemAvailable of the kernel, else the pages that are free."""
-    try:
-        with open("/proc/meminfo") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return 1024.0 * int(line.split()[1])
-    except OSError:
-        pass
-    try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError):
-        return math.inf
-
-
-def _of_cgroup() -> float:
-    """What the limits of this process's cgroup (version 2) and those above it leave."""
-    least = math.inf
-    try:
-        with open("/proc/self/cgroup") as file:
-            group = next((line.strip()[3:] for line in file if line.startswith("0::")), "/")
-    except OSError:
-        return least
-    while True:
-        directory = "/sys/fs/cgroup" + group.rstrip("/")
-        try:
-            with open(f"{directory}/memory.max") as limit, open(f"{directory}/memory.current") as current:
-                least = min(least, float(limit.read().replace("max", "inf")) - float(current.read()))
-        except (OSError, ValueError):
-            pass
-        if group in ("", "/"):
-            return least
-        group = os.path.dirname(group)
-
-
-def _of_limits() -> float:
-    """What ulimit -v and ulimit -d leave."""
-    try:
-        with open("/proc/self/statm") as file:
-            pages = [int(field) for field in file.read().split()]
-    except OSError:
-        return math.inf
-    left = math.inf
-    for which, used in ((resource.RLIMIT_AS, pages[0]), (resource.RLIMIT_DATA, pages[5])):
-        soft, _ = resource.getrlimit(which)
-        if soft != resource.RLIM_INFINITY:
-            left = min(left, soft - used * resource.getpagesize())
-    return left
-
-
-def free_memory() -> float:
-    """Bytes, the least of what the system, the cgroup and the process's own limits leave."""
-    return min(_of_system(), _of_cgroup(), _of_limits())
 
 
 def by_formula(x: Array) -> Array:

@@ -30,3 +30,20 @@ def threads_restored():
     before = ons.get_num_threads()
     yield
     ons.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from picker_page import chromium
+
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser):
+    """The picker page, which moves nothing by itself."""
+    from picker_page import opened
+
+    with opened(browser, reduced_motion="reduce") as page:
+        yield page

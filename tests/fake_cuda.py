@@ -39,17 +39,18 @@ cuda.get_device_properties = lambda index: SimpleNamespace(
     name="NVIDIA Stopwatch", multi_processor_count=1, L2_cache_size=2**12, total_memory=2**30
 )
 cpu_methods = ons.methods("cpu")
-ons.methods = lambda device=None: cpu_methods
 
 import bench_cuda  # noqa: E402
 import gpu_cases  # noqa: E402
 import gpu_parts  # noqa: E402
-import gpu_timing  # noqa: E402
+
+from onsoftmax.bench import gpu_case, gpu_contestants, gpu_timing  # noqa: E402
 
 found = gpu_parts.installed
 gpu_parts.installed = no_cupy
 bench_cuda.obstacle = lambda: ""
-gpu_cases.DEVICE = "cpu"
+gpu_contestants.list_methods = lambda device=None: cpu_methods
+gpu_case.DEVICE = "cpu"
 gpu_cases.CHART_ROWS, gpu_cases.CHART_LENGTHS = 8, [16, 32, 64]
 gpu_cases.SMALL, gpu_cases.ACCURACY = [(1, 64), (4, 100)], [(64, 3)]
 gpu_cases.OTHER_AXES = [((8, 32), 0), ((2, 30, 5), 1)]

@@ -88,30 +88,6 @@ def option_of(axis) -> str:
 # ------------------------------------------------ the demo
 
 
-def test_pair_of_the_worked_row():
-    (_, own1, m1), (_, own2, m2) = demo.online_steps([1, 2, 3, 6, 2, 1], 3)
-    assert own1 == m1
-    assert (m1.m, round(m1.d, 4)) == (3, 1.5032)
-    assert (own2.m, round(own2.d, 4)) == (6, 1.0251)
-    assert (m2.m, round(m2.d, 4)) == (6, 1.0999)
-
-
-@pytest.mark.parametrize("tile", [1, 2, 3, 5, 7, 100])
-def test_merge_of_any_tiles_is_the_pair_of_the_row(tile):
-    row = np.random.default_rng(tile).normal(scale=30, size=61)
-    *_, (_, _, pair) = demo.online_steps(row.tolist(), tile)
-    assert pair.m == row.max()
-    assert pair.d == pytest.approx(np.exp(row - row.max()).sum(), rel=1e-14)
-
-
-def test_merge_is_commutative_and_the_empty_pair_changes_nothing():
-    a, b = demo.Pair(2.5, 1.75), demo.Pair(-3.0, 4.0)
-    assert demo.merge(a, b) == demo.merge(b, a)
-    assert demo.merge(a, demo.EMPTY) == demo.merge(demo.EMPTY, a) == a
-    assert demo.merge(demo.EMPTY, demo.EMPTY) == demo.EMPTY
-    assert demo.pair_of([-math.inf, -math.inf]) == demo.EMPTY
-
-
 def test_demo_shows_the_row_and_the_overflow(capsys):
     demo.show_row()
     demo.show_overflow()

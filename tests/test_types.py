@@ -38,6 +38,10 @@ def on_a_gpu(array: ons.DeviceArray, stream: object) -> NDArray[np.float32]:
 
 
 registers: int | None = ons.plan((3, 4), device="cuda").registers
+seconds: float | None = ons.plan((3, 4)).seconds(1e10)
+lengths: list[int] = [cliff.N for cliff in ons.plan((3, 4)).cliffs()]
+trace: ons.Trace = ons.explain(np.zeros(3), tile=2, method="split", parts=2, dtype="float32")
+d: list[float | None] = [step.d for step in trace.steps]
 """
 WRONG = """
 import numpy as np

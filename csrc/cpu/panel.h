@@ -69,9 +69,6 @@ void ons_panel_refer(ons_panel *panel);
  * there was one: the states are empty again, and what they hold must be found anew. At most once
  * for a panel. */
 bool ons_panel_anchor(ons_panel *panel);
-static inline bool ons_needs_anchor(double m) {
-    return isfinite(m) && fabs(m) > ONS_LARGEST_REFERENCE;
-}
 
 /* for (j, n) over the tiles of [begin, end) */
 #define ONS_FOR_EACH_TILE(panel, begin, end, j, n) \

@@ -2,6 +2,7 @@
  * forced. */
 #include "cpu.h"
 
+#include <pthread.h>
 #include <string.h>
 
 /* worst first */
@@ -10,19 +11,27 @@ static const ons_isa *const built[] = {
 #if defined(__x86_64__)
     &ons_isa_avx2,
     &ons_isa_avx512,
+#elif defined(__aarch64__)
+    &ons_isa_neon,
 #endif
 };
 enum { BUILT = sizeof built / sizeof *built };
 
-static const ons_isa *forced;
+static const ons_isa *forced, *best;
 
-static const ons_isa *best(void) {
-    for (int i = BUILT - 1; i > 0; i--)
-        if (built[i]->runs_here()) return built[i];
-    return built[0];
+static void find_best(void) {
+    int i = BUILT - 1;
+    while (i > 0 && !built[i]->runs_here()) i--;
+    best = built[i];
 }
 
-static const ons_isa *selected(void) { return forced ? forced : best(); }
+/* The processor is asked once: cpuid traps on virtual machines, for microseconds. */
+static const ons_isa *selected(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (forced) return forced;
+    pthread_once(&once, find_best);
+    return best;
+}
 
 const char *const *ons_isa_available(void) {
     static const char *names[BUILT + 1];

@@ -84,9 +84,9 @@ static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_
     bool known = ons_gpu_count(&count) == ONS_OK && count > 0 &&
                  ons_describe_kernel(problem, plan, &kernel) == ONS_OK;
     PyObject *more =
-        Py_BuildValue("{s:L,s:i,s:i,s:L}", "blocks_a_row", (long long)plan->blocks_a_row,
+        Py_BuildValue("{s:L,s:i,s:i,s:L,s:d}", "blocks_a_row", (long long)plan->blocks_a_row,
                       "elements_a_thread", plan->elements_a_thread, "warps", plan->threads / 32,
-                      "longest_row", (long long)plan->longest_row);
+                      "longest_row", (long long)plan->longest_row, "copy_speed", plan->copy_speed);
     int status = more ? PyDict_Update(facts, more) : -1;
     Py_XDECREF(more);
     if (status < 0 || !known) return status;
@@ -124,9 +124,10 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
         goto done;
     }
     result = Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:i}", "device",
+        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:i}", "device",
         x.device == ONS_CPU ? "cpu" : "cuda", "method", ons_method_name(made.method), "reason",
-        made.reason, "form", made.form == ONS_ROW_FORM ? "row" : "column", "compute",
+        made.reason, "measured", made.measured ? made.measured : "", "dtype",
+        ons_dtype_name(x.dtype), "form", made.form == ONS_ROW_FORM ? "row" : "column", "compute",
         ons_dtype_name(made.compute), "rows", (long long)made.rows, "N", (long long)made.N, "tile",
         (long long)made.tile, "width", (long long)made.width, "bytes_moved",
         (long long)made.bytes_moved, "on_chip_bytes", (long long)made.on_chip_bytes,

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+Array = np.ndarray[Any, np.dtype[Any]]
+
 # Largest relative error that passes. Ours: what the library promises, in eps of the type. Peers: enough to
 # see that it was a softmax; a plain float32 sum over a long row can be off by thousands of eps.
 LIMIT_OURS_EPS = 4
@@ -22,16 +24,16 @@ def type_limits(dtype: str) -> tuple[float, float]:
     return float(info.eps), float(info.tiny)
 
 
-def exact(x: np.ndarray, axis: int) -> np.ndarray:
+def exact(x: Array, axis: int) -> Array:
     """In float64; a float64 input in long double."""
-    wide = x.astype(np.longdouble if x.dtype == np.float64 else np.float64)
+    wide: Any = x.astype(np.longdouble if x.dtype == np.float64 else np.float64)
     wide -= wide.max(axis=axis, keepdims=True)
     np.exp(wide, out=wide)
     wide /= wide.sum(axis=axis, keepdims=True)
-    return wide
+    return np.asarray(wide)
 
 
-def errors_eps(result: Any, expected: np.ndarray, dtype: str) -> tuple[float, float]:
+def errors_eps(result: Any, expected: Array, dtype: str) -> tuple[float, float]:
     """Largest and mean error in eps of the type, relative to the value or to the smallest normal number.
     NaN stays."""
     eps, tiny = type_limits(dtype)
@@ -44,7 +46,7 @@ def errors_eps(result: Any, expected: np.ndarray, dtype: str) -> tuple[float, fl
     return float(error.max() / eps), float(error.mean() / eps)
 
 
-def error_eps(result: Any, expected: np.ndarray, dtype: str) -> float:
+def error_eps(result: Any, expected: Array, dtype: str) -> float:
     return errors_eps(result, expected, dtype)[0]
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from answers import good_enough, type_limits
-from contestants import Contestant
-from gpu_cases import Case, Reference, make_sets
-from gpu_contestants import short
-from gpu_report import figures_of, rounded
+
+from .answers import good_enough, type_limits
+from .contestants import Contestant
+from .figures import figures_of, rounded
+from .gpu_case import Case, Reference, make_sets
+from .gpu_contestants import short
 
 SAMPLE_MS = 2.0  # a sample is as many calls as fill this
 CALLS_LIMIT = 100  # in a CUDA graph
@@ -43,7 +44,7 @@ def elapsed(calls: list[Callable[[], Any]]) -> float:
         call()
     last.record()
     last.synchronize()
-    return first.elapsed_time(last)
+    return float(first.elapsed_time(last))
 
 
 def how_many(milliseconds: float, limit: int = CALLS_LIMIT) -> int:
@@ -74,7 +75,8 @@ def captured(calls: list[Callable[[], Any]]) -> Callable[[], None]:
                 call()
     finally:
         torch.cuda.set_stream(stream)  # a capture that failed leaves its own behind
-    return graph.replay
+    replay: Callable[[], None] = graph.replay
+    return replay
 
 
 class GraphTimer:
@@ -112,7 +114,7 @@ class Entry:
         if self.contestant.kind == "copy":
             self.tensors["target"].fill_(math.nan)
             call()
-            return torch.equal(self.tensors["source"], self.tensors["target"])
+            return bool(torch.equal(self.tensors["source"], self.tensors["target"]))
         y = self.tensors["y"].fill_(math.nan)
         result = call()
         self.error = reference.error_eps(y if self.contestant.into else result)
@@ -186,11 +188,11 @@ def measure(case: Case, roster: list[Contestant], settings: Settings) -> dict[st
             if round_number < left[id(entry)]:
                 entry.sample()
     copy = [e.samples for c, e in entries.items() if c.kind == "copy" and isinstance(e, Entry)]
-    out = {}
-    for contestant, entry in entries.items():
-        if isinstance(entry, Entry):
-            entry = figures_of(
-                entry.samples, entry.error, case.bytes, case.copy_bytes, copy[0] if copy else []
-            )
-        out[contestant.name] = entry
-    return out
+    return {
+        contestant.name: figures_of(
+            entry.samples, entry.error, case.bytes, case.copy_bytes, copy[0] if copy else []
+        )
+        if isinstance(entry, Entry)
+        else entry
+        for contestant, entry in entries.items()
+    }

@@ -1,20 +1,19 @@
-"""Who runs in bench_cuda.py on a case: ours by every method, the peers that are installed, and the copy."""
+"""Who runs on a case on a GPU: ours by every method, the peers that are installed, and the copy."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, wait
 from functools import cache
-from multiprocessing import get_context
 from typing import Any
 
 import torch
-from contestants import Contestant, installed
-from gpu_cases import Case, size_of
 
-import onsoftmax as ons
+from .. import methods as list_methods
+from .. import softmax
+from .contestants import Contestant, installed
+from .gpu_case import Case, size_of
 
 Tensors = dict[str, torch.Tensor]
 COPY = "copy"
@@ -25,14 +24,14 @@ LIGER_LONGEST = 65536  # what Liger says itself
 
 
 def our_methods() -> list[str]:
-    return ["auto", *(method.name for method in ons.methods("cuda"))]
+    return ["auto", *(method.name for method in list_methods("cuda"))]
 
 
 def ours(case: Case, methods: list[str]) -> Iterator[Contestant]:
     extra = {"where": ", where=mask", "scale per row": ", scale=scale"}.get(case.extra, "")
     for method in methods:
         line = f"softmax(x, {case.axis}, method='{method}', out=y{extra})"
-        yield Contestant(method, "ours", line, lambda t: {"softmax": ons.softmax, **t}, True)
+        yield Contestant(method, "ours", line, lambda t: {"softmax": softmax, **t}, True)
 
 
 def softmax_in_torch(case: Case) -> Callable[..., torch.Tensor]:
@@ -57,7 +56,7 @@ def unfused(x: torch.Tensor, axis: int) -> torch.Tensor:
 def triton_softmax() -> Any:
     if not installed("triton"):
         return None
-    import triton_softmax
+    from . import triton_softmax
 
     return triton_softmax
 
@@ -154,28 +153,3 @@ def contestants(case: Case, methods: list[str], wanted: list[str]) -> Iterator[C
     yield Contestant(COPY, "copy", line, lambda t: dict(t), True)
     yield from ours(case, methods)
     yield from peers(case, wanted)
-
-
-def compile_quack(kernel: tuple[int, str, str]) -> None:
-    """In a process of its own: leaves the kernel in QuACK's cache on disk."""
-    from quack.cute_dsl_utils import torch2cute_dtype_map
-    from quack.softmax import Softmax
-
-    N, dtype, out_dtype = kernel
-    Softmax.compile(*(torch2cute_dtype_map[getattr(torch, name)] for name in (dtype, out_dtype)), N)
-
-
-def warm_quack(cases: list[Case], processes: int, seconds: float) -> str:
-    """Compiles QuACK's kernels for the cases, many at a time, before anything is timed; says how that went.
-    What fails here is met again, and reported, where it is to run."""
-    kernels = {
-        (case.N, case.dtype, case.out_dtype or case.dtype)
-        for case in cases
-        if case.plain and not quack_cannot(case.N, case.dtype)
-    }
-    pool = ProcessPoolExecutor(min(processes, len(kernels) or 1), mp_context=get_context("spawn"))
-    futures = [pool.submit(compile_quack, kernel) for kernel in sorted(kernels)]
-    ended, late = wait(futures, timeout=seconds)
-    pool.shutdown(wait=not late, cancel_futures=True)
-    failed = sum(future.exception() is not None for future in ended)
-    return f"QuACK: {len(ended) - failed} of {len(kernels)} kernels compiled ahead"

@@ -1,17 +1,22 @@
-"""A contestant is the line that a user would write, and the names it uses. Here are those of bench_cpu.py."""
+"""A contestant is the line that a user would write, and the names it uses. Here are those on the CPU."""
 
 from __future__ import annotations
 
 import functools
-import importlib
+import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-import onsoftmax as ons
+from .. import methods as list_methods
+from .. import set_num_threads, softmax
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+PEERS = ("scipy", "numpy", "torch", "onnxruntime")
 
 ONNX_OPSET, ONNX_IR = 18, 9
 
@@ -33,6 +38,14 @@ class Contestant:
     """Why it cannot run this shape."""
 
 
+def importable(module: str) -> bool:
+    """Whether a module is installed; its parents alone are imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
 @functools.cache
 def installed(module: str) -> Any:
     """The module, or None and a line on stderr, once."""
@@ -43,16 +56,16 @@ def installed(module: str) -> Any:
         return None
 
 
-def numpy_formula(x: np.ndarray, axis: int) -> np.ndarray:
+def numpy_formula(x: Array, axis: int) -> Array:
     e = np.exp(x - x.max(axis=axis, keepdims=True))
-    return e / e.sum(axis=axis, keepdims=True)
+    return np.asarray(e / e.sum(axis=axis, keepdims=True))
 
 
-def tensors(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+def tensors(x: Array, y: Array) -> dict[str, Any]:
     """The same memory as tensors; torch knows NumPy's own types, and bfloat16 goes by its bits."""
     torch = installed("torch")
 
-    def tensor(a: np.ndarray) -> Any:
+    def tensor(a: Array) -> Any:
         if a.dtype.name == "bfloat16":
             return torch.from_numpy(a.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(a)
@@ -80,8 +93,8 @@ def onnx_session(dtype: str, axis: int, threads: int) -> Any:
     return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def onnx_names(axis: int, threads: int) -> Callable[[np.ndarray, np.ndarray], dict[str, Any]]:
-    def names(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+def onnx_names(axis: int, threads: int) -> Callable[[Array, Array], dict[str, Any]]:
+    def names(x: Array, y: Array) -> dict[str, Any]:
         session = onnx_session(x.dtype.name, axis, threads)
         binding = session.io_binding()
         binding.bind_input("x", "cpu", 0, x.dtype, x.shape, x.ctypes.data)
@@ -92,30 +105,35 @@ def onnx_names(axis: int, threads: int) -> Callable[[np.ndarray, np.ndarray], di
     return names
 
 
-def contestants(axis: int, threads: int) -> Iterator[Contestant]:
-    """Everyone that is installed, told to use that many threads; SciPy and NumPy always use one."""
-    scipy, torch = installed("scipy.special"), installed("torch")
-    ons.set_num_threads(threads)
+def contestants(
+    axis: int, threads: int, wanted: Sequence[str] = PEERS, methods: Sequence[str] | None = None
+) -> Iterator[Contestant]:
+    """Ours by `auto` and by these methods (None: all), those of the wanted peers that are installed, copies.
+    All are told to use that many threads; SciPy and NumPy always use one."""
+    set_num_threads(threads)
 
-    def ours(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-        return {"softmax": ons.softmax, "x": x, "y": y}
+    def ours(x: Array, y: Array) -> dict[str, Any]:
+        return {"softmax": softmax, "x": x, "y": y}
 
     yield Contestant("auto", "ours", f"softmax(x, {axis})", ours, False)
     yield Contestant("auto out=", "ours", f"softmax(x, {axis}, out=y)", ours, True)
-    for method in (m.name for m in ons.methods("cpu")):
+    for method in [m.name for m in list_methods("cpu")] if methods is None else methods:
         call = f"softmax(x, {axis}, method='{method}'"
         yield Contestant(method, "ours", call + ")", ours, False)
         yield Contestant(f"{method} out=", "ours", call + ", out=y)", ours, True)
+    scipy = installed("scipy.special") if "scipy" in wanted else None
     if scipy:
         names = lambda x, y: {"softmax": scipy.softmax, "x": x}  # noqa: E731
         yield Contestant("SciPy", "peer", f"softmax(x, axis={axis})", names, False)
-    names = lambda x, y: {"formula": numpy_formula, "x": x}  # noqa: E731
-    yield Contestant("NumPy", "peer", f"formula(x, {axis})", names, False)
+    if "numpy" in wanted:
+        names = lambda x, y: {"formula": numpy_formula, "x": x}  # noqa: E731
+        yield Contestant("NumPy", "peer", f"formula(x, {axis})", names, False)
+    torch = installed("torch") if "torch" in wanted else None
     if torch:
         torch.set_num_threads(threads)
         yield Contestant("torch", "peer", f"torch.softmax(x, {axis})", tensors, False)
         yield Contestant("torch out=", "peer", f"torch.softmax(x, {axis}, out=y)", tensors, True)
-    if installed("onnx") and installed("onnxruntime"):
+    if "onnxruntime" in wanted and installed("onnx") and installed("onnxruntime"):
         names = onnx_names(axis, threads)
         yield Contestant("ONNX Runtime", "peer", "session.run(None, feed)[0]", names, False)
         yield Contestant("ONNX Runtime out=", "peer", "session.run_with_iobinding(binding)", names, True)

@@ -1,0 +1,86 @@
+/* pairs.c - the pair (m, d) of state.h for onsoftmax/explain.py, as a tuple (m, c, d, d_beyond):
+ * of elements, of two parts of a row, and as the papers have it. */
+#include "pairs.h"
+
+#include "../exponential.h"
+#include "../state.h"
+
+static PyObject *tuple_of(const ons_state *state) {
+    return Py_BuildValue("(dddd)", state->m, state->c, state->d, state->d_beyond);
+}
+
+static int take_state(PyObject *object, ons_state *state) {
+    if (!PyTuple_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "a pair is a tuple (m, c, d, d_beyond), not %R", object);
+        return -1;
+    }
+    if (!PyArg_ParseTuple(object, "dddd", &state->m, &state->c, &state->d, &state->d_beyond))
+        return -1;
+    if (state->c == ons_reference(state->m) || state->d == 0.0) return 0;
+    PyErr_Format(PyExc_ValueError, "the pair %R has a c that does not belong to its m", object);
+    return -1;
+}
+
+/* e^x relative to 2^c: 2^n * p, p in the compute type, so that another c gives the same p. x is not
+ * above what c belongs to. */
+static double exponential(double x, double c, bool in_float) {
+    if (isnan(x) || x == INFINITY) return NAN;
+    double n = nearbyint(x * ONS_LOG2_E);
+    if (n - c < -4000.0) return 0.0; /* far below every number of either type; -inf too */
+    double p = exp((x - n * ONS_LN2_HIGH) - n * ONS_LN2_LOW);
+    return ldexp(in_float ? (double)(float)p : p, (int)(n - c));
+}
+
+/* As online.c takes a tile: the maximum first, then the exponentials relative to its c. */
+PyObject *ons_pair_of(PyObject *Py_UNUSED(self), PyObject *args) {
+    PyObject *row;
+    int in_float;
+    if (!PyArg_ParseTuple(args, "O!p:pair_of", &PyTuple_Type, &row, &in_float)) return NULL;
+    ons_state state = ons_state_empty();
+    Py_ssize_t count = PyTuple_GET_SIZE(row);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        double x = PyFloat_AsDouble(PyTuple_GET_ITEM(row, i));
+        if (x == -1.0 && PyErr_Occurred()) return NULL;
+        ons_state_raise(&state, ons_larger(state.m, x));
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        double x = PyFloat_AsDouble(PyTuple_GET_ITEM(row, i));
+        ons_state_add(&state, exponential(x, state.c, in_float));
+    }
+    return tuple_of(&state);
+}
+
+PyObject *ons_pair_merge(PyObject *Py_UNUSED(self), PyObject *args) {
+    PyObject *first, *second;
+    ons_state a, b;
+    if (!PyArg_ParseTuple(args, "OO:pair_merge", &first, &second)) return NULL;
+    if (take_state(first, &a) < 0 || take_state(second, &b) < 0) return NULL;
+    ons_state merged = ons_state_merge(a, b);
+    return tuple_of(&merged);
+}
+
+PyObject *ons_pair_d(PyObject *Py_UNUSED(self), PyObject *pair) {
+    ons_state state;
+    if (take_state(pair, &state) < 0) return NULL;
+    if (state.d == 0.0) return PyFloat_FromDouble(0.0);
+    double above = (state.c * ONS_LN2_HIGH - state.m) + state.c * ONS_LN2_LOW;
+    return PyFloat_FromDouble((state.d + state.d_beyond) * exp(above));
+}
+
+PyObject *ons_pair_anchor(PyObject *Py_UNUSED(self), PyObject *object) {
+    double m = PyFloat_AsDouble(object);
+    if (m == -1.0 && PyErr_Occurred()) return NULL;
+    return PyFloat_FromDouble(ons_needs_anchor(m) ? m : 0.0);
+}
+
+const char ons_pair_of_doc[] =
+    "pair_of($module, row, in_float, /)\n--\n\n"
+    "The pair (m, c, d, d_beyond) of a tuple of floats: d = sum(e^x * 2^-c), its exponentials "
+    "rounded to\nfloat where `in_float`, else to double.";
+const char ons_pair_merge_doc[] =
+    "pair_merge($module, a, b, /)\n--\n\nThe pair of two parts of a row: ons_state_merge.";
+const char ons_pair_d_doc[] = "pair_d($module, pair, /)\n--\n\nd relative to m: sum(e^(x - m)).";
+const char ons_pair_anchor_doc[] =
+    "pair_anchor($module, m, /)\n--\n\n"
+    "What a row of that maximum is taken relative to before anything else: m where it is large, "
+    "else 0.";

@@ -1,0 +1,63 @@
+"""docs/picker.html from docs/picker/: one file, with the planner of csrc/ compiled to WebAssembly inside.
+
+`make picker` runs this; the compiler is that of the package ziglang (pip install -e '.[picker]'). With
+--keep-planner the planner stays the page's own, so that a change of the page alone needs no compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PARTS = HERE / "picker"
+PAGE = HERE / "picker.html"
+CSRC = HERE.parent / "csrc"
+
+# What a plan needs and no more: the linker leaves out the functions that nothing here calls.
+SOURCES = [
+    PARTS / "planner.c",
+    *sorted(CSRC.glob("plan*.c")),
+    CSRC / "coalesce.c",
+    CSRC / "cuda" / "absent.c",
+    *(CSRC / "cpu" / name for name in ("run.c", "panel.c", "split.c")),
+]
+FLAGS = ["-target", "wasm32-wasi", "-mexec-model=reactor", "-std=c11", "-Os", "-s", "-Wl,--import-symbols"]
+
+
+def compiled_planner() -> str:
+    """The planner as WebAssembly, in base64."""
+    with tempfile.TemporaryDirectory() as folder:
+        wasm = Path(folder, "planner.wasm")
+        command = [sys.executable, "-m", "ziglang", "cc", *FLAGS, "-o", wasm, *SOURCES]
+        if subprocess.run(command).returncode:
+            sys.exit("the planner was not compiled: pip install -e '.[picker]' has the compiler")
+        return base64.b64encode(wasm.read_bytes()).decode()
+
+
+def planner_of(page: str) -> str:
+    """The planner inside a page that was made."""
+    return re.search(r'id="planner">([^<]*)<', page)[1]
+
+
+def make_page(planner: str) -> str:
+    """The page, with the parts in their places."""
+
+    def part(match: re.Match[str]) -> str:
+        name = match[1]
+        return planner if name == "planner.wasm" else (PARTS / name).read_text().rstrip("\n")
+
+    return re.sub(r"\{\{([\w.]+)\}\}", part, (PARTS / "page.html").read_text())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--keep-planner", action="store_true", help="do not compile the planner again")
+    keep = parser.parse_args().keep_planner
+    PAGE.write_text(make_page(planner_of(PAGE.read_text()) if keep else compiled_planner()))
+    print(f"{PAGE}: {PAGE.stat().st_size} bytes")

@@ -1,0 +1,266 @@
+/* The picker: what is asked, the planner's answer, and the map along the row length. */
+const PLACES = {
+  cuda: [
+    { name: "One warp", methods: ["fused_warp"] },
+    { name: "One block", methods: ["fused_block", "online_block"] },
+    { name: "A cluster of blocks", methods: ["cluster"] },
+    { name: "The whole GPU", methods: ["grid"] },
+    { name: "Streamed by a block", methods: ["online"] },
+    { name: "Streamed by blocks together", methods: ["split"] },
+  ],
+  cpu: [
+    { name: "The caches", methods: ["fused"] },
+    { name: "Streamed by a thread", methods: ["online"] },
+    { name: "Streamed by threads together", methods: ["split"] },
+  ],
+};
+const CPU_COPY_SPEED = 30; /* GB/s, as benchmarks/results has it; a GPU's is the planner's */
+const MOST_ROWS = 2 ** 24;
+const MOST_THREADS = 1024;
+const LAUNCH = 1.8e-6; /* seconds: a kernel of one short row in a CUDA graph, in the same results */
+
+function pickerView(planner) {
+  const state = { device: "cuda", dtype: "float32", rows: 4096, N: 4096, threads: 8,
+    speed: { cpu: CPU_COPY_SPEED }, watched: null };
+  state.speed.cuda = planner.plan(state).copy_speed / 1e9;
+  let regions = [], reaches = {}, mapped = "";
+  const share = (N) => `${100 * Math.log2(N) / 24}%`;
+  const infoOf = (name) => planner.methods.find((one) => one.name === name);
+  /* The part of a row that is longer than what can be kept of it: it is read a second time, from
+   * the caches if they still have it. */
+  const againOf = (plan) => state.device === "cuda" && plan.keeps === "row" && plan.tile < plan.N
+    ? 1 - plan.tile / plan.N : 0;
+  const passesOf = (plan) => plan.reads + plan.writes;
+  const arrayBytes = (plan) => plan.bytes_moved / passesOf(plan);
+  /* The speed that memory allows, of a copy's: one read and one write over what is moved. */
+  const speedOf = (plan) => 2 / (passesOf(plan) + againOf(plan));
+  const secondsOf = (bytes) => bytes / (state.speed[state.device] * 1e9);
+
+  /* A region of the map as high as its speed, which falls where its rows are not kept whole. */
+  function shapeOf({ method, from, to }) {
+    const points = span(0, 17).map((i) => {
+      const N = Math.round(from * (to / from) ** (i / 16));
+      return [100 * i / 16, 100 - 100 * speedOf(planner.plan({ ...state, N, method }))];
+    });
+    return `--shape: polygon(0 100%, ${points.map(([x, y]) => `${x}% ${y.toFixed(2)}%`).join(", ")}, ` +
+      `100% 100%); --top: ${points[0][1]}cqh`;
+  }
+
+  /* Those of the device; on a GPU fused is another name of two others. */
+  const methodsHere = () => planner.methods.filter(({ name, devices }) =>
+    devices.includes(state.device) && !(state.device === "cuda" && name === "fused"));
+
+  /* The longest row that a method holds on chip; LONGEST where it streams. */
+  function reach(name) {
+    const longest = planner.plan({ ...state, N: LONGEST, method: name });
+    if (infoOf(name).keeps !== "row") return LONGEST;
+    if (longest.longest_row) return longest.longest_row;
+    if (state.device === "cuda") return longest.tile;
+    return regionsOf(planner, { ...state, rows: MOST_ROWS })
+      .filter((one) => one.method === name).at(-1)?.to ?? 0;
+  }
+
+  function drawMap() {
+    const { device, dtype, rows, threads } = state;
+    const asked = JSON.stringify([device, dtype, rows, threads]);
+    if (asked === mapped) return;
+    mapped = asked;
+    regions = regionsOf(planner, state);
+    reaches = Object.fromEntries(methodsHere().map(({ name }) => [name, reach(name)]));
+    byId("regions").replaceChildren(...regions.map(({ method, from, to }) => h("div", {
+      class: "region", "data-method": method,
+      style: `left: ${share(from)}; right: calc(100% - ${share(Math.min(to + 1, LONGEST))}); ` +
+        shapeOf({ method, from, to }),
+    }, h("div", { class: "hill" }), h("span", {}, method))));
+    byId("lanes").replaceChildren(...PLACES[device].map(({ name, methods }) => {
+      const longest = reaches[methods[0]], used = regions.filter((one) => methods.includes(one.method));
+      const limit = longest === LONGEST ? "any N" : `up to ${withCommas(longest)}`;
+      return h("div", { class: "lane", "data-place": methods[0], "data-method": methods[0] },
+        h("div", { class: "lane-name" }, h("span", {}, h("b", {}, name), `, ${limit}`,
+          h("span", { class: "choice" }))),
+        h("div", { class: "lane-bar" },
+          h("i", { class: "holds", style: `width: ${share(longest)}` }),
+          ...used.map(({ from, to }) => h("i", { class: "takes",
+            style: `left: ${share(from)}; right: calc(100% - ${share(Math.min(to + 1, LONGEST))})` }))));
+    }));
+    byId("cliffs").replaceChildren(...regions.slice(1).map(({ method, from }, i) => {
+      const before = regions[i].method;
+      const falls = passesOf(infoOf(method)) > passesOf(infoOf(before));
+      return h("button", { type: "button", "data-method": method, "data-n": from,
+        click: () => setLength(from) }, "from ", h("b", {}, withCommas(from)),
+      ` ${method}${falls ? ", one more read" : ""}`);
+    }));
+    byId("no-cliffs").hidden = regions.length > 1;
+  }
+
+  function drawMeasured(measured) {
+    const [file, ...rows] = measured.split(": ");
+    byId("measured").hidden = !measured;
+    byId("measured").textContent =
+      `Measured where the choice turns, in parts of a copy's speed: ${rows.join(": ")} (${file}).`;
+  }
+
+  const fact = (name, value, note) => h("div", { class: "fact", "data-fact": name },
+    h("dt", {}, name), h("dd", {}, value), h("dd", { class: "note" }, note));
+  function factsOf(plan) {
+    const gpu = state.device === "cuda", seconds = secondsOf(plan.bytes_moved);
+    const again = againOf(plan) * arrayBytes(plan);
+    const facts = [
+      fact("Memory traffic", bytesText(plan.bytes_moved), again
+        ? `and up to ${bytesText(again)} more: beyond ${withCommas(plan.tile)} a row is read twice`
+        : `${counted(plan.reads, "read")} and ${counted(plan.writes, "write")} of the array`),
+      fact("Time at copy speed", timeText(seconds), gpu && seconds < LAUNCH
+        ? "a launch alone takes more" : again ? `up to ${timeText(secondsOf(plan.bytes_moved + again))}`
+          : speedOf(plan) === 1 ? "as fast as a copy" : `${speedOf(plan).toFixed(2)} of the speed of a copy`),
+      fact("Tile", counted(plan.tile, "element"), counted(Math.ceil(plan.N / plan.tile), "tile") + " a row"),
+      fact("On chip", memoryText(plan.on_chip_bytes), `of each row, in ${plan.compute}`),
+    ];
+    if (gpu) {
+      const per = plan.blocks_a_row > 1 ? `${counted(plan.blocks_a_row, "block")} a row`
+        : plan.blocks_a_row === 1 ? "one block a row" : `${counted(plan.width, "row")} a block`;
+      facts.push(fact("Warps", `${plan.threads / 32} a block`, per),
+        fact("Registers", counted(plan.elements_a_thread, "element"), "of the row in each thread"));
+    } else {
+      facts.push(fact("Threads", String(plan.threads), `of the ${state.threads} that it may use`),
+        fact("Width", counted(plan.width, "row"), "worked on side by side"));
+    }
+    facts.push(fact("Scratch", plan.workspace_bytes ? memoryText(plan.workspace_bytes) : "none",
+      "memory beside input and result"));
+    facts.push(fact("Array", bytesText(arrayBytes(plan)),
+      `${withCommas(plan.rows)} \u00d7 ${withCommas(plan.N)}, ${state.dtype}`));
+    return facts;
+  }
+
+  function drawOthers(chosen) {
+    const rows = methodsHere().map((info) => {
+      const plan = planner.plan({ ...state, method: info.name });
+      const fits = plan.status === 0;
+      const kept = info.keeps !== "row" || state.N <= reaches[info.name];
+      const time = fits ? `${kept ? "" : "\u2265 "}${timeText(secondsOf(plan.bytes_moved))}` : plan.longest_row
+        ? `rows up to ${withCommas(plan.longest_row)}` : "not on this GPU";
+      return h("tr", { "data-method": info.name, class: info.name === chosen ? "chosen" : null },
+        h("th", { scope: "row" }, h("button", { type: "button", disabled: fits ? null : "",
+          "aria-pressed": String(info.name === (state.watched || chosen)),
+          click: () => { state.watched = info.name; draw(); } }, info.name)),
+        h("td", { class: "what" }, info.summary),
+        h("td", {}, `${info.reads}R + ${info.writes}W`),
+        h("td", { class: fits ? null : "too-long" }, time));
+    });
+    /* in place, so that a button pressed keeps the focus */
+    const focused = document.activeElement?.closest?.("#others tr")?.dataset.method;
+    byId("others").replaceChildren(...rows);
+    if (focused) byId("others").querySelector(`[data-method="${focused}"] button`).focus();
+  }
+
+  const watcher = passesView();
+  function draw() {
+    drawMap();
+    const plan = planner.plan(state);
+    const positioned = share(state.N);
+    byId("map").style.setProperty("--here", positioned);
+    byId("pick").dataset.method = plan.method;
+    byId("method").textContent = plan.method;
+    byId("reason").textContent = `${plan.reason[0].toUpperCase()}${plan.reason.slice(1)}.`;
+    const region = regions.find(({ to }) => state.N <= to);
+    byId("range").textContent = regions.length === 1 ? "Here at every length."
+      : `Here from ${withCommas(region.from)} to ${withCommas(region.to)}.`;
+    byId("length").value = positionOf(state.N);
+    byId("length").setAttribute("aria-valuetext", `${withCommas(state.N)} elements: ${plan.method}`);
+    byId("facts").replaceChildren(...factsOf(plan));
+    drawMeasured(plan.measured);
+    for (const lane of byId("lanes").children) {
+      const taken = lane.dataset.place === plan.method ||
+        PLACES[state.device].some((one) => one.methods[0] === lane.dataset.place &&
+          one.methods.includes(plan.method));
+      lane.classList.toggle("taken", taken);
+      lane.querySelector(".choice").textContent = taken ? " \u00b7 auto" : "";
+    }
+    for (const region of byId("regions").children)
+      region.classList.toggle("taken", region.dataset.method === plan.method);
+    if (state.watched && planner.plan({ ...state, method: state.watched }).status !== 0)
+      state.watched = null;
+    drawOthers(plan.method);
+    const watched = state.watched || plan.method;
+    watcher.show(infoOf(watched), state.device);
+    byId("cpu-threads").hidden = state.device !== "cpu";
+    const device = state.device === "cuda" ? "device=\"cuda\"" : `num_threads=${state.threads}`;
+    byId("call").textContent = `ons.plan((${state.rows}, ${state.N}), dtype="${state.dtype}", ${device})`;
+  }
+
+  const whole = (least, most) => (text) => {
+    const n = readCount(text);
+    return n !== null && n >= least && n <= most ? n : null;
+  };
+  const set = (name) => (value) => { state[name] = value; draw(); };
+  const lengthField = field("length-number", { read: whole(1, LONGEST), write: withCommas,
+    expected: "a row length: a whole number from 1 to 16,777,216, as 4096, 64K or 2^20",
+    changed: set("N") });
+  const rowsField = field("rows-number", { read: whole(1, MOST_ROWS), write: withCommas,
+    expected: "a number of rows: a whole number from 1 to 16,777,216, as 4096, 64K or 2^20",
+    changed: (rows) => { byId("rows").value = Math.log2(rows); set("rows")(rows); } });
+  field("threads", { read: whole(1, MOST_THREADS), write: String,
+    expected: `a number of threads: a whole number from 1 to ${withCommas(MOST_THREADS)}`,
+    changed: set("threads") });
+  const speedField = field("speed", { write: String,
+    read: (text) => {
+      const speed = readNumber(text.replace(/,/g, ""));
+      return speed !== null && speed > 0 && speed <= 1e6 ? speed : null;
+    },
+    expected: "a copy speed in GB/s: a number above 0, as 3000",
+    changed: (speed) => { state.speed[state.device] = speed; draw(); } });
+
+  function setLength(N) {
+    state.N = Math.max(1, Math.min(LONGEST, Math.round(N)));
+    lengthField.set(state.N);
+    draw();
+  }
+  const slider = byId("length");
+  slider.addEventListener("input", () => setLength(lengthAt(Number(slider.value))));
+  slider.addEventListener("keydown", (event) => {
+    const N = state.N, cliffs = regions.slice(1).map((one) => one.from);
+    const by = event.shiftKey ? 0 : 1 / 16;
+    const up = Math.max(N + 1, N * 2 ** by), down = Math.min(N - 1, N * 2 ** -by);
+    const to = { ArrowRight: up, ArrowUp: up, ArrowLeft: down, ArrowDown: down, Home: 1, End: LONGEST,
+      PageUp: cliffs.find((one) => one > N) ?? LONGEST,
+      PageDown: cliffs.findLast((one) => one < N) ?? 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    setLength(to);
+  });
+  byId("rows").addEventListener("input", () => {
+    state.rows = Math.round(2 ** Number(byId("rows").value));
+    rowsField.set(state.rows);
+    draw();
+  });
+
+  /* Anywhere on the map drags too. */
+  const map = byId("map");
+  const drag = (event) => {
+    const box = map.getBoundingClientRect();
+    setLength(2 ** (24 * Math.max(0, Math.min(1, (event.clientX - box.left) / box.width))));
+  };
+  map.addEventListener("pointerdown", (event) => {
+    if (event.target === slider || event.button !== 0) return;
+    map.setPointerCapture(event.pointerId);
+    drag(event);
+  });
+  map.addEventListener("pointermove", (event) => {
+    if (map.hasPointerCapture(event.pointerId)) drag(event);
+  });
+
+  segments("devices", "device", [{ value: "cuda", label: "GPU" }, { value: "cpu", label: "CPU" }],
+    state.device, (device) => {
+      state.device = device;
+      state.watched = null;
+      speedField.set(state.speed[device]);
+      draw();
+    });
+  segments("dtypes", "dtype", planner.dtypes.map((name) => ({ value: name, label: name })),
+    state.dtype, set("dtype"));
+  byId("levels").append(...[["1", 1], [".67", 2 / 3]].map(([text, level]) =>
+    h("span", { style: `top: ${100 - 100 * level}%` }, h("b", {}, text))));
+  byId("ticks").append(...[0, 4, 8, 12, 16, 20, 24].map((power) =>
+    h("span", { style: `left: ${100 * power / 24}%` }, shortCount(2 ** power))));
+  speedField.set(state.speed[state.device]);
+  draw();
+}

@@ -1,0 +1,64 @@
+/* planner.c - the planner for the picker page: plan*.c compiled to WebAssembly, asked for C-ordered
+ * arrays of `rows` rows of `N` elements. Numbers are doubles, which is what JavaScript has; all are
+ * far below 2^53. */
+#include "../../csrc/onsoftmax.h"
+
+#define EXPORT(name) __attribute__((export_name(#name))) name
+
+static ons_plan plan;
+
+/* Makes the plan that the calls below tell of. `method` counts the lines of methods.def, -1 is
+ * auto; returns an ons_status. */
+int EXPORT(make_plan)(ons_device device, ons_dtype dtype, double rows, double N, int method,
+                      int threads) {
+    static char somewhere[64];
+    ons_problem problem = {.device = device, .dims = 2, .reduced_dims = 1, .scale_by = 1.0};
+    int64_t size = ons_dtype_size(dtype);
+    problem.extent[0] = (int64_t)rows;
+    problem.extent[1] = (int64_t)N;
+    problem.x = (ons_operand){somewhere, dtype, {size * (int64_t)N, size}};
+    problem.y = problem.x;
+    ons_coalesce(&problem);
+    return ons_make_plan(&problem, method, threads, &plan);
+}
+
+int EXPORT(planned_method)(void) { return plan.method; }
+const char *EXPORT(planned_reason)(void) { return plan.reason; }
+const char *EXPORT(planned_measured)(void) { return plan.measured ? plan.measured : ""; }
+const char *EXPORT(planned_compute)(void) { return ons_dtype_name(plan.compute); }
+
+/* The numbers of the plan, by their names in ons_plan; place counts them from 0. */
+typedef struct {
+    const char *name;
+    double value;
+} named_number;
+#define NUMBER(name) {#name, (double)plan.name}
+enum { NUMBERS = 12 };
+
+static named_number planned(int place) {
+    const named_number numbers[NUMBERS] = {
+        NUMBER(rows),         NUMBER(N),
+        NUMBER(width),        NUMBER(tile),
+        NUMBER(bytes_moved),  NUMBER(on_chip_bytes),
+        NUMBER(threads),      NUMBER(workspace_bytes),
+        NUMBER(blocks_a_row), NUMBER(elements_a_thread),
+        NUMBER(longest_row),  NUMBER(copy_speed),
+    };
+    return numbers[place];
+}
+
+int EXPORT(planned_count)(void) { return NUMBERS; }
+const char *EXPORT(planned_name)(int place) { return planned(place).name; }
+double EXPORT(planned_number)(int place) { return planned(place).value; }
+
+const char *EXPORT(dtype_name)(ons_dtype dtype) { return ons_dtype_name(dtype); }
+
+int EXPORT(method_count)(void) { return ONS_METHOD_COUNT; }
+const char *EXPORT(method_name)(int method) { return ons_methods[method].name; }
+const char *EXPORT(method_summary)(int method) { return ons_methods[method].summary; }
+int EXPORT(method_reads)(int method) { return ons_methods[method].reads; }
+int EXPORT(method_writes)(int method) { return ons_methods[method].writes; }
+int EXPORT(method_keeps)(int method) { return ons_methods[method].keeps; }
+int EXPORT(method_on)(int method, ons_device device) {
+    return device == ONS_CPU ? ons_methods[method].on_cpu : ons_methods[method].on_cuda;
+}

@@ -1,0 +1,36 @@
+"""Files that a command will write: looked at before the work that they are for."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from ._files import CommandError
+from .bench import chart
+
+
+def check_target(path: str | None) -> None:
+    """Whether a file may be written, before the work that it is for. Raises OSError."""
+    if path is None:
+        return
+    place = path if os.path.exists(path) else os.path.dirname(path) or "."
+    if not os.path.exists(place):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not os.access(place, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+
+def check_plot(path: str | None) -> None:
+    """The same of a chart's file; CommandError for an ending that is no picture's, or without matplotlib."""
+    check_target(path)
+    if path is None:
+        return
+    try:
+        known = chart.formats()
+    except ImportError as error:
+        raise CommandError(f"--plot {path}: {error}") from error
+    if Path(path).suffix.lstrip(".").lower() not in known:
+        raise CommandError(f"--plot {path}: expected a name that ends with one of {', '.join(known)}")

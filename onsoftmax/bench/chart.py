@@ -1,0 +1,66 @@
+"""Charts over N; need matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+OURS_COLOUR = "black"
+
+
+def formats() -> Sequence[str]:
+    """The endings of files that a chart can be saved to.
+
+    Raises
+    ------
+    ImportError
+        Without matplotlib.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+    except ImportError as error:
+        raise ImportError("a plot needs matplotlib: pip install matplotlib") from error
+    return sorted(FigureCanvasAgg.get_supported_filetypes())
+
+
+def draw(document: dict[str, Any], path: str) -> None:
+    """GB/s against N of everyone in a document of `onsoftmax bench`, one line each."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 5.5), layout="constrained")
+    panel = figure.subplots()
+    panel.set_xscale("log", base=2)
+    for name in document["kinds"]:
+        plot_line(panel, name, document["cases"], "gbps")
+    panel.set(xlabel="N, elements of a row", ylabel="GB/s, one read and one write")
+    panel.set_ylim(bottom=0)
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.suptitle(f"softmax, {document['dtype']}, {document['machine']}, {document['date']}")
+    figure.savefig(path, dpi=120)
+
+
+def _look(name: str) -> dict[str, Any]:
+    """Ours stands out, and the copy stays behind."""
+    if name.startswith("auto"):
+        return {
+            "color": OURS_COLOUR,
+            "linewidth": 2.5,
+            "zorder": 3,
+            "linestyle": "-" if name == "auto" else "--",
+        }
+    return {"color": "gray", "linestyle": ":"} if name.startswith("copy") else {"linewidth": 1.2}
+
+
+def plot_line(panel: Any, name: str, cases: list[dict[str, Any]], key: str) -> None:
+    """A line through the powers of two, and crosses for the other lengths."""
+    points = [(case["N"], case["figures"].get(name, {}).get(key)) for case in cases]
+    points = [(N, value) for N, value in points if value is not None]
+    powers = [p for p in points if p[0] & (p[0] - 1) == 0]
+    others = [p for p in points if p[0] & (p[0] - 1)]
+    if not points:
+        return
+    look = _look(name)
+    (line,) = panel.plot(*zip(*powers, strict=True) if powers else ([], []), marker=".", label=name, **look)
+    if others:
+        panel.plot(*zip(*others, strict=True), linestyle="", marker="x", color=line.get_color())

@@ -1,0 +1,211 @@
+"""The command line of `onsoftmax bench`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import _core, get_num_threads, methods, plan
+from .._arguments import DTYPES, parse_shape
+from .._files import CommandError
+from .._table import Table, show
+from .._targets import check_plot, check_target
+from . import chart, contestants
+from .contestants import importable
+from .machine import obstacle
+from .runs import QUICK_PEERS, ROUNDS, Request, Shape, name_of, run
+
+# The modules that a peer needs, and what to install.
+MODULES = {
+    "scipy": (("scipy",), "scipy"),
+    "numpy": (("numpy",), "numpy"),
+    "onnxruntime": (("onnxruntime", "onnx"), "onnxruntime onnx"),
+    "torch": (("torch",), "torch"),
+    "unfused": (("torch",), "torch"),
+    "compile": (("torch",), "torch"),
+    "triton": (("triton",), "triton"),
+    "liger": (("liger_kernel",), "liger-kernel"),
+    "quack": (("quack",), "quack-kernels"),
+}
+GPU_PEERS = ("torch", "unfused", "compile", "triton", "liger", "quack")
+DESCRIPTION = """One short run: softmax beside the peers that are installed, every answer checked
+before it is timed. GB/s counts one read and one write of the array; x copy is
+the time of a copy over the time of the call."""
+EPILOG = """examples:
+  onsoftmax bench                                      what is installed, on the GPU if there is one
+  onsoftmax bench --device cpu --shape 4096x1024 1024x4096@0 --against scipy,torch
+  onsoftmax bench --device cuda --dtype bfloat16 --plot chart.png --json run.json
+  onsoftmax bench --methods all --against none         ours by every method, beside a copy
+"""
+
+
+def add(commands: Any) -> None:
+    """The subcommand's parser."""
+    parser = commands.add_parser(
+        "bench",
+        help="softmax beside its peers on this machine",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    option = parser.add_argument
+    option("--device", choices=["cpu", "cuda"], help="default: cuda where it can be, else cpu")
+    option(
+        "--shape", type=parse_shape, nargs="+", default=[], metavar="SHAPE", help="as 4096x1024, 1024x4096@0"
+    )
+    option("--dtype", choices=DTYPES, default="float32", help="default: float32")
+    option(
+        "--against",
+        metavar="A,B",
+        help=f"peers: on the CPU of {','.join(contestants.PEERS)}; on a GPU of {','.join(GPU_PEERS)}; "
+        "or none (default: those installed)",
+    )
+    option("--methods", default="", metavar="A,B", help="ours, beside auto; or all")
+    option("--threads", type=_count, metavar="T", help="on the CPU (default: as softmax)")
+    option("--rounds", type=_count, default=ROUNDS, metavar="R", help=f"samples of each (default: {ROUNDS})")
+    option("--plot", metavar="FILE", help="a chart of GB/s against N: .png, .svg, .pdf")
+    option("--json", metavar="FILE", help="all figures")
+    parser.set_defaults(run=bench)
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return number
+
+
+def is_here(peer: str) -> bool:
+    """Whether what a peer needs is installed."""
+    return all(map(importable, MODULES[peer][0]))
+
+
+def _peers(text: str | None, device: str) -> tuple[list[str], list[str]]:
+    """Those that take part, and those that are left out since they are not installed."""
+    known = contestants.PEERS if device == "cpu" else GPU_PEERS
+    if text is None:
+        usual = known if device == "cpu" else QUICK_PEERS
+        here = [name for name in usual if is_here(name)]
+        return here, [name for name in usual if name not in here]
+    wanted = [name for name in text.split(",") if name and name != "none"]
+    for name in wanted:
+        if name not in known:
+            other = " (on another device)" if name in MODULES else ""
+            raise CommandError(f"--against {name}{other}: on {device} there are {', '.join(known)}")
+        if not is_here(name):
+            raise CommandError(f"--against {name}: it is not installed: pip install {MODULES[name][1]}")
+    return wanted, []
+
+
+def _methods(text: str, device: str) -> list[str]:
+    known = [method.name for method in methods(device)]
+    wanted = known if text == "all" else [name for name in text.split(",") if name and name != "auto"]
+    for name in wanted:
+        if name not in known:
+            raise CommandError(f"--methods {name}: on {device} there are {', '.join(known)}")
+    return wanted
+
+
+def _device(wanted: str | None) -> str:
+    if wanted == "cpu" or (wanted is None and "cuda:0" not in _core.config()["cuda"]):
+        return "cpu"
+    why = obstacle()
+    if why and wanted:
+        raise CommandError(f"--device cuda: {why}")
+    return "cpu" if why else "cuda"
+
+
+def _check_shapes(shapes: Sequence[Shape], dtype: str, device: str) -> None:
+    for lengths, axis in shapes:
+        if 0 in lengths:
+            raise CommandError(f"--shape {name_of((lengths, axis))}: expected lengths of at least 1")
+        try:
+            plan(lengths, axis, dtype=None if dtype == "bfloat16" else dtype, device=device)
+        except ValueError as error:
+            raise CommandError(f"--shape {name_of((lengths, axis))}: {error}") from error
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Runs, shows, writes; 1 where an answer of ours was wrong."""
+    device = _device(options.device)
+    _check_shapes(options.shape, options.dtype, device)
+    peers, missing = _peers(options.against, device)
+    request = Request(
+        device=device,
+        shapes=options.shape,
+        dtype=options.dtype,
+        peers=peers,
+        methods=_methods(options.methods, device),
+        threads=options.threads or get_num_threads(),
+        rounds=options.rounds,
+    )
+    check_target(options.json)
+    check_plot(options.plot)
+    document = run(request)
+    show(tables(document, missing))
+    if options.json:
+        Path(options.json).write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+    if options.plot:
+        chart.draw(document, options.plot)
+    return 1 if wrong_ones(document) else 0
+
+
+def wrong_ones(document: dict[str, Any]) -> list[str]:
+    """Where an answer of ours was wrong; naive may be."""
+    return [
+        f"{name}, {case['label']}"
+        for case in document["cases"]
+        for name, figure in case["figures"].items()
+        if document["kinds"][name] == "ours"
+        and not name.startswith("naive")
+        and {"wrong", "failed"} & figure.keys()
+    ]
+
+
+def _cell(figure: dict[str, Any] | None, key: str) -> str:
+    if figure is None or "cannot" in figure:
+        return "-"
+    if key not in figure:
+        return "wrong" if "wrong" in figure else "failed"
+    value = float(figure[key])
+    if key == "gbps":
+        return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
+
+
+def _labels(cases: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
+    """What the cases have in common, and the names of the columns: N alone where the rows are as many."""
+    rows = {case["shape"][0] if len(case["shape"]) == 2 and case["axis"] == -1 else None for case in cases}
+    if len(rows) > 1 or None in rows:
+        return "", [case["label"] for case in cases]
+    lengths = [case["N"] for case in cases]
+    return f", {rows.pop()} rows of N", [f"{N // 1024}K" if N % 1024 == 0 else str(N) for N in lengths]
+
+
+def tables(document: dict[str, Any], missing: Sequence[str] = ()) -> list[Table | str]:
+    """GB/s and x copy: a row for everyone, a column for every shape."""
+    cases = document["cases"]
+    title = f"softmax, {document['dtype']}, {document['machine']}, {document['date']}"
+    out: list[Table | str] = [title]
+    of_rows, labels = _labels(cases)
+    head = ("", *labels)
+    for name, key in ((f"GB/s{of_rows}", "gbps"), (f"x copy{of_rows}", "x_copy")):
+        rows = [(who, *(_cell(case["figures"].get(who), key) for case in cases)) for who in document["kinds"]]
+        out.append(Table(name, head, rows))
+    took = "auto took: " + ", ".join(f"{case['plan']} for {case['label']}" for case in cases)
+    out.append(textwrap.fill(took, 80))
+    errors = [case["figures"]["auto"].get("error") for case in cases]
+    largest = max((error for error in errors if isinstance(error, float)), default=None)
+    if largest is not None:
+        out.append(f"Answers were checked before they were timed: auto is within {largest:.2f} eps.")
+    out += [f"WRONG: {where}" for where in wrong_ones(document)]
+    if missing:
+        out.append(f"not installed, left out: {', '.join(missing)}")
+    return out

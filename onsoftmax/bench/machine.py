@@ -1,0 +1,47 @@
+"""What a run says of the machine, and what keeps it from a GPU."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from .. import _core
+
+PACKAGES = ("numpy", "scipy", "torch", "onnx", "onnxruntime", "ml_dtypes")
+
+
+def versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """Of those that are installed."""
+    present = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}
+    return {name: present[name] for name in names if name in present}
+
+
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.*)", info.read_text()) if info.exists() else None
+    return found[1] if found else "unknown"
+
+
+def driver() -> str:
+    """The NVIDIA driver's version."""
+    try:
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return "unknown"
+
+
+def obstacle() -> str:
+    """Why nothing can be measured on a GPU here, or nothing."""
+    try:
+        import torch
+    except ImportError:
+        return "needs torch, built for CUDA"
+    if not torch.cuda.is_available():
+        return "torch finds no CUDA GPU here"
+    if _core.config()["cuda"] == "not built":
+        return "this onsoftmax was built without CUDA"
+    return ""

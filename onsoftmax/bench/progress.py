@@ -1,0 +1,30 @@
+"""Progress through a few cases, on stderr: a bar by tqdm where it is installed, else of our own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from .contestants import importable
+
+Item = TypeVar("Item")
+WIDTH = 30
+
+
+def progress(items: Sequence[Item]) -> Iterator[Item]:
+    """The items; how many are done is shown meanwhile: as a bar on a terminal, else a line for each."""
+    if importable("tqdm"):
+        tqdm: Any = __import__("tqdm")
+        yield from tqdm.tqdm(items, file=sys.stderr)
+        return
+    end = "\r" if sys.stderr.isatty() else "\n"
+    for done, item in enumerate(items):
+        _show(done, len(items), end)
+        yield item
+    _show(len(items), len(items), "\n")
+
+
+def _show(done: int, total: int, end: str) -> None:
+    bar = "#" * (WIDTH * done // max(total, 1))
+    print(f"[{bar:{WIDTH}}] {done} of {total}", end=end, file=sys.stderr, flush=True)

@@ -1,0 +1,349 @@
+"""`onsoftmax explain`, `plan` and `bench`: what they print and write, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from support import SANITIZED, run_python
+
+import onsoftmax as ons
+from onsoftmax import _cli_explain, _cli_plan, _core, _table, cli
+from onsoftmax.bench import answers, command, contestants, cpu_timing, machine, progress, runs
+
+ROW = ["1", "2", "3", "6", "2", "1"]
+HAS_GPU = "cuda:0" in _core.config()["cuda"]
+has_plots = pytest.mark.skipif(not contestants.importable("matplotlib"), reason="matplotlib is not installed")
+
+
+def prints(arguments, capsys, code=0) -> str:
+    assert cli.main([str(argument) for argument in arguments]) == code
+    return capsys.readouterr().out
+
+
+def fails(arguments, capsys) -> str:
+    """The one line of a run that must fail by code 2."""
+    assert cli.main([str(argument) for argument in arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.fullmatch(r"onsoftmax: error: [^\n]+\n", printed.err)
+    return printed.err
+
+
+@pytest.fixture
+def quick(monkeypatch, threads_restored):
+    """Runs of small arrays and few samples."""
+    monkeypatch.setattr(runs, "CPU_SHAPES", [((8, 64), -1), ((2, 500), -1)])
+    monkeypatch.setattr(cpu_timing, "SAMPLE_SECONDS", 1e-4)
+    monkeypatch.setattr(cpu_timing, "PAUSE_SECONDS", 0)
+
+
+# ------------------------------------------------ explain
+
+
+def test_explain_prints_the_trace(capsys):
+    assert prints(["explain", *ROW], capsys) == f"{ons.explain([1, 2, 3, 6, 2, 1])}\n"
+    split = ["explain", *ROW, "--method", "split", "--tile", "1", "--parts", "3"]
+    expected = ons.explain([1, 2, 3, 6, 2, 1], method="split", tile=1, parts=3)
+    assert prints(split, capsys) == f"{expected}\n"
+
+
+def test_explain_takes_every_number(capsys):
+    row = ["-1e3", "-inf", "-.5", "nan", "+2", "1e-3"]
+    data = json.loads(prints(["explain", *row, "--json", "--dtype", "float32"], capsys))
+    assert data["row"][:3] == [-1000, "-inf", -0.5] and data["row"][3] == "nan"
+    assert data["dtype"] == "float32"
+
+
+@has_plots
+def test_explain_writes_its_files(capsys, tmp_path):
+    files = ["--html", tmp_path / "row.html", "--plot", tmp_path / "row.png"]
+    naive = ["explain", 2, 4, 12, "--method", "naive", "--dtype", "float16"]
+    assert "0 0 nan" in prints([*naive, *files], capsys)
+    assert "the largest float16" in (tmp_path / "row.html").read_text()
+    assert (tmp_path / "row.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ([], "required: X"),
+        (["1", "two"], "'two' is not a number"),
+        (["1,2"], "'1,2' is not a number"),
+        ([*ROW, "--tile", "0"], "tile is 0"),
+        ([*ROW, "--tile", "x"], "--tile"),
+        ([*ROW, "--parts", "-1"], "parts is -1"),
+        ([*ROW, "--method", "quick"], "naive, safe, online, fused, split"),
+        ([*ROW, "--dtype", "int8"], "--dtype"),
+        (["0"] * 4097, "4097 elements"),
+        ([*ROW, "--html", "no/such/place"], "no/such/place: No such file or directory"),
+        ([*ROW, "--html", "."], ".: Is a directory"),
+        ([*ROW, "--plot", "chart.xyz"], "matplotlib" if not shutil.which("python") else "chart.xyz"),
+    ],
+)
+def test_explain_refuses(arguments, text, capsys):
+    assert text in fails(["explain", *arguments], capsys)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", *ROW, "--html"],
+        ["plan", "--shape", "4x4", "--html"],
+        ["bench", "--shape", "4x4", "--json"],
+    ],
+)
+def test_a_file_that_may_not_be_written(arguments, capsys, tmp_path, monkeypatch):
+    target = tmp_path / "kept"
+    target.write_text("as it was")
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(target))  # root may write all
+    assert f"{target}: Permission denied" in fails([*arguments, target], capsys)
+    assert target.read_text() == "as it was"
+
+
+def test_a_plot_without_matplotlib(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    assert "pip install matplotlib" in fails(["explain", *ROW, "--plot", "row.png"], capsys)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        ons.explain([1, 2]).plot()
+
+
+# ------------------------------------------------ plan
+
+
+def test_plan_prints_the_plan(capsys):
+    arguments = ["plan", "--shape", "2048x131072", "--dtype", "float32", "--device", "cuda"]
+    assert prints(arguments, capsys) == f"{ons.plan((2048, 131072), device='cuda')}\n"
+    online = ["plan", "--shape", "100x40@0", "--dtype", "float64", "--method", "online", "--threads", "1"]
+    plan = ons.plan((100, 40), 0, dtype="float64", method="online", num_threads=1)
+    assert prints([*online, "--bandwidth", "2e10"], capsys) == plan.to_text(2e10) + "\n"
+
+
+def test_plan_writes_a_page(capsys, tmp_path):
+    prints(["plan", "--shape", "8x100", "--html", tmp_path / "plan.html"], capsys)
+    page = (tmp_path / "plan.html").read_text()
+    assert page.startswith("<!DOCTYPE html>") and "Where auto changes" in page
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ([], "required: --shape"),
+        (["--shape", "4 by 4"], "'4 by 4' is not a shape"),
+        (["--shape", "-4x4"], "--shape"),
+        (["--shape", "4x4@2"], "axis 2"),
+        (["--shape", "9999999999x9999999999"], "more elements"),
+        (["--shape", "99999999999999999999"], "below 2^63"),
+        (["--shape", "4x4", "--dtype", "float8"], "float8"),
+        (["--shape", "4x4", "--device", "tpu"], "tpu"),
+        (["--shape", "4x4", "--method", "grid"], "'grid'"),
+        (["--shape", "4x4", "--threads", "0"], "num_threads"),
+        (["--shape", "4x4", "--bandwidth", "fast"], "'fast' is not a bandwidth"),
+        (["--shape", "4x4", "--bandwidth", "-1"], "not a bandwidth"),
+        (["--shape", "4x99999999", "--device", "cuda", "--method", "cluster"], "262144"),
+    ],
+)
+def test_plan_refuses(arguments, text, capsys):
+    assert text in fails(["plan", *arguments], capsys)
+
+
+# ------------------------------------------------ bench
+
+
+def names_in(text):
+    return [line.split("  ")[0] for line in text.split("\nGB/s")[1].split("\nx copy")[0].splitlines()[3:]]
+
+
+def test_bench_measures_who_is_there(quick, capsys, tmp_path):
+    path = tmp_path / "run.json"
+    text = prints(["bench", "--device", "cpu", "--rounds", "1", "--json", path], capsys)
+    document = json.loads(path.read_text())
+    assert [case["label"] for case in document["cases"]] == ["8x64", "2x500"]
+    for peer in contestants.PEERS:
+        shown = {"scipy": "SciPy", "numpy": "NumPy", "onnxruntime": "ONNX Runtime"}.get(peer, peer)
+        here = command.is_here(peer)
+        assert (shown in document["kinds"]) == here == (f"\n{shown} " in text)
+        assert here or f"left out: {peer}" in text or f", {peer}" in text
+    for case in document["cases"]:
+        assert set(case["figures"]) == set(document["kinds"])
+        assert case["bytes"] == 8 * np.prod(case["shape"]) and case["plan"] == "fused"
+        copies = [f["ms"] for name, f in case["figures"].items() if document["kinds"][name] == "copy"]
+        for name, figure in case["figures"].items():
+            assert figure["gbps"] == pytest.approx(case["bytes"] / figure["ms"] / 1e6, rel=1e-3), name
+            assert figure["x_copy"] == pytest.approx(min(copies) / figure["ms"], rel=1e-3)
+        assert case["figures"]["auto"]["error"] <= answers.LIMIT_OURS_EPS
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_bench_names_columns_by_N_where_the_rows_are_as_many(quick, capsys):
+    shapes = ["--shape", "2x1024", "2x2048", "2x100", "--against", "none", "--rounds", "1"]
+    text = prints(["bench", "--device", "cpu", *shapes], capsys)
+    assert re.search(r"^GB/s, 2 rows of N\n +1K +2K +100$", text, re.M)
+
+
+def test_bench_takes_the_peers_and_methods_it_is_told(quick, capsys):
+    arguments = ["bench", "--device", "cpu", "--rounds", "1", "--shape", "30x20@0", "--against"]
+    text = prints([*arguments, "numpy", "--methods", "safe,split"], capsys)
+    ours = ["auto", "auto out=", "safe", "safe out=", "split", "split out="]
+    assert "30x20@0" in text and names_in(text)[: len(ours) + 2] == [*ours, "NumPy", "copy: np.copyto"]
+    text = prints([*arguments, "none", "--methods", "all", "--dtype", "float64", "--threads", "1"], capsys)
+    assert {m.name for m in ons.methods("cpu")} <= set(names_in(text)) and "NumPy" not in text
+
+
+@pytest.mark.skipif(not contestants.importable("torch"), reason="torch is not installed")
+def test_bench_with_torch_and_without(quick, capsys, monkeypatch):
+    arguments = ["bench", "--device", "cpu", "--rounds", "1"]
+    assert "torch out=" in prints(arguments, capsys)
+    found = contestants.importable
+    monkeypatch.setattr(command, "importable", lambda name: name != "torch" and found(name))
+    text = prints(arguments, capsys)
+    assert "torch out=" not in text and re.search("left out: .*torch", text)
+    assert "it is not installed: pip install torch" in fails([*arguments, "--against", "torch"], capsys)
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizer is slow to start")
+def test_bench_on_a_machine_without_torch(tmp_path):
+    """torch, and all that a machine may lack, are really not there."""
+    code = (
+        "import sys\n"
+        "missing = ('torch', 'scipy', 'onnxruntime', 'tqdm', 'rich', 'matplotlib')\n"
+        "for name in missing: sys.modules[name] = None\n"
+        "import importlib.util as u; found = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if sys.modules.get(name, 0) is None else found(name, *rest)\n"
+        "from onsoftmax.cli import main\n"
+        "raise SystemExit(main(['bench', '--shape', '16x32', '--rounds', '1']))"
+    )
+    done = run_python(["-c", code])
+    assert done.returncode == 0, done.stderr
+    assert "not installed, left out: scipy, torch, onnxruntime" in done.stdout and "NumPy" in done.stdout
+    assert re.search(r"\[#+\] 1 of 1", done.stderr)
+
+
+def test_bench_times_no_wrong_answer(quick, capsys, monkeypatch):
+    def wrong(x, *arguments, out=None, **options):
+        y = ons.softmax(x, *arguments, out=out, **options)
+        y *= 1 + 1e-5
+        return y
+
+    monkeypatch.setattr(contestants, "softmax", wrong)
+    text = prints(["bench", "--device", "cpu", "--rounds", "1", "--against", "numpy"], capsys, code=1)
+    assert "WRONG: auto, 8x64" in text and re.search(r"^auto +wrong +wrong$", text, re.M)
+    assert "NumPy" in text
+
+
+@has_plots
+def test_bench_draws_a_chart(quick, capsys, tmp_path):
+    prints(["bench", "--device", "cpu", "--rounds", "1", "--plot", tmp_path / "chart.svg"], capsys)
+    assert "<svg" in (tmp_path / "chart.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["--against", "nobody"], "--against nobody: on cpu there are"),
+        (["--against", "triton"], "on another device"),
+        (["--methods", "grid"], "--methods grid"),
+        (["--shape", "nonsense"], "'nonsense' is not a shape"),
+        (["--shape", "3x0"], "lengths of at least 1"),
+        (["--shape", "3x4@5"], "axis 5"),
+        (["--shape", "9999999x9999999"], "GB of memory"),
+        (["--rounds", "0"], "--rounds"),
+        (["--threads", "none"], "--threads"),
+        (["--json", "no/such/place"], "no/such/place: No such file"),
+        (["--device", "tpu"], "--device"),
+    ],
+)
+def test_bench_refuses(arguments, text, capsys):
+    assert text in fails(["bench", "--device", "cpu", *arguments], capsys)
+
+
+@pytest.mark.skipif(HAS_GPU, reason="a GPU is here")
+def test_bench_on_a_gpu_that_is_not_there(capsys, monkeypatch):
+    error = fails(["bench", "--device", "cuda"], capsys)
+    assert re.search("needs torch|finds no CUDA GPU", error)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert machine.obstacle() == "needs torch, built for CUDA"
+
+
+def test_bench_where_memory_is_short(quick, capsys, monkeypatch):
+    monkeypatch.setattr(runs, "free_memory", lambda: 1e6)
+    assert "too little memory is free" in fails(["bench", "--device", "cpu"], capsys)
+
+
+# ------------------------------------------------ tables, terminals, progress
+
+
+class Terminal:
+    """Stdout as a terminal has it."""
+
+    def __init__(self, stream):
+        self.stream = stream
+        self.encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+
+def test_rich_tables_on_a_terminal(capsys, monkeypatch):
+    pytest.importorskip("rich")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stdout", Terminal(sys.stdout))
+    text = prints(["explain", *ROW], capsys)
+    assert "\N{BOX DRAWINGS LIGHT HORIZONTAL}" in text and "1.099894" in text and "bytes" in text
+    shown = set(re.findall(r"\d\.\d+", text))
+    assert shown == set(re.findall(r"\d\.\d+", str(ons.explain([1, 2, 3, 6, 2, 1]))))
+    monkeypatch.setenv("COLUMNS", "30")
+    assert set(re.findall(r"\d\.\d+", prints(["explain", *ROW], capsys))) == shown
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    plain = prints(["explain", *ROW], capsys)
+    assert plain == f"{ons.explain([1, 2, 3, 6, 2, 1])}\n"
+
+
+def test_tables_wrap_to_the_width():
+    table = _table.Table("a title", ("name", "words"), [("one", "some words that are long"), ("two", "x")])
+    assert _table.plain(table, 22).splitlines() == [
+        "a title",
+        "name             words",
+        "----  ----------------",
+        "one    some words that",
+        "              are long",
+        "two                  x",
+    ]
+    narrow = _table.plain(table, 5)  # no word is cut
+    assert {"some", "words", "that", "are", "long"} <= set(narrow.split())
+    assert "&lt;b&gt;" in _table.as_html(_table.Table("<b>", ("a",), [("<b>",)]))
+
+
+def test_a_bar_of_our_own(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "importable", lambda name: False)
+    assert list(progress.progress([5, 6])) == [5, 6]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line[-6:] for line in lines] == ["0 of 2", "1 of 2", "2 of 2"]
+    assert [line.count("#") for line in lines] == [0, progress.WIDTH // 2, progress.WIDTH]
+
+
+def test_the_examples_of_help_run(quick, capsys, tmp_path, monkeypatch):
+    """Every line under "examples:" of explain, plan and bench."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runs, "ROUNDS", 1)
+    for text in (_cli_explain.EPILOG, _cli_plan.EPILOG, command.EPILOG):
+        for line in text.splitlines()[1:]:
+            words = re.split(r"\s{3,}", line.strip())[0].split()
+            assert words[0] == "onsoftmax"
+            on_gpu = words[1] == "bench" and "cuda" in words
+            peers = words[words.index("--against") + 1].split(",") if "--against" in words else []
+            here = all(command.is_here(name) for name in peers if name != "none")
+            here &= "--plot" not in words or contestants.importable("matplotlib")
+            if here and (HAS_GPU or not on_gpu):
+                prints([*words[1:], *(["--rounds", "1"] if words[1] == "bench" else [])], capsys)

@@ -1,0 +1,336 @@
+"""explain: every number of the worked row, overflow where it happens, steps that agree with the kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import BFLOAT16, DTYPES
+
+import onsoftmax as ons
+from onsoftmax import _core, _explain
+
+ROW = [1, 2, 3, 6, 2, 1]
+PAIRED = ["safe", "online", "fused", "split"]
+METHODS = ["naive", *PAIRED]
+EMPTY = (-math.inf, 0.0, 0.0, 0.0)
+
+finite = st.floats(-1e3, 1e3)
+rows = st.lists(finite | st.sampled_from([-math.inf, 2e4, -2e4, 1e300]), min_size=1, max_size=40)
+
+
+def by_kind(trace, kind):
+    return [step for step in trace.steps if step.kind == kind]
+
+
+# ------------------------------------------------ the worked row, number by number
+
+
+def test_safe_on_the_worked_row():
+    trace = ons.explain(ROW, tile=3, method="safe")
+    first, second = by_kind(trace, "maximum")
+    assert (first.own_m, first.m_before, first.m) == (3, -math.inf, 3)
+    assert (second.own_m, second.m_before, second.m) == (6, 3, 6)
+    first, second = by_kind(trace, "sum")
+    assert first.exponentials == pytest.approx((0.006738, 0.018316, 0.049787), abs=5e-7)
+    assert first.added == pytest.approx(0.074841, abs=5e-7)
+    assert second.exponentials == pytest.approx((1, 0.018316, 0.006738), abs=5e-7)
+    assert second.added == pytest.approx(1.025054, abs=5e-7)
+    assert second.d_before == first.d == first.added
+    assert second.d == pytest.approx(1.099895, abs=1e-6)  # the text adds rounded parts
+    first, second = by_kind(trace, "divide")
+    assert first.written == pytest.approx((0.006126, 0.016652, 0.045266), abs=1e-6)
+    assert second.written == pytest.approx((0.909177, 0.016652, 0.006126), abs=2e-6)  # and divides by it
+    assert np.round(trace.result, 4).tolist() == [0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061]
+    assert sum(trace.result) == pytest.approx(1, abs=1e-15)
+    assert trace.passes == 3
+
+
+def test_online_on_the_worked_row():
+    trace = ons.explain(ROW, tile=3, method="online")
+    first, second = by_kind(trace, "statistics")
+    assert (first.m_before, first.d_before, first.rescale) == (-math.inf, 0, 0)
+    assert (first.own_m, first.m) == (3, 3) and not first.rescaled
+    assert first.exponentials == pytest.approx((0.1353, 0.3679, 1), abs=5e-5)
+    assert first.d == first.added == pytest.approx(1.5032, abs=5e-5)
+    assert (second.m_before, second.own_m, second.m) == (3, 6, 6) and second.rescaled
+    assert second.d_before == first.d
+    assert second.rescale == pytest.approx(0.04979, abs=5e-6)
+    assert second.d_before * second.rescale == pytest.approx(0.07484, abs=5e-6)
+    assert second.exponentials == pytest.approx((1, 0.01832, 0.00674), abs=5e-6)
+    assert second.added == pytest.approx(1.02506, abs=1e-5)
+    assert second.d == pytest.approx(1.0999, abs=5e-5)
+    assert np.round(trace.result, 4).tolist() == [0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061]
+    assert trace.passes == 2
+
+
+def test_online_on_the_worked_row_element_by_element():
+    steps = by_kind(ons.explain(ROW, tile=1, method="online"), "statistics")
+    assert [step.m for step in steps] == [1, 2, 3, 6, 6, 6]
+    assert [round(step.d, 4) for step in steps] == [1, 1.3679, 1.5032, 1.0748, 1.0932, 1.0999]
+    assert [step.rescaled for step in steps] == [False, True, True, True, False, False]
+    assert [round(step.rescale, 4) for step in steps] == [0, 0.3679, 0.3679, 0.0498, 1, 1]
+
+
+def test_the_texts_hold_the_numbers():
+    """Of the worked example, as `onsoftmax explain` prints them."""
+    in_all = "0.006738 0.018316 0.049787 0.074841 1.025054 1.099894 0.006126 0.016652 0.045265 0.909178"
+    texts = {method: str(ons.explain(ROW, method=method)) for method in ("safe", "online", "split")}
+    for text in texts.values():
+        assert all(number in text for number in in_all.split())
+        assert all(len(line) <= 80 for line in text.splitlines())
+    assert all(number in texts["online"] for number in ("0.135335", "0.367879", "1.503215"))
+
+
+def test_split_merges_the_parts():
+    trace = ons.explain(ROW, tile=3, method="split", parts=2)
+    assert [step.part for step in by_kind(trace, "statistics")] == [0, 1]
+    first, second = by_kind(trace, "merge")
+    assert (first.own_m, first.own_d, first.m) == (3, pytest.approx(1.503215, abs=5e-7), 3)
+    assert (second.own_m, second.own_d, second.m) == (6, pytest.approx(1.025054, abs=5e-7), 6)
+    assert second.rescale == pytest.approx(0.049787, abs=5e-7) and second.own_rescale == 1
+    assert second.d == pytest.approx(1.099894, abs=5e-7)
+    assert trace.parts == 2
+    assert ons.explain(ROW, tile=3, method="split", parts=9).parts == 2
+    assert ons.explain(range(10), tile=2, method="split", parts=4).parts == 3
+
+
+def test_naive_in_float16_overflows_where_it_does():
+    row = np.array([2, 4, 12], np.float16)
+    trace = ons.explain(row, method="naive")
+    step = trace.steps[0]
+    assert step.exponentials == (7.390625, 54.59375, math.inf)
+    assert step.exact == pytest.approx((7.389056, 54.598150, 162754.791), rel=1e-6)
+    assert step.d == math.inf and step.exact_d == pytest.approx(162816.779, rel=1e-6)
+    assert step.note == "exp(12) = 162754.79 is above 65504, the largest float16: inf"
+    assert trace.result[:2] == (0, 0) and math.isnan(trace.result[2])
+    assert trace.steps[-1].note == "inf / inf is NaN" and math.isnan(trace.error)
+    assert "[0 0 nan]" not in str(trace) and "0 0 nan" in str(trace)
+    element = ons.explain(row, tile=1, method="naive").steps
+    assert [bool(step.note) for step in element] == [False, False, True, False, False, True]
+    for method in PAIRED:
+        assert ons.explain(row, method=method).result == pytest.approx((4.5e-5, 3.35e-4, 0.99962), rel=1e-2)
+
+
+def test_naive_overflows_in_the_sum():
+    trace = ons.explain(np.full(4, 10, np.float16), tile=1, method="naive")
+    assert [step.note for step in trace.steps[:4]] == [
+        "",
+        "",
+        "the sum is above 65504, the largest float16: inf",
+        "",
+    ]
+
+
+def test_the_other_row_of_the_text():
+    """[1, 2, 12], whose result is given there under [2, 4, 12]."""
+    trace = ons.explain([1, 2, 12], method="safe", dtype="float32")
+    assert trace.result == pytest.approx((1.67e-5, 4.54e-5, 0.9999379), rel=1e-3)
+    assert trace.steps[1].d == pytest.approx(1.0000621, abs=5e-8)
+
+
+# ------------------------------------------------ the steps are the kernels'
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("tile", [1, 4, 100])
+def test_the_result_is_that_of_softmax(method, dtype, tile, rng):
+    row = (5 * rng.standard_normal(37)).astype(dtype)
+    trace = ons.explain(row, tile=tile, method=method)
+    y = ons.softmax(row, method=method)
+    eps = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2**-23, "float64": 2**-52}[dtype.name]
+    bound = 3 * eps * (4 if method == "naive" else 1)
+    np.testing.assert_allclose(trace.result, y.astype(np.float64), rtol=bound)
+    assert trace.dtype == dtype.name and trace.row == tuple(row.astype(float))
+
+
+SPECIAL = [
+    [math.nan, 1.0, 2.0],
+    [math.inf, 1.0, math.inf],
+    [-math.inf, -math.inf],
+    [-math.inf, 0.0, 3.0],
+    [20000.0, 19999.0, 3.0],
+    [1e30, 1.0, -1e30],
+    [-1e30, -2e30],
+    [-20000.0, -20001.0, 5.0 - 20000],
+    [0.0],
+]
+
+
+@pytest.mark.parametrize("row", SPECIAL, ids=str)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_special_rows(row, method, dtype):
+    x = np.array(row, dtype)
+    for tile in (1, 2):
+        trace = ons.explain(x, tile=tile, method=method)
+        np.testing.assert_allclose(trace.result, ons.softmax(x, method=method), rtol=1e-6)
+        if method != "naive" and not math.isnan(x.max()):
+            assert trace.steps[-1].m == x.max()
+        assert str(trace) and trace.to_html() and json.loads(trace.to_json())
+
+
+@given(rows, st.integers(1, 9), st.integers(1, 5), st.sampled_from(["online", "split"]), st.booleans())
+def test_tiles_and_parts_do_not_show(row, tile, parts, method, in_float):
+    """The final (m, d) is that of the row at once, to the last bit: a rescale is exact."""
+    dtype = np.float32 if in_float else np.float64
+    with np.errstate(over="ignore"):
+        row = np.array(row, dtype)
+    last = ons.explain(row, tile=tile, method=method, parts=parts).steps[-1]
+    whole = ons.explain(row, tile=len(row), method="online").steps[-1]
+    assert (last.m, last.d) == (whole.m, whole.d) or math.isnan(whole.d)
+
+
+@given(st.lists(finite, max_size=20), st.lists(finite, max_size=20), st.lists(finite, max_size=20))
+def test_merge_is_commutative_and_associative(a, b, c):
+    pairs = [_core.pair_of(tuple(part), False) for part in (a, b, c)]
+    merge = _core.pair_merge
+    assert merge(pairs[0], pairs[1])[:2] == merge(pairs[1], pairs[0])[:2]
+    left = merge(merge(pairs[0], pairs[1]), pairs[2])
+    right = merge(pairs[0], merge(pairs[1], pairs[2]))
+    assert left[:2] == right[:2]
+    assert _core.pair_d(left) == pytest.approx(_core.pair_d(right), rel=1e-15)
+    for same in (merge(pairs[0], EMPTY), merge(EMPTY, pairs[0])):
+        assert (same[0], _core.pair_d(same)) == (pairs[0][0], _core.pair_d(pairs[0]))
+
+
+@given(st.lists(st.floats(-700, 700), min_size=1, max_size=30))
+def test_the_pair_of_a_row(row):
+    pair = _core.pair_of(tuple(row), False)
+    assert pair[0] == max(row) and pair[1] == math.ceil(max(row) * math.log2(math.e))
+    assert _core.pair_d(pair) == pytest.approx(math.fsum(math.exp(x - max(row)) for x in row), rel=1e-14)
+
+
+def test_pair_functions_refuse_what_is_no_pair():
+    with pytest.raises(TypeError, match="tuple"):
+        _core.pair_merge((1.0, 2.0, 3.0, 4.0), [1.0])
+    with pytest.raises(TypeError):
+        _core.pair_d((1.0, 2.0))
+    with pytest.raises(ValueError, match="does not belong"):
+        _core.pair_merge((1.0, 1e300, 1.0, 0.0), EMPTY)
+    with pytest.raises(TypeError):
+        _core.pair_of(("a",), False)
+    with pytest.raises(TypeError):
+        _core.pair_anchor("a")
+    assert _core.pair_of((), True) == EMPTY and _core.pair_d(EMPTY) == 0
+    assert [_core.pair_anchor(m) for m in (16384.0, 16385.0, -16385.0, math.inf)] == [0, 16385, -16385, 0]
+
+
+# ------------------------------------------------ what is counted
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("tile", [1, 4, 50])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_bytes_are_those_of_the_table(method, tile, dtype):
+    row = np.zeros(17, dtype)
+    trace = ons.explain(row, tile=tile, method=method)
+    (facts,) = (m for m in ons.methods("cpu") if m.name == method)
+    assert trace.passes == facts.passes
+    assert trace.bytes_read == facts.reads * row.nbytes
+    assert trace.bytes_written == facts.writes * row.nbytes
+    assert trace.bytes_read + trace.bytes_written == ons.plan(row, method=method).bytes_moved
+    assert sum(len(step.read) for step in trace.steps) == facts.reads * len(row)
+    assert sum(len(step.written) for step in trace.steps) == facts.writes * len(row)
+    counted = [(step.passes, step.bytes_read, step.bytes_written) for step in trace.steps]
+    assert counted == sorted(counted)
+    covered = [j for step in trace.steps if step.kind == "divide" for j in range(step.start, step.stop)]
+    assert covered == list(range(len(row)))
+
+
+# ------------------------------------------------ in and out
+
+
+def test_plain_data():
+    trace = ons.explain(np.array([2, 4, 12], np.float16), method="naive")
+    data = json.loads(trace.to_json())
+    assert data["result"] == [0.0, 0.0, "nan"] and data["steps"][0]["d"] == "inf"
+    assert data["steps"][0]["m"] is None
+    assert [step["kind"] for step in trace.to_dict()["steps"]] == ["sum", "divide"]
+    assert ons.Trace(**{f.name: getattr(trace, f.name) for f in dataclasses.fields(trace)}) is not trace
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        trace.tile = 4
+    assert repr(trace) == "<Trace: naive on 3 float16 elements, 2 steps>"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_html_shows_every_read_and_write(method):
+    trace = ons.explain(ROW, method=method)
+    html = trace._repr_html_()
+    assert html.count("read 24 B") == 2 * trace.bytes_read // 48
+    assert html.count("write 24 B") == 2
+    page = trace.to_html()
+    assert page.startswith("<!DOCTYPE html>") and html in page
+    assert "<script" not in page and "http" not in page
+    assert re.findall(r"<h4>([^<]*)", html)[0].startswith("Pass 1 of")
+    long = ons.explain(np.arange(100.0), tile=10, method=method)._repr_html_()
+    assert "x[10:20]" in long
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("row", [ROW, list(range(60)), [math.nan, 1], [-math.inf]])
+def test_plot(method, row, tmp_path):
+    pytest.importorskip("matplotlib")
+    trace = ons.explain(row, method=method)
+    figure = trace.plot()
+    assert len(figure.axes) == 3
+    bars = figure.axes[2]
+    assert [patch.get_height() for patch in bars.patches] == [0 if math.isnan(y) else y for y in trace.result]
+    assert len(figure.axes[0].lines) == (method != "naive" and math.isfinite(max(row))) + sum(
+        step.rescaled for step in trace.steps
+    )
+    assert figure._repr_png_()[:4] == b"\x89PNG"  # for notebooks
+    figure.savefig(tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_any_row_will_do():
+    assert ons.explain(ROW).dtype == "float64"
+    assert ons.explain((True, False)).row == (1, 0)
+    assert ons.explain(np.arange(6)[::2]).row == (0, 2, 4)
+    assert ons.explain(np.arange(3, dtype=">f4")).dtype == "float32"
+    assert ons.explain(ROW, dtype=np.float16).dtype == "float16"
+    assert len(ons.explain(np.zeros(_explain.LONGEST), tile=1000).row) == _explain.LONGEST
+    if BFLOAT16:
+        trace = ons.explain(ROW, dtype="bfloat16", method="naive")
+        assert (trace.dtype, trace.compute) == ("bfloat16", "float32")
+        assert trace.steps[0].exponentials[0] == 2.71875
+        assert "3.3895e+38" in ons.explain([100.0], dtype="bfloat16", method="naive").steps[0].note
+
+
+@pytest.mark.parametrize(
+    "row, options, error, text",
+    [
+        ([], {}, ValueError, "empty"),
+        ([[1, 2], [3, 4]], {}, ValueError, r"shape \(2, 2\)"),
+        (3.0, {}, ValueError, r"shape \(\)"),
+        (np.zeros(5000), {}, ValueError, "5000 elements.*4096"),
+        (["a"], {}, TypeError, "<U1"),
+        ([1j], {}, TypeError, "complex"),
+        ([None], {}, TypeError, "object"),
+        (np.ma.array([1.0], mask=[True]), {}, TypeError, "masked"),
+        (ROW, {"tile": 0}, ValueError, "tile is 0"),
+        (ROW, {"tile": -3}, ValueError, "tile is -3"),
+        (ROW, {"tile": 1.5}, TypeError, "tile is 1.5"),
+        (ROW, {"parts": 0}, ValueError, "parts is 0"),
+        (ROW, {"method": "auto"}, ValueError, "naive, safe, online, fused, split"),
+        (ROW, {"method": ["online"]}, ValueError, "naive, safe, online, fused, split"),
+        (ROW, {"dtype": "int32"}, TypeError, "int32"),
+    ],
+)
+def test_bad_input(row, options, error, text):
+    with pytest.raises(error, match=text):
+        ons.explain(row, **options)
+
+
+@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy before 1.24 makes objects of it
+def test_lists_of_different_lengths():
+    with pytest.raises((ValueError, TypeError), match=r"not one row|object"):
+        ons.explain([[1], [2, 3]])

@@ -1,0 +1,194 @@
+"""plan: what each method costs, where auto changes, the time to expect, the measured rows behind a choice."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+
+import pytest
+from support import ROOT
+
+import onsoftmax as ons
+from onsoftmax import _copy_speed, _plan
+
+RESULTS = os.path.join(ROOT, "benchmarks", "results")
+DEVICES = ["cpu", "cuda"]
+
+
+def in_shape(rows, N, form):
+    return ((rows, N), -1) if form == "row" else ((N, rows), 0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_others_are_the_plans_of_every_method(device, dtype):
+    for shape in [(3, 100), (2048, 5000), (7, 300000)]:
+        plan = ons.plan(shape, dtype=dtype, device=device)
+        assert [cost.method for cost in plan.others] == [m.name for m in ons.methods(device)]
+        for cost in plan.others:
+            try:
+                other = ons.plan(shape, dtype=dtype, device=device, method=cost.method)
+            except ValueError as error:
+                assert cost.bytes_moved is None and cost.cannot and cost.cannot in str(error)
+                continue
+            assert (cost.bytes_moved, cost.on_chip_bytes) == (other.bytes_moved, other.on_chip_bytes)
+            assert cost.cannot == ""
+        (own,) = (cost for cost in plan.others if cost.method == plan.method)
+        assert own.bytes_moved == plan.bytes_moved
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("form", ["row", "column"])
+@pytest.mark.parametrize("rows, dtype", [(1, "float32"), (8, "float16"), (2048, "float32"), (300, "float64")])
+def test_cliffs_are_where_auto_changes(device, form, rows, dtype, rng):
+    shape, axis = in_shape(rows, 1000, form)
+    plan = ons.plan(shape, axis, dtype=dtype, device=device, num_threads=4)
+    cliffs = plan.cliffs()
+    assert [cliff.N for cliff in cliffs] == sorted({cliff.N for cliff in cliffs})
+    assert all(a.then == b.method for a, b in itertools.pairwise(cliffs))
+    limits = [0, *(cliff.N for cliff in cliffs), 2**29]
+
+    def plan_at(N):
+        return ons.plan(*in_shape(rows, N, plan.form), dtype=dtype, device=device, num_threads=4)
+
+    names = [cliff.method for cliff in cliffs] + [cliffs[-1].then if cliffs else plan.method]
+    for name, low, high in zip(names, limits[:-1], limits[1:], strict=True):
+        lengths = {low + 1, high, *(int(n) for n in rng.integers(low + 1, high + 1, 5))}
+        assert {plan_at(N).method for N in lengths} == {name}
+    for cliff in cliffs:
+        for N, each in ((cliff.N, cliff.bytes_an_element), (cliff.N + 1, cliff.bytes_an_element_then)):
+            assert each == plan_at(N).bytes_moved / (rows * N)
+
+
+def test_cliffs_of_the_gpu_are_those_of_the_readme():
+    plan = ons.plan((2048, 131072), device="cuda")
+    if plan.registers is None:  # the H200 that is assumed
+        found = [(cliff.N, cliff.method, cliff.then) for cliff in plan.cliffs()]
+        assert found == [
+            (1024, "fused_warp", "fused_block"),
+            (16384, "fused_block", "cluster"),
+            (262144, "cluster", "online"),
+        ]
+
+
+def test_cliffs_of_extreme_shapes():
+    assert all(cliff.bytes_an_element == 0 for cliff in ons.plan((0, 5)).cliffs())
+    assert isinstance(ons.plan((2**40, 1), dtype="float64").cliffs(), tuple)
+    assert "whatever their length" in str(ons.plan((2**50, 3)))
+
+
+def test_seconds():
+    plan = ons.plan((1000, 1000), device="cuda")
+    assert plan.seconds(1e9) == 8e6 / 1e9
+    for wrong in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="above 0"):
+            plan.seconds(wrong)
+    if plan.registers is None:
+        assert plan.seconds() == 8e6 / plan.copy_speed and 3e12 < plan.copy_speed < 4.8e12
+    on_cpu = ons.plan((1000, 1000), num_threads=1)
+    assert on_cpu.copy_speed is None
+    assert on_cpu.seconds() == 8e6 / _copy_speed.of_memory(1)
+    assert 1e8 < _copy_speed.of_memory(1) < 1e13
+    assert _copy_speed.of_memory(2) == _copy_speed.of_memory(2)
+
+
+def test_another_gpu_has_no_copy_speed():
+    plan = ons.plan((8, 8), device="cuda")
+    unknown = _plan.Plan(**{**vars(plan), "copy_speed": None})
+    assert unknown.seconds() is None and unknown.seconds(8e9) == 512 / 8e9
+    assert "give a bandwidth" in str(unknown)
+    assert "at the speed of a copy" in unknown.to_text(1e12)
+
+
+def test_text_and_html():
+    plan = ons.plan((2048, 131072), device="cuda")
+    text, html = str(plan), plan._repr_html_()
+    for part in (plan.reason, "2048 rows of N = 131072", "What each method would cost", "Where auto changes"):
+        assert part in text and part in html
+    assert "2.15 GB" in text and "tiles of 131072" in text and f"{plan.warps} warps" in text
+    assert "at most 1024" in html and html.count("<table") == html.count("</table>") == 2
+    assert all(len(line) <= 80 for line in text.splitlines())
+    if plan.registers is None:
+        assert "auto takes it for rows of 16385 to 262144" in text
+    assert "auto takes it" not in str(ons.plan((2048, 131072), device="cuda", method="safe"))
+    assert "as given" in plan.to_text(1e12) and "as given" in plan.to_html(1e12)
+    named = ons.plan((4, 100), method="safe")
+    assert named.measured == "" and "measured, x copy" not in str(named)
+
+
+def test_sizes_and_durations():
+    assert [_plan.size(n) for n in (0, 999, 1000, 2.15e9, 4.23e12)] == [
+        "0 B",
+        "999 B",
+        "1 kB",
+        "2.15 GB",
+        "4.23 TB",
+    ]
+    assert [_plan.duration(s) for s in (2.0, 0.00125, 5e-7)] == ["2 s", "1.25 ms", "0.5 us"]
+
+
+def test_methods_print_as_a_table():
+    listed = ons.methods("cuda")
+    assert isinstance(listed, list) and all(isinstance(m, ons.Method) for m in listed)
+    text, html = str(listed), listed._repr_html_()
+    for method in listed:
+        assert re.search(rf"^{method.name} +{method.reads} +{method.writes} ", text, re.M)
+        assert f">{method.name}<" in html
+    shown = dict(re.findall(r"^(\w+) .*  (any N|at most \d+)  ", text, re.M))
+    for method in listed:
+        (cost,) = (c for c in ons.plan((1, 2**20), device="cuda").others if c.method == method.name)
+        assert shown[method.name] == (cost.cannot.removeprefix("rows of ") or "any N")
+    assert "cpu cuda" in str(ons.methods())
+    assert {m.on_chip for m in ons.methods()} == {"O(1)", "O(tile)", "O(N)"}
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+# ------------------------------------------------ what was measured
+
+
+def rows_of_results(measured):
+    """(file, type, shape, axis, threads, method, x copy) of every figure that a plan quotes."""
+    file, _, cases = measured.partition(": ")
+    for case in cases.split("; "):
+        where, _, figures = case.partition(": ")
+        found = re.fullmatch(r"(\w+) ([\dx]+)(?: axis (\d))?(?:, (\d) threads?)?", where)
+        assert found, case
+        for figure in figures.split(", "):
+            method, x_copy = figure.split(" ")
+            yield file, *found.groups(), method, float(x_copy)
+
+
+def measured_x_copy(file, dtype, shape, axis, threads, method):
+    with open(os.path.join(ROOT, file)) as source:
+        document = json.load(source)
+    if threads:
+        (case,) = (c for c in document["cases"] if (c["shape"], c["threads"]) == (shape, int(threads)))
+        assert document["dtype"] == dtype
+        copies = [f["seconds"] for f in case["figures"].values() if f["kind"] == "copy"]
+        return min(copies) / case["figures"][f"{method} out="]["seconds"]
+    label = shape + (f" axis {axis}" if axis else "")
+    part = "other" if axis else "bands"
+    (case,) = (c for c in document["cases"] if (c["part"], c["label"], c["dtype"]) == (part, label, dtype))
+    return case["figures"][method]["x_copy"]
+
+
+@pytest.mark.skipif(not os.path.isdir(RESULTS), reason="the results are not beside the tests")
+def test_what_a_plan_quotes_was_measured():
+    plans = [
+        ons.plan(*in_shape(rows, N, form), device=device, num_threads=threads)
+        for device in DEVICES
+        for form in ("row", "column")
+        for rows in (1, 16, 64, 2048)
+        for N in (100, 3000, 100000, 400000, 2**24)
+        for threads in ((1, 2) if device == "cpu" else (None,))
+    ]
+    quoted = {plan.measured for plan in plans}
+    assert len(quoted - {""}) >= 9
+    for measured in quoted - {""}:
+        for *where, method, x_copy in rows_of_results(measured):
+            assert measured_x_copy(*where, method) == pytest.approx(x_copy, abs=0.0051), measured
+    for plan in plans:
+        if plan.measured:
+            assert plan.method in plan.measured

@@ -1,0 +1,90 @@
+"""What README.md shows is true: its snippets and its commands run, and print what it says they print."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+
+import numpy as np
+import pytest
+from support import ROOT
+
+import onsoftmax as ons
+from onsoftmax import _core, cli, demo
+from onsoftmax.bench import contestants, cpu_timing, runs
+
+README = os.path.join(ROOT, "README.md")
+pytestmark = pytest.mark.skipif(not os.path.isfile(README), reason="README.md is not beside the tests")
+
+HAS_GPU = "cuda:0" in _core.config()["cuda"]
+
+
+def blocks(language):
+    with open(README) as file:
+        return re.findall(rf"^```{language}\n(.*?)^```$", file.read(), re.M | re.S)
+
+
+def commands():
+    """The lines of all sh blocks, a backslash at their end undone, without comments."""
+    lines = "".join(blocks("sh")).replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.strip()]
+
+
+def test_python_snippets_run(monkeypatch, tmp_path):
+    """One after the other, in one namespace, as a reader would; arrays are made smaller."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    ran = 0
+    for block in blocks("python"):
+        if 'device="cuda"' in block and not HAS_GPU:
+            compile(block, "README.md", "exec")
+            continue
+        exec(compile(block.replace("4096, 32000", "64, 320"), "README.md", "exec"), names)
+        ran += 1
+    assert ran >= 2
+    x, trace = names["x"], names["trace"]
+    if isinstance(x, np.ndarray):
+        np.testing.assert_allclose(names["y"].sum(axis=0), 1, rtol=1e-5)  # out=y of the call along axis 0
+    assert trace.method == "naive"
+    text = "".join(blocks("python"))
+    assert f"note  # {trace.steps[0].note!r}" in text and f"result  # {trace.result}" in text
+
+
+def test_what_it_says_is_printed_is():
+    shown = [block for block in blocks("") if block.startswith("$ onsoftmax ")]
+    assert shown
+    for block in shown:
+        command, _, output = block.partition("\n")
+        assert command == "$ onsoftmax explain 1 2 3 6 2 1"
+        assert str(ons.explain([1, 2, 3, 6, 2, 1])).startswith(output.rstrip())
+
+
+def test_commands_run(monkeypatch, tmp_path, capsys, threads_restored):
+    """Those of onsoftmax; what takes long is made small, what needs a GPU or matplotlib needs it here too."""
+    monkeypatch.chdir(tmp_path)
+    np.save("IN.npy", np.ones((3, 4), np.float32))
+    monkeypatch.setattr(demo, "show_large", lambda: None)
+    monkeypatch.setattr(runs, "CPU_SHAPES", [((8, 64), -1)])
+    monkeypatch.setattr(runs, "GPU_SHAPES", [((8, 64), -1)])
+    monkeypatch.setattr(cpu_timing, "SAMPLE_SECONDS", 1e-4)
+    ours = [words[1:] for words in commands() if words[0] == "onsoftmax"]
+    assert {words[0] if words else "" for words in ours} == {"", "explain", "plan", "bench", "apply", "info"}
+    for words in ours:
+        if "--plot" not in words or contestants.importable("matplotlib"):
+            assert cli.main(words) == 0, words
+            assert capsys.readouterr().out or words[0] == "apply"
+    assert (np.load("OUT.npy") == 0.25).all()
+
+
+def test_every_option_is_known(capsys):
+    """Also those that the comments list. The other commands install and test: .ci/run has them."""
+    assert {words[0] for words in commands()} <= {"onsoftmax", "pip", "ONSOFTMAX_CUDA=1"}
+    for line in "".join(blocks("sh")).splitlines():
+        named = re.match(r"onsoftmax ([a-z]+) ", line)
+        if named and named[1] != "info":
+            with pytest.raises(SystemExit):
+                cli.main([named[1], "--help"])
+            known = capsys.readouterr().out
+            assert set(re.findall(r"(?<![\w-])--[a-z]+", line)) <= set(re.findall(r"--[a-z]+", known)), line
