@@ -25,4 +25,15 @@ static void fused(ons_panel *panel) {
     }
 }
 
-void ons_cpu_fused(const ons_job *job) { ons_for_each_panel(job, fused); }
+static void whole_rows(ons_panel *panel) {
+    ons_run_of_rows run = ons_panel_run(panel);
+    int64_t block = panel->plan->compute == ONS_FLOAT32 ? ONS_BLOCK_F32 : ONS_BLOCK_F64;
+    if (run.N <= block)
+        panel->kernels->softmax_short_rows(&run);
+    else
+        panel->kernels->softmax_rows(&run);
+}
+
+void ons_cpu_fused(const ons_job *job) {
+    ons_for_each_panel(job, job->plan->whole_rows ? whole_rows : fused);
+}

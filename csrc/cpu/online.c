@@ -18,9 +18,11 @@ void ons_online_finish(ons_panel *panel, int64_t begin, int64_t end) {
     panel->primitives->normalize(&panel->rows);
     ONS_FOR_EACH_TILE(panel, begin, end, j, n) {
         ons_tile x = ons_panel_load(panel, j, n);
+        panel->rows.next = ons_panel_next_tile(panel, j + n);
         panel->primitives->finish(&panel->rows, ons_panel_result(panel, j), x, n);
         ons_panel_store(panel, j, n);
     }
+    if (panel->rows.past_caches) panel->primitives->settle();
 }
 
 static void online(ons_panel *panel) {

@@ -9,10 +9,17 @@ static int64_t item_size(const ons_plan *plan) { return ons_dtype_size(plan->com
 
 static int64_t staging_bytes(const ons_plan *plan) {
     int64_t n = plan->tile < plan->N ? plan->tile : plan->N;
+    if (plan->whole_rows) return 0;
     return padded(n * plan->width * item_size(plan));
 }
 
+static int64_t kept_rows(const ons_plan *plan) {
+    int64_t block = plan->compute == ONS_FLOAT32 ? ONS_BLOCK_F32 : ONS_BLOCK_F64;
+    return plan->N <= block ? ONS_KEPT_SHORT_ROWS : ONS_KEPT_ROWS;
+}
+
 static int64_t kept_bytes(const ons_plan *plan) {
+    if (plan->whole_rows) return kept_rows(plan) * padded(plan->N * item_size(plan)) + 64;
     return plan->keeps_apart ? padded(plan->N * plan->width * item_size(plan)) : 0;
 }
 
@@ -41,7 +48,8 @@ int64_t ons_panel_count(const ons_problem *problem, const ons_plan *plan) {
 ons_panel ons_panel_of(const ons_job *job, int worker) {
     const ons_problem *problem = job->problem;
     const ons_plan *plan = job->plan;
-    ons_panel panel = {.problem = problem, .plan = plan, .move = &job->kernels->move};
+    ons_panel panel = {
+        .problem = problem, .plan = plan, .kernels = job->kernels, .move = &job->kernels->move};
     panel.primitives = plan->form == ONS_ROW_FORM ? &job->kernels->row : &job->kernels->column;
     char *next = job->workspace + worker * ons_panel_bytes(plan);
     void **arrays[] = {&panel.rows.shift,         &panel.rows.floor,     &panel.rows.factor,
@@ -51,6 +59,7 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
     for (int i = 0; i < 6; i++, next += padded(plan->width * 8)) *arrays[i] = next;
     panel.staging = next;
     panel.kept = next + staging_bytes(plan);
+    panel.rows.past_caches = plan->past_caches;
     int across = outer_dims(problem) - 1;
     if (across >= 0) {
         panel.x_across = problem->x.stride[across];
@@ -91,7 +100,7 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     panel->y = problem->y.data + y;
     panel->where = problem->where.data ? problem->where.data + where : NULL;
     panel->anchored = false;
-    for (int64_t i = 0; i < panel->rows.width; i++) {
+    for (int64_t i = 0; !panel->plan->whole_rows && i < panel->rows.width; i++) {
         panel->rows.state[i] = ons_state_empty();
         if (problem->scale.data)
             memcpy(&panel->scale[i], problem->scale.data + scale + i * scale_across,
@@ -260,6 +269,18 @@ ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
     ons_tile kept = room_at(panel, panel->kept, panel->plan->N);
     kept.data = (char *)kept.data + j * kept.along;
     return kept;
+}
+
+ons_run_of_rows ons_panel_run(const ons_panel *panel) {
+    const ons_plan *plan = panel->plan;
+    int64_t size = item_size(plan);
+    return (ons_run_of_rows){.x = {(char *)panel->x, size, panel->x_across},
+                             .y = {panel->y, size, panel->y_across},
+                             .count = panel->rows.width,
+                             .N = plan->N,
+                             .kept = panel->kept,
+                             .pitch = padded(plan->N * size) / size,
+                             .past_caches = plan->past_caches};
 }
 
 void ons_panel_refer(ons_panel *panel) {

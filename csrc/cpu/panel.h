@@ -10,6 +10,7 @@ typedef struct {
     const ons_problem *problem;
     const ons_plan *plan;
     const ons_primitives *primitives;
+    const ons_kernels *kernels;
     const ons_movers *move;
     ons_rows rows;
     bool anchored;
@@ -52,6 +53,9 @@ void ons_panel_store(ons_panel *panel, int64_t j, int64_t n);
  */
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j);
 
+/* The panel as a run of whole rows; plan->whole_rows says that it is one. */
+ons_run_of_rows ons_panel_run(const ons_panel *panel);
+
 /* Where elements from j on lie in memory, of these rows and of those of the next panel, as
  * rows.next takes it. */
 ons_tile ons_panel_next_tile(const ons_panel *panel, int64_t j);
@@ -69,9 +73,6 @@ void ons_panel_refer(ons_panel *panel);
  * there was one: the states are empty again, and what they hold must be found anew. At most once
  * for a panel. */
 bool ons_panel_anchor(ons_panel *panel);
-static inline bool ons_needs_anchor(double m) {
-    return isfinite(m) && fabs(m) > ONS_LARGEST_REFERENCE;
-}
 
 /* for (j, n) over the tiles of [begin, end) */
 #define ONS_FOR_EACH_TILE(panel, begin, end, j, n) \

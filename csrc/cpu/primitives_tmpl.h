@@ -5,7 +5,9 @@
  *   ISA    scalar, avx2, ...: the names' suffix (left defined)
  *
  * The vocabulary, for BITS 32 (f64_ alike): f32_t the element, f32_vec with F32_WIDTH of them,
- * f32_set f32_load f32_store f32_load_part f32_store_part (the first k elements; the rest read as
+ * f32_set f32_load f32_store f32_stream (an aligned store past the caches, which f32_settle ends)
+ * f32_transpose (F32_WIDTH vectors) f32_narrow (of F32_WIDTH doubles)
+ * f32_load_part f32_store_part (the first k elements; the rest read as
  * -inf) f32_keep_part (the rest made 0) f32_add f32_sub f32_mul f32_div f32_max (the second operand
  * where either is NaN) f32_nan_or (remembers NaN) f32_any_nan f32_max_lanes f32_fma f32_fnma
  * f32_times (a * (factor + beyond), rounded once) f32_power (2^(k / 8), k the integer in the low
@@ -37,6 +39,7 @@
 #define STEPS (BITS == 32 ? 8 : 1) /* of the table of powers in a power of two */
 #define LIFT (BITS == 32 ? 64 : 128)
 #define LOWERED (BITS == 32 ? 0x1p-64 : 0x1p-128) /* 2^-LIFT */
+#define BELOW (BITS == 32 ? 155.0 : 1081.0)       /* 2^-BELOW / d rounds to 0 */
 #define MAGIC (BITS == 32 ? 0x1.8p23 : 0x1.8p52)  /* a sum with it has integer steps */
 
 /* The loop over a row's elements that the elementwise primitives share: BODY makes y of x. */
@@ -57,14 +60,19 @@
 #include "exponential_tmpl.h"
 #include "row_tmpl.h"
 #include "column_tmpl.h"
+#include "fused_tmpl.h"
+#include "short_tmpl.h"
 #include "move_tmpl.h"
 
 static const ons_kernels FN(kernels) = {
     .row = {FN(max_row), FN(refer), FN(sum_exp_row), FN(exp_store_sum_row), FN(normalize),
-            FN(finish_row), FN(scale_row), FN(exp_row), FN(sum_plain_row), FN(divide_row)},
+            FN(finish_row), FN(scale_row), FN(exp_row), FN(sum_plain_row), FN(divide_row),
+            FN(settle)},
     .column = {FN(max_column), FN(refer), FN(sum_exp_column), FN(exp_store_sum_column),
                FN(normalize), FN(finish_column), FN(scale_column), FN(exp_column),
-               FN(sum_plain_column), FN(divide_column)},
+               FN(sum_plain_column), FN(divide_column), FN(settle)},
+    .softmax_rows = FN(softmax_rows),
+    .softmax_short_rows = FN(softmax_short_rows),
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude)},
 };
 
@@ -86,6 +94,7 @@ static const ons_kernels FN(kernels) = {
 #undef LIFT
 #undef LOWERED
 #undef MAGIC
+#undef BELOW
 #undef EACH_VECTOR
 #undef ROW
 #undef SET_OF

@@ -20,6 +20,7 @@ static void safe(ons_panel *panel) {
         primitives->finish(&panel->rows, ons_panel_result(panel, j), x, n);
         ons_panel_store(panel, j, n);
     }
+    if (panel->rows.past_caches) primitives->settle();
 }
 
 void ons_cpu_safe(const ons_job *job) { ons_for_each_panel(job, safe); }

@@ -36,6 +36,10 @@ static inline double f64_times(double a, double factor, double beyond) {
         return a;                                                                     \
     }                                                                                 \
     static inline void P##_store(TYPE *p, TYPE a) { memcpy(p, &a, sizeof a); }        \
+    static inline void P##_stream(TYPE *p, TYPE a) { P##_store(p, a); }               \
+    static inline void P##_transpose(TYPE *a) { (void)a; }                            \
+    static inline void P##_settle(void) {}                                            \
+    static inline TYPE P##_narrow(const double *p) { return (TYPE) * p; }             \
     static inline TYPE P##_load_part(const TYPE *p, int64_t k) {                      \
         return k > 0 ? P##_load(p) : -INFINITY;                                       \
     }                                                                                 \
