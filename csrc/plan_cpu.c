@@ -21,7 +21,7 @@ static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
 /* A y of so many bytes is written past the caches: it would drive out of them more than will be
  * found in them when it is read. 262144 x 64 to 128 x 131072 in benchmarks/results/cpu-*.json have
  * it, 4096 x 1024 too; 32 x 1000 x 64 is the largest without. */
-static const int64_t PAST_CACHES_BYTES = 1 << 23;
+static const int64_t PAST_CACHES_BYTES = 1 << 22;
 
 /* Shortest rows that are split, where there are fewer than two for each thread. */
 enum { SPLIT_N = 65536 };
@@ -89,9 +89,8 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
     bool rows_direct = direct && plan->form == ONS_ROW_FORM;
     plan->whole_rows = plan->method == ONS_METHOD_fused && rows_direct;
     if (plan->whole_rows) plan->width = width_of_rows(problem, plan, ONS_MAX_WIDTH);
-    plan->past_caches =
-        rows_direct && elements * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
-    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !direct;
+    plan->past_caches = direct && elements * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
+    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows;
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
     plan->on_chip_bytes = ons_dtype_size(plan->compute) * (info->keeps == ONS_KEEPS_ROW    ? plan->N
                                                            : info->keeps == ONS_KEEPS_TILE ? tile

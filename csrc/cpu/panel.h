@@ -39,10 +39,9 @@ void ons_for_each_panel(const ons_job *job, ons_panel_body *body);
  * -inf. Lives until the next call, or is x itself. */
 ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n);
 
-/* For a method that keeps its row: the same, and what had to be converted on the way stays where
- * ons_panel_kept says, for ons_panel_loaded to give again until it is overwritten. */
-ons_tile ons_panel_load_and_keep(ons_panel *panel, int64_t j, int64_t n);
-ons_tile ons_panel_loaded(ons_panel *panel, int64_t j, int64_t n);
+/* For a method that keeps its row where ons_panel_kept says: x itself, or what had to be converted,
+ * which is there then. */
+ons_tile ons_panel_load_to_keep(ons_panel *panel, int64_t j, int64_t n);
 
 /* Where to put elements from j on of y, and the end of that: rounds, stores, makes excluded ones 0.
  */

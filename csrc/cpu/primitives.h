@@ -21,6 +21,7 @@ typedef struct {
     void *data;
     int64_t along, across; /* bytes from element to element of a row, and from row to row */
 } ons_tile;
+#define ONS_NO_TILE ((ons_tile){NULL, 0, 0})
 
 /* The rows that are worked on together, and what their exponentials refer to; the arrays hold one
  * entry a row. An exponential is kept as e^x * 2^(LIFT - c): see exponential_tmpl.h. */
@@ -37,8 +38,9 @@ typedef struct {
     void *factor_beyond; /* what that rounded away */
 } ons_rows;
 
-/* Raises each state's m to the largest element; to NaN for good where one is NaN. d and c stay. */
-typedef void ons_max_fn(const ons_rows *rows, ons_tile x, int64_t n);
+/* Raises each state's m to the largest element; to NaN for good where one is NaN. d and c stay. A
+ * copy of x stays at `kept`, unless its data is NULL or x's. */
+typedef void ons_max_fn(const ons_rows *rows, ons_tile kept, ons_tile x, int64_t n);
 
 /* Fills shift and floor from the states' c. */
 typedef void ons_refer_fn(const ons_rows *rows);

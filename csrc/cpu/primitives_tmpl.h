@@ -21,7 +21,6 @@
 #define ONS_TO_FLOAT(value) ons_double_to_odd_float(value)
 #define ONS_PRODUCT(x, scale) ((x) * (scale))
 #endif
-#define NO_TILE ((ons_tile){NULL, 0, 0})
 #define INLINE static inline __attribute__((always_inline))
 #define PASTE_(a, b, c, d) a##b##c##d
 #define PASTE(a, b, c, d) PASTE_(a, b, c, d)
@@ -76,7 +75,6 @@ static const ons_kernels FN(kernels) = {
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude)},
 };
 
-#undef NO_TILE
 #undef INLINE
 #undef PASTE_
 #undef PASTE

@@ -5,9 +5,10 @@
 #define ROW(tile, i) ((T *)((char *)(tile).data + (i) * (tile).across))
 #define SET_OF(array, i) V(set)(((const T *)(array))[i])
 
-static void FN(max_row)(const ons_rows *rows, ons_tile tile, int64_t n) {
+static void FN(max_row)(const ons_rows *rows, ons_tile kept, ons_tile tile, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
         const T *x = ROW(tile, i);
+        if (kept.data && kept.data != tile.data) memcpy(ROW(kept, i), x, (size_t)n * sizeof(T));
         VEC m0 = V(set)((T)-INFINITY), m1 = m0, nans = V(set)(0);
         int64_t j = 0;
         for (; j + 4 * WIDTH <= n; j += 4 * WIDTH) {
@@ -108,7 +109,7 @@ INLINE void FN(sum_row)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n,
 }
 
 static void FN(sum_exp_row)(const ons_rows *rows, ons_tile x, int64_t n) {
-    FN(sum_row)(rows, NO_TILE, x, n, false);
+    FN(sum_row)(rows, ONS_NO_TILE, x, n, false);
 }
 
 static void FN(exp_store_sum_row)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
@@ -116,7 +117,7 @@ static void FN(exp_store_sum_row)(const ons_rows *rows, ons_tile e, ons_tile x, 
 }
 
 static void FN(sum_plain_row)(const ons_rows *rows, ons_tile e, int64_t n) {
-    FN(sum_row)(rows, NO_TILE, e, n, true);
+    FN(sum_row)(rows, ONS_NO_TILE, e, n, true);
 }
 
 /* Elements before the first place where a vector is aligned: a store there crosses no cache line,
