@@ -23,6 +23,9 @@ INLINE FN(quotient) FN(begin_quotient)(const ons_rows *rows, int64_t i, T *y, co
     q = {y, e, SET_OF(rows->factor, i), SET_OF(rows->factor_beyond, i), 0, n, past_caches};
     q.at = FN(unaligned)(y, n);
     if ((uintptr_t)y % sizeof(T) != 0) q.past_caches = false; /* aligned nowhere */
+    /* the line that this row and the next share is written in parts: without it in the caches all
+     * stores behind would wait */
+    __builtin_prefetch(y + n, 1);
 #define BODY(a, j) V(times)(a, q.factor, q.beyond)
     EACH_VECTOR(y, e, q.at, BODY);
 #undef BODY

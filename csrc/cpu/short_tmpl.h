@@ -166,6 +166,8 @@ static void FN(softmax_short_rows)(const ons_run_of_rows *run) {
     for (int64_t i = 0; i < run->count; i += GROUP) {
         int64_t rows = run->count - i < GROUP ? run->count - i : GROUP;
         if (!to.apart) to = (FN(finished)){ROW(run->y, i), run->y.across / size, false};
+        __builtin_prefetch(ROW(run->y, i + rows),
+                           1); /* shared with the next group: FN(begin_quotient) */
         if (N <= LANES)
             FN(group_of_columns)(run, i, rows, to);
         else
