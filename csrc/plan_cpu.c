@@ -15,6 +15,9 @@ enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
 /* Short rows are taken several at a time, about so many bytes of the compute type. */
 enum { ROW_PANEL_BYTES = 1 << 14 };
 
+/* Shorter rows of 16 bits are converted several at a time instead. */
+enum { WHOLE_ROWS_16_BITS = 64 };
+
 /* Largest rows, in bytes of the compute type, that `fused` keeps in the caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
 
@@ -78,6 +81,18 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
                      problem->y.stride[along] == ons_dtype_size(problem->y.dtype);
 }
 
+/* Whether rows can be taken as they lie in memory: of one type, without gaps, and long enough. */
+static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
+    if (plan->form != ONS_ROW_FORM) return false;
+    if (plan->x_direct && plan->y_direct) return true;
+    int inner = problem->dims - 1;
+    int64_t size = ons_dtype_size(problem->x.dtype);
+    return size == 2 && problem->y.dtype == problem->x.dtype && plan->N >= WHOLE_ROWS_16_BITS &&
+           problem->reduced_dims == 1 && !problem->where.data && !problem->scale.data &&
+           problem->scale_by == 1.0 && problem->x.stride[inner] == size &&
+           problem->y.stride[inner] == size;
+}
+
 ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan) {
     int64_t elements = plan->rows * plan->N, useful = elements / ELEMENTS_A_THREAD + 1;
     plan->threads = (int)(useful < threads ? useful : threads);
@@ -86,8 +101,7 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
 
     const ons_method_info *info = &ons_methods[plan->method];
     bool direct = plan->x_direct && plan->y_direct;
-    bool rows_direct = direct && plan->form == ONS_ROW_FORM;
-    plan->whole_rows = plan->method == ONS_METHOD_fused && rows_direct;
+    plan->whole_rows = plan->method == ONS_METHOD_fused && are_whole_rows(problem, plan);
     if (plan->whole_rows) plan->width = width_of_rows(problem, plan, ONS_MAX_WIDTH);
     plan->past_caches = direct && elements * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
     plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows;

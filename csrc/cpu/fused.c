@@ -31,10 +31,9 @@ static void fused(ons_panel *panel) {
 static void whole_rows(ons_panel *panel) {
     ons_run_of_rows run = ons_panel_run(panel);
     int64_t block = panel->plan->compute == ONS_FLOAT32 ? ONS_BLOCK_F32 : ONS_BLOCK_F64;
-    if (run.N <= block)
-        panel->kernels->softmax_short_rows(&run);
-    else
-        panel->kernels->softmax_rows(&run);
+    bool short_rows = run.N <= block && panel->plan->x_direct;
+    (short_rows ? panel->kernels->softmax_short_rows
+                : panel->kernels->softmax_rows[panel->problem->x.dtype])(&run);
 }
 
 void ons_cpu_fused(const ons_job *job) {

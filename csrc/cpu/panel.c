@@ -289,8 +289,9 @@ ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
 ons_run_of_rows ons_panel_run(const ons_panel *panel) {
     const ons_plan *plan = panel->plan;
     int64_t size = item_size(plan);
-    return (ons_run_of_rows){.x = {(char *)panel->x, size, panel->x_across},
-                             .y = {panel->y, size, panel->y_across},
+    int64_t stored = ons_dtype_size(panel->problem->x.dtype);
+    return (ons_run_of_rows){.x = {(char *)panel->x, stored, panel->x_across},
+                             .y = {panel->y, stored, panel->y_across},
                              .count = panel->rows.width,
                              .N = plan->N,
                              .kept = panel->kept,

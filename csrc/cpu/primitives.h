@@ -69,7 +69,7 @@ typedef void ons_exp_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n)
 typedef void ons_sum_fn(const ons_rows *rows, ons_tile e, int64_t n);
 typedef void ons_divide_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n);
 
-/* Whole rows of N elements, one after the other, that lie in memory in the compute type. */
+/* Whole rows of N elements, one after the other, that lie in memory without gaps. */
 typedef struct {
     ons_tile x, y; /* row 0 */
     int64_t count, N;
@@ -78,8 +78,8 @@ typedef struct {
     bool past_caches; /* y goes to memory and leaves the caches to others */
 } ons_run_of_rows;
 
-/* y = softmax(x). y may be x. One for long rows; and one for N of at most ONS_BLOCK_F32 or _F64,
- * which takes several rows at once. */
+/* y = softmax(x), of one type; y may be x. One for long rows; and one for N of at most
+ * ONS_BLOCK_F32 or _F64, which takes several rows at once. */
 typedef void ons_softmax_rows_fn(const ons_run_of_rows *run);
 
 typedef struct {
@@ -119,7 +119,8 @@ typedef struct {
 /* What one instruction set has, for one compute type. */
 typedef struct {
     ons_primitives row, column;
-    ons_softmax_rows_fn *softmax_rows, *softmax_short_rows;
+    ons_softmax_rows_fn *softmax_rows[ONS_FLOAT64 + 1]; /* of each type of x and y, or NULL */
+    ons_softmax_rows_fn *softmax_short_rows;
     ons_movers move;
 } ons_kernels;
 

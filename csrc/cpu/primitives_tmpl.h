@@ -7,6 +7,7 @@
  * The vocabulary, for BITS 32 (f64_ alike): f32_t the element, f32_vec with F32_WIDTH of them,
  * f32_set f32_load f32_store f32_stream (an aligned store past the caches, which f32_settle ends)
  * f32_transpose (F32_WIDTH vectors) f32_narrow (of F32_WIDTH doubles)
+ * f32_store_quotient_bfloat (of numbers, and of NaN whose low half is 0)
  * f32_load_part f32_store_part (the first k elements; the rest read as
  * -inf) f32_keep_part (the rest made 0) f32_add f32_sub f32_mul f32_div f32_max (the second operand
  * where either is NaN) f32_nan_or (remembers NaN) f32_any_nan f32_max_lanes f32_fma f32_fnma
@@ -59,9 +60,9 @@
 #include "exponential_tmpl.h"
 #include "row_tmpl.h"
 #include "column_tmpl.h"
+#include "move_tmpl.h"
 #include "fused_tmpl.h"
 #include "short_tmpl.h"
-#include "move_tmpl.h"
 
 static const ons_kernels FN(kernels) = {
     .row = {FN(max_row), FN(refer), FN(sum_exp_row), FN(exp_store_sum_row), FN(normalize),
@@ -70,7 +71,13 @@ static const ons_kernels FN(kernels) = {
     .column = {FN(max_column), FN(refer), FN(sum_exp_column), FN(exp_store_sum_column),
                FN(normalize), FN(finish_column), FN(scale_column), FN(exp_column),
                FN(sum_plain_column), FN(divide_column), FN(settle)},
-    .softmax_rows = FN(softmax_rows),
+#if BITS == 32
+    .softmax_rows = {[ONS_FLOAT16] = FN(softmax_half_rows),
+                     [ONS_BFLOAT16] = FN(softmax_bfloat_rows),
+                     [ONS_FLOAT32] = FN(softmax_rows)},
+#else
+    .softmax_rows = {[ONS_FLOAT64] = FN(softmax_rows)},
+#endif
     .softmax_short_rows = FN(softmax_short_rows),
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude)},
 };

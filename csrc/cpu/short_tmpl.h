@@ -92,7 +92,7 @@ INLINE void FN(group_of_rows)(const ons_run_of_rows *run, int64_t first, int64_t
     VEC each[LANES]; /* of every row a vector of lanes; then of every lane a vector of rows */
     for (int64_t i = 0; i < GROUP; i++) {
         FN(maximum) m = FN(begin_maximum)(ROW(run->x, first + i), i < rows ? N : 0);
-        each[i] = FN(lanes_of_maximum)(&m);
+        each[i] = FN(lanes_of_maximum)(&m, BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64);
     }
     V(transpose)(each);
     group.m = each[0];

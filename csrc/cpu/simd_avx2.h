@@ -174,6 +174,16 @@ static inline f32_vec f32_load_bfloat(const char *p) {
     __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
+/* bits + 0x7fff + (lowest bit kept), which leaves such a NaN one */
+static inline void f32_store_quotient_bfloat(char *p, f32_vec a) {
+    __m256i bits = _mm256_castps_si256(a);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i even = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256i kept = _mm256_srli_epi32(even, 16);
+    __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1));
+    _mm_storeu_si128((__m128i *)(void *)p, packed);
+}
 /* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, eight at a time */
 static inline void f32_store_bfloat(char *p, f32_vec a) {
     __m256i bits = _mm256_castps_si256(a);

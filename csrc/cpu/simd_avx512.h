@@ -164,6 +164,13 @@ static inline f32_vec f32_load_bfloat(const char *p) {
     __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
+/* bits + 0x7fff + (lowest bit kept), which leaves such a NaN one */
+static inline void f32_store_quotient_bfloat(char *p, f32_vec a) {
+    __m512i bits = _mm512_castps_si512(a);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(even, 16)));
+}
 /* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, sixteen at a time. The
  * instruction for it (AVX512_BF16) would take subnormals for 0. */
 static inline void f32_store_bfloat(char *p, f32_vec a) {

@@ -98,4 +98,6 @@ static inline void f32_store_bfloat(char *p, float a) {
     ons_store_16_bits(p, ons_float_to_bfloat(a));
 }
 
+static inline void f32_store_quotient_bfloat(char *p, float a) { f32_store_bfloat(p, a); }
+
 #endif
