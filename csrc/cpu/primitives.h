@@ -146,9 +146,9 @@ static const uint32_t ONS_POWERS[16] = {
     0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
 };
 
-/* Rows of ons_run_of_rows' room: of softmax_rows two, of softmax_short_rows two of the largest
- * group and what a vector takes beyond the last one. */
-enum { ONS_KEPT_ROWS = 2, ONS_KEPT_SHORT_ROWS = 32 };
+/* Rows of ons_run_of_rows' room: of softmax_rows two, of softmax_short_rows three of the
+ * largest group and what a vector takes beyond the last one. */
+enum { ONS_KEPT_ROWS = 2, ONS_KEPT_SHORT_ROWS = 48 };
 
 /* The most rows that the column form takes side by side. */
 enum { ONS_MAX_WIDTH = 128 };

@@ -84,7 +84,7 @@ INLINE void FN(send)(T *y, const T *from, int64_t n, bool past_caches) {
 #undef BODY
 }
 
-/* Rows that fill more than their lanes once: a row is vectors. */
+/* Rows that fill their lanes more than twice: a row is vectors. */
 INLINE void FN(group_of_rows)(const ons_run_of_rows *run, int64_t first, int64_t rows, T *e,
                               FN(finished) to) {
     FN(group) group;
@@ -122,12 +122,15 @@ INLINE void FN(group_of_rows)(const ons_run_of_rows *run, int64_t first, int64_t
     }
 }
 
-/* Rows of at most LANES elements: vectors hold the same element of every row. */
+/* Rows that fill their lanes at most twice: a vector is the same element of every row. */
 INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64_t rows,
                                  FN(finished) to) {
     FN(group) group;
-    VEC e[LANES];
+    VEC e[2 * LANES], lanes[LANES];
     int64_t N = run->N;
+    const char *next = (const char *)ROW(run->x, first) + FN(ahead);
+    for (int64_t line = 0; line < GROUP * run->x.across; line += 64)
+        __builtin_prefetch(next + line);
     for (int64_t b = 0; b < N; b += WIDTH) {
         int64_t left = N - b;
         for (int64_t i = 0; i < WIDTH; i++)
@@ -144,7 +147,9 @@ INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int6
     int64_t done = 0;
     for (; done + 4 <= N; done += 4) FN(exponential_each)(e + done, 4, shift, floor);
     for (; done < N; done++) FN(exponential_each)(e + done, 1, shift, floor);
-    FN(normalize_group)(&group, e, N);
+    for (int64_t l = 0; l < LANES && l < N; l++)
+        lanes[l] = l + LANES < N ? V(add)(e[l], e[l + LANES]) : e[l];
+    FN(normalize_group)(&group, lanes, N < LANES ? N : LANES);
     VEC factor = V(load)(group.factor), beyond = V(load)(group.beyond);
     for (int64_t j = 0; j < N; j++) e[j] = V(times)(e[j], factor, beyond);
     for (int64_t b = 0; b < N; b += WIDTH) V(transpose)(e + b);
@@ -159,21 +164,29 @@ INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int6
 }
 
 static void FN(softmax_short_rows)(const ons_run_of_rows *run) {
-    int64_t N = run->N, size = (int64_t)sizeof(T);
-    T *kept = run->kept, *apart = kept + GROUP * run->pitch;
+    int64_t N = run->N, size = (int64_t)sizeof(T), sent = 0;
+    T *kept = run->kept, *apart = kept + GROUP * run->pitch, *before = apart + GROUP * run->pitch;
     bool follow = run->y.across == N * size && (uintptr_t)run->y.data % sizeof(T) == 0;
-    FN(finished) to = {apart, N, follow && (run->past_caches || N % WIDTH != 0)};
+    FN(finished) to = {NULL, N, follow && (run->past_caches || N % WIDTH != 0)};
+    if (!to.apart) to.pitch = run->y.across / size;
     for (int64_t i = 0; i < run->count; i += GROUP) {
         int64_t rows = run->count - i < GROUP ? run->count - i : GROUP;
-        if (!to.apart) to = (FN(finished)){ROW(run->y, i), run->y.across / size, false};
-        __builtin_prefetch(ROW(run->y, i + rows),
-                           1); /* shared with the next group: FN(begin_quotient) */
-        if (N <= LANES)
+        to.y = to.apart ? apart : ROW(run->y, i);
+        if (N <= 2 * LANES)
             FN(group_of_columns)(run, i, rows, to);
         else
             FN(group_of_rows)(run, i, rows, kept, to);
-        if (to.apart) FN(send)(ROW(run->y, i), apart, rows * N, run->past_caches);
+        if (!to.apart) continue;
+        /* A group is sent after the next one: its rows were stored across the vectors that are read
+         * now, which must wait until the caches have them. */
+        if (i > 0) FN(send)(ROW(run->y, sent), before, GROUP * N, run->past_caches);
+        sent = i;
+        T *other = before;
+        before = apart;
+        apart = other;
+        __builtin_prefetch(ROW(run->y, i + rows), 1); /* shared with the next: FN(begin_quotient) */
     }
+    if (to.apart) FN(send)(ROW(run->y, sent), before, (run->count - sent) * N, run->past_caches);
     if (run->past_caches) V(settle)();
 }
 
