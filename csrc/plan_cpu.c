@@ -15,15 +15,16 @@ enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
 /* Short rows are taken several at a time, about so many bytes of the compute type. */
 enum { ROW_PANEL_BYTES = 1 << 14 };
 
-/* Shorter rows of 16 bits are converted several at a time instead. */
+/* Shorter rows of 16 bits are converted several at a time instead: what there is one of a row costs
+ * more than that. */
 enum { WHOLE_ROWS_16_BITS = 64 };
 
 /* Largest rows, in bytes of the compute type, that `fused` keeps in the caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
 
 /* A y of so many bytes is written past the caches: it would drive out of them more than will be
- * found in them when it is read. 262144 x 64 to 128 x 131072 in benchmarks/results/cpu-*.json have
- * it, 4096 x 1024 too; 32 x 1000 x 64 is the largest without. */
+ * found in them when it is read. Of benchmarks/results/cpu-*.json 32 x 1000 x 64 and all larger
+ * shapes have it, 64 x 1024 and all smaller ones do not. */
 static const int64_t PAST_CACHES_BYTES = 1 << 22;
 
 /* Shortest rows that are split, where there are fewer than two for each thread. */

@@ -66,19 +66,28 @@ typedef struct {
     VEC factor, beyond;
     int64_t at, n;
     bool past_caches;
+    T *shared; /* with the row behind, where that follows without a gap: the vector that both fill
+                */
 } FN(quotient);
 
+/* `shared`: what the row before left of the vector that it shares with this one; or NULL. A line
+ * that two rows write in parts would have to be read from memory first, and all stores behind would
+ * wait.
+ */
 INLINE FN(quotient) FN(begin_quotient)(const ons_rows *rows, char *y, const T *e, int64_t n,
-                                       ons_dtype as, bool past_caches) {
+                                       ons_dtype as, bool past_caches, T *shared) {
     FN(quotient)
-    q = {y, e, SET_OF(rows->factor, 0), SET_OF(rows->factor_beyond, 0), 0, n, past_caches};
+    q = {y, e, SET_OF(rows->factor, 0), SET_OF(rows->factor_beyond, 0), 0, n, past_caches, NULL};
     if (FN(size_as)(as) == 2) return q;
     T *to = (T *)(void *)y;
     q.at = FN(unaligned)(to, n);
     if ((uintptr_t)y % sizeof(T) != 0) q.past_caches = false; /* aligned nowhere */
-    /* the line that this row and the next share is written in parts: without it in the caches all
-     * stores behind would wait */
-    __builtin_prefetch(to + n, 1);
+    if (shared && q.at > 0) {
+        VEC head = V(times)(V(load_part)(e, q.at), q.factor, q.beyond);
+        V(store_part)(shared + WIDTH - q.at, head, q.at);
+        V(stream)(to + q.at - WIDTH, V(load)(shared));
+        return q;
+    }
 #define BODY(a, j) V(times)(a, q.factor, q.beyond)
     EACH_VECTOR(to, e, q.at, BODY);
 #undef BODY
@@ -104,6 +113,10 @@ INLINE void FN(end_quotient)(FN(quotient) * q, ons_dtype as) {
     int64_t left = q->n - q->at;
     if (left == 0) return;
     VEC last = V(times)(V(load_part)(q->e + q->at, left), q->factor, q->beyond);
+    if (q->shared) {
+        V(store)(q->shared, last);
+        return;
+    }
     FN(put_part)(q->y + q->at * FN(size_as)(as), last, left, as);
 }
 
@@ -225,7 +238,10 @@ INLINE void FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as) {
     FN(maximum) first = FN(begin_maximum)(x, N);
     T m = FN(end_maximum)(&first, as);
     FN(meanwhile) with;
-    with.before = FN(begin_quotient)(&rows, y, run->kept, 0, as, false);
+    with.before = FN(begin_quotient)(&rows, y, run->kept, 0, as, false, NULL);
+    T shared[WIDTH];
+    bool follow = run->past_caches && run->y.across == N * (int64_t)sizeof(T) &&
+                  (uintptr_t)y % sizeof(T) == 0 && FN(size_as)(as) != 2;
     for (int64_t i = 0; i < run->count; i++, x += run->x.across, y += run->y.across) {
         const char *behind = x + run->x.across;
         T *e = (T *)run->kept + i % 2 * run->pitch;
@@ -246,7 +262,9 @@ INLINE void FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as) {
         FN(end_quotient)(&with.before, as);
         m = FN(end_maximum)(&with.behind, as);
         FN(normalize)(&rows);
-        with.before = FN(begin_quotient)(&rows, y, e, N, as, run->past_caches);
+        with.before = FN(begin_quotient)(&rows, y, e, N, as, run->past_caches,
+                                         follow && i > 0 ? shared : NULL);
+        with.before.shared = follow && i + 1 < run->count ? shared : NULL;
     }
     FN(end_quotient)(&with.before, as);
     if (run->past_caches) V(settle)();

@@ -31,7 +31,7 @@ static int64_t kept_rows(const ons_plan *plan) {
 }
 
 static int64_t kept_bytes(const ons_plan *plan) {
-    if (plan->whole_rows) return kept_rows(plan) * padded(plan->N * item_size(plan)) + 64;
+    if (plan->whole_rows) return kept_rows(plan) * padded(plan->N * item_size(plan)) + 192;
     return plan->keeps_apart ? room_bytes(plan, plan->N) : 0;
 }
 

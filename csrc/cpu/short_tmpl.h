@@ -71,8 +71,9 @@ typedef struct {
     bool apart;    /* it is not y itself */
 } FN(finished);
 
-/* n finished elements to y, which is aligned to an element. */
-INLINE void FN(send)(T *y, const T *from, int64_t n, bool past_caches) {
+/* n finished elements to y, which is aligned to an element; the last ones, where they do not fill a
+ * vector, only when `all`. Returns how many went. */
+INLINE int64_t FN(send)(T *y, const T *from, int64_t n, bool past_caches, bool all) {
     int64_t head = FN(unaligned)(y, n), j;
 #define BODY(a, j) (a)
     EACH_VECTOR(y, from, head, BODY);
@@ -80,7 +81,9 @@ INLINE void FN(send)(T *y, const T *from, int64_t n, bool past_caches) {
         for (j = head; j + WIDTH <= n; j += WIDTH) V(stream)(y + j, V(load)(from + j));
     else
         for (j = head; j + WIDTH <= n; j += WIDTH) V(store)(y + j, V(load)(from + j));
+    if (!all) return j;
     EACH_VECTOR(y + j, from + j, n - j, BODY);
+    return n;
 #undef BODY
 }
 
@@ -163,31 +166,47 @@ INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int6
         }
 }
 
+/* Rows that follow each other without a gap are put together apart from y. A group is sent after
+ * the next one: its rows were stored across the vectors that are read then, which must wait until
+ * the caches have them. What does not fill a vector is sent with the next group, in front of it. */
+INLINE void FN(send_groups)(const ons_run_of_rows *run) {
+    int64_t N = run->N, count = run->count, ahead = 0, before = 0;
+    T *y = run->y.data, *room = (T *)run->kept + GROUP * run->pitch;
+    T *apart[2] = {room, room + GROUP * run->pitch + WIDTH};
+    for (int64_t i = 0; i < count + GROUP; i += GROUP) {
+        int64_t rows = count - i < GROUP ? count - i : GROUP, turn = i / GROUP % 2;
+        FN(finished) to = {apart[turn] + ahead, N, true};
+        if (rows > 0 && N <= 2 * LANES)
+            FN(group_of_columns)(run, i, rows, to);
+        else if (rows > 0)
+            FN(group_of_rows)(run, i, rows, run->kept, to);
+        if (i > 0) {
+            int64_t sent = FN(send)(y, apart[1 - turn], before, run->past_caches, rows <= 0);
+            memcpy(apart[turn], apart[1 - turn] + sent, (size_t)(before - sent) * sizeof(T));
+            y += sent;
+        }
+        before = ahead + (rows > 0 ? rows : 0) * N;
+        int64_t head = i > 0 ? 0 : FN(unaligned)(y, before);
+        ahead = (before - head) % WIDTH;
+    }
+}
+
 static void FN(softmax_short_rows)(const ons_run_of_rows *run) {
-    int64_t N = run->N, size = (int64_t)sizeof(T), sent = 0;
-    T *kept = run->kept, *apart = kept + GROUP * run->pitch, *before = apart + GROUP * run->pitch;
+    int64_t N = run->N, size = (int64_t)sizeof(T);
     bool follow = run->y.across == N * size && (uintptr_t)run->y.data % sizeof(T) == 0;
-    FN(finished) to = {NULL, N, follow && (run->past_caches || N % WIDTH != 0)};
-    if (!to.apart) to.pitch = run->y.across / size;
+    if (follow && (run->past_caches || N % WIDTH != 0)) {
+        FN(send_groups)(run);
+        if (run->past_caches) V(settle)();
+        return;
+    }
     for (int64_t i = 0; i < run->count; i += GROUP) {
         int64_t rows = run->count - i < GROUP ? run->count - i : GROUP;
-        to.y = to.apart ? apart : ROW(run->y, i);
+        FN(finished) to = {ROW(run->y, i), run->y.across / size, false};
         if (N <= 2 * LANES)
             FN(group_of_columns)(run, i, rows, to);
         else
-            FN(group_of_rows)(run, i, rows, kept, to);
-        if (!to.apart) continue;
-        /* A group is sent after the next one: its rows were stored across the vectors that are read
-         * now, which must wait until the caches have them. */
-        if (i > 0) FN(send)(ROW(run->y, sent), before, GROUP * N, run->past_caches);
-        sent = i;
-        T *other = before;
-        before = apart;
-        apart = other;
-        __builtin_prefetch(ROW(run->y, i + rows), 1); /* shared with the next: FN(begin_quotient) */
+            FN(group_of_rows)(run, i, rows, run->kept, to);
     }
-    if (to.apart) FN(send)(ROW(run->y, sent), before, (run->count - sent) * N, run->past_caches);
-    if (run->past_caches) V(settle)();
 }
 
 #undef GROUP
