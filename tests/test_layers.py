@@ -7,17 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 
 import pytest
+from core import COMPILER, CSRC
 from support import ROOT, SANITIZED, run_python
 
 import onsoftmax as ons
 from onsoftmax import _core
 
-CSRC = os.path.join(ROOT, "csrc")
 pytestmark = pytest.mark.skipif(not os.path.isdir(CSRC), reason="the C sources are not beside the tests")
-COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is missing")
 
 VOCABULARY = {"onsoftmax.h", "state.h", "exponential.h"}

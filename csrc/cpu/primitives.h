@@ -133,6 +133,8 @@ typedef struct {
 extern const ons_isa ons_isa_scalar;
 #if defined(__x86_64__)
 extern const ons_isa ons_isa_avx2, ons_isa_avx512;
+#elif defined(__aarch64__)
+extern const ons_isa ons_isa_neon;
 #endif
 
 /* Elements of a row whose exponentials are added in the compute type; the same on every instruction

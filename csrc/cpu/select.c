@@ -10,6 +10,8 @@ static const ons_isa *const built[] = {
 #if defined(__x86_64__)
     &ons_isa_avx2,
     &ons_isa_avx512,
+#elif defined(__aarch64__)
+    &ons_isa_neon,
 #endif
 };
 enum { BUILT = sizeof built / sizeof *built };

@@ -1,0 +1,64 @@
+"""The C core without Python: linked with a C program of the tests' own, for this machine or another one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+from glob import glob
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CSRC = os.path.join(os.path.dirname(HERE), "csrc")
+COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+
+# those of setup.py
+FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra"]
+
+
+class Missing(Exception):
+    """Says why there is nothing to run."""
+
+
+def skip(missing):
+    """The test that cannot run; with ONSOFTMAX_REQUIRE_TOOLS=1 in the environment it fails."""
+    if os.environ.get("ONSOFTMAX_REQUIRE_TOOLS"):
+        pytest.fail(str(missing))
+    pytest.skip(str(missing))
+
+
+def require(*programs):
+    """Missing, where one of these is."""
+    if not os.path.isdir(CSRC):
+        raise Missing("the C sources are not beside the tests")
+    absent = [program for program in programs if shutil.which(program) is None]
+    if absent:
+        raise Missing(f"{' and '.join(absent)} not found")
+
+
+def build(program, folder, compiler=COMPILER, flags=()):
+    """tests/<program>.c with the core, in the folder; its path. Missing without the compiler or a header."""
+    require(compiler)
+    sources = glob(os.path.join(CSRC, "*.c")) + glob(os.path.join(CSRC, "cpu", "*.c"))
+    sources += [os.path.join(CSRC, "cuda", "absent.c"), os.path.join(HERE, f"{program}.c")]
+    target = os.path.join(folder, program)
+    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    command = [compiler, *FLAGS, *flags, "-o", target, *sorted(sources), "-lm"]
+    done = subprocess.run(command, env=plain, capture_output=True, text=True)
+    absent = re.search(r"fatal error: '?([\w./]+)'?(: No such file| file not found)", done.stderr)
+    if absent:
+        raise Missing(f"{absent[1]} not found")
+    if done.returncode != 0:
+        raise RuntimeError(f"{compiler} failed on the core and {program}.c:\n{done.stderr[-3000:]}")
+    return target
+
+
+def start(*command):
+    """Without the sanitizers' libraries, which a program has inside where it was built with them."""
+    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    return subprocess.Popen(
+        [*map(str, command)], env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )

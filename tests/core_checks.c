@@ -1,0 +1,292 @@
+/* core_checks.c - the C core against exact results, with no Python: every method, type and form at
+ * many lengths, on each instruction set that the processor runs.
+ *
+ *     core_checks [--conversions] [ISA ...]       --conversions: these alone
+ *
+ * What must hold is what README says of accuracy: largest error 4 eps and mean 1 eps of the
+ * arithmetic's type, other types that result rounded to nearest even, the same bits by every method
+ * but naive, in either form and by any number of threads. Exit code 1, and what was not so, at the
+ * first that is not. test_core.py builds it and runs it. */
+#include "core_conversions.h"
+#include "core_support.h"
+
+/* Rows of a task, and columns, or rows up to the length SHORT, that repeat them: more than the
+ * longest vector holds. */
+enum {
+    FEW = 3,
+    MANY = 17,
+    SHORT = 100,
+    LONGEST = 65541,
+    MOST = 1 << 20 /* elements of an array */
+};
+
+/* For what is asked for, and for the rows that it must agree with. */
+static room x_room, y_room, where_room, plain_x_room, plain_y_room, plain_where_room, like_room;
+static long double exact[LONGEST];
+
+static bool seen[2]; /* which forms the plans took */
+
+static void run(const task *of, ons_method method) {
+    ons_problem problem = {.dims = 2, .reduced_dims = 1, .extent = {of->rows, of->N}};
+    problem.x = (ons_operand){of->x.data, of->x.dtype, {of->x.across, of->x.along}};
+    problem.y = (ons_operand){of->y.data, of->y.dtype, {of->y.across, of->y.along}};
+    problem.where = (ons_operand){of->where.data, ONS_BOOL, {of->where.across, of->where.along}};
+    problem.scale_by = of->scale;
+    ons_coalesce(&problem);
+    ons_plan plan;
+    REQUIRE(ons_make_plan(&problem, method, of->threads, &plan) == ONS_OK, "no plan");
+    REQUIRE(ons_run(&problem, &plan, NULL) == ONS_OK, "it did not run");
+    seen[plan.form] = true;
+}
+
+#define FOR_EACH_METHOD(method)                                             \
+    for (int method = ONS_METHOD_AUTO; method < ONS_METHOD_COUNT; method++) \
+        if (method == ONS_METHOD_AUTO || ons_methods[method].on_cpu)
+
+#define FACTS "%s, %s -> %s, %s, N = %lld, row %lld, element %lld"
+#define FACTS_OF(of, method, how, i, j)                                                    \
+    ons_method_name(method), ons_dtype_name((of)->x.dtype), ons_dtype_name((of)->y.dtype), \
+        layout_names[how], (long long)(of)->N, (long long)(i), (long long)(j)
+
+typedef struct {
+    double sum;
+    int64_t count;
+} mean; /* of errors in eps */
+
+/* y, of the arithmetic's type, against the exact results. */
+static void check_errors(const task *of, mean *errors) {
+    ons_dtype type = of->y.dtype;
+    long double eps = ldexpl(1.0L, -formats[type].fraction);
+    long double least = ldexpl(1.0L, formats[type].least);
+    for (int64_t i = 0; i < of->rows; i++) {
+        exact_softmax(exact, of, i, type);
+        for (int64_t j = 0; j < of->N; j++) {
+            long double y = get(of->y, i, j), bound = 4 * eps * exact[j];
+            if (exact[j] < least) bound += ulp(exact[j], type) / 2;
+            bool right = isnan(exact[j]) ? isnan(y) : fabsl(y - exact[j]) <= bound && y >= 0;
+            REQUIRE(right, FACTS ": %La for %La", FACTS_OF(of, ONS_METHOD_safe, ROWS, i, j), y,
+                    exact[j]);
+            if (!(exact[j] >= least)) continue;
+            errors->sum += (double)(fabsl(y - exact[j]) / (eps * exact[j]));
+            errors->count++;
+        }
+    }
+}
+
+static void check_naive(const task *of) {
+    for (int64_t i = 0; i < of->rows; i++) {
+        exact_naive(exact, of, i);
+        for (int64_t j = 0; j < of->N; j++) {
+            long double y = get(of->y, i, j), bound = 8 * ulp(exact[j], of->x.dtype);
+            bool right = isnan(exact[j]) ? isnan(y) : fabsl(y - exact[j]) <= bound;
+            REQUIRE(right, FACTS ": %La for %La", FACTS_OF(of, ONS_METHOD_naive, ROWS, i, j), y,
+                    exact[j]);
+        }
+    }
+}
+
+/* Row i of y is row i % rows of `like`. */
+static void check_bits(const task *of, ons_method method, layout how, array like, int64_t rows) {
+    for (int64_t i = 0; i < of->rows; i++)
+        for (int64_t j = 0; j < of->N; j++) {
+            uint64_t wanted = get_bits(like, i % rows, j), made = get_bits(of->y, i, j);
+            REQUIRE(same(made, wanted, of->y.dtype), FACTS ": bits %#llx, not %#llx",
+                    FACTS_OF(of, method, how, i, j), (unsigned long long)made,
+                    (unsigned long long)wanted);
+        }
+}
+
+/* By one method in one layout; in place by turns, and else with a look at what lies around y. */
+static task run_in_layout(const task *plain, ons_dtype result, ons_method method, layout how) {
+    task one = *plain;
+    int turn = (int)(plain->N + method + (int)how);
+    if (how == COLUMNS ? plain->N * MANY <= MOST / 8 : how == ROWS && plain->N <= SHORT)
+        one.rows = MANY;
+    one.x = place(x_room, one.x.dtype, how, one.rows, one.N, turn);
+    one.y = place(y_room, result, how, one.rows, one.N, turn + 4);
+    repeat(one.x, one.rows, plain->x, plain->rows, one.N);
+    if (one.where.data) {
+        one.where = place(where_room, ONS_BOOL, how, one.rows, one.N, turn + 4);
+        repeat(one.where, one.rows, plain->where, plain->rows, one.N);
+    }
+    bool apart = one.x.dtype != result || turn % 3 != 0;
+    if (!apart) one.y = one.x;
+    if (apart) around(y_room, one.y, how, one.rows, one.N, false);
+    run(&one, method);
+    if (apart) around(y_room, one.y, how, one.rows, one.N, true);
+    return one;
+}
+
+/* A task's rows, which lie in place and have a result of the arithmetic's type, by every method in
+ * every layout and to a result of another type. */
+static void every_way(const task *plain, ons_dtype result, mean *errors) {
+    run(plain, ONS_METHOD_safe);
+    check_errors(plain, errors);
+    array like = place(like_room, result, ROWS, plain->rows, plain->N, 0);
+    repeat(like, plain->rows, plain->y, plain->rows, plain->N);
+    FOR_EACH_METHOD(method)
+    for (layout how = ROWS; how < LAYOUTS && method != ONS_METHOD_naive; how++) {
+        task one = run_in_layout(plain, result, method, how);
+        check_bits(&one, method, how, like, plain->rows);
+    }
+    /* which answers in the array's own type, and knows nothing of what the others are */
+    if (plain->x.dtype != result || plain->where.data || plain->scale != 1.0) return;
+    task naive = *plain;
+    naive.y = like;
+    run(&naive, ONS_METHOD_naive);
+    check_naive(&naive);
+    for (layout how = ROWS; how < LAYOUTS; how++) {
+        task one = run_in_layout(plain, result, ONS_METHOD_naive, how);
+        check_bits(&one, ONS_METHOD_naive, how, like, plain->rows);
+    }
+}
+
+static ons_dtype wider(ons_dtype a, ons_dtype b) {
+    return a == ONS_FLOAT64 || b == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
+}
+
+/* In place of x and y: logits of x's type, room for a result of the arithmetic's. */
+static task new_task(ons_dtype x, ons_dtype result, int64_t rows, int64_t N, double scale,
+                     double offset) {
+    task of = {.scale = 1.0, .rows = rows, .N = N, .threads = 1};
+    of.x = place(plain_x_room, x, ROWS, rows, N, 0);
+    of.y = place(plain_y_room, wider(x, result), ROWS, rows, N, 0);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < N; j++) put(of.x, i, j, scale * normal() + offset);
+    return of;
+}
+
+static void check_mean(mean errors, const char *what) {
+    REQUIRE(errors.sum <= (double)errors.count, "%s: mean error %g eps", what,
+            errors.sum / (double)errors.count);
+}
+
+static const struct {
+    ons_dtype x, y;
+} types[] = {{ONS_FLOAT16, ONS_FLOAT16}, {ONS_BFLOAT16, ONS_BFLOAT16}, {ONS_FLOAT32, ONS_FLOAT32},
+             {ONS_FLOAT64, ONS_FLOAT64}, {ONS_FLOAT16, ONS_FLOAT32},   {ONS_BFLOAT16, ONS_FLOAT64},
+             {ONS_FLOAT32, ONS_FLOAT16}, {ONS_FLOAT64, ONS_BFLOAT16},  {ONS_FLOAT64, ONS_FLOAT32},
+             {ONS_FLOAT32, ONS_FLOAT64}};
+enum { TYPES = sizeof types / sizeof *types, ALIKE = 4 /* of them */ };
+
+/* Around every block, tile and length from which on a row is shared or no longer kept. */
+static const int64_t thresholds[] = {383,  384,  385,  511,  513,   1024,
+                                     2047, 2048, 2049, 4097, 32769, LONGEST};
+enum { THRESHOLDS = sizeof thresholds / sizeof *thresholds, MIDDLING = 300 };
+
+static void lengths(void) {
+    for (int t = 0; t < TYPES; t++) {
+        mean errors = {0};
+        for (int64_t N = 1; N <= (t < ALIKE ? MIDDLING : SHORT); N += N < SHORT ? 1 : 3) {
+            task of = new_task(types[t].x, types[t].y, FEW, N, 1.5, 0);
+            every_way(&of, types[t].y, &errors);
+        }
+        for (int k = 0; k < THRESHOLDS && t < ALIKE; k++) {
+            task of = new_task(types[t].x, types[t].y, 1, thresholds[k], 1.5, 0);
+            every_way(&of, types[t].y, &errors);
+        }
+        check_mean(errors, ons_dtype_name(types[t].x));
+    }
+}
+
+static void offsets(void) {
+    static const double cases[][2] = {{1, 1000}, {10, 0}, {30, -333.3}, {3, 1e6}, {30, 777.7}};
+    for (ons_dtype type = ONS_FLOAT32; type <= ONS_FLOAT64; type++)
+        for (int k = 0; k < 5; k++) {
+            mean errors = {0};
+            for (int64_t N = 6; N < 5000; N = 13 * N + 1) {
+                task of = new_task(type, type, FEW, N, cases[k][0], cases[k][1]);
+                every_way(&of, type, &errors);
+            }
+            check_mean(errors, "offsets");
+        }
+}
+
+/* NaN, inf and -inf at each place of a row between two ordinary ones; whole rows of -inf. */
+static void edges(void) {
+    static const long double odd[] = {NAN, HUGE_VALL, -HUGE_VALL};
+    mean errors = {0};
+    for (int t = 0; t < ALIKE; t++)
+        for (int64_t N = 1; N <= 40; N += N < 20 ? 1 : 7)
+            for (int64_t at = 0; at <= N; at++)
+                for (int k = 0; k < 3; k++) {
+                    task of = new_task(types[t].x, types[t].y, FEW, N, 2, 0);
+                    for (int64_t j = at < N ? at : 0; j <= at && j < N; j++)
+                        put(of.x, 1, j, odd[k]);
+                    every_way(&of, types[t].y, &errors);
+                }
+}
+
+/* What a mask excludes is 0 and never matters, and a scale is one rounding. */
+static void masks_and_scales(void) {
+    static const double scales[] = {1.0, 0.7, -2.5};
+    mean errors = {0};
+    for (int t = 0; t < TYPES; t++)
+        for (int64_t N = 1; N <= MIDDLING; N += N < 40 ? 1 : 51)
+            for (int masked = 0; masked < 2; masked++)
+                for (int k = 0; k < 3; k++) {
+                    task of = new_task(types[t].x, types[t].y, FEW, N, 2, 0);
+                    of.scale = scales[k];
+                    if (masked) {
+                        of.where = place(plain_where_room, ONS_BOOL, ROWS, FEW, N, 0);
+                        for (int64_t i = 0; i < FEW; i++)
+                            for (int64_t j = 0; j < N; j++) {
+                                *element(of.where, i, j) = i < FEW - 1 && uniform() < 0.7;
+                                if (excluded(&of, i, j)) put(of.x, i, j, j % 2 ? NAN : HUGE_VALL);
+                            }
+                    }
+                    every_way(&of, types[t].y, &errors);
+                }
+}
+
+/* Few long rows: enough work for several threads, which do not show. */
+static void threads(void) {
+    for (ons_dtype type = ONS_BFLOAT16; type <= ONS_FLOAT32; type++)
+        for (int64_t rows = 1; rows <= MANY; rows += MANY - 1) {
+            task of = new_task(type, type, rows, MOST / 2 / rows + 5, 3, 0);
+            of.y = place(like_room, type, ROWS, rows, of.N, 0);
+            run(&of, ONS_METHOD_safe);
+            FOR_EACH_METHOD(method)
+            for (of.threads = 1; of.threads <= 3 && method != ONS_METHOD_naive; of.threads += 2) {
+                task one = of;
+                one.y = place(y_room, type, ROWS, rows, of.N, 0);
+                run(&one, method);
+                check_bits(&one, method, ROWS, of.y, rows);
+            }
+        }
+}
+
+static const struct {
+    const char *name;
+    void (*check)(void);
+} checks[] = {{"conversions", conversions},
+              {"lengths", lengths},
+              {"offsets", offsets},
+              {"edges", edges},
+              {"masks and scales", masks_and_scales},
+              {"threads", threads}};
+
+static void check_isa(const char *name, int count) {
+    REQUIRE(ons_isa_select(name), "this processor does not run %s", name);
+    memset(seen, 0, sizeof seen);
+    for (int k = 0; k < count; k++) {
+        clock_t begin = clock();
+        checks[k].check();
+        printf("%s: %s, %.1f s\n", name, checks[k].name,
+               (double)(clock() - begin) / CLOCKS_PER_SEC);
+        fflush(stdout);
+    }
+    REQUIRE(count == 1 || (seen[ONS_ROW_FORM] && seen[ONS_COLUMN_FORM]), "a form was not seen");
+}
+
+int main(int argc, char **argv) {
+    room *const rooms[] = {&x_room,       &y_room,           &where_room, &plain_x_room,
+                           &plain_y_room, &plain_where_room, &like_room};
+    for (int k = 0; k < 7; k++) *rooms[k] = make_room(8 * MOST);
+    bool short_one = argc > 1 && strcmp(argv[1], "--conversions") == 0;
+    const char *const *names =
+        argc > 1 + short_one ? (const char *const *)argv + 1 + short_one : ons_isa_available();
+    for (; *names; names++) check_isa(*names, short_one ? 1 : 6);
+    puts("passed");
+    return 0;
+}

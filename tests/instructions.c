@@ -1,0 +1,148 @@
+/* instructions.c - what each primitive takes, for callgrind to count: instructions.py builds it and
+ * runs it as
+ *
+ *     valgrind --tool=callgrind --collect-atstart=no instructions
+ *
+ * Each measurement is one dump of callgrind's, whose description is "<ISA>: <name>"; the line on
+ * stdout says that too, and by what its count is to be divided. The first line names the compiler.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <valgrind/callgrind.h>
+
+#include "../csrc/cpu/cpu.h"
+
+/* Every call is made once before it is counted: the first one finds its way into the C library. */
+#define COUNT(units, call, ...)                                                 \
+    do {                                                                        \
+        char name_[160];                                                        \
+        int begin_ = snprintf(name_, sizeof name_, "%s: ", ons_isa_selected()); \
+        snprintf(name_ + begin_, sizeof name_ - (size_t)begin_, __VA_ARGS__);   \
+        call;                                                                   \
+        CALLGRIND_ZERO_STATS;                                                   \
+        CALLGRIND_TOGGLE_COLLECT;                                               \
+        call;                                                                   \
+        CALLGRIND_TOGGLE_COLLECT;                                               \
+        CALLGRIND_DUMP_STATS_AT(name_);                                         \
+        printf("%lld %s\n", (long long)(units), name_);                         \
+    } while (0)
+
+enum { TILE = 2048, SHORT = 10, WIDTH = ONS_MAX_WIDTH, DEEP = 256 };
+
+static void *zeroed(int64_t count, int64_t size) {
+    void *memory = calloc((size_t)count, (size_t)size);
+    if (!memory) abort();
+    return memory;
+}
+
+/* Of `width` rows of n: elements of a few units of size, both signs, and states that belong to
+ * them. */
+static void primitives(const ons_primitives *of, const char *which, ons_dtype type, int64_t width,
+                       int64_t n, ons_form form) {
+    int64_t size = ons_dtype_size(type);
+    void *data = zeroed(width * n, size), *result = zeroed(width * n, size);
+    for (int64_t j = 0; j < width * n; j++) {
+        double value = 3 * sin(1.7 * (double)j);
+        if (type == ONS_FLOAT32)
+            ((float *)data)[j] = (float)value;
+        else
+            ((double *)data)[j] = value;
+    }
+    ons_rows rows = {.width = width, .state = zeroed(width, sizeof(ons_state))};
+    void **arrays[] = {&rows.shift, &rows.floor, &rows.factor, &rows.factor_beyond};
+    for (int k = 0; k < 4; k++) *arrays[k] = zeroed(width, 8);
+    for (int64_t i = 0; i < width; i++) rows.state[i] = ons_state_empty();
+    ons_tile x = {data, size, n * size}, y = {result, size, n * size};
+    if (form == ONS_COLUMN_FORM) {
+        x.along = y.along = width * size;
+        x.across = y.across = size;
+    }
+    COUNT(width * n, of->max(&rows, ONS_NO_TILE, x, n), "max, %s", which);
+    for (int64_t i = 0; i < width; i++) ons_state_raise(&rows.state[i], rows.state[i].m);
+    COUNT(width, of->refer(&rows), "refer a row, %s", which);
+    COUNT(width * n, of->sum_exp(&rows, x, n), "sum_exp, %s", which);
+    COUNT(width * n, of->exp_store_sum(&rows, y, x, n), "exp_store_sum, %s", which);
+    COUNT(width, of->normalize(&rows), "normalize a row, %s", which);
+    COUNT(width * n, of->finish(&rows, y, x, n), "finish, %s", which);
+    COUNT(width * n, of->scale(&rows, y, x, n), "scale, %s", which);
+    COUNT(width * n, of->exp(&rows, y, x, n), "exp, %s", which);
+    COUNT(width * n, of->sum(&rows, y, n), "sum, %s", which);
+    COUNT(width * n, of->divide(&rows, y, y, n), "divide, %s", which);
+    for (int k = 0; k < 4; k++) free(*arrays[k]);
+    free(rows.state);
+    free(data);
+    free(result);
+}
+
+static void all_primitives(ons_dtype type) {
+    const ons_kernels *kernels = ons_kernels_for(type);
+    const char *name = ons_dtype_name(type);
+    char which[80];
+    snprintf(which, sizeof which, "%s row of %d", name, TILE);
+    primitives(&kernels->row, which, type, 1, TILE, ONS_ROW_FORM);
+    snprintf(which, sizeof which, "%s rows of %d", name, SHORT);
+    primitives(&kernels->row, which, type, WIDTH, SHORT, ONS_ROW_FORM);
+    snprintf(which, sizeof which, "%s columns", name);
+    primitives(&kernels->column, which, type, WIDTH, DEEP, ONS_COLUMN_FORM);
+}
+
+static void movers(ons_dtype narrow, ons_dtype compute) {
+    const ons_movers *move = &ons_kernels_for(compute)->move;
+    static char stored[3 * 2 * TILE];
+    void *tile = zeroed(TILE, 8);
+    for (int64_t step = 2; step <= 6; step += 4) {
+        const char *how = step == 2 ? "side by side" : "with gaps";
+        const char *from = ons_dtype_name(narrow), *to = ons_dtype_name(compute);
+        COUNT(TILE, move->load(tile, stored, step, narrow, TILE), "load %s as %s, %s", from, to,
+              how);
+        COUNT(TILE, move->store(stored, step, narrow, tile, TILE), "store %s as %s, %s", to, from,
+              how);
+    }
+    free(tile);
+}
+
+/* What is done to elements on the way. */
+static void changes(ons_dtype type) {
+    const ons_movers *move = &ons_kernels_for(type)->move;
+    static char mask[TILE];
+    void *tile = zeroed(TILE, 8);
+    double by = 0.7;
+    const char *name = ons_dtype_name(type);
+    COUNT(TILE, move->multiply(tile, &by, false, TILE), "multiply, %s", name);
+    COUNT(TILE, move->subtract(tile, &by, false, TILE), "subtract, %s", name);
+    COUNT(TILE, move->exclude(tile, mask, 1, 0.0, TILE), "exclude, %s", name);
+    free(tile);
+}
+
+/* All of a call but Python's part. */
+static void call(int64_t N, float *x, float *y) {
+    ons_problem problem = {.dims = 1, .reduced_dims = 1, .extent = {N}, .scale_by = 1.0};
+    problem.x = (ons_operand){(char *)x, ONS_FLOAT32, {sizeof(float)}};
+    problem.y = (ons_operand){(char *)y, ONS_FLOAT32, {sizeof(float)}};
+    ons_coalesce(&problem);
+    ons_plan plan;
+    if (ons_make_plan(&problem, ONS_METHOD_AUTO, 1, &plan) != ONS_OK) abort();
+    if (ons_run(&problem, &plan, NULL) != ONS_OK) abort();
+}
+
+int main(void) {
+#if defined(__clang__)
+    printf("clang %d\n", __clang_major__);
+#else
+    printf("gcc %d\n", __GNUC__);
+#endif
+    static float x[SHORT], y[SHORT];
+    for (const char *const *name = ons_isa_available(); *name; name++) {
+        ons_isa_select(*name);
+        for (ons_dtype type = ONS_FLOAT32; type <= ONS_FLOAT64; type++) {
+            all_primitives(type);
+            changes(type);
+            for (ons_dtype narrow = ONS_FLOAT16; narrow <= ONS_BFLOAT16; narrow++)
+                movers(narrow, type);
+        }
+        COUNT(1, call(SHORT, x, y), "a call on %d elements, float32", SHORT);
+    }
+    return 0;
+}
