@@ -1,4 +1,4 @@
-"""Many rows at once: rows of every length and number, whatever lies around them, are those rows one by one."""
+"""Many rows at once: rows of every length and number, whatever lies around them, are the rows one by one."""
 
 from __future__ import annotations
 
