@@ -69,7 +69,7 @@ def test_cliffs_of_the_gpu_are_those_of_the_readme():
         assert found == [
             (1024, "fused_warp", "fused_block"),
             (16384, "fused_block", "cluster"),
-            (262144, "cluster", "online"),
+            (262144, "cluster", "split"),
         ]
 
 
