@@ -31,7 +31,8 @@ from onsoftmax.bench.machine import processor, versions
 from onsoftmax.bench.progress import progress
 
 TOTAL = 2**24
-SHAPES = ["10", "64x1024", "4096x1024", "1024x4096@0", "32x1000x64@1"]
+SHAPES = ["10", "64x1024", "8x4096", "1x10000", "4096x1024", "1024x4096@0", "32x1000x64@1"]
+SHAPES += [f"1000000x{N}" for N in (3, 7, 10, 17)]
 SHAPES += [f"{TOTAL // N}x{N}" for N in (64, 1000, 1024, 16384, 50257, 131072, TOTAL)]
 QUICK_SHAPES = ["10", "64x1024", "4096x1024", "1024x4096@0", f"1x{TOTAL}"]
 

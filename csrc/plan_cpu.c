@@ -15,8 +15,17 @@ enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
 /* Short rows are taken several at a time, about so many bytes of the compute type. */
 enum { ROW_PANEL_BYTES = 1 << 14 };
 
+/* Shorter rows of 16 bits are converted several at a time instead: what there is one of a row costs
+ * more than that. */
+enum { WHOLE_ROWS_16_BITS = 64 };
+
 /* Largest rows, in bytes of the compute type, that `fused` keeps in the caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
+
+/* A y of so many bytes is written past the caches: it would drive out of them more than will be
+ * found in them when it is read. Of benchmarks/results/cpu-*.json 32 x 1000 x 64 and all larger
+ * shapes have it, 64 x 1024 and all smaller ones do not. */
+static const int64_t PAST_CACHES_BYTES = 1 << 22;
 
 /* Shortest rows that are split, where there are fewer than two for each thread. */
 enum { SPLIT_N = 65536 };
@@ -47,6 +56,17 @@ static ons_method choose_on_cpu(ons_plan *plan) {
     return ONS_METHOD_online;
 }
 
+/* Rows worked on together, at most `most`. */
+static int64_t width_of_rows(const ons_problem *problem, const ons_plan *plan, int64_t most) {
+    int outer = problem->dims - problem->reduced_dims;
+    int64_t across = outer > 0 ? problem->extent[outer - 1] : 1;
+    /* so that each of several threads finds a few panels */
+    if (plan->form == ONS_ROW_FORM && plan->threads > 1 && most > plan->rows / (4 * plan->threads))
+        most = plan->rows / (4 * plan->threads);
+    if (most < 1) most = 1;
+    return across < most ? across : most;
+}
+
 static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int outer = problem->dims - problem->reduced_dims, inner = problem->dims - 1;
     int64_t size = ons_dtype_size(problem->x.dtype);
@@ -55,29 +75,30 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
                    problem->x.stride[inner] != size && problem->x.stride[outer - 1] == size &&
                    problem->extent[outer - 1] >= least;
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
-    int64_t most = ONS_MAX_WIDTH; /* rows worked on together */
-    plan->tile = ROW_TILE;
-    int along = inner; /* the dimension whose elements lie side by side */
-    if (columns) {
-        along = outer - 1;
-        plan->tile = COLUMN_TILE;
-    } else {
-        int64_t fit =
-            ROW_PANEL_BYTES / ((plan->N > 0 ? plan->N : 1) * ons_dtype_size(plan->compute));
-        /* so that each of several threads finds a few panels */
-        int64_t share = plan->threads > 1 ? plan->rows / (4 * plan->threads) : plan->rows;
-        most = fit < share ? fit : share;
-        if (most > ONS_MAX_WIDTH) most = ONS_MAX_WIDTH;
-        if (most < 1) most = 1;
-    }
-    int64_t across = outer > 0 ? problem->extent[outer - 1] : 1;
-    plan->width = across < most ? across : most;
+    int64_t most = ONS_MAX_WIDTH;
+    plan->tile = columns ? COLUMN_TILE : ROW_TILE;
+    int along = columns ? outer - 1 : inner; /* the dimension whose elements lie side by side */
+    int64_t row = (plan->N > 0 ? plan->N : 1) * ons_dtype_size(plan->compute);
+    if (!columns && ROW_PANEL_BYTES / row < most) most = ROW_PANEL_BYTES / row;
+    plan->width = width_of_rows(problem, plan, most);
     bool plain = !problem->where.data && problem->reduced_dims == 1;
     plan->x_direct = plain && problem->x.dtype == plan->compute &&
                      problem->x.stride[along] == size && !problem->scale.data &&
                      problem->scale_by == 1.0;
     plan->y_direct = plain && problem->y.dtype == plan->compute &&
                      problem->y.stride[along] == ons_dtype_size(problem->y.dtype);
+}
+
+/* Whether rows can be taken as they lie in memory: of one type, without gaps, and long enough. */
+static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
+    if (plan->form != ONS_ROW_FORM) return false;
+    if (plan->x_direct && plan->y_direct) return true;
+    int inner = problem->dims - 1;
+    int64_t size = ons_dtype_size(problem->x.dtype);
+    return size == 2 && problem->y.dtype == problem->x.dtype && plan->N >= WHOLE_ROWS_16_BITS &&
+           problem->reduced_dims == 1 && !problem->where.data && !problem->scale.data &&
+           problem->scale_by == 1.0 && problem->x.stride[inner] == size &&
+           problem->y.stride[inner] == size;
 }
 
 ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan) {
@@ -88,7 +109,10 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
 
     const ons_method_info *info = &ons_methods[plan->method];
     bool direct = plan->x_direct && plan->y_direct;
-    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !direct;
+    plan->whole_rows = plan->method == ONS_METHOD_fused && are_whole_rows(problem, plan);
+    if (plan->whole_rows) plan->width = width_of_rows(problem, plan, ONS_MAX_WIDTH);
+    plan->past_caches = direct && elements * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
+    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows;
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
     plan->on_chip_bytes = ons_dtype_size(plan->compute) * (info->keeps == ONS_KEEPS_ROW    ? plan->N
                                                            : info->keeps == ONS_KEEPS_TILE ? tile

@@ -25,15 +25,18 @@ typedef struct {
     int64_t chunks;
     int chunk;          /* elements */
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
+    bool narrow;        /* Rows::NARROW: its elements are of one type of 16 bits */
     const ons_gpu *gpu;
 } row_of_chunks;
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     int64_t lanes = 1;
-    if (plan->form == ONS_ROW_FORM) {
-        lanes = most(power_of_two_from(ceil_div(row->chunks, WARP_CHUNKS)),
-                     least(power_of_two_from(row->chunks), FEW_LANES));
-        lanes = least(lanes, WARP);
+    if (plan->form == ONS_ROW_FORM && row->chunks <= 2) {
+        lanes = row->chunks;
+    } else if (plan->form == ONS_ROW_FORM) {
+        lanes = least(power_of_two_from(ceil_div(row->chunks, FEW_WARP_CHUNKS)), WARP);
+        /* half of them, with the same bits (fused_warp.cu) */
+        if (row->narrow && row->chunks <= FEW_WARP_CHUNKS * WARP) lanes /= 2;
     }
     int64_t chunks = power_of_two_from(ceil_div(row->chunks, lanes));
     /* blocks small enough that every multiprocessor has one */
@@ -74,15 +77,34 @@ static void take_split(const row_of_chunks *row, ons_plan *plan) {
                             2 * ons_dtype_size(plan->compute);
 }
 
+/* The blocks of a cluster, and the warps of each: so that of the warps that find room on a
+ * multiprocessor the most have elements of a row. */
+static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_plan *plan) {
+    int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
+    int room =
+        plan->x_direct && plan->y_direct && row->narrow ? CLUSTER_WARPS_16_BIT : CLUSTER_WARPS;
+    double best = 0;
+    for (int warps = 1; warps <= CLUSTER_THREADS / WARP; warps++) {
+        int64_t blocks = most(2, ceil_div(filled, warps));
+        if (blocks > most_blocks || (blocks > 2 && warps < FEW_CLUSTER_WARPS)) continue;
+        double busy = (double)(room / warps * warps) * (double)filled / (double)(blocks * warps);
+        if (busy <= best) continue;
+        best = busy;
+        plan->blocks_a_row = blocks;
+        plan->threads = warps * WARP;
+    }
+}
+
 static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
-    int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
-    plan->blocks_a_row = most(2, power_of_two_from(ceil_div(row->chunks, chunks_a_block)));
-    int64_t lanes = ceil_div(row->chunks, plan->blocks_a_row * CLUSTER_CHUNKS);
-    plan->threads = (int)ceil_div(lanes * row->threads_a_lane, WARP) * WARP;
-    plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
     int blocks = plan->x_direct ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+    int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
+    plan->blocks_a_row = most(blocks, 1);
+    plan->threads = CLUSTER_THREADS;
+    plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
     plan->longest_row = blocks * chunks_a_block * row->chunk;
-    return blocks >= 2 ? ONS_OK : ONS_E_NO_CLUSTERS;
+    if (blocks < 2) return ONS_E_NO_CLUSTERS;
+    shape_cluster(row, blocks, plan);
+    return ONS_OK;
 }
 
 static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {
@@ -178,13 +200,14 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     return plan->method;
 }
 
-/* A cluster loses to two passes here. */
 static ons_method choose_in_column_form(const row_of_chunks *row, ons_plan *plan) {
     int64_t panels = ceil_div(plan->rows, row->threads_a_lane);
     if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "a row fits the registers of a lane: one read, no barrier";
     } else if (fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "32 rows fit the registers of a block: one read";
+    } else if (fits(ONS_METHOD_cluster, row, plan)) {
+        plan->reason = "32 rows fit the registers of a cluster: one read";
     } else if (2 * panels >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows too long to be held, and enough of them for blocks of 32";
@@ -220,7 +243,9 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     plan->x_direct = plan->y_direct = !columns && is_contiguous(problem);
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
-    row_of_chunks row = {ceil_div(plan->N, chunk), chunk, columns ? WARP : 1, &gpu};
+    bool narrow = problem->x.dtype == problem->y.dtype && problem->reduced_dims <= 1 &&
+                  ons_dtype_size(problem->x.dtype) == 2;
+    row_of_chunks row = {ceil_div(plan->N, chunk), chunk, columns ? WARP : 1, narrow, &gpu};
     if (row.chunks == 0) row.chunks = 1;
 
     if (plan->method == ONS_METHOD_AUTO)

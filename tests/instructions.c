@@ -59,7 +59,7 @@ static void primitives(const ons_primitives *of, const char *which, ons_dtype ty
         x.along = y.along = width * size;
         x.across = y.across = size;
     }
-    COUNT(width * n, of->max(&rows, x, n), "max, %s", which);
+    COUNT(width * n, of->max(&rows, ONS_NO_TILE, x, n), "max, %s", which);
     for (int64_t i = 0; i < width; i++) ons_state_raise(&rows.state[i], rows.state[i].m);
     COUNT(width, of->refer(&rows), "refer a row, %s", which);
     COUNT(width * n, of->sum_exp(&rows, x, n), "sum_exp, %s", which);

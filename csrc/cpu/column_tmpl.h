@@ -2,6 +2,9 @@
  * as row_tmpl.h adds it. Part of primitives_tmpl.h, whose parameters and names it uses. */
 
 #define AT(tile, j) ((T *)((char *)(tile).data + (j) * (tile).along))
+/* Rows of the tile from the one that is read to the one that is fetched. */
+enum { FN(rows_ahead) = 16 };
+
 /* column i's vector of a row of the tile, and of an array with an entry a column */
 #define LOAD_AT(p, i, width) \
     ((width) - (i) >= WIDTH ? V(load)((p) + (i)) : V(load_part)((p) + (i), (width) - (i)))
@@ -14,23 +17,29 @@
             V(store_part)((p) + (i), a, (width) - (i)); \
     } while (0)
 
-static void FN(max_column)(const ons_rows *rows, ons_tile x, int64_t n) {
+static void FN(max_column)(const ons_rows *rows, ons_tile kept, ons_tile x, int64_t n) {
     T m[ONS_MAX_WIDTH], nans[ONS_MAX_WIDTH];
     int64_t width = rows->width;
+    bool copies = kept.data && kept.data != x.data;
     for (int64_t i = 0; i < width; i += WIDTH) {
         V(store)(m + i, V(set)((T)-INFINITY));
         V(store)(nans + i, V(set)(0));
     }
     for (int64_t j = 0; j < n; j += 4) {
         /* four rows of the tile at once; the last ones stand in for those beyond the end */
-        const T *x0 = AT(x, j), *x1 = AT(x, j + 1 < n ? j + 1 : j);
-        const T *x2 = AT(x, j + 2 < n ? j + 2 : j), *x3 = AT(x, j + 3 < n ? j + 3 : j);
+        int64_t at[4];
+        for (int64_t k = 0; k < 4; k++) at[k] = j + k < n ? j + k : j;
+        for (int64_t k = 0; k < 4; k++)
+            for (int64_t i = 0; i < width; i += 64 / (int64_t)sizeof(T))
+                __builtin_prefetch(AT(x, at[k] + FN(rows_ahead)) + i);
         for (int64_t i = 0; i < width; i += WIDTH) {
-            VEC a = LOAD_AT(x0, i, width), b = LOAD_AT(x1, i, width);
-            VEC c = LOAD_AT(x2, i, width), d = LOAD_AT(x3, i, width);
-            VEC nan = V(nan_or)(V(nan_or)(V(load)(nans + i), a, b), c, d);
-            V(store)(nans + i, nan);
-            V(store)(m + i, V(max)(a, V(max)(b, V(max)(c, V(max)(d, V(load)(m + i))))));
+            VEC four[4];
+            for (int64_t k = 0; k < 4; k++) four[k] = LOAD_AT(AT(x, at[k]), i, width);
+            for (int64_t k = 0; copies && k < 4; k++) STORE_AT(AT(kept, at[k]), i, width, four[k]);
+            VEC nan = V(nan_or)(V(load)(nans + i), four[0], four[1]);
+            V(store)(nans + i, V(nan_or)(nan, four[2], four[3]));
+            VEC largest = V(max)(four[0], V(max)(four[1], V(max)(four[2], four[3])));
+            V(store)(m + i, V(max)(largest, V(load)(m + i)));
         }
     }
     for (int64_t i = 0; i < width; i++) {
@@ -39,47 +48,61 @@ static void FN(max_column)(const ons_rows *rows, ons_tile x, int64_t n) {
     }
 }
 
-/* One block of every column: lane l of each column adds the elements that lane l of a row adds. */
-INLINE void FN(block_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t begin,
+/* One block of the columns from i on that fill a vector: lane l of each column adds the elements
+ * that lane l of a row adds. */
+INLINE void FN(block_column)(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t begin,
                              int64_t end, bool plain) {
-    T lanes[LANES][ONS_MAX_WIDTH];
-    const T *shift = rows->shift, *floor = rows->floor;
-    for (int64_t q = begin; q == begin || q < end; q += QUAD)
-        for (int64_t l = 0; l < LANES; l++)
-            for (int64_t i = 0; i < rows->width; i += WIDTH) {
-                VEC four[4];
-                for (int64_t k = 0; k < 4; k++) {
-                    int64_t j = q + k * LANES + l;
-                    if (j >= end) {
-                        four[k] = V(set)(0);
-                        continue;
-                    }
-                    four[k] = LOAD_AT(AT(x, j), i, rows->width);
-                    if (!plain)
-                        four[k] = FN(exponential)(four[k], LOAD_AT(shift, i, rows->width),
-                                                  LOAD_AT(floor, i, rows->width));
-                    if (e.data) STORE_AT(AT(e, j), i, rows->width, four[k]);
-                }
-                VEC sum = V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
-                if (q > begin) sum = V(add)(V(load)(&lanes[l][i]), sum);
-                V(store)(&lanes[l][i], sum);
-            }
-    for (int64_t i = 0; i < rows->width; i++) {
-        double tree[LANES];
-        for (int64_t l = 0; l < LANES; l++) tree[l] = (double)lanes[l][i];
-        for (int64_t half = LANES / 2; half > 0; half /= 2)
-            for (int64_t l = 0; l < half; l++) tree[l] += tree[l + half];
-        ons_state_add(&rows->state[i], (plain ? 1.0 : LOWERED) * tree[0]);
+    int64_t width = rows->width, columns = width - i < WIDTH ? width - i : WIDTH;
+    VEC lanes[LANES], shift = V(set)(0), floor = V(set)(0);
+    for (int64_t l = 0; l < LANES; l++) lanes[l] = V(set)(0);
+    if (!plain) {
+        shift = LOAD_AT((const T *)rows->shift, i, width);
+        floor = LOAD_AT((const T *)rows->floor, i, width);
     }
+    for (int64_t q = begin; q < end; q += QUAD)
+        for (int64_t l = 0; l < LANES && q + l < end; l++) {
+            VEC four[4];
+            for (int64_t k = 0; rows->next.data && k < 4; k++)
+                __builtin_prefetch(AT(rows->next, q + k * LANES + l) + i, 0, 2);
+            int64_t count = (end - q - l + LANES - 1) / LANES; /* of the elements that are there */
+            if (count >= 4 && columns == WIDTH) {
+                for (int64_t k = 0; k < 4; k++) four[k] = V(load)(AT(x, q + k * LANES + l) + i);
+                if (!plain) FN(exponential_each)(four, 4, shift, floor);
+                if (e.data)
+                    for (int64_t k = 0; k < 4; k++) V(store)(AT(e, q + k * LANES + l) + i, four[k]);
+            } else {
+                for (int64_t k = 0; k < 4; k++) {
+                    four[k] = V(set)(0);
+                    if (k >= count) continue;
+                    four[k] = LOAD_AT(AT(x, q + k * LANES + l), i, width);
+                    if (!plain) four[k] = FN(exponential)(four[k], shift, floor);
+                    if (e.data) STORE_AT(AT(e, q + k * LANES + l), i, width, four[k]);
+                }
+            }
+            VEC sum = V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
+            lanes[l] = V(add)(lanes[l], sum);
+        }
+    double tree[LANES][WIDTH];
+    for (int64_t l = 0; l < LANES; l++) {
+        T one[WIDTH];
+        V(store)(one, lanes[l]);
+        for (int64_t c = 0; c < WIDTH; c++) tree[l][c] = (double)one[c];
+    }
+    for (int64_t half = LANES / 2; half > 0; half /= 2)
+        for (int64_t l = 0; l < half; l++)
+            for (int64_t c = 0; c < WIDTH; c++) tree[l][c] += tree[l + half][c];
+    for (int64_t c = 0; c < columns; c++)
+        ons_state_add(&rows->state[i + c], (plain ? 1.0 : LOWERED) * tree[0][c]);
 }
 
 INLINE void FN(sum_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
     for (int64_t j = 0; j < n; j += BLOCK)
-        FN(block_column)(rows, e, x, j, n - j < BLOCK ? n : j + BLOCK, plain);
+        for (int64_t i = 0; i < rows->width; i += WIDTH)
+            FN(block_column)(rows, i, e, x, j, n - j < BLOCK ? n : j + BLOCK, plain);
 }
 
 static void FN(sum_exp_column)(const ons_rows *rows, ons_tile x, int64_t n) {
-    FN(sum_column)(rows, NO_TILE, x, n, false);
+    FN(sum_column)(rows, ONS_NO_TILE, x, n, false);
 }
 
 static void FN(exp_store_sum_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
@@ -87,7 +110,7 @@ static void FN(exp_store_sum_column)(const ons_rows *rows, ons_tile e, ons_tile 
 }
 
 static void FN(sum_plain_column)(const ons_rows *rows, ons_tile e, int64_t n) {
-    FN(sum_column)(rows, NO_TILE, e, n, true);
+    FN(sum_column)(rows, ONS_NO_TILE, e, n, true);
 }
 
 static void FN(finish_column)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) {
@@ -107,11 +130,23 @@ static void FN(finish_column)(const ons_rows *rows, ons_tile y, ons_tile x, int6
 static void FN(scale_column)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {
     const T *factor = rows->factor, *beyond = rows->factor_beyond;
     int64_t width = rows->width;
-    for (int64_t j = 0; j < n; j++) {
 #define BODY(a, i) V(times)(a, LOAD_AT(factor, i, width), LOAD_AT(beyond, i, width))
-        EACH_VECTOR(AT(y, j), AT(e, j), width, BODY);
-#undef BODY
+    for (int64_t j = 0; j < n; j++) {
+        T *to = AT(y, j);
+        const T *from = AT(e, j);
+        int64_t i = FN(unaligned)(to, width);
+        /* a line of which the neighbours write the rest must not go to memory yet: few may be so */
+        bool past_caches = rows->past_caches && (uintptr_t)to % sizeof(T) == 0 &&
+                           (i == 0 || width == ONS_MAX_WIDTH);
+        EACH_VECTOR(to, from, past_caches ? i : width, BODY);
+        if (!past_caches) continue;
+        for (; i + WIDTH <= width; i += WIDTH) V(stream)
+        (to + i, V(times)(V(load)(from + i), V(load)(factor + i), V(load)(beyond + i)));
+#define REST(a, k) V(times)(a, LOAD_AT(factor + i, k, width - i), LOAD_AT(beyond + i, k, width - i))
+        EACH_VECTOR(to + i, from + i, width - i, REST);
+#undef REST
     }
+#undef BODY
 }
 
 static void FN(exp_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {

@@ -13,45 +13,62 @@
  * float takes eighths of a power of two from a table, which leaves a polynomial of degree 3; double
  * takes whole powers and degree 11. The constants: python benchmarks/fit_exp.py. */
 
-INLINE VEC FN(exponential)(VEC x, VEC shift, VEC floor) {
-    x = V(max)(floor, x);
-    VEC t = V(fma)(x, V(set)((T)(STEPS * ONS_LOG2_E)), shift), n = V(sub)(t, shift), r, p;
+INLINE void FN(exponential_each)(VEC *x, int64_t count, VEC shift, VEC floor) {
+    VEC t[4], r[4], p[4];
+#define EACH for (int64_t k = 0; k < count; k++)
+    EACH x[k] = V(max)(floor, x[k]);
+    EACH t[k] = V(fma)(x[k], V(set)((T)(STEPS * ONS_LOG2_E)), shift);
+    EACH r[k] = V(sub)(t[k], shift); /* n */
 #if BITS == 32
-    r = V(fnma)(n, V(set)((T)0x1.62e43p-4), x);
-    r = V(fnma)(n, V(set)((T)-0x1.05c61p-32), r);
-    p = V(fma)(V(set)((T)0x1.555658p-3), r, V(set)((T)0x1.00089ep-1));
-    p = V(mul)(V(fma)(p, r, V(set)(1)), r); /* e^r - 1 */
-    VEC power = V(power)(t);
-    return V(fma)(power, p, power);
+    EACH x[k] = V(fnma)(r[k], V(set)((T)0x1.62e43p-4), x[k]);
+    EACH r[k] = V(fnma)(r[k], V(set)((T)-0x1.05c61p-32), x[k]);
+    EACH t[k] = V(power)(t[k]);
+    EACH p[k] = V(fma)(V(set)((T)0x1.555658p-3), r[k], V(set)((T)0x1.00089ep-1));
+    EACH p[k] = V(fma)(p[k], r[k], V(set)(1));
+    EACH p[k] = V(mul)(p[k], r[k]); /* e^r - 1 */
+    EACH x[k] = V(fma)(t[k], p[k], t[k]);
 #else
-    r = V(fnma)(n, V(set)((T)ONS_LN2_HIGH), x);
-    r = V(fnma)(n, V(set)((T)ONS_LN2_LOW), r);
-    p = V(set)(0);
-#define TERM(a) p = V(fma)(p, r, V(set)((T)a));
+    EACH x[k] = V(fnma)(r[k], V(set)((T)ONS_LN2_HIGH), x[k]);
+    EACH r[k] = V(fnma)(r[k], V(set)((T)ONS_LN2_LOW), x[k]);
+    EACH p[k] = V(set)(0);
+#define TERM(a) EACH p[k] = V(fma)(p[k], r[k], V(set)((T)a));
     ONS_EXP_TERMS(TERM)
 #undef TERM
-    p = V(fma)(p, r, V(set)(1));
-    return V(shift)(V(fma)(p, r, V(set)(1)), t);
+    EACH p[k] = V(fma)(p[k], r[k], V(set)(1));
+    EACH p[k] = V(fma)(p[k], r[k], V(set)(1));
+    EACH x[k] = V(shift)(p[k], t[k]);
 #endif
+#undef EACH
+}
+
+INLINE VEC FN(exponential)(VEC x, VEC shift, VEC floor) {
+    FN(exponential_each)(&x, 1, shift, floor);
+    return x;
+}
+
+/* 1 / d in two parts, so that e / d is rounded once and an element alone in its row gives 1. NaN
+ * where the row has no softmax. */
+INLINE void FN(reciprocal)(T m, double d, double d_beyond, T *factor, T *beyond) {
+    T nearest = (T)(LOWERED / (d + d_beyond));
+    double rest = fma(-(double)nearest, d, LOWERED) - (double)nearest * d_beyond;
+    *factor = isfinite(m) ? nearest : (T)NAN;
+    *beyond = (T)(rest * (double)nearest * (1.0 / LOWERED));
 }
 
 static void FN(refer)(const ons_rows *rows) {
-    const double below = BITS == 32 ? 155.0 : 1081.0; /* 2^-below / d rounds to 0 */
     for (int64_t i = 0; i < rows->width; i++) {
         double c = rows->state[i].c;
         ((T *)rows->shift)[i] = (T)(MAGIC + STEPS * (LIFT - c));
-        ((T *)rows->floor)[i] = (T)((c - below) / ONS_LOG2_E);
+        ((T *)rows->floor)[i] = (T)((c - BELOW) / ONS_LOG2_E);
     }
 }
 
-/* 1 / d in two parts, so that e / d is rounded once and an element alone in its row gives 1. */
 static void FN(normalize)(const ons_rows *rows) {
     for (int64_t i = 0; i < rows->width; i++) {
         const ons_state *state = &rows->state[i];
-        T factor = (T)(LOWERED / (state->d + state->d_beyond));
-        double rest = fma(-(double)factor, state->d, LOWERED) - (double)factor * state->d_beyond;
-        ((T *)rows->factor)[i] = isfinite(state->m) ? factor : (T)NAN;
-        ((T *)rows->factor_beyond)[i] = (T)(rest * (double)factor * (1.0 / LOWERED));
+        FN(reciprocal)
+        ((T)state->m, state->d, state->d_beyond, (T *)rows->factor + i,
+         (T *)rows->factor_beyond + i);
     }
 }
 

@@ -63,13 +63,16 @@ static inline float ons_double_to_odd_float(double value) {
 }
 
 /* x * scale rounded once. The product in double is made odd where it is inexact, as above: decimal
- * scales such as 0.7 lead to products next to the middle of two floats often. */
+ * scales such as 0.7 lead to products next to the middle of two floats often. Without a branch, so
+ * that a loop over it becomes vectors. */
 static inline float ons_product_to_float(float x, double scale) {
     double product = x * scale, rest = fma((double)x, scale, -product);
-    int64_t bits;
+    int64_t bits, rest_bits;
     memcpy(&bits, &product, sizeof bits);
-    bool inexact = (rest > 0 || rest < 0) && !(bits & 1);
-    bits += inexact ? ((rest > 0) == (product > 0) ? 1 : -1) : 0;
+    memcpy(&rest_bits, &rest, sizeof rest_bits);
+    int64_t inexact = (rest > 0) | (rest < 0); /* NaN beside an infinite product is not */
+    int64_t too_large = (int64_t)((uint64_t)(bits ^ rest_bits) >> 63) & inexact;
+    bits = (bits - too_large) | inexact;
     memcpy(&product, &bits, sizeof product);
     return (float)product;
 }

@@ -6,7 +6,7 @@ void ons_online_statistics(ons_panel *panel, int64_t begin, int64_t end) {
     ons_rows *rows = &panel->rows;
     ONS_FOR_EACH_TILE(panel, begin, end, j, n) {
         ons_tile x = ons_panel_load(panel, j, n);
-        panel->primitives->max(rows, x, n);
+        panel->primitives->max(rows, ONS_NO_TILE, x, n);
         ons_panel_refer(panel); /* d * e^(m - m'): the same sum, relative to the new maximum */
         rows->next = ons_panel_next_tile(panel, j + n); /* fetched while the core is busy */
         panel->primitives->sum_exp(rows, x, n);
@@ -18,9 +18,11 @@ void ons_online_finish(ons_panel *panel, int64_t begin, int64_t end) {
     panel->primitives->normalize(&panel->rows);
     ONS_FOR_EACH_TILE(panel, begin, end, j, n) {
         ons_tile x = ons_panel_load(panel, j, n);
+        panel->rows.next = ons_panel_next_tile(panel, j + n);
         panel->primitives->finish(&panel->rows, ons_panel_result(panel, j), x, n);
         ons_panel_store(panel, j, n);
     }
+    if (panel->rows.past_caches) panel->primitives->settle();
 }
 
 static void online(ons_panel *panel) {

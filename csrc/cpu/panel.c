@@ -7,13 +7,32 @@ static int64_t padded(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
 
 static int64_t item_size(const ons_plan *plan) { return ons_dtype_size(plan->compute); }
 
+/* Bytes from element to element of a column in scratch: an odd number of cache lines, so that the
+ * elements of a column do not all fall into the same few sets of the caches. */
+static int64_t column_pitch(const ons_plan *plan) {
+    return padded(plan->width * item_size(plan)) | 64;
+}
+
+/* Of n elements of each row of the panel. */
+static int64_t room_bytes(const ons_plan *plan, int64_t n) {
+    return plan->form == ONS_ROW_FORM ? padded(n * plan->width * item_size(plan))
+                                      : n * column_pitch(plan);
+}
+
 static int64_t staging_bytes(const ons_plan *plan) {
     int64_t n = plan->tile < plan->N ? plan->tile : plan->N;
-    return padded(n * plan->width * item_size(plan));
+    if (plan->whole_rows) return 0;
+    return room_bytes(plan, n);
+}
+
+static int64_t kept_rows(const ons_plan *plan) {
+    int64_t block = plan->compute == ONS_FLOAT32 ? ONS_BLOCK_F32 : ONS_BLOCK_F64;
+    return plan->N <= block ? ONS_KEPT_SHORT_ROWS : ONS_KEPT_ROWS;
 }
 
 static int64_t kept_bytes(const ons_plan *plan) {
-    return plan->keeps_apart ? padded(plan->N * plan->width * item_size(plan)) : 0;
+    if (plan->whole_rows) return kept_rows(plan) * padded(plan->N * item_size(plan)) + 192;
+    return plan->keeps_apart ? room_bytes(plan, plan->N) : 0;
 }
 
 /* Six arrays with at most 8 bytes a row beside the states. */
@@ -41,7 +60,8 @@ int64_t ons_panel_count(const ons_problem *problem, const ons_plan *plan) {
 ons_panel ons_panel_of(const ons_job *job, int worker) {
     const ons_problem *problem = job->problem;
     const ons_plan *plan = job->plan;
-    ons_panel panel = {.problem = problem, .plan = plan, .move = &job->kernels->move};
+    ons_panel panel = {
+        .problem = problem, .plan = plan, .kernels = job->kernels, .move = &job->kernels->move};
     panel.primitives = plan->form == ONS_ROW_FORM ? &job->kernels->row : &job->kernels->column;
     char *next = job->workspace + worker * ons_panel_bytes(plan);
     void **arrays[] = {&panel.rows.shift,         &panel.rows.floor,     &panel.rows.factor,
@@ -51,6 +71,7 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
     for (int i = 0; i < 6; i++, next += padded(plan->width * 8)) *arrays[i] = next;
     panel.staging = next;
     panel.kept = next + staging_bytes(plan);
+    panel.rows.past_caches = plan->past_caches;
     int across = outer_dims(problem) - 1;
     if (across >= 0) {
         panel.x_across = problem->x.stride[across];
@@ -91,7 +112,7 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     panel->y = problem->y.data + y;
     panel->where = problem->where.data ? problem->where.data + where : NULL;
     panel->anchored = false;
-    for (int64_t i = 0; i < panel->rows.width; i++) {
+    for (int64_t i = 0; !panel->plan->whole_rows && i < panel->rows.width; i++) {
         panel->rows.state[i] = ons_state_empty();
         if (problem->scale.data)
             memcpy(&panel->scale[i], problem->scale.data + scale + i * scale_across,
@@ -99,20 +120,27 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     }
 }
 
-/* Element j of the rows as they lie in x, where a row of x lies in one piece. */
+/* Element j of the rows as they lie in x, where they lie as in a tile. */
 static ons_tile in_memory(const ons_panel *panel, int64_t j) {
     const ons_problem *problem = panel->problem;
     int64_t along = problem->x.stride[problem->dims - 1];
-    bool plain = problem->reduced_dims == 1 && along == ons_dtype_size(problem->x.dtype);
-    if (panel->plan->form != ONS_ROW_FORM || !plain) return (ons_tile){NULL, 0, 0};
+    bool row_form = panel->plan->form == ONS_ROW_FORM;
+    if (problem->reduced_dims > 1) return ONS_NO_TILE;
+    if (row_form && along != ons_dtype_size(problem->x.dtype)) return ONS_NO_TILE;
     return (ons_tile){(char *)panel->x + j * along, along, panel->x_across};
 }
 
 ons_tile ons_panel_next_tile(const ons_panel *panel, int64_t j) { return in_memory(panel, j); }
 
+/* Across the rows first; from the last of them on to the next in memory, as a rule. */
 ons_tile ons_panel_next_panel(const ons_panel *panel, int64_t j) {
     ons_tile next = in_memory(panel, j);
-    if (next.data) next.data = (char *)next.data + panel->plan->width * panel->x_across;
+    const ons_problem *problem = panel->problem;
+    if (!next.data) return next;
+    int last = outer_dims(problem) - 1;
+    bool end = last > 0 && panels_across(problem, panel->plan) == 1;
+    next.data = (char *)next.data +
+                (end ? problem->x.stride[last - 1] : panel->plan->width * panel->x_across);
     return next;
 }
 
@@ -187,7 +215,7 @@ static line line_at(const ons_panel *panel, int64_t row, int64_t j, int64_t end)
 static ons_tile room_at(const ons_panel *panel, void *data, int64_t n) {
     int64_t size = item_size(panel->plan);
     if (panel->plan->form == ONS_ROW_FORM) return (ons_tile){data, size, n * size};
-    return (ons_tile){data, panel->plan->width * size, size};
+    return (ons_tile){data, column_pitch(panel->plan), size};
 }
 
 ons_tile ons_panel_scratch(const ons_panel *panel) {
@@ -228,13 +256,9 @@ ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n) {
     return (ons_tile){(char *)panel->x + j * along, along, panel->x_across};
 }
 
-ons_tile ons_panel_load_and_keep(ons_panel *panel, int64_t j, int64_t n) {
-    if (panel->plan->x_direct) return ons_panel_load(panel, j, n);
+ons_tile ons_panel_load_to_keep(ons_panel *panel, int64_t j, int64_t n) {
+    if (panel->plan->x_direct && !panel->anchored) return ons_panel_load(panel, j, n);
     return load_into(panel, ons_panel_kept(panel, j), j, n);
-}
-
-ons_tile ons_panel_loaded(ons_panel *panel, int64_t j, int64_t n) {
-    return panel->plan->x_direct ? ons_panel_load(panel, j, n) : ons_panel_kept(panel, j);
 }
 
 ons_tile ons_panel_result(ons_panel *panel, int64_t j) {
@@ -260,6 +284,19 @@ ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
     ons_tile kept = room_at(panel, panel->kept, panel->plan->N);
     kept.data = (char *)kept.data + j * kept.along;
     return kept;
+}
+
+ons_run_of_rows ons_panel_run(const ons_panel *panel) {
+    const ons_plan *plan = panel->plan;
+    int64_t size = item_size(plan);
+    int64_t stored = ons_dtype_size(panel->problem->x.dtype);
+    return (ons_run_of_rows){.x = {(char *)panel->x, stored, panel->x_across},
+                             .y = {panel->y, stored, panel->y_across},
+                             .count = panel->rows.width,
+                             .N = plan->N,
+                             .kept = panel->kept,
+                             .pitch = padded(plan->N * size) / size,
+                             .past_caches = plan->past_caches};
 }
 
 void ons_panel_refer(ons_panel *panel) {

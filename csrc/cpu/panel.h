@@ -10,6 +10,7 @@ typedef struct {
     const ons_problem *problem;
     const ons_plan *plan;
     const ons_primitives *primitives;
+    const ons_kernels *kernels;
     const ons_movers *move;
     ons_rows rows;
     bool anchored;
@@ -38,10 +39,9 @@ void ons_for_each_panel(const ons_job *job, ons_panel_body *body);
  * -inf. Lives until the next call, or is x itself. */
 ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n);
 
-/* For a method that keeps its row: the same, and what had to be converted on the way stays where
- * ons_panel_kept says, for ons_panel_loaded to give again until it is overwritten. */
-ons_tile ons_panel_load_and_keep(ons_panel *panel, int64_t j, int64_t n);
-ons_tile ons_panel_loaded(ons_panel *panel, int64_t j, int64_t n);
+/* For a method that keeps its row where ons_panel_kept says: x itself, or what had to be converted,
+ * which is there then. */
+ons_tile ons_panel_load_to_keep(ons_panel *panel, int64_t j, int64_t n);
 
 /* Where to put elements from j on of y, and the end of that: rounds, stores, makes excluded ones 0.
  */
@@ -51,6 +51,9 @@ void ons_panel_store(ons_panel *panel, int64_t j, int64_t n);
 /* Where exponentials from j on stay until the row's normalizer is known: in y where that will do.
  */
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j);
+
+/* The panel as a run of whole rows; plan->whole_rows says that it is one. */
+ons_run_of_rows ons_panel_run(const ons_panel *panel);
 
 /* Where elements from j on lie in memory, of these rows and of those of the next panel, as
  * rows.next takes it. */

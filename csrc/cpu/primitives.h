@@ -12,10 +12,16 @@
 #include "../onsoftmax.h"
 #include "../state.h"
 
+/* Whether a row of that maximum is taken relative to it, not to a c (ons_panel_anchor). */
+static inline bool ons_needs_anchor(double m) {
+    return isfinite(m) && fabs(m) > ONS_LARGEST_REFERENCE;
+}
+
 typedef struct {
     void *data;
     int64_t along, across; /* bytes from element to element of a row, and from row to row */
 } ons_tile;
+#define ONS_NO_TILE ((ons_tile){NULL, 0, 0})
 
 /* The rows that are worked on together, and what their exponentials refer to; the arrays hold one
  * entry a row. An exponential is kept as e^x * 2^(LIFT - c): see exponential_tmpl.h. */
@@ -24,6 +30,7 @@ typedef struct {
     /* what will be read after what sum_exp or exp_store_sum takes, in the array's own type: fetched
      * into the caches meanwhile. A hint, any address will do; data NULL for none */
     ons_tile next;
+    bool past_caches; /* finish leaves the caches to others, until settle */
     ons_state *state;
     void *shift;         /* of the compute type: brings n - c into the low bits of a sum */
     void *floor;         /* what x is raised to, so far below m that it gives 0 */
@@ -31,8 +38,9 @@ typedef struct {
     void *factor_beyond; /* what that rounded away */
 } ons_rows;
 
-/* Raises each state's m to the largest element; to NaN for good where one is NaN. d and c stay. */
-typedef void ons_max_fn(const ons_rows *rows, ons_tile x, int64_t n);
+/* Raises each state's m to the largest element; to NaN for good where one is NaN. d and c stay. A
+ * copy of x stays at `kept`, unless its data is NULL or x's. */
+typedef void ons_max_fn(const ons_rows *rows, ons_tile kept, ons_tile x, int64_t n);
 
 /* Fills shift and floor from the states' c. */
 typedef void ons_refer_fn(const ons_rows *rows);
@@ -50,6 +58,9 @@ typedef void ons_normalize_fn(const ons_rows *rows);
 /* y = exp(x) / d, the exponential computed here. y may be x. Needs refer and normalize. */
 typedef void ons_finish_fn(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n);
 
+/* To be called by a thread that wrote past the caches, before another reads what it wrote. */
+typedef void ons_settle_fn(void);
+
 /* y = e / d, of exponentials that exp_store_sum kept. y may be e. Needs normalize. */
 typedef void ons_scale_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n);
 
@@ -57,6 +68,19 @@ typedef void ons_scale_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t 
 typedef void ons_exp_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n);
 typedef void ons_sum_fn(const ons_rows *rows, ons_tile e, int64_t n);
 typedef void ons_divide_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n);
+
+/* Whole rows of N elements, one after the other, that lie in memory without gaps. */
+typedef struct {
+    ons_tile x, y; /* row 0 */
+    int64_t count, N;
+    void *kept; /* room for the exponentials of ONS_KEPT_ROWS rows, `pitch` elements apart */
+    int64_t pitch;
+    bool past_caches; /* y goes to memory and leaves the caches to others */
+} ons_run_of_rows;
+
+/* y = softmax(x), of one type; y may be x. One for long rows; and one for N of at most
+ * ONS_BLOCK_F32 or _F64, which takes several rows at once. */
+typedef void ons_softmax_rows_fn(const ons_run_of_rows *run);
 
 typedef struct {
     ons_max_fn *max;
@@ -69,6 +93,7 @@ typedef struct {
     ons_exp_fn *exp;
     ons_sum_fn *sum;
     ons_divide_fn *divide;
+    ons_settle_fn *settle;
 } ons_primitives;
 
 /* Moves n elements, `step` bytes apart in the array, between an array's type and the compute type;
@@ -94,6 +119,8 @@ typedef struct {
 /* What one instruction set has, for one compute type. */
 typedef struct {
     ons_primitives row, column;
+    ons_softmax_rows_fn *softmax_rows[ONS_FLOAT64 + 1]; /* of each type of x and y, or NULL */
+    ons_softmax_rows_fn *softmax_short_rows;
     ons_movers move;
 } ons_kernels;
 
@@ -120,6 +147,10 @@ static const uint32_t ONS_POWERS[16] = {
     0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
     0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
 };
+
+/* Rows of ons_run_of_rows' room: of softmax_rows two, of softmax_short_rows three of the
+ * largest group and what a vector takes beyond the last one. */
+enum { ONS_KEPT_ROWS = 2, ONS_KEPT_SHORT_ROWS = 48 };
 
 /* The most rows that the column form takes side by side. */
 enum { ONS_MAX_WIDTH = 128 };

@@ -5,12 +5,15 @@
  *   ISA    scalar, avx2, ...: the names' suffix (left defined)
  *
  * The vocabulary, for BITS 32 (f64_ alike): f32_t the element, f32_vec with F32_WIDTH of them,
- * f32_set f32_load f32_store f32_load_part f32_store_part (the first k elements; the rest read as
- * -inf) f32_keep_part (the rest made 0) f32_add f32_sub f32_mul f32_div f32_max (NaN where the
- * second operand is; NaN or the second where the first is) f32_nan_or f32_any_nan (remember the NaN
- * that f32_max drops) f32_max_lanes f32_fma f32_fnma f32_times (a * (factor + beyond), rounded
- * once) f32_power (2^(k / 8), k the integer in the low bits of t) f64_shift (p times 2^k, likewise)
- * f32_sum_lanes (of ONS_LANES_F32 lanes, in a fixed tree, in double). */
+ * f32_set f32_load f32_store f32_stream (an aligned store past the caches, where there is such a
+ * thing, which f32_settle ends) f32_transpose (F32_WIDTH vectors) f32_narrow (of F32_WIDTH doubles)
+ * f32_load_part f32_store_part (the first k elements; the rest read as -inf) f32_keep_part (the
+ * rest made 0) f32_add f32_sub f32_mul f32_div f32_max (NaN where the second operand is; NaN or the
+ * second where the first is) f32_nan_or f32_any_nan (remember the NaN that f32_max drops)
+ * f32_max_lanes f32_fma f32_fnma f32_times (a * (factor + beyond), rounded once) f32_power (2^(k /
+ * 8), k the integer in the low bits of t) f64_shift (p times 2^k, likewise) f32_sum_lanes (of
+ * ONS_LANES_F32 lanes, in a fixed tree, in double) f32_store_quotient_bfloat (of numbers, and of
+ * NaN whose low half is 0). */
 
 #if BITS == 32
 #define ONS_TO_FLOAT(value) (value)
@@ -19,7 +22,6 @@
 #define ONS_TO_FLOAT(value) ons_double_to_odd_float(value)
 #define ONS_PRODUCT(x, scale) ((x) * (scale))
 #endif
-#define NO_TILE ((ons_tile){NULL, 0, 0})
 #define INLINE static inline __attribute__((always_inline))
 #define PASTE_(a, b, c, d) a##b##c##d
 #define PASTE(a, b, c, d) PASTE_(a, b, c, d)
@@ -37,6 +39,7 @@
 #define STEPS (BITS == 32 ? 8 : 1) /* of the table of powers in a power of two */
 #define LIFT (BITS == 32 ? 64 : 128)
 #define LOWERED (BITS == 32 ? 0x1p-64 : 0x1p-128) /* 2^-LIFT */
+#define BELOW (BITS == 32 ? 155.0 : 1081.0)       /* 2^-BELOW / d rounds to 0 */
 #define MAGIC (BITS == 32 ? 0x1.8p23 : 0x1.8p52)  /* a sum with it has integer steps */
 
 /* The loop over a row's elements that the elementwise primitives share: BODY makes y of x. */
@@ -58,17 +61,27 @@
 #include "row_tmpl.h"
 #include "column_tmpl.h"
 #include "move_tmpl.h"
+#include "fused_tmpl.h"
+#include "short_tmpl.h"
 
 static const ons_kernels FN(kernels) = {
     .row = {FN(max_row), FN(refer), FN(sum_exp_row), FN(exp_store_sum_row), FN(normalize),
-            FN(finish_row), FN(scale_row), FN(exp_row), FN(sum_plain_row), FN(divide_row)},
+            FN(finish_row), FN(scale_row), FN(exp_row), FN(sum_plain_row), FN(divide_row),
+            FN(settle)},
     .column = {FN(max_column), FN(refer), FN(sum_exp_column), FN(exp_store_sum_column),
                FN(normalize), FN(finish_column), FN(scale_column), FN(exp_column),
-               FN(sum_plain_column), FN(divide_column)},
+               FN(sum_plain_column), FN(divide_column), FN(settle)},
+#if BITS == 32
+    .softmax_rows = {[ONS_FLOAT16] = FN(softmax_half_rows),
+                     [ONS_BFLOAT16] = FN(softmax_bfloat_rows),
+                     [ONS_FLOAT32] = FN(softmax_rows)},
+#else
+    .softmax_rows = {[ONS_FLOAT64] = FN(softmax_rows)},
+#endif
+    .softmax_short_rows = FN(softmax_short_rows),
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude)},
 };
 
-#undef NO_TILE
 #undef INLINE
 #undef PASTE_
 #undef PASTE
@@ -86,6 +99,7 @@ static const ons_kernels FN(kernels) = {
 #undef LIFT
 #undef LOWERED
 #undef MAGIC
+#undef BELOW
 #undef EACH_VECTOR
 #undef ROW
 #undef SET_OF

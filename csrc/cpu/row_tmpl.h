@@ -5,9 +5,10 @@
 #define ROW(tile, i) ((T *)((char *)(tile).data + (i) * (tile).across))
 #define SET_OF(array, i) V(set)(((const T *)(array))[i])
 
-static void FN(max_row)(const ons_rows *rows, ons_tile tile, int64_t n) {
+static void FN(max_row)(const ons_rows *rows, ons_tile kept, ons_tile tile, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
         const T *x = ROW(tile, i);
+        if (kept.data && kept.data != tile.data) memcpy(ROW(kept, i), x, (size_t)n * sizeof(T));
         VEC m0 = V(set)((T)-INFINITY), m1 = m0, nans = V(set)(0);
         int64_t j = 0;
         for (; j + 4 * WIDTH <= n; j += 4 * WIDTH) {
@@ -27,61 +28,88 @@ static void FN(max_row)(const ons_rows *rows, ons_tile tile, int64_t n) {
     }
 }
 
-/* One block of row i, from element `at` on, or the part of one that ends it: its exponentials are
- * stored where e is given, or taken from x as they are (`plain`), and their sum is returned. The
- * elements that a last block lacks count as 0, so that a lane's sum is the same whatever the form.
- */
-INLINE double FN(block_row)(const ons_rows *rows, int64_t i, int64_t at, T *e, const T *x,
-                            int64_t n, bool plain) {
-    VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
-    const char *next = (const char *)ROW(rows->next, i) + at * rows->next.along;
-    int64_t next_bytes = rows->next.data ? QUAD * rows->next.along : 0;
-    VEC lanes[VECS];
+/* The exponentials of 4 vectors, LANES elements apart, stored and added up. */
+INLINE VEC FN(whole_quad)(T *e, const T *x, VEC shift, VEC floor, bool plain) {
+    VEC four[4];
+    for (int64_t k = 0; k < 4; k++) four[k] = V(load)(x + k * LANES);
+    if (!plain) FN(exponential_each)(four, 4, shift, floor);
+    if (e)
+        for (int64_t k = 0; k < 4; k++) V(store)(e + k * LANES, four[k]);
+    return V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
+}
+
+/* The same where the row ends after n elements: those that are missing count as 0, so that a lane's
+ * sum is the same whatever the form. `room`: what lies behind them at e may be written to. */
+INLINE VEC FN(part_of_quad)(T *e, const T *x, int64_t n, VEC shift, VEC floor, bool plain,
+                            bool room) {
+    VEC four[4];
+    for (int64_t k = 0; k < 4; k++) {
+        int64_t j = k * LANES, left = n - j;
+        four[k] = V(set)(0);
+        if (left <= 0) continue;
+        four[k] = left >= WIDTH ? V(load)(x + j) : V(load_part)(x + j, left);
+        if (!plain) four[k] = FN(exponential)(four[k], shift, floor);
+        if (e && (room || left >= WIDTH))
+            V(store)(e + j, four[k]);
+        else if (e)
+            V(store_part)(e + j, four[k], left);
+        if (left < WIDTH) four[k] = V(keep_part)(four[k], left);
+    }
+    return V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
+}
+
+/* One block of a row, or the part of one that ends it: its exponentials are stored where e is
+ * given, or taken from x as they are (`plain`), and their sums are left in the lanes. `next`, where
+ * given, is fetched into the caches, as many elements of it. */
+INLINE void FN(block_lanes)(VEC *lanes, VEC shift, VEC floor, T *e, const T *x, int64_t n,
+                            bool plain, bool room, const char *next, int64_t next_step) {
     for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
     for (int64_t q = 0; q < n; q += QUAD) {
-        for (int64_t line = 0; line < next_bytes; line += 64) __builtin_prefetch(next + line);
-        next += next_bytes;
+        int64_t bytes = (n - q < QUAD ? n - q : QUAD) * next_step;
+        for (int64_t line = 0; next && line < bytes; line += 64)
+            __builtin_prefetch(next + q * next_step + line);
         for (int64_t v = 0; v < VECS; v++) {
-            VEC four[4];
-            for (int64_t k = 0; k < 4; k++) {
-                int64_t j = q + k * LANES + v * WIDTH, left = n - j;
-                if (left >= WIDTH) {
-                    four[k] = V(load)(x + j);
-                    if (!plain) four[k] = FN(exponential)(four[k], shift, floor);
-                    if (e) V(store)(e + j, four[k]);
-                } else if (left > 0) {
-                    four[k] = V(load_part)(x + j, left);
-                    if (!plain) four[k] = FN(exponential)(four[k], shift, floor);
-                    if (e) V(store_part)(e + j, four[k], left);
-                    four[k] = V(keep_part)(four[k], left);
-                } else {
-                    four[k] = V(set)(0);
-                }
-            }
-            lanes[v] = V(add)(lanes[v], V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3])));
+            int64_t at = q + v * WIDTH;
+            T *to = e ? e + at : e;
+            VEC sum = n - q >= QUAD
+                          ? FN(whole_quad)(to, x + at, shift, floor, plain)
+                          : FN(part_of_quad)(to, x + at, n - at, shift, floor, plain, room);
+            lanes[v] = V(add)(lanes[v], sum);
         }
     }
+}
+
+INLINE double FN(block_row)(VEC shift, VEC floor, T *e, const T *x, int64_t n, bool plain,
+                            bool room, const char *next, int64_t next_step) {
+    VEC lanes[VECS];
+    FN(block_lanes)(lanes, shift, floor, e, x, n, plain, room, next, next_step);
     return (plain ? 1.0 : LOWERED) * V(sum_lanes)(lanes);
 }
 
 INLINE void FN(sum_row)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
     for (int64_t i = 0; i < rows->width; i++) {
         ons_state state = rows->state[i];
+        VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
+        const char *next = rows->next.data ? (const char *)ROW(rows->next, i) : NULL;
         T *to = e.data ? ROW(e, i) : NULL;
         const T *from = ROW(x, i);
         for (int64_t j = 0; j < n; j += BLOCK) {
             T *block = to ? to + j : to;
             /* told apart for the compiler: a full block's length is a constant */
-            double sum = n - j >= BLOCK ? FN(block_row)(rows, i, j, block, from + j, BLOCK, plain)
-                                        : FN(block_row)(rows, i, j, block, from + j, n - j, plain);
+            int64_t step = rows->next.along;
+            double sum =
+                n - j >= BLOCK
+                    ? FN(block_row)(shift, floor, block, from + j, BLOCK, plain, false, next, step)
+                    : FN(block_row)(shift, floor, block, from + j, n - j, plain, false, next, step);
             ons_state_add(&state, sum);
+            if (next) next += BLOCK * step;
         }
         rows->state[i] = state;
     }
 }
 
 static void FN(sum_exp_row)(const ons_rows *rows, ons_tile x, int64_t n) {
-    FN(sum_row)(rows, NO_TILE, x, n, false);
+    FN(sum_row)(rows, ONS_NO_TILE, x, n, false);
 }
 
 static void FN(exp_store_sum_row)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
@@ -89,27 +117,55 @@ static void FN(exp_store_sum_row)(const ons_rows *rows, ons_tile e, ons_tile x, 
 }
 
 static void FN(sum_plain_row)(const ons_rows *rows, ons_tile e, int64_t n) {
-    FN(sum_row)(rows, NO_TILE, e, n, true);
+    FN(sum_row)(rows, ONS_NO_TILE, e, n, true);
+}
+
+/* Elements before the first place where a vector is aligned: a store there crosses no cache line,
+ * and can go past the caches. */
+INLINE int64_t FN(unaligned)(const T *y, int64_t n) {
+    int64_t head = (int64_t)(-(uintptr_t)y % sizeof(VEC) / sizeof(T));
+    return head < n ? head : n;
 }
 
 static void FN(finish_row)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
         VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
         VEC factor = SET_OF(rows->factor, i), beyond = SET_OF(rows->factor_beyond, i);
+        T *to = ROW(y, i);
+        const T *from = ROW(x, i), *next = ROW(rows->next, i);
+        bool past_caches = rows->past_caches && (uintptr_t)to % sizeof(T) == 0;
+        int64_t j = FN(unaligned)(to, n);
 #define BODY(a, j) V(times)(FN(exponential)(a, shift, floor), factor, beyond)
-        EACH_VECTOR(ROW(y, i), ROW(x, i), n, BODY);
+        EACH_VECTOR(to, from, j, BODY);
+        for (; j + 4 * WIDTH <= n; j += 4 * WIDTH) {
+            VEC four[4];
+            for (int64_t k = 0; k < 4; k++) {
+                four[k] = V(load)(from + j + k * WIDTH);
+                if (rows->next.data && k * (int64_t)sizeof(VEC) % 64 == 0)
+                    __builtin_prefetch(next + j + k * WIDTH);
+            }
+            FN(exponential_each)(four, 4, shift, floor);
+            for (int64_t k = 0; k < 4; k++) {
+                VEC done = V(times)(four[k], factor, beyond);
+                if (past_caches)
+                    V(stream)(to + j + k * WIDTH, done);
+                else
+                    V(store)(to + j + k * WIDTH, done);
+            }
+        }
+        EACH_VECTOR(to + j, from + j, n - j, BODY);
 #undef BODY
     }
 }
+
+static void FN(settle)(void) { V(settle)(); }
 
 static void FN(scale_row)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
         VEC factor = SET_OF(rows->factor, i), beyond = SET_OF(rows->factor_beyond, i);
         T *to = ROW(y, i);
         const T *from = ROW(e, i);
-        /* elements before the first aligned place: a store across two cache lines costs two */
-        int64_t head = (int64_t)(-(uintptr_t)to % sizeof(VEC) / sizeof(T));
-        if (head > n) head = n;
+        int64_t head = FN(unaligned)(to, n);
 #define BODY(a, j) V(times)(a, factor, beyond)
         EACH_VECTOR(to, from, head, BODY);
         EACH_VECTOR(to + head, from + head, n - head, BODY);

@@ -7,7 +7,7 @@ static void safe(ons_panel *panel) {
     int64_t N = panel->plan->N;
     do {
         ONS_FOR_EACH_TILE(panel, 0, N, j, n)
-        primitives->max(&panel->rows, ons_panel_load(panel, j, n), n);
+        primitives->max(&panel->rows, ONS_NO_TILE, ons_panel_load(panel, j, n), n);
     } while (ons_panel_anchor(panel));
     ons_panel_refer(panel);
 
@@ -20,6 +20,7 @@ static void safe(ons_panel *panel) {
         primitives->finish(&panel->rows, ons_panel_result(panel, j), x, n);
         ons_panel_store(panel, j, n);
     }
+    if (panel->rows.past_caches) primitives->settle();
 }
 
 void ons_cpu_safe(const ons_job *job) { ons_for_each_panel(job, safe); }

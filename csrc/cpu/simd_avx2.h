@@ -25,6 +25,8 @@ static inline __m256i f64_first(int64_t k) {
 static inline f32_vec f32_set(float a) { return _mm256_set1_ps(a); }
 static inline f32_vec f32_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline void f32_store(float *p, f32_vec a) { _mm256_storeu_ps(p, a); }
+static inline void f32_stream(float *p, f32_vec a) { _mm256_stream_ps(p, a); }
+static inline void f32_settle(void) { _mm_sfence(); }
 static inline f32_vec f32_load_part(const float *p, int64_t k) {
     __m256i first = f32_first(k);
     return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), _mm256_maskload_ps(p, first),
@@ -67,6 +69,8 @@ static inline f32_vec f32_power(f32_vec t) {
 static inline f64_vec f64_set(double a) { return _mm256_set1_pd(a); }
 static inline f64_vec f64_load(const double *p) { return _mm256_loadu_pd(p); }
 static inline void f64_store(double *p, f64_vec a) { _mm256_storeu_pd(p, a); }
+static inline void f64_stream(double *p, f64_vec a) { _mm256_stream_pd(p, a); }
+static inline void f64_settle(void) { _mm_sfence(); }
 static inline f64_vec f64_load_part(const double *p, int64_t k) {
     __m256i first = f64_first(k);
     return _mm256_blendv_pd(_mm256_set1_pd(-INFINITY), _mm256_maskload_pd(p, first),
@@ -122,6 +126,44 @@ static inline double f64_sum_lanes(const f64_vec *lanes) {
     return ons_sum_of_4(_mm256_add_pd(lanes[0], lanes[1]));
 }
 
+/* Row i becomes column i: pairs of rows, fours, then the 128-bit parts. */
+static inline void f32_transpose(f32_vec *a) {
+    f32_vec b[8];
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int k = 0; k < 2; k++) {
+            __m256d low = _mm256_castps_pd(b[i + k]), high = _mm256_castps_pd(b[i + k + 2]);
+            a[i + 2 * k] = _mm256_castpd_ps(_mm256_unpacklo_pd(low, high));
+            a[i + 2 * k + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low, high));
+        }
+    for (int c = 0; c < 4; c++) {
+        f32_vec low = a[c], high = a[c + 4];
+        a[c] = _mm256_permute2f128_ps(low, high, 0x20);
+        a[c + 4] = _mm256_permute2f128_ps(low, high, 0x31);
+    }
+}
+static inline void f64_transpose(f64_vec *a) {
+    f64_vec b[4];
+    for (int i = 0; i < 4; i += 2) {
+        b[i] = _mm256_unpacklo_pd(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_pd(a[i], a[i + 1]);
+    }
+    for (int c = 0; c < 2; c++) {
+        a[c] = _mm256_permute2f128_pd(b[c], b[c + 2], 0x20);
+        a[c + 2] = _mm256_permute2f128_pd(b[c], b[c + 2], 0x31);
+    }
+}
+
+static inline f32_vec f32_narrow(const double *p) {
+    __m128 low = _mm256_cvtpd_ps(_mm256_loadu_pd(p)),
+           high = _mm256_cvtpd_ps(_mm256_loadu_pd(p + 4));
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
+}
+static inline f64_vec f64_narrow(const double *p) { return f64_load(p); }
+
 static inline f32_vec f32_load_half(const char *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
@@ -131,6 +173,16 @@ static inline void f32_store_half(char *p, f32_vec a) {
 static inline f32_vec f32_load_bfloat(const char *p) {
     __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+/* bits + 0x7fff + (lowest bit kept), which leaves such a NaN one */
+static inline void f32_store_quotient_bfloat(char *p, f32_vec a) {
+    __m256i bits = _mm256_castps_si256(a);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i even = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256i kept = _mm256_srli_epi32(even, 16);
+    __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1));
+    _mm_storeu_si128((__m128i *)(void *)p, packed);
 }
 /* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, eight at a time */
 static inline void f32_store_bfloat(char *p, f32_vec a) {

@@ -18,6 +18,8 @@ static inline __mmask8 f64_first(int64_t k) { return (__mmask8)((1u << k) - 1u);
 static inline f32_vec f32_set(float a) { return _mm512_set1_ps(a); }
 static inline f32_vec f32_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void f32_store(float *p, f32_vec a) { _mm512_storeu_ps(p, a); }
+static inline void f32_stream(float *p, f32_vec a) { _mm512_stream_ps(p, a); }
+static inline void f32_settle(void) { _mm_sfence(); }
 static inline f32_vec f32_load_part(const float *p, int64_t k) {
     return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), f32_first(k), p);
 }
@@ -55,6 +57,8 @@ static inline f32_vec f32_power(f32_vec t) {
 static inline f64_vec f64_set(double a) { return _mm512_set1_pd(a); }
 static inline f64_vec f64_load(const double *p) { return _mm512_loadu_pd(p); }
 static inline void f64_store(double *p, f64_vec a) { _mm512_storeu_pd(p, a); }
+static inline void f64_stream(double *p, f64_vec a) { _mm512_stream_pd(p, a); }
+static inline void f64_settle(void) { _mm_sfence(); }
 static inline f64_vec f64_load_part(const double *p, int64_t k) {
     return _mm512_mask_loadu_pd(_mm512_set1_pd(-INFINITY), f64_first(k), p);
 }
@@ -100,6 +104,56 @@ static inline double f32_sum_lanes(const f32_vec *lanes) {
     return f64_sum_lanes(&sum);
 }
 
+/* Row i becomes column i: pairs of rows, fours, then the 128-bit parts. */
+static inline void f32_transpose(f32_vec *a) {
+    f32_vec b[16];
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int k = 0; k < 2; k++) {
+            __m512d low = _mm512_castps_pd(b[i + k]), high = _mm512_castps_pd(b[i + k + 2]);
+            a[i + 2 * k] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+            a[i + 2 * k + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+        }
+    for (int c = 0; c < 4; c++)
+        for (int half = 0; half < 16; half += 8) {
+            f32_vec low = a[half + c], high = a[half + c + 4];
+            b[half + c] = _mm512_shuffle_f32x4(low, high, 0x88);
+            b[half + c + 4] = _mm512_shuffle_f32x4(low, high, 0xdd);
+        }
+    for (int c = 0; c < 8; c++) {
+        a[c] = _mm512_shuffle_f32x4(b[c], b[c + 8], 0x88);
+        a[c + 8] = _mm512_shuffle_f32x4(b[c], b[c + 8], 0xdd);
+    }
+}
+static inline void f64_transpose(f64_vec *a) {
+    f64_vec b[8];
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm512_unpacklo_pd(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_pd(a[i], a[i + 1]);
+    }
+    for (int c = 0; c < 2; c++)
+        for (int half = 0; half < 8; half += 4) {
+            f64_vec low = b[half + c], high = b[half + c + 2];
+            a[half + c] = _mm512_shuffle_f64x2(low, high, 0x88);
+            a[half + c + 2] = _mm512_shuffle_f64x2(low, high, 0xdd);
+        }
+    for (int c = 0; c < 4; c++) {
+        b[c] = _mm512_shuffle_f64x2(a[c], a[c + 4], 0x88);
+        b[c + 4] = _mm512_shuffle_f64x2(a[c], a[c + 4], 0xdd);
+    }
+    for (int c = 0; c < 8; c++) a[c] = b[c];
+}
+
+static inline f32_vec f32_narrow(const double *p) {
+    __m256 low = _mm512_cvtpd_ps(_mm512_loadu_pd(p)),
+           high = _mm512_cvtpd_ps(_mm512_loadu_pd(p + 8));
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+}
+static inline f64_vec f64_narrow(const double *p) { return f64_load(p); }
+
 static inline f32_vec f32_load_half(const char *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
@@ -109,6 +163,13 @@ static inline void f32_store_half(char *p, f32_vec a) {
 static inline f32_vec f32_load_bfloat(const char *p) {
     __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+/* bits + 0x7fff + (lowest bit kept), which leaves such a NaN one */
+static inline void f32_store_quotient_bfloat(char *p, f32_vec a) {
+    __m512i bits = _mm512_castps_si512(a);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(even, 16)));
 }
 /* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, sixteen at a time. The
  * instruction for it (AVX512_BF16) would take subnormals for 0. */

@@ -162,4 +162,29 @@ static inline void f32_store_bfloat(char *p, f32_vec a) {
                    ons_rounds_to_bfloat ? ons_bfloats_by_instruction(a) : ons_bfloats_by_hand(a));
 }
 
+/* No store of AArch64 passes the caches by itself: plain ones, and nothing to settle. */
+static inline void f32_stream(float *p, f32_vec a) { vst1q_f32(p, a); }
+static inline void f64_stream(double *p, f64_vec a) { vst1q_f64(p, a); }
+static inline void f32_settle(void) {}
+static inline void f64_settle(void) {}
+
+/* Row i becomes column i: pairs of rows, then fours. */
+static inline void f32_transpose(f32_vec *a) {
+    float32x4x2_t low = vtrnq_f32(a[0], a[1]), high = vtrnq_f32(a[2], a[3]);
+    for (int i = 0; i < 2; i++) {
+        a[i] = vcombine_f32(vget_low_f32(low.val[i]), vget_low_f32(high.val[i]));
+        a[i + 2] = vcombine_f32(vget_high_f32(low.val[i]), vget_high_f32(high.val[i]));
+    }
+}
+static inline void f64_transpose(f64_vec *a) {
+    f64_vec low = vtrn1q_f64(a[0], a[1]);
+    a[1] = vtrn2q_f64(a[0], a[1]);
+    a[0] = low;
+}
+static inline f32_vec f32_narrow(const double *p) {
+    return vcvt_high_f32_f64(vcvt_f32_f64(vld1q_f64(p)), vld1q_f64(p + 2));
+}
+static inline f64_vec f64_narrow(const double *p) { return vld1q_f64(p); }
+static inline void f32_store_quotient_bfloat(char *p, f32_vec a) { f32_store_bfloat(p, a); }
+
 #endif

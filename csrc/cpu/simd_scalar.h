@@ -36,6 +36,10 @@ static inline double f64_times(double a, double factor, double beyond) {
         return a;                                                                     \
     }                                                                                 \
     static inline void P##_store(TYPE *p, TYPE a) { memcpy(p, &a, sizeof a); }        \
+    static inline void P##_stream(TYPE *p, TYPE a) { P##_store(p, a); }               \
+    static inline void P##_transpose(TYPE *a) { (void)a; }                            \
+    static inline void P##_settle(void) {}                                            \
+    static inline TYPE P##_narrow(const double *p) { return (TYPE) * p; }             \
     static inline TYPE P##_load_part(const TYPE *p, int64_t k) {                      \
         return k > 0 ? P##_load(p) : -INFINITY;                                       \
     }                                                                                 \
@@ -93,5 +97,7 @@ static inline void f32_store_half(char *p, float a) { ons_store_16_bits(p, ons_f
 static inline void f32_store_bfloat(char *p, float a) {
     ons_store_16_bits(p, ons_float_to_bfloat(a));
 }
+
+static inline void f32_store_quotient_bfloat(char *p, float a) { f32_store_bfloat(p, a); }
 
 #endif

@@ -96,10 +96,11 @@ class arrivals {
 
 #endif
 
-/* In shared memory the states of every warp of the cluster: warp `w` of block `r` at part r * warps
- * + w. */
+/* In shared memory, in the row form: the states of every warp of the cluster, warp `w` of block `r`
+ * at part r * warps + w. In the column form: those of every block, then those of the block's warps.
+ */
 template <typename Rows, typename Form>
-__global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_BLOCKS)
+__global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_WARPS *WARP / CLUSTER_THREADS)
     cluster_kernel(const __grid_constant__ typename Rows::arguments of) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
@@ -113,23 +114,33 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_BLOCKS)
 
     Rows::template visit<(Form::ROWS > 1)>(
         of, (int64_t)(blockIdx.x / blocks) * Form::ROWS + Form::row(), [&](const auto &row) {
-            Real x[CLUSTER_CHUNKS * Rows::V];
-            auto keep = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk, x);
-            Real m = Form::max(largest(x));
-            Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
+            auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk);
+            Real x[CLUSTER_CHUNKS * Rows::V], m = Form::max(tile.largest());
+            Real d = Form::normalizer(exponentiate(tile, reference<Real>(m), x));
 
-            const state<Real> *mine = parts + Form::slot(warp);
-            arrived.await_ready(blocks * warps * Form::ROWS * sizeof(state<Real>));
-            if (Form::ROWS == 1) {
-                if (threadIdx.x % WARP < blocks) arrived.send(mine, threadIdx.x % WARP, {m, d});
+            state<Real> total;
+            if constexpr (Form::ROWS == 1) {
+                /* each warp sends its own, so that none waits for another of its block */
+                arrived.await_ready(blocks * warps * sizeof(state<Real>));
+                if (threadIdx.x % WARP < blocks)
+                    arrived.send(parts + warp, threadIdx.x % WARP, {m, d});
+                arrived.await();
+                total = Form::merge_parts(parts, blocks * warps);
             } else {
-                for (uint32_t to = 0; to < blocks; to++) arrived.send(mine, to, {m, d});
+                /* 32 rows' states: those of a block merged first */
+                state<Real> *of_block = parts + blocks * Form::ROWS;
+                state<Real> mine = merge_block<Form>(state<Real>{m, d}, of_block);
+                arrived.await_ready(blocks * Form::ROWS * sizeof(state<Real>));
+                if (warp_of_block() == 0) {
+                    for (uint32_t to = 0; to < blocks; to++)
+                        arrived.send(parts + Form::slot(rank), to, mine);
+                }
+                arrived.await();
+                total = Form::merge_parts(parts, blocks);
             }
-            arrived.await();
-
-            softmax_finish<Real> finish(m, Form::merge_parts(parts, blocks * warps));
+            softmax_finish<Real> finish(m, total);
             finish(x);
-            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
+            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
         });
 #endif
 }
@@ -138,8 +149,9 @@ template <typename Rows, typename Form>
 launch_shape shape_of(const ons_plan *plan) {
     launch_shape shape = {plan->blocks_a_row, plan->threads};
     shape.cluster = (int)plan->blocks_a_row;
-    shape.shared_bytes =
-        shape.cluster * plan->threads / WARP * Form::ROWS * (int)sizeof(state<typename Rows::Real>);
+    int warps = plan->threads / WARP;
+    int states = Form::ROWS == 1 ? shape.cluster * warps : (shape.cluster + warps) * Form::ROWS;
+    shape.shared_bytes = states * (int)sizeof(state<typename Rows::Real>);
     return shape;
 }
 

@@ -4,7 +4,7 @@
 #ifndef ONS_CONTIGUOUS_CUH
 #define ONS_CONTIGUOUS_CUH
 
-#include "packs.cuh"
+#include "tile.cuh"
 
 /* A row whose x and y begin with a pack; WHOLE: and end with one. */
 template <typename X, typename Y, bool WHOLE>
@@ -16,34 +16,46 @@ class fitting_row {
     __device__ fitting_row(const X *x_, Y *y_, int64_t N_) : N(N_), x(x_), y(y_) {}
 
     template <int K, int STRIDE>
-    __device__ __forceinline__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
+    __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
         const X *from = x + chunk * V;
-        int left = elements_left(N, chunk * V);
-        pack<X, V> raw[K];
+        const int left = elements_left(N, chunk * V);
+        packed_tile<X, K> tile;
+        if (has_all<K, STRIDE, V>(left)) {
 #pragma unroll
-        for (int k = 0; k < K; k++)
-            if (place<STRIDE, V>(k * V) + V <= left)
-                raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
-        int end = last_place<K, STRIDE, V>(left);
+            for (int k = 0; k < K; k++) tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
+            return tile;
+        }
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const int count = left - place<STRIDE, V>(k * V);
+            if (count >= V)
+                tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
+            else if (WHOLE || count <= 0)
+                tile.raw[k].cut(0);
+        }
+        const int end = last_place<K, STRIDE, V>(left);
         if (!WHOLE && end < left && end + V > left) { /* elements that do not fill a pack */
-            pack<X, V> last;
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                if (end + i < left) last.put(i, from[end + i]);
+            pack<X, V> last = edge(from + end, 0, left - end);
+            last.cut(left - end);
 #pragma unroll
             for (int k = 0; k < K; k++)
-                if (k * (STRIDE * V) == end) raw[k] = last;
+                if (k * (STRIDE * V) == end) tile.raw[k] = last;
         }
-        unpack<STRIDE>(raw, left, to);
-        return ~keep_bits<K * V>(0);
+        return tile;
     }
 
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
                                           keep_bits<K * V>) const {
         Y *to = y + chunk * V;
-        int left = elements_left(N, chunk * V), end = last_place<K, STRIDE, V>(left);
+        const int left = elements_left(N, chunk * V), end = last_place<K, STRIDE, V>(left);
         pack<Y, V> raw[K];
+        if (has_all<K, STRIDE, V>(left)) {
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                write_pack<STREAM>((pack<Y, V> *)to + k * STRIDE, rounded_pack<Y, V>(from + k * V));
+            return;
+        }
 #pragma unroll
         for (int k = 0; k < K; k++) {
             raw[k] = rounded_pack<Y, V>(from + k * V);
@@ -63,17 +75,13 @@ class fitting_row {
     int64_t N;
 
    protected:
-    /* What lies beyond the row becomes -inf. */
-    template <int STRIDE, int K>
-    __device__ __forceinline__ static void unpack(const pack<X, V> (&raw)[K], int left,
-                                                  Real (&to)[K * V]) {
+    /* A pack of which only elements begin to end are read. */
+    __device__ static pack<X, V> edge(const X *from, int begin, int end) {
+        pack<X, V> some = {};
 #pragma unroll
-        for (int e = 0; e < K * V; e++) to[e] = to_real<Real>(raw[e / V].element(e % V));
-        if (left <= place<STRIDE, V>(K * V - 1)) {
-#pragma unroll
-            for (int e = 0; e < K * V; e++)
-                if (place<STRIDE, V>(e) >= left) to[e] = -arithmetic<Real>::infinity();
-        }
+        for (int i = 0; i < V; i++)
+            if (i >= begin && i < end) some.put(i, from[i]);
+        return some;
     }
 
     const X *x;
@@ -94,22 +102,23 @@ class shifted_row : public fitting_row<X, Y, false> {
     using base::base;
 
     template <int K, int STRIDE>
-    __device__ __forceinline__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
+    __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
         const int bytes = (int)((uintptr_t)base::x % sizeof(pack<X, V>));
         const int ahead = bytes / (int)sizeof(X), lane = threadIdx.x % STRIDE;
         const int left = elements_left(base::N, chunk * V);
         const X *from = base::x + chunk * V - ahead; /* where the pack begins */
-        pack<X, V> raw[K], next = {};
+        packed_tile<X, K> tile;
+        pack<X, V>(&raw)[K] = tile.raw, next = {};
 #pragma unroll
         for (int k = 0; k < K; k++)
             if ((k > 0 || chunk > 0 || ahead == 0) && place<STRIDE, V>(k * V) - ahead + V <= left)
                 raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
-        if (ahead > 0 && chunk == 0) raw[0] = edge(from, ahead, left + ahead);
+        if (ahead > 0 && chunk == 0) raw[0] = base::edge(from, ahead, left + ahead);
         /* the row's end, where it lies within a pack */
         int end = last_place<K, STRIDE, V>(left + ahead);
         if (end > 0 || chunk > 0 || ahead == 0) {
             if (end < left + ahead && end + V > left + ahead) {
-                pack<X, V> last = edge(from + end, 0, left + ahead - end);
+                pack<X, V> last = base::edge(from + end, 0, left + ahead - end);
 #pragma unroll
                 for (int k = 0; k < K; k++)
                     if (k * (STRIDE * V) == end) raw[k] = last;
@@ -122,7 +131,7 @@ class shifted_row : public fitting_row<X, Y, false> {
             if (after - ahead + V <= left)
                 next = *(const pack<X, V> *)(from + after);
             else if (after - ahead < left)
-                next = edge(from + after, 0, left + ahead - after);
+                next = base::edge(from + after, 0, left + ahead - after);
         }
 #pragma unroll
         for (int k = 0; k < K; k++) {
@@ -136,8 +145,11 @@ class shifted_row : public fitting_row<X, Y, false> {
             }
             raw[k] = between(raw[k], high, bytes);
         }
-        base::template unpack<STRIDE>(raw, left, to);
-        return ~keep_bits<K * V>(0);
+        if (!has_all<K, STRIDE, V>(left)) {
+#pragma unroll
+            for (int k = 0; k < K; k++) raw[k].cut(left - place<STRIDE, V>(k * V));
+        }
+        return tile;
     }
 
     template <int K, int STRIDE, bool STREAM>
@@ -149,7 +161,7 @@ class shifted_row : public fitting_row<X, Y, false> {
         const bool has_first = before == 0 || (lane > 0 && chunk > 0);
         Y *to = base::y + chunk * V;
         const int end = last_place<K, STRIDE, V>(left);
-        pack<Y, V> raw[2], first, last; /* of this k and of the one before */
+        pack<Y, V> raw[2], first, last, before_last; /* raw: of this k and of the one before */
 #pragma unroll
         for (int k = 0; k < K; k++) {
             pack<Y, V> &mine = raw[k % 2], &earlier = raw[(k + 1) % 2], previous = {};
@@ -164,15 +176,21 @@ class shifted_row : public fitting_row<X, Y, false> {
                 write_pack<STREAM>((pack<Y, V> *)(to + at - before),
                                    before ? between(previous, mine, own * (int)sizeof(Y)) : mine);
             if (k == 0) first = mine;
-            if (k == 0 || at <= end) last = mine;
+            if (k == 0 || at <= end) {
+                before_last = last;
+                last = mine;
+            }
         }
         /* Single elements: the beginning of the first chunk where no lane has the one before, the
-         * end of the last one where no lane has the next, and the end of the row. */
+         * end of the last one where no lane has the next, and the end of the row; of a row that one
+         * lane has, what its last chunk's pack would have of the chunk before. */
         const bool packed = (has_first || end > 0) && end + own <= left;
         const bool next_packed =
             end + V + own <= left && (lane < STRIDE - 1 || end < place<STRIDE, V>((K - 1) * V));
 #pragma unroll
         for (int i = 0; i < V; i++) {
+            if (STRIDE == 1 && i >= own && end > 0 && !packed)
+                to[end - V + i] = before_last.element(i);
             if (i < own && !has_first && end > 0) to[i] = first.element(i);
             if (!(i < own ? packed : before == 0 || next_packed) && end + i < left)
                 to[end + i] = last.element(i);
@@ -185,15 +203,6 @@ class shifted_row : public fitting_row<X, Y, false> {
     __device__ static unsigned of_lane(unsigned mine, int lane) {
         return __shfl_sync(~0u, mine, lane, STRIDE);
     }
-
-    /* A pack of which only elements begin to end are of this row. */
-    __device__ static pack<X, V> edge(const X *from, int begin, int end) {
-        pack<X, V> some = {};
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            if (i >= begin && i < end) some.put(i, from[i]);
-        return some;
-    }
 };
 
 /* ALL_FIT: every row begins and ends with a pack, in x and in y. */
@@ -201,7 +210,8 @@ template <typename X, typename Y, bool ALL_FIT>
 struct contiguous_rows {
     using Real = typename compute_of<X>::type;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ::BLOCK_THREADS, BLOCKS = 1;
-    static constexpr int CLUSTER_BLOCKS = sizeof(X) + sizeof(Y) == 4 ? 3 : 2;
+    static constexpr bool NARROW = sizeof(X) + sizeof(Y) == 4;
+    static constexpr int CLUSTER_WARPS = NARROW ? CLUSTER_WARPS_16_BIT : ::CLUSTER_WARPS;
 
     struct arguments {
         const X *x;
@@ -223,11 +233,9 @@ struct contiguous_rows {
         int64_t N = BEYOND && row >= of.rows ? 0 : of.N;
         const X *x = of.x + row * of.x_pitch;
         Y *y = of.y + row * of.y_pitch;
-        bool fits =
-            (uintptr_t)x % sizeof(pack<X, V>) == 0 && (uintptr_t)y % sizeof(pack<Y, V>) == 0;
         if constexpr (ALL_FIT)
             body(fitting_row<X, Y, true>(x, y, N));
-        else if (__all_sync(~0u, fits))
+        else if (__all_sync(~0u, begin_with_pack<X, Y, V>(x, y)))
             body(fitting_row<X, Y, false>(x, y, N));
         else
             body(shifted_row<X, Y>(x, y, N));

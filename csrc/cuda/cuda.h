@@ -9,17 +9,20 @@
  * type. */
 enum {
     WARP = 32,
-    WARP_ROW_THREADS = 256,  /* the most of a block in fused_warp */
-    WARP_CHUNKS = 8,         /* the most chunks of a lane there */
-    FEW_LANES = 4,           /* the fewest lanes of a row that has so many: 32 bytes side by side */
-    BLOCK_CHUNKS = 8,        /* of a thread in fused_block and online_block */
-    BLOCK_THREADS = 1024,    /* the most of a block there, on rows without gaps */
-    ANY_BLOCK_THREADS = 512, /* and on others, whose addresses take more registers */
-    TILE_CHUNKS = 4,         /* of a thread in the methods that pass several times */
-    PASS_THREADS = 512,      /* the most of a block there */
-    CLUSTER_THREADS = 256,   /* of a block in cluster and grid */
-    CLUSTER_CHUNKS = 16,     /* of a thread there */
-    LARGEST_CLUSTER = 16     /* blocks */
+    WARP_ROW_THREADS = 128,    /* the most of a block in fused_warp */
+    WARP_CHUNKS = 8,           /* the most chunks of a lane there */
+    FEW_WARP_CHUNKS = 2,       /* as many where fewer than a warp's lanes hold the row */
+    BLOCK_CHUNKS = 8,          /* of a thread in fused_block and online_block */
+    BLOCK_THREADS = 1024,      /* the most of a block there, on rows without gaps */
+    ANY_BLOCK_THREADS = 512,   /* and on others, whose addresses take more registers */
+    TILE_CHUNKS = 4,           /* of a thread in the methods that pass several times */
+    PASS_THREADS = 512,        /* the most of a block there */
+    CLUSTER_THREADS = 256,     /* the most of a block in cluster, and those in grid */
+    FEW_CLUSTER_WARPS = 4,     /* the fewest of a block where there are more than two blocks */
+    CLUSTER_WARPS = 16,        /* that find room on a multiprocessor, of rows without gaps */
+    CLUSTER_WARPS_16_BIT = 24, /* the same of 16-bit rows */
+    CLUSTER_CHUNKS = 16,       /* of a thread there */
+    LARGEST_CLUSTER = 16       /* blocks */
 };
 
 #ifdef __cplusplus

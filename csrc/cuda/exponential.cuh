@@ -27,7 +27,8 @@ template <>
 struct arithmetic<float> {
     static constexpr float MAGIC = 0x1.8p23f, LOWERED = 0x1p-64f;
     static constexpr float LOG2_E = 0x1.715476p0f, LOG2_E_LOW = 0x1.4ae0cp-26f;
-    static constexpr int LIFT = 64, BELOW = 170, SMALLEST = -149, BITS = 23;
+    static constexpr int LIFT = 64, BELOW = 170, BITS = 23;
+    static constexpr int SUBNORMAL = 28; /* more than the powers of two below the normal numbers */
     __device__ static float infinity() { return CUDART_INF_F; }
     __device__ static float nan() { return CUDART_NAN_F; }
 
@@ -38,8 +39,9 @@ struct arithmetic<float> {
         return nearly;
     }
 
-    /* c of a maximum, the least integer from m * log2(e) on. */
-    __device__ static int steps(float m) { return __float2int_ru(m * LOG2_E); }
+    /* MAGIC + c, of a maximum: c is the least integer from m * log2(e) on. */
+    __device__ static float steps(float m) { return __fadd_ru(m * LOG2_E, MAGIC); }
+    __device__ static int apart(float a, float b) { return __float_as_int(a) - __float_as_int(b); }
 
     /* 2^(x * log2(e) - n) * 2^(n + LIFT - c), where t = n + shift. */
     __device__ static float lifted(float x, float t, float n) {
@@ -48,23 +50,22 @@ struct arithmetic<float> {
         return __uint_as_float(__float_as_uint(power) + (__float_as_uint(t) << BITS));
     }
 
-    /* 2^k, exactly; 0 where that is too small. */
-    __device__ static float power(int k) {
-        return __uint_as_float(k >= -126       ? (unsigned)(k + 127) << BITS
-                               : k >= SMALLEST ? 1u << (k - SMALLEST)
-                                               : 0u);
-    }
+    /* 2^k; 0 where that is not a normal number. */
+    __device__ static float power(int k) { return __int_as_float((max(k, -127) + 127) << BITS); }
 };
 
 template <>
 struct arithmetic<double> {
     static constexpr double MAGIC = 0x1.8p52, LOWERED = 0x1p-128;
     static constexpr double LOG2_E = ONS_LOG2_E, LOG2_E_LOW = 0x1.777d0ffda0d24p-56;
-    static constexpr int LIFT = 128, BELOW = 1090, SMALLEST = -1074, BITS = 52;
+    static constexpr int LIFT = 128, BELOW = 1090, SUBNORMAL = 60, BITS = 52;
     __device__ static double infinity() { return CUDART_INF; }
     __device__ static double nan() { return CUDART_NAN; }
     __device__ static double reciprocal(double d) { return __drcp_rn(d); }
-    __device__ static int steps(double m) { return __double2int_ru(m * LOG2_E); }
+    __device__ static double steps(double m) { return __dadd_ru(m * LOG2_E, MAGIC); }
+    __device__ static int apart(double a, double b) {
+        return (int)(__double_as_longlong(a) - __double_as_longlong(b));
+    }
 
     __device__ static double lifted(double x, double t, double n) {
         double r = fma(-n, ONS_LN2_LOW, fma(-n, ONS_LN2_HIGH, x)), p = 0;
@@ -76,9 +77,7 @@ struct arithmetic<double> {
     }
 
     __device__ static double power(int k) {
-        return __longlong_as_double(k >= -1022      ? (long long)(k + 1023) << BITS
-                                    : k >= SMALLEST ? 1ll << (k - SMALLEST)
-                                                    : 0ll);
+        return __longlong_as_double((long long)(max(k, -1023) + 1023) << BITS);
     }
 };
 
@@ -95,14 +94,17 @@ template <typename Real>
 struct exponentials {
     Real shift, floor;
 
-    __device__ explicit exponentials(int c) {
+    /* steps: MAGIC + c. All of these are integers that a Real holds. */
+    __device__ explicit exponentials(Real steps) {
         using A = arithmetic<Real>;
-        shift = A::MAGIC + (Real)(A::LIFT - c);
-        floor = (Real)(c - A::BELOW) * (Real)(1 / ONS_LOG2_E);
+        shift = (2 * A::MAGIC + A::LIFT) - steps;
+        floor = (steps - (A::MAGIC + A::BELOW)) * (Real)(1 / ONS_LOG2_E);
     }
 
-    __device__ Real operator()(Real x) const {
-        x = fmax(x, floor);
+    __device__ Real operator()(Real x) const { return from_floor_on(fmax(x, floor)); }
+
+    /* Where it is known that x is not below the floor. */
+    __device__ Real from_floor_on(Real x) const {
         Real t = fma(x, arithmetic<Real>::LOG2_E, shift);
         return arithmetic<Real>::lifted(x, t, t - shift);
     }
@@ -124,42 +126,25 @@ struct reference {
 
     __device__ explicit reference(Real m)
         : anchor(is_ordinary(m) || m == -arithmetic<Real>::infinity() ? 0 : anchor_of(m)),
-          exponential(is_ordinary(m) ? arithmetic<Real>::steps(m) : 0) {}
+          exponential(is_ordinary(m) ? arithmetic<Real>::steps(m) : arithmetic<Real>::MAGIC) {}
 };
 
 /* What exponentials relative to `from` are multiplied by to be relative to `to`, which is not
- * smaller, times 2^UP: an exact power of two but where one of them is anchored. */
+ * smaller, times 2^UP: an exact power of two but where one of them is anchored; 0 where it is not a
+ * normal number. */
 template <int UP = 0, typename Real>
 __device__ inline Real rescale(Real from, Real to) {
     using A = arithmetic<Real>;
     bool ordinary_from = is_ordinary(from), ordinary_to = is_ordinary(to);
-    if (ordinary_from && ordinary_to) return A::power(A::steps(from) - A::steps(to) + UP);
+    if (ordinary_from && ordinary_to) return A::power(A::apart(A::steps(from), A::steps(to)) + UP);
     if (from == -A::infinity()) return 0;
     Real anchor_from = anchor_of(from), anchor_to = anchor_of(to);
     if (!ordinary_from && !ordinary_to && anchor_from == anchor_to) return A::power(UP);
-    int c = ordinary_from ? -A::steps(from) : ordinary_to ? A::steps(to) : 0;
+    Real steps = ordinary_from ? 2 * A::MAGIC - A::steps(from)
+                 : ordinary_to ? A::steps(to)
+                               : A::MAGIC;
     Real x = ordinary_from ? -anchor_to : ordinary_to ? anchor_from : anchor_from - anchor_to;
-    return exponentials<Real>(c)(x) * A::power(UP - A::LIFT);
-}
-
-/* Makes lifted exponentials of n elements, a power of two of them, that have lost the anchor;
- * returns their sum, added up as a tree. */
-template <int n, typename Real>
-__device__ __forceinline__ Real exponentiate_tree(Real *x, const exponentials<Real> &exponential) {
-    if constexpr (n == 1) return x[0] = exponential(x[0]);
-    Real sum = exponentiate_tree<(n + 1) / 2>(x, exponential);
-    if constexpr (n > 1) sum += exponentiate_tree<n / 2>(x + n / 2, exponential);
-    return sum;
-}
-
-/* Makes lifted exponentials of elements; returns their sum. */
-template <typename Real, int n>
-__device__ __forceinline__ Real exponentiate(Real (&x)[n], const reference<Real> &to) {
-    if (to.anchor != 0) {
-#pragma unroll
-        for (int i = 0; i < n; i++) x[i] -= to.anchor;
-    }
-    return exponentiate_tree<n>(x, to.exponential);
+    return exponentials<Real>(steps)(x) * A::power(UP - A::LIFT);
 }
 
 #endif

@@ -11,11 +11,18 @@ class softmax_finish {
     using A = arithmetic<Real>;
 
    public:
+    /* Where they are relative to the row's own maximum. */
+    __device__ explicit softmax_finish(state<Real> row) : fold(1) {
+        Real whole = A::reciprocal(row.d), rest = fma(-whole, row.d, (Real)1) * whole;
+        factor = isfinite(row.m) ? whole * A::LOWERED : A::nan();
+        factor_beyond = rest * A::LOWERED;
+    }
+
     __device__ softmax_finish(Real own, state<Real> row) {
         Real whole = A::reciprocal(row.d), rest = fma(-whole, row.d, (Real)1) * whole;
         /* Where the exponentials lie far below the row's, they are moved first: were the factor
          * moved, it would leave the normal numbers before its product with them does. */
-        constexpr int UP = 20;
+        constexpr int UP = A::SUBNORMAL;
         Real moved = rescale<UP>(own, row.m), with_factor = A::power(-UP);
         fold = moved < 1 ? moved : 1;
         if (moved >= 1) with_factor *= moved;

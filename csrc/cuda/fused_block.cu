@@ -14,14 +14,13 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
     Rows::template visit<(Form::ROWS > 1)>(
         of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
-            Real x[BLOCK_CHUNKS * Rows::V];
             int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
-            auto keep = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk, x);
-            Real m = Form::max(largest(x));
-            Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
+            auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
+            Real x[BLOCK_CHUNKS * Rows::V], m = Form::max(tile.largest());
+            Real d = Form::normalizer(exponentiate(tile, reference<Real>(m), x));
             softmax_finish<Real> finish(m, merge_block<Form>(state<Real>{m, d}, parts));
             finish(x);
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
         });
 }
 

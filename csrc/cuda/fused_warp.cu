@@ -7,19 +7,20 @@
 #include "finish.cuh"
 #include "launch.cuh"
 
-template <typename Rows, typename Form, int K>
+/* GROUPS: as often the lanes that the row has for its bits share it in fact; these rows are of 16
+ * bits, and are short: what is done once a lane costs them more than their elements do. */
+template <typename Rows, typename Form, int K, int GROUPS = 1>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     Rows::template visit<true>(
         of, (int64_t)blockIdx.x * Form::rows() + Form::row(), [&](const auto &row) {
-            Real x[K * Rows::V];
-            auto keep = row.template load<K, Form::STRIDE>(Form::chunk(), x);
-            Real m = Form::max(largest(x));
-            Real d = Form::normalizer(exponentiate(x, reference<Real>(m)));
-            softmax_finish<Real> finish(m, {m, d});
+            auto tile = row.template load<K, Form::STRIDE>(Form::chunk());
+            Real x[K * Rows::V], m = Form::max(tile.largest());
+            Real d = Form::normalizer(exponentiate<GROUPS>(tile, reference<Real>(m), x));
+            softmax_finish<Real> finish({m, d});
             finish(x);
-            row.template store<K, Form::STRIDE, false>(Form::chunk(), x, keep);
+            row.template store<K, Form::STRIDE, false>(Form::chunk(), x, tile.kept());
         });
 }
 
@@ -35,21 +36,24 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
             return with_constant<1, 2, 4, 8>(chunks, [&](auto K) {
                 return launch_with(fused_warp_kernel<Rows, lanes_a_row<1>, decltype(K)::value>);
             });
-        else if (lanes <= FEW_LANES)
-            return with_constant<1, 2, FEW_LANES>(lanes, [&](auto L) {
-                constexpr int LANES = decltype(L)::value;
-                using Form = lanes_a_row<LANES>;
-                if constexpr (LANES < FEW_LANES)
-                    return launch_with(fused_warp_kernel<Rows, Form, 1>);
-                else
-                    return with_constant<1, 2, 4, 8>(chunks, [&](auto K) {
-                        return launch_with(fused_warp_kernel<Rows, Form, decltype(K)::value>);
-                    });
+        else if (lanes == WARP)
+            return with_constant<2, 4, 8>(chunks, [&](auto K) {
+                return launch_with(fused_warp_kernel<Rows, lanes_a_row<WARP>, decltype(K)::value>);
+            });
+        else if (chunks == 1)
+            return with_constant<1, 2>(lanes, [&](auto L) {
+                return launch_with(fused_warp_kernel<Rows, lanes_a_row<decltype(L)::value>, 1>);
             });
         else
-            return with_constant<8, 16, 32>(lanes, [&](auto L) {
+            return with_constant<1, 2, 4, 8, 16>(lanes, [&](auto L) {
                 using Form = lanes_a_row<decltype(L)::value>;
-                return launch_with(fused_warp_kernel<Rows, Form, WARP_CHUNKS>);
+                constexpr int K = FEW_WARP_CHUNKS;
+                if constexpr (Rows::NARROW)
+                    return launch_with(fused_warp_kernel<Rows, Form, 2 * K, 2>);
+                else if constexpr (decltype(L)::value > 1)
+                    return launch_with(fused_warp_kernel<Rows, Form, K>);
+                else
+                    return ONS_E_OPERAND;
             });
     });
 }

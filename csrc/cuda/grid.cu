@@ -16,27 +16,26 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     grid_kernel(const __grid_constant__ typename Rows::arguments of,
                 state<typename Rows::Real> *states) {
     using Real = typename Rows::Real;
-    constexpr int TILE_N = CLUSTER_CHUNKS * Rows::V;
     __shared__ state<Real> parts[2][CLUSTER_THREADS / WARP * Form::ROWS];
     constexpr int STRIDE = Form::STRIDE;
     int warps = gridDim.x * warps_of_block(),
         warp = blockIdx.x * warps_of_block() + warp_of_block();
     int64_t chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
-    int64_t tile = (int64_t)warps * (CLUSTER_CHUNKS * Form::SPAN);
-    int64_t last = ((of.N + Rows::V - 1) / Rows::V - 1) / tile * tile;
+    int64_t chunks = (int64_t)warps * (CLUSTER_CHUNKS * Form::SPAN); /* of a tile a block */
+    int64_t last = ((of.N + Rows::V - 1) / Rows::V - 1) / chunks * chunks;
     int turn = 0;
     for (int64_t first = 0; first < of.rows; first += Form::ROWS, turn ^= 1) {
         Rows::template visit<(Form::ROWS > 1)>(of, first + Form::row(), [&](const auto &row) {
             state<Real> *panel = states + (int64_t)turn * gridDim.x * Form::ROWS;
 
             running_state<Real> so_far;
-            Real x[TILE_N];
-            for (int64_t at = 0; at < last; at += tile) {
-                row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at, x);
-                online_step(so_far, x);
+            Real x[CLUSTER_CHUNKS * Rows::V]; /* in the end those of the last tile */
+            keep_bits<CLUSTER_CHUNKS * Rows::V> keep = 0;
+            for (int64_t at = 0; at <= last; at += chunks) {
+                auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
+                online_step(so_far, tile, x);
+                keep = tile.kept();
             }
-            auto keep = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + last, x);
-            online_step(so_far, x);
             Real m = so_far.m; /* what x is relative to now */
             state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
             if (warp_of_block() == 0 && Form::writes()) panel[Form::slot(blockIdx.x)] = block;
@@ -47,13 +46,13 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
             finish_kept(x);
             row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, keep);
 
-            softmax_finish<Real> finish(total.m, total);
+            softmax_finish<Real> finish(total);
             reference<Real> to(total.m);
-            for (int64_t at = last - tile; at >= 0; at -= tile) {
-                keep = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at, x);
-                exponentiate(x, to);
+            for (int64_t at = last - chunks; at >= 0; at -= chunks) {
+                auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
+                exponentiate(tile, to, x);
                 finish(x);
-                row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x, keep);
+                row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x, tile.kept());
             }
         });
     }

@@ -131,6 +131,8 @@ ons_status with_type(const launch_request &request, Method method) {
     if (request.plan->form == ONS_COLUMN_FORM)
         return method(rows_of<strided_rows<T>>{as_it_is(request)}, std::true_type());
     if (request.plan->x_direct) return with_contiguous<T, T>(request, method);
+    if (masked_rows<T>::can_take(*request.problem))
+        return method(rows_of<masked_rows<T>>{as_it_is(request)}, std::false_type());
     return method(rows_of<strided_rows<T>>{as_it_is(request)}, std::false_type());
 }
 

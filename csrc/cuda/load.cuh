@@ -1,9 +1,11 @@
-/* load.cuh - how the elements of a row arrive in a thread's registers, and where they go back: K
- * chunks of neighbouring elements at a time, chunk `chunk` and every STRIDE-th after it. What lies
- * beyond the row's end, and what `where` excludes, arrives as -inf.
+/* load.cuh - how the elements of a row arrive in a thread's registers, as a tile (tile.cuh), and
+ * where they go back: K chunks of neighbouring elements at a time, chunk `chunk` and every
+ * STRIDE-th after it. What lies beyond the row's end, and what `where` excludes, arrives as -inf.
  *
  *   contiguous_rows  rows without gaps, at any alignment: whole chunks in one access each where the
  *                    row's address allows it
+ *
+ *   masked_rows      the same with a mask, a scale, any number of outer dimensions
  *
  *   strided_rows     any stride along the row, any number of outer dimensions, mask, scale
  *
@@ -16,70 +18,26 @@
  * Rows::visit<BEYOND>(arguments, row, body) calls body with the row: a warp must come to it
  * together. BEYOND: the row may lie beyond the last, and then has no elements.
  *
+ * NARROW: elements of one type of 16 bits, of which fused_warp gives a lane more.
+ *
  * What the addresses take of the registers is the less, the simpler the rows. BLOCK_THREADS is the
  * most threads that a block may have where each holds 8 chunks, and BLOCKS how many such blocks
- * find room side by side; CLUSTER_BLOCKS is the same for blocks of 256 threads with 16 chunks. */
+ * find room side by side; CLUSTER_WARPS is how many warps do whose threads hold 16 chunks. */
 #ifndef ONS_LOAD_CUH
 #define ONS_LOAD_CUH
 
-#include "contiguous.cuh"
-#include "elements.cuh"
+#include "masked.cuh"
 
 /* ------- strided_rows and general_rows ------- */
-
-struct problem_arguments {
-    ons_problem problem;
-    int64_t rows, N;
-    int64_t first; /* row of this launch */
-};
-
-/* x * by rounded once, and not joined with what follows: by way of a double that is rounded to odd,
- * which cannot be half way. */
-__device__ inline float scaled(float x, double by) {
-    if ((double)(float)by == by) return __fmul_rn(x, (float)by);
-    double product = (double)x * by, rest = fma((double)x, by, -product);
-    long long bits = __double_as_longlong(product);
-    if (product != 0 && isfinite(product) && rest != 0 && bits % 2 == 0)
-        bits += (rest > 0) == (product > 0) ? 1 : -1;
-    return (float)__longlong_as_double(bits);
-}
-__device__ inline double scaled(double x, double by) { return __dmul_rn(x, by); }
-
-/* Where one row's elements lie. */
-struct row_address {
-    const char *x, *where;
-    char *y;
-    double scale;
-
-    __device__ row_address(const problem_arguments &arguments, int64_t row) {
-        const ons_problem &of = arguments.problem;
-        row += arguments.first;
-        if (row >= arguments.rows) row = 0; /* not to be read: its N is 0 */
-        const char *scale_at = of.scale.data;
-        x = of.x.data;
-        y = of.y.data;
-        where = of.where.data;
-        for (int dim = of.dims - of.reduced_dims - 1; dim >= 0; dim--) {
-            int64_t index = row;
-            if (dim > 0) {
-                row /= of.extent[dim];
-                index -= row * of.extent[dim];
-            }
-            x += index * of.x.stride[dim];
-            y += index * of.y.stride[dim];
-            if (where) where += index * of.where.stride[dim];
-            if (scale_at) scale_at += index * of.scale.stride[dim];
-        }
-        scale = scale_at ? read_as<double>(scale_at, of.scale.dtype) : of.scale_by;
-    }
-};
 
 template <typename T>
 class strided_rows {
    public:
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, CLUSTER_BLOCKS = 1;
+    static constexpr bool NARROW = sizeof(T) == 2;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
+                         CLUSTER_WARPS = ::CLUSTER_WARPS;
     static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
 
     template <bool BEYOND, typename Body>
@@ -95,11 +53,12 @@ class strided_rows {
           where_stride(of.problem.where.stride[of.problem.dims - 1]) {}
 
     template <int K, int STRIDE>
-    __device__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
+    __device__ real_tile<Real, K> load(int64_t chunk) const {
         const char *from = at.x + chunk * V * x_stride;
         int left = elements_left(N, chunk * V);
-        keep_bits<K * V> keep = ~keep_bits<K * V>(0);
-        if (at.where) keep = load_mask<K, STRIDE>(chunk, left);
+        real_tile<Real, K> tile;
+        tile.keep = ~keep_bits<K * V>(0);
+        if (at.where) tile.keep = load_mask<K, STRIDE>(chunk, left);
         T raw[K * V];
 #pragma unroll
         for (int e = 0; e < K * V; e++)
@@ -107,11 +66,11 @@ class strided_rows {
                 raw[e] = *(const T *)(from + place<STRIDE, V>(e) * x_stride);
 #pragma unroll
         for (int e = 0; e < K * V; e++) {
-            bool there = place<STRIDE, V>(e) < left && (keep >> e & 1);
-            to[e] = there ? to_real<Real>(raw[e]) : -arithmetic<Real>::infinity();
-            if (at.scale != 1.0 && there) to[e] = scaled(to[e], at.scale);
+            bool there = place<STRIDE, V>(e) < left && (tile.keep >> e & 1);
+            tile.x[e] = there ? to_real<Real>(raw[e]) : -arithmetic<Real>::infinity();
+            if (at.scale != 1.0 && there) tile.x[e] = scaled(tile.x[e], at.scale);
         }
-        return keep;
+        return tile;
     }
 
     template <int K, int STRIDE, bool STREAM>
@@ -150,8 +109,9 @@ class general_rows {
    public:
     using Real = Compute;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, CLUSTER_BLOCKS = 1,
-                         BLOCKS = 1;
+    static constexpr bool NARROW = false;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
+                         CLUSTER_WARPS = ::CLUSTER_WARPS, BLOCKS = 1;
 
     template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
@@ -164,8 +124,9 @@ class general_rows {
     /* One element after the other: each is put in its place by a comparison, since an array that is
      * indexed at run time cannot stay in registers. */
     template <int K, int STRIDE>
-    __device__ keep_bits<K * V> load(int64_t chunk, Real (&to)[K * V]) const {
-        keep_bits<K * V> keep = 0;
+    __device__ real_tile<Real, K> load(int64_t chunk) const {
+        real_tile<Real, K> tile;
+        tile.keep = 0;
 #pragma unroll 1
         for (int e = 0; e < K * V; e++) {
             int64_t j = chunk * V + place<STRIDE, V>(e);
@@ -176,13 +137,13 @@ class general_rows {
                 if (!at.where || at.where[where_at]) {
                     v = read_as<Real>(at.x + x_at, problem.x.dtype);
                     if (at.scale != 1.0) v = scaled(v, at.scale);
-                    keep |= keep_bits<K * V>(1) << e;
+                    tile.keep |= keep_bits<K * V>(1) << e;
                 }
             }
 #pragma unroll
-            for (int i = 0; i < K * V; i++) to[i] = i == e ? v : to[i];
+            for (int i = 0; i < K * V; i++) tile.x[i] = i == e ? v : tile.x[i];
         }
-        return keep;
+        return tile;
     }
 
     template <int K, int STRIDE, bool STREAM>

@@ -16,21 +16,22 @@ __global__ void __launch_bounds__(PASS_THREADS)
             running_state<Real> all;
             all.m = 0; /* no maximum: what is exponentiated is x itself */
             for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row),
-                                             [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
+                                             [&](int64_t, const auto &tile) {
                                                  Real of_tile = 0;
 #pragma unroll
-                                                 for (int i = 0; i < TILE<Real>; i++)
-                                                     of_tile += exponential(tile[i]);
+                                                 for (int e = 0; e < TILE<Real>; e++)
+                                                     of_tile += exponential(tile.element(e));
                                                  all.sum.add(of_tile);
                                              });
             Real d = row.rounded(merge_block<Form>(Form::merge_warp(all.rounded()), parts).d);
 
             for_each_tile<Form, TILE_CHUNKS>(
-                row, 0, chunks_of(row), [&](int64_t chunk, Real(&tile)[TILE<Real>], unsigned keep) {
+                row, 0, chunks_of(row), [&](int64_t chunk, const auto &tile) {
+                    Real x[TILE<Real>];
 #pragma unroll
-                    for (int i = 0; i < TILE<Real>; i++)
-                        tile[i] = row.rounded(exponential(tile[i]) / d);
-                    row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, tile, keep);
+                    for (int e = 0; e < TILE<Real>; e++)
+                        x[e] = row.rounded(exponential(tile.element(e)) / d);
+                    row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
                 });
         });
 }

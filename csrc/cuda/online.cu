@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
             running_state<Real> so_far;
             for_each_tile<Form, TILE_CHUNKS>(
                 row, 0, chunks_of(row),
-                [&](int64_t, Real(&tile)[TILE<Real>], unsigned) { online_step(so_far, tile); });
+                [&](int64_t, const auto &tile) { online_step(so_far, tile); });
             state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
             finish_tiles<Form>(row, 0, chunks_of(row), total);
         });

@@ -10,28 +10,22 @@ template <typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     online_block_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
-    constexpr int V = Rows::V;
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
     Rows::template visit<(Form::ROWS > 1)>(
         of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
-            Real x[BLOCK_CHUNKS * V];
             int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
-            auto keep = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk, x);
+            auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
 
             running_state<Real> so_far;
 #pragma unroll
-            for (int k = 0; k < BLOCK_CHUNKS; k++) {
-                Real e[V];
-#pragma unroll
-                for (int i = 0; i < V; i++) e[i] = x[k * V + i];
-                online_step(so_far, e);
-            }
+            for (int k = 0; k < BLOCK_CHUNKS; k++) online_step(so_far, tile.chunk(k));
             state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
 
-            exponentiate(x, reference<Real>(total.m));
-            softmax_finish<Real> finish(total.m, total);
+            Real x[BLOCK_CHUNKS * Rows::V];
+            exponentiate(tile, reference<Real>(total.m), x);
+            softmax_finish<Real> finish(total);
             finish(x);
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, keep);
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
         });
 }
 

@@ -20,6 +20,27 @@ struct alignas(sizeof(T) * V) pack {
             return __hiloint2double((int)word[2 * i + 1], (int)word[2 * i]);
     }
 
+    /* Element i in the arithmetic's type. */
+    __device__ typename compute_of<T>::type real(int i) const {
+        if constexpr (std::is_same_v<T, __nv_bfloat16>)
+            return __uint_as_float(i % 2 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16);
+        else
+            return to_real<typename compute_of<T>::type>(element(i));
+    }
+
+    /* Makes all from element `count` on -inf; count may be negative or beyond the last. */
+    __device__ void cut(int count) {
+        constexpr int PER_WORD = 4 / (int)sizeof(T);
+#pragma unroll
+        for (int w = 0; w < WORDS; w++) {
+            int left = sizeof(T) == 8 ? count - w / 2 : count - w * PER_WORD;
+            if (left <= 0)
+                word[w] = minus_infinity(w);
+            else if (PER_WORD == 2 && left == 1)
+                word[w] = (word[w] & 0xffff) | (minus_infinity(w) & 0xffff0000u);
+        }
+    }
+
     __device__ void put(int i, T value) {
         if constexpr (sizeof(T) == 2) {
             unsigned bits = bits_of(value);
@@ -31,6 +52,19 @@ struct alignas(sizeof(T) * V) pack {
             word[2 * i] = (unsigned)__double2loint(value);
             word[2 * i + 1] = (unsigned)__double2hiint(value);
         }
+    }
+
+   private:
+    /* Word w of a pack of -inf. */
+    __device__ static unsigned minus_infinity(int w) {
+        if constexpr (std::is_same_v<T, __half>)
+            return 0xfc00fc00u;
+        else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+            return 0xff80ff80u;
+        else if constexpr (std::is_same_v<T, float>)
+            return 0xff800000u;
+        else
+            return w % 2 ? 0xfff00000u : 0;
     }
 };
 
@@ -88,6 +122,18 @@ __device__ inline P between(const P &low, const P &high, int bytes) {
 #pragma unroll
     for (int i = 0; i < WORDS; i++) out.word[i] = __funnelshift_r(w[i], w[i + 1], bytes % 4 * 8);
     return out;
+}
+
+/* Whether a row begins with a pack, in x and in y. */
+template <typename X, typename Y, int V>
+__device__ inline bool begin_with_pack(const X *x, const Y *y) {
+    return (uintptr_t)x % sizeof(pack<X, V>) == 0 && (uintptr_t)y % sizeof(pack<Y, V>) == 0;
+}
+
+/* Whether all K chunks of a thread lie in the row, of which it has `left` elements. */
+template <int K, int STRIDE, int V>
+__device__ inline bool has_all(int left) {
+    return left > place<STRIDE, V>(K * V - 1);
 }
 
 /* The place of a thread's last chunk that begins before `left`, and that chunk. */

@@ -8,18 +8,15 @@
 template <typename Real>
 constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
 
-/* Calls visit(chunk, tile, keep) with this thread's chunks of every tile from chunk `first` to
- * `end` that the block's warps take in turn. */
+/* Calls visit(chunk, tile) with this thread's chunks of every tile from chunk `first` to `end` that
+ * the block's warps take in turn. */
 template <typename Form, int K, typename Rows, typename Visit>
 __device__ inline void for_each_tile(const Rows &row, int64_t first, int64_t end, Visit visit) {
-    using Real = typename Rows::Real;
     constexpr int STRETCH = K * Form::SPAN; /* chunks that a warp's lanes take at once */
     int64_t from = first + warp_of_block() * STRETCH, step = warps_of_block() * STRETCH;
     for (; from < end; from += step) {
         int64_t chunk = from + Form::template chunk<K>(0);
-        Real tile[K * Rows::V];
-        auto keep = row.template load<K, Form::STRIDE>(chunk, tile);
-        visit(chunk, tile, keep);
+        visit(chunk, row.template load<K, Form::STRIDE>(chunk));
     }
 }
 
@@ -28,12 +25,19 @@ __device__ inline int64_t chunks_of(const Rows &row) {
     return (row.N + Rows::V - 1) / Rows::V;
 }
 
-/* One tile of Algorithm 3: the maximum so far, the sum moved to it, and the tile added. */
-template <typename Real, int n>
-__device__ inline void online_step(running_state<Real> &so_far, Real (&tile)[n]) {
-    Real m = larger(so_far.m, largest(tile));
+/* One tile of Algorithm 3: the maximum so far, the sum moved to it, and the tile added, of which x
+ * gets the exponentials relative to it. */
+template <typename Tile, typename Real, int n>
+__device__ inline void online_step(running_state<Real> &so_far, const Tile &tile, Real (&x)[n]) {
+    Real m = larger(so_far.m, tile.largest());
     if (m != so_far.m) so_far.raise(m);
-    so_far.sum.add(exponentiate(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
+    so_far.sum.add(exponentiate(tile, reference<Real>(m), x) * arithmetic<Real>::LOWERED);
+}
+
+template <typename Tile, typename Real>
+__device__ inline void online_step(running_state<Real> &so_far, const Tile &tile) {
+    Real x[Tile::K * Tile::V];
+    online_step(so_far, tile, x);
 }
 
 /* Reads the tiles again, and writes the results. */
@@ -41,14 +45,14 @@ template <typename Form, typename Rows>
 __device__ inline void finish_tiles(const Rows &row, int64_t first, int64_t end,
                                     state<typename Rows::Real> total) {
     using Real = typename Rows::Real;
-    softmax_finish<Real> finish(total.m, total);
+    softmax_finish<Real> finish(total);
     reference<Real> to(total.m);
-    for_each_tile<Form, TILE_CHUNKS>(
-        row, first, end, [&](int64_t chunk, Real(&tile)[TILE<Real>], unsigned keep) {
-            exponentiate(tile, to);
-            finish(tile);
-            row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, tile, keep);
-        });
+    for_each_tile<Form, TILE_CHUNKS>(row, first, end, [&](int64_t chunk, const auto &tile) {
+        Real x[TILE<Real>];
+        exponentiate(tile, to, x);
+        finish(x);
+        row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
+    });
 }
 
 #endif

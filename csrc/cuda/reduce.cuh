@@ -37,14 +37,6 @@ __device__ inline float larger(float a, float b) {
 }
 __device__ inline double larger(double a, double b) { return ons_larger(a, b); }
 
-template <typename Real, int n>
-__device__ inline Real largest(const Real (&x)[n]) {
-    Real m = x[0];
-#pragma unroll
-    for (int i = 1; i < n; i++) m = larger(m, x[i]);
-    return m;
-}
-
 /* A long sum, and what it rounded away (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B). */
 template <typename Real>
 struct long_sum {
@@ -93,25 +85,6 @@ __device__ inline float out_of_order(int ordered) {
 __device__ inline float max_of_warp(float v) {
     return out_of_order(__reduce_max_sync(~0u, in_order(v)));
 }
-
-/* The sum over a warp of numbers between 0 and 128: in fixed point, of which adding a power of two
- * leaves the digits in the low bits of the sum. Exact to 32 * 2^-39 but for the last two roundings.
- */
-__device__ inline float sum_of_warp(float v) {
-    const float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
-    float ones = v + ONES, parts = (v - (ones - ONES)) + PARTS;
-    int high = __reduce_add_sync(~0u, __float_as_int(ones) - __float_as_int(ONES));
-    int low = __reduce_add_sync(~0u, __float_as_int(parts) - __float_as_int(PARTS));
-    return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f);
-}
-
-/* The same of any numbers from 0 on: in the scale of the largest, which as ints are in order. */
-__device__ inline float sum_of_warp_in_scale(float v) {
-    float top = __int_as_float(__reduce_max_sync(~0u, __float_as_int(v)));
-    if (top == 0 || !isfinite(top)) return top;
-    int up = 6 - ilogbf(top); /* brings it between 64 and 128 */
-    return scalbnf(sum_of_warp(scalbnf(v, up)), -up);
-}
 #endif
 
 template <int LANES, typename Real>
@@ -126,41 +99,107 @@ __device__ inline Real max_over_lanes(Real v) {
     return v;
 }
 
-template <int LANES, typename Real>
-__device__ inline long_sum<Real> sum_over_lanes(long_sum<Real> sum) {
+template <int LANES>
+__device__ inline int count_over_lanes(int v) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (LANES == WARP) return __reduce_add_sync(~0u, v);
+#endif
     if constexpr (LANES > 1) {
-        sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, LANES / 2);
-        sum.add(__shfl_xor_sync(~0u, sum.d, LANES / 2));
-        sum = sum_over_lanes<LANES / 2>(sum);
+        v += __shfl_xor_sync(~0u, v, LANES / 2);
+        v = count_over_lanes<LANES / 2>(v);
     }
-    return sum;
+    return v;
 }
 
-template <int LANES, typename Real>
-__device__ inline Real rounded_sum_over_lanes(Real v) {
-    long_sum<Real> sum;
-    sum.d = v;
-    return sum_over_lanes<LANES>(sum).rounded();
+/* What a lane has of a row's sum, in GROUPS parts: those that as many lanes would have, where more
+ * lanes shared the row. As float they are summed exactly, so that the number of lanes is not in the
+ * result. */
+template <typename Real, int GROUPS>
+struct group_sums {
+    Real of[GROUPS];
+
+    __device__ operator Real() const {
+        static_assert(GROUPS == 1);
+        return of[0];
+    }
+};
+
+/* The sum over lanes of numbers between 0 and 128: in fixed point, of which adding a power of two
+ * leaves the digits in the low bits of the sum. Exact to 2^-39 a number but for the last two
+ * roundings. */
+template <int LANES, int GROUPS>
+__device__ inline float sum_over_lanes(const group_sums<float, GROUPS> &v) {
+    const float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
+    int high = 0, low = 0;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        float ones = v.of[g] + ONES, parts = (v.of[g] - (ones - ONES)) + PARTS;
+        high += __float_as_int(ones) - __float_as_int(ONES);
+        low += __float_as_int(parts) - __float_as_int(PARTS);
+    }
+    high = count_over_lanes<LANES>(high);
+    low = count_over_lanes<LANES>(low);
+    return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f);
 }
+template <int LANES>
+__device__ inline float sum_over_lanes(float v) {
+    return sum_over_lanes<LANES, 1>(group_sums<float, 1>{{v}});
+}
+
+template <int LANES>
+__device__ inline double sum_over_lanes(double v) {
+    long_sum<double> sum;
+    sum.d = v;
+#pragma unroll
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) {
+        sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, lanes);
+        sum.add(__shfl_xor_sync(~0u, sum.d, lanes));
+    }
+    return sum.rounded();
+}
+
+/* The same over a warp of any numbers from 0 on: in the scale of the largest. */
+__device__ inline float sum_over_warp_in_scale(float v) {
+    float top = max_over_lanes<WARP>(v);
+    /* 2^up brings the largest between 64 and 128: a number that is not normal counts as 0, and one
+     * from 2^121 on belongs to no sum of exponentials */
+    int exponent = min(__float_as_int(top) >> 23, 247), up = 133 - exponent;
+    if (exponent < 7) return 0;
+    return sum_over_lanes<WARP>(v * arithmetic<float>::power(up)) * arithmetic<float>::power(-up);
+}
+__device__ inline double sum_over_warp_in_scale(double v) { return sum_over_lanes<WARP>(v); }
 
 /* d of lanes of which each has the lifted exponentials of at most 64 elements. */
-template <int LANES, typename Real>
-__device__ inline Real normalizer_over_lanes(Real lifted) {
-    Real d = lifted * arithmetic<Real>::LOWERED;
-#if __CUDA_ARCH__ >= 800
-    if constexpr (LANES == WARP && sizeof(Real) == sizeof(float)) return sum_of_warp(d);
-#endif
-    return rounded_sum_over_lanes<LANES>(d);
+template <int LANES, typename Real, int GROUPS>
+__device__ inline Real normalizer_over_lanes(group_sums<Real, GROUPS> sums) {
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) sums.of[g] *= arithmetic<Real>::LOWERED;
+    if constexpr (GROUPS > 1)
+        return sum_over_lanes<LANES, GROUPS>(sums);
+    else if constexpr (LANES > 1)
+        return sum_over_lanes<LANES>(sums.of[0]);
+    else
+        return sums.of[0];
 }
 
 template <typename Real>
 __device__ inline state<Real> merge_over_lanes(state<Real> mine) {
     Real m = max_over_lanes<WARP>(mine.m);
-    Real d = mine.d * rescale(mine.m, m);
-#if __CUDA_ARCH__ >= 800
-    if constexpr (sizeof(Real) == sizeof(float)) return {m, sum_of_warp_in_scale(d)};
-#endif
-    return {m, rounded_sum_over_lanes<WARP>(d)};
+    return {m, sum_over_warp_in_scale(mine.d * rescale(mine.m, m))};
+}
+
+/* The state of all parts, by a warp: the largest m first, so that each d moves once. */
+template <typename Real>
+__device__ inline state<Real> merge_by_warp(const state<Real> *parts, int count) {
+    const int lane = threadIdx.x % WARP;
+    Real m = -arithmetic<Real>::infinity();
+#pragma unroll 4
+    for (int i = lane; i < count; i += WARP) m = larger(m, parts[i].m);
+    m = max_over_lanes<WARP>(m);
+    long_sum<Real> sum;
+#pragma unroll 4
+    for (int i = lane; i < count; i += WARP) sum.add(parts[i].d * rescale(parts[i].m, m));
+    return {m, sum_over_warp_in_scale(sum.rounded())};
 }
 
 /* The state of parts first, first + step, ... below count, in that order. */
@@ -193,8 +232,8 @@ struct lanes_a_row {
     __device__ static Real max(Real v) {
         return max_over_lanes<LANES>(v);
     }
-    template <typename Real>
-    __device__ static Real normalizer(Real lifted) {
+    template <typename Real, int GROUPS>
+    __device__ static Real normalizer(const group_sums<Real, GROUPS> &lifted) {
         return normalizer_over_lanes<LANES>(lifted);
     }
 };
@@ -218,7 +257,7 @@ struct block_a_row {
         return max_over_lanes<WARP>(v);
     }
     template <typename Real>
-    __device__ static Real normalizer(Real lifted) {
+    __device__ static Real normalizer(const group_sums<Real, 1> &lifted) {
         return normalizer_over_lanes<WARP>(lifted);
     }
     template <typename Real>
@@ -233,7 +272,7 @@ struct block_a_row {
     /* The state of the row from those of its parts, in their order. */
     template <typename Real>
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
-        return merge_over_lanes(merge_some(parts, threadIdx.x % WARP, count, WARP));
+        return merge_by_warp(parts, count);
     }
 };
 
@@ -251,7 +290,7 @@ struct block_of_columns {
         return v;
     }
     template <typename Real>
-    __device__ static Real normalizer(Real lifted) {
+    __device__ static Real normalizer(const group_sums<Real, 1> &lifted) {
         return normalizer_over_lanes<1>(lifted);
     }
     template <typename Real>

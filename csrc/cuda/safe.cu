@@ -10,18 +10,18 @@ __global__ void __launch_bounds__(PASS_THREADS)
     Rows::template visit<(Form::ROWS > 1)>(
         of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
             state<Real> top = empty_state<Real>();
-            for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row),
-                                             [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
-                                                 top.m = larger(top.m, largest(tile));
-                                             });
+            for_each_tile<Form, TILE_CHUNKS>(
+                row, 0, chunks_of(row),
+                [&](int64_t, const auto &tile) { top.m = larger(top.m, tile.largest()); });
             Real m = merge_block<Form>(Form::merge_warp(top), parts[0]).m;
 
             reference<Real> to(m);
             running_state<Real> all;
             all.m = m;
             for_each_tile<Form, TILE_CHUNKS>(
-                row, 0, chunks_of(row), [&](int64_t, Real(&tile)[TILE<Real>], unsigned) {
-                    all.sum.add(exponentiate(tile, to) * arithmetic<Real>::LOWERED);
+                row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
+                    Real x[TILE<Real>];
+                    all.sum.add(exponentiate(tile, to, x) * arithmetic<Real>::LOWERED);
                 });
             state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
 

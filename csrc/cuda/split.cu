@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
             running_state<Real> so_far;
             for_each_tile<Form, TILE_CHUNKS>(
                 row, part.first, part.end,
-                [&](int64_t, Real(&tile)[TILE<Real>], unsigned) { online_step(so_far, tile); });
+                [&](int64_t, const auto &tile) { online_step(so_far, tile); });
             state<Real> mine = merge_block<Form>(Form::merge_warp(so_far.rounded()), warps);
             states += (of.first * parts + (int64_t)blockIdx.x * Form::ROWS);
             if (warp_of_block() == 0 && Form::writes()) states[Form::row()] = mine;

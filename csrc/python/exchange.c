@@ -153,11 +153,18 @@ static int new_numpy(ons_module *module, const ons_view *like, ons_dtype dtype, 
     npy_intp shape[ONS_MAX_DIMS];
     PyArray_Descr *descr = ons_numpy_dtype(module, dtype);
     if (!descr) return -1;
-    for (int i = 0; i < like->ndim; i++) shape[i] = (npy_intp)like->shape[i];
+    int64_t bytes = ons_dtype_size(dtype);
+    for (int i = 0; i < like->ndim; i++) bytes *= shape[i] = (npy_intp)like->shape[i];
+    PyObject *before;
+    if (ons_use_large_memory(bytes, &before) < 0) {
+        Py_DECREF(descr);
+        return -1;
+    }
     PyObject *array =
         PyArray_Check(like->owner)
             ? PyArray_NewLikeArray((PyArrayObject *)like->owner, NPY_KEEPORDER, descr, 0)
             : PyArray_NewFromDescr(&PyArray_Type, descr, like->ndim, shape, NULL, NULL, 0, NULL);
+    ons_use_memory_as_before(before);
     if (!array) return -1;
     int status = ons_view_numpy(module, (PyArrayObject *)array, view);
     Py_DECREF(array);

@@ -102,6 +102,13 @@ bool ons_view_bounds(const ons_view *view, uintptr_t *low, uintptr_t *high);
 bool ons_views_overlap(const ons_view *a, const ons_view *b);
 bool ons_views_same(const ons_view *a, const ons_view *b);
 
+/* ------- numpy_memory.c ------- */
+
+/* From the first call to the second the memory of new NumPy arrays is that for large results, where
+ * there are that many bytes; *before keeps what it was. */
+int ons_use_large_memory(int64_t bytes, PyObject **before);
+void ons_use_memory_as_before(PyObject *before);
+
 /* ------- dlpack_view.c ------- */
 
 /* Takes the capsule of array.__dlpack__(). On a GPU its library is asked to have it ready on

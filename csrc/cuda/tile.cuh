@@ -1,0 +1,149 @@
+/* tile.cuh - a thread's chunks of a row between their load and their exponentials: as they lie in
+ * memory, or in the arithmetic's type. A tile gives its elements one by one, the largest of them,
+ * and which of them `where` keeps. */
+#ifndef ONS_TILE_CUH
+#define ONS_TILE_CUH
+
+#include "packs.cuh"
+#include "reduce.cuh"
+
+__device__ inline unsigned larger_pair(unsigned a, unsigned b, __half) {
+    __half2 m = __hmax2_nan(*(__half2 *)&a, *(__half2 *)&b);
+    return *(unsigned *)&m;
+}
+__device__ inline unsigned larger_pair(unsigned a, unsigned b, __nv_bfloat16) {
+    __nv_bfloat162 m = __hmax2_nan(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
+    return *(unsigned *)&m;
+}
+__device__ inline unsigned smaller_pair(unsigned a, unsigned b, __half) {
+    __half2 m = __hmin2_nan(*(__half2 *)&a, *(__half2 *)&b);
+    return *(unsigned *)&m;
+}
+__device__ inline unsigned smaller_pair(unsigned a, unsigned b, __nv_bfloat16) {
+    __nv_bfloat162 m = __hmin2_nan(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
+    return *(unsigned *)&m;
+}
+
+/* K chunks as they lie in memory. Pairs of 16-bit elements are compared as such, two at a time; the
+ * smallest then costs less than a bound on each exponential. */
+template <typename X, int K_>
+struct packed_tile {
+    using Real = typename compute_of<X>::type;
+    static constexpr int K = K_, V = CHUNK<Real>;
+    static constexpr bool HAS_SMALLEST = sizeof(X) == 2;
+
+    pack<X, V> raw[K];
+
+    __device__ Real element(int e) const { return raw[e / V].real(e % V); }
+    __device__ static keep_bits<K * V> kept() { return ~keep_bits<K * V>(0); }
+
+    __device__ Real largest() const {
+        if constexpr (sizeof(X) == 2) {
+            pack<X, 2> m = {{word(0)}};
+#pragma unroll
+            for (int i = 1; i < WORDS; i++) m.word[0] = larger_pair(m.word[0], word(i), X());
+            return larger(m.real(0), m.real(1));
+        } else {
+            Real m = element(0);
+#pragma unroll
+            for (int e = 1; e < K * V; e++) m = larger(m, element(e));
+            return m;
+        }
+    }
+
+    __device__ Real smallest() const {
+        static_assert(HAS_SMALLEST);
+        pack<X, 2> m = {{word(0)}};
+#pragma unroll
+        for (int i = 1; i < WORDS; i++) m.word[0] = smaller_pair(m.word[0], word(i), X());
+        return -larger(-m.real(0), -m.real(1));
+    }
+
+    /* One of its chunks. */
+    __device__ packed_tile<X, 1> chunk(int k) const { return {{raw[k]}}; }
+
+   private:
+    static constexpr int WORDS = K * pack<X, V>::WORDS;
+    __device__ unsigned word(int i) const {
+        return raw[i / pack<X, V>::WORDS].word[i % pack<X, V>::WORDS];
+    }
+};
+
+/* K chunks in the arithmetic's type, and what `where` keeps of them. */
+template <typename Real_, int K_>
+struct real_tile {
+    using Real = Real_;
+    static constexpr int K = K_, V = CHUNK<Real>;
+    static constexpr bool HAS_SMALLEST = false;
+
+    Real x[K * V];
+    keep_bits<K * V> keep;
+
+    __device__ Real element(int e) const { return x[e]; }
+    __device__ keep_bits<K * V> kept() const { return keep; }
+
+    __device__ Real largest() const {
+        Real m = x[0];
+#pragma unroll
+        for (int e = 1; e < K * V; e++) m = larger(m, x[e]);
+        return m;
+    }
+
+    __device__ real_tile<Real, 1> chunk(int k) const {
+        real_tile<Real, 1> one;
+        one.keep = (keep_bits<V>)(keep >> k * V);
+#pragma unroll
+        for (int i = 0; i < V; i++) one.x[i] = x[k * V + i];
+        return one;
+    }
+};
+
+/* make(first) + ... + make(first + n - 1), added up as a tree; n is a power of two. */
+template <int n, typename Make>
+__device__ __forceinline__ auto sum_as_tree(int first, Make make) {
+    if constexpr (n == 1)
+        return make(first);
+    else
+        return sum_as_tree<n / 2>(first, make) + sum_as_tree<n / 2>(first + n / 2, make);
+}
+
+/* Calls make(e) for each element of n, which gives the e-th exponential; returns the sums of GROUPS
+ * groups of chunks, of which chunk k is in group k % GROUPS. */
+template <int GROUPS, int n, typename Real, typename Make>
+__device__ __forceinline__ group_sums<Real, GROUPS> sum_in_groups(Real (&x)[n], Make make) {
+    constexpr int V = CHUNK<Real>;
+    group_sums<Real, GROUPS> sums;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++)
+        sums.of[g] = sum_as_tree<n / GROUPS>(0, [&](int i) {
+            const int e = (i / V * GROUPS + g) * V + i % V;
+            return x[e] = make(e);
+        });
+    return sums;
+}
+
+/* Fills x with the lifted exponentials of a tile; returns their sums. A warp comes to it together.
+ */
+template <int GROUPS = 1, typename Tile, typename Real, int n>
+__device__ __forceinline__ group_sums<Real, GROUPS> exponentiate(const Tile &tile,
+                                                                 const reference<Real> &to,
+                                                                 Real (&x)[n]) {
+    const exponentials<Real> &exponential = to.exponential;
+    if constexpr (Tile::HAS_SMALLEST) {
+        if (__all_sync(~0u, to.anchor == 0 && tile.smallest() >= exponential.floor))
+            return sum_in_groups<GROUPS>(
+                x, [&](int e) { return exponential.from_floor_on(tile.element(e)); });
+        return sum_in_groups<GROUPS>(
+            x, [&](int e) { return exponential(tile.element(e) - to.anchor); });
+    } else {
+#pragma unroll
+        for (int e = 0; e < n; e++) x[e] = tile.element(e);
+        if (to.anchor != 0) {
+#pragma unroll
+            for (int e = 0; e < n; e++) x[e] -= to.anchor;
+        }
+        return sum_in_groups<GROUPS>(x, [&](int e) { return exponential(x[e]); });
+    }
+}
+
+#endif
