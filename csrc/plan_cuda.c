@@ -153,7 +153,8 @@ enum {
     BLOCK_ROW_BYTES_16_BIT = 1 << 14,
     BLOCK_ROW_BYTES = 1 << 16,
     /* The most rows, and their longest, that the grid takes one after the other. */
-    GRID_ROWS = 16,
+    GRID_ROWS_16_BIT = 16,
+    GRID_ROWS = 4,
     GRID_ROW_LENGTH = 1 << 25
 };
 
@@ -162,40 +163,42 @@ static double copy_speed_of(const ons_gpu *gpu) { return strstr(gpu->name, "H200
 
 static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
     int64_t bytes = plan->N * ons_dtype_size(dtype);
-    bool clusters = row->gpu->cluster_blocks >= 2;
-    int block_bytes = ons_dtype_size(dtype) == 2 ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
+    bool clusters = row->gpu->cluster_blocks >= 2, narrow = ons_dtype_size(dtype) == 2;
+    int block_bytes = narrow ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
+    int grid_rows = narrow ? GRID_ROWS_16_BIT : GRID_ROWS;
     if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "the row fits the registers of a warp: one read, no barrier";
         plan->measured = RESULTS
-            "float32 1048576x256: fused_warp 0.98, fused_block 0.63; float32 262144x1024: "
+            "float32 1048576x256: fused_warp 1.00, fused_block 0.68; float32 262144x1024: "
             "fused_warp 0.99, fused_block 1.00";
     } else if ((!clusters || bytes <= block_bytes) && fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "the row fits the registers of a block: one read";
         plan->measured = RESULTS
             "float32 16384x16384: fused_block 0.98, cluster 0.98; bfloat16 32768x8192: fused_block "
-            "0.98, cluster 0.90";
+            "0.98, cluster 0.94";
     } else if (fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "the row fits the registers of a cluster: one read";
         plan->measured = RESULTS
-            "float32 8192x32768: cluster 0.99, fused_block 0.97; bfloat16 8192x32768: cluster "
-            "0.98, fused_block 0.79; float32 1024x262144: cluster 0.94, online 0.64";
-    } else if (plan->rows >= row->gpu->multiprocessors) {
+            "float32 8192x32768: cluster 0.98, fused_block 0.97; bfloat16 8192x32768: cluster "
+            "0.98, fused_block 0.81; float32 1024x262144: cluster 0.94, online 0.65";
+    } else if (narrow && plan->rows >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
-        plan->reason = "rows too long to be held, and enough of them for a block each";
+        plan->reason = "rows of 16 bits too long to be held, and enough of them for a block each";
         plan->measured = RESULTS
-            "float32 256x1048576: online 0.64, split 0.62; float32 1023x262145: online 0.54, split "
-            "0.58";
-    } else if (plan->rows <= GRID_ROWS && plan->N <= GRID_ROW_LENGTH &&
+            "bfloat16 256x1048576: online 0.60, split 0.54; bfloat16 1023x262145: online 0.46, "
+            "split 0.37";
+    } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH &&
                fits(ONS_METHOD_grid, row, plan)) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
         plan->measured = RESULTS
-            "float32 16x16777216: grid 0.55, split 0.51; float32 64x4194304: grid 0.52, split 0.61";
+            "bfloat16 16x16777216: grid 0.50, split 0.41; float32 16x16777216: split 0.61, grid "
+            "0.57; bfloat16 64x4194304: split 0.53, grid 0.38";
     } else {
         plan->method = ONS_METHOD_split;
-        plan->reason = "few rows, too long to be held: blocks share each one";
+        plan->reason = "rows too long to be held: blocks share each one";
         plan->measured = RESULTS
-            "float32 64x4194304: split 0.61, online 0.45; float32 1x268435456: split 0.63, grid "
-            "0.62";
+            "float32 256x1048576: split 0.65, online 0.64; float32 64x4194304: split 0.64, online "
+            "0.46; float32 1x268435456: split 0.63, grid 0.63";
     }
     return plan->method;
 }
@@ -208,10 +211,11 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_plan *plan
         plan->reason = "32 rows fit the registers of a block: one read";
     } else if (fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "32 rows fit the registers of a cluster: one read";
+        plan->measured = RESULTS "float32 4096x4096 axis 0: cluster 0.42, online 0.39, split 0.34";
     } else if (2 * panels >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows too long to be held, and enough of them for blocks of 32";
-        plan->measured = RESULTS "float32 4096x4096 axis 0: online 0.38, cluster 0.21, split 0.26";
+        plan->measured = RESULTS "float32 4096x4096 axis 0: online 0.39, split 0.34";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "few rows, too long to be held: blocks share each 32";

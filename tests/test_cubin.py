@@ -1,6 +1,8 @@
 """What the compiler made of the kernels, seen without a GPU: nothing spilled where the row lies in registers,
 and no more registers than were recorded (by `python tests/cubin.py --record`)."""
 
+import re
+
 import pytest
 from cubin import BUDGET, Function, Missing, functions, read_budget, summary
 
@@ -17,9 +19,10 @@ ROW_IN_REGISTERS = {
 
 
 def spills_addresses(function):
-    """The grid over rows that are not without gaps: as many threads as over rows that are, so that the bits
-    are the same, and more to know of each row than their registers hold."""
-    return function.kernel == "grid_kernel" and "contiguous_rows" not in function.name
+    """The grid over rows that do not all begin and end with a pack: as many threads as over rows that do, so
+    that the bits are the same, and more to know of each row than their registers hold."""
+    whole = re.search(r"contiguous_rows<.*(true|\(bool\)1)>, block_a_row", function.name)
+    return function.kernel == "grid_kernel" and not whole
 
 
 def is_worth_it(function):
@@ -49,7 +52,7 @@ def test_no_row_leaves_its_registers(built):
 
 
 @pytest.mark.xfail(reason="up to 400 bytes a thread", strict=False)
-def test_nor_does_one_with_strides_in_the_grid(built):
+def test_nor_does_any_in_the_grid(built):
     lines = [line for function, line in spilled(built).items() if spills_addresses(function)]
     assert not lines, "\n".join(lines)
 

@@ -12,11 +12,6 @@
 #include "../onsoftmax.h"
 #include "../state.h"
 
-/* Whether a row of that maximum is taken relative to it, not to a c (ons_panel_anchor). */
-static inline bool ons_needs_anchor(double m) {
-    return isfinite(m) && fabs(m) > ONS_LARGEST_REFERENCE;
-}
-
 typedef struct {
     void *data;
     int64_t along, across; /* bytes from element to element of a row, and from row to row */
