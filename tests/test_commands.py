@@ -110,6 +110,7 @@ def test_a_plot_without_matplotlib(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     assert "pip install matplotlib" in fails(["explain", *ROW, "--plot", "row.png"], capsys)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "onsoftmax._trace_plot", raising=False)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         ons.explain([1, 2]).plot()
 
