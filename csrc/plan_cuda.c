@@ -191,14 +191,14 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
                fits(ONS_METHOD_grid, row, plan)) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
         plan->measured = RESULTS
-            "bfloat16 16x16777216: grid 0.50, split 0.41; float32 16x16777216: split 0.61, grid "
+            "bfloat16 16x16777216: grid 0.49, split 0.42; float32 16x16777216: split 0.61, grid "
             "0.57; bfloat16 64x4194304: split 0.53, grid 0.38";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "rows too long to be held: blocks share each one";
         plan->measured = RESULTS
-            "float32 256x1048576: split 0.65, online 0.64; float32 64x4194304: split 0.64, online "
-            "0.46; float32 1x268435456: split 0.63, grid 0.63";
+            "float32 512x524288: split 0.65, online 0.64; float32 64x4194304: split 0.65, online "
+            "0.45; float32 1x268435456: split 0.64, grid 0.63";
     }
     return plan->method;
 }
@@ -211,11 +211,11 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_plan *plan
         plan->reason = "32 rows fit the registers of a block: one read";
     } else if (fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "32 rows fit the registers of a cluster: one read";
-        plan->measured = RESULTS "float32 4096x4096 axis 0: cluster 0.42, online 0.39, split 0.34";
+        plan->measured = RESULTS "float32 4096x4096 axis 0: cluster 0.42, online 0.40, split 0.34";
     } else if (2 * panels >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows too long to be held, and enough of them for blocks of 32";
-        plan->measured = RESULTS "float32 4096x4096 axis 0: online 0.39, split 0.34";
+        plan->measured = RESULTS "float32 4096x4096 axis 0: online 0.40, split 0.34";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "few rows, too long to be held: blocks share each 32";
