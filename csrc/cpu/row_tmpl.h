@@ -127,6 +127,14 @@ INLINE int64_t FN(unaligned)(const T *y, int64_t n) {
     return head < n ? head : n;
 }
 
+/* Elements before the first cache line: what goes past the caches must be whole lines, since a line
+ * of which the rest is written otherwise goes to memory twice. */
+enum { FN(line) = 64 / sizeof(T) };
+INLINE int64_t FN(before_line)(const T *y, int64_t n) {
+    int64_t head = (int64_t)(-(uintptr_t)y % 64 / sizeof(T));
+    return head < n ? head : n;
+}
+
 static void FN(finish_row)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
         VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
@@ -134,7 +142,7 @@ static void FN(finish_row)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t
         T *to = ROW(y, i);
         const T *from = ROW(x, i), *next = ROW(rows->next, i);
         bool past_caches = rows->past_caches && (uintptr_t)to % sizeof(T) == 0;
-        int64_t j = FN(unaligned)(to, n);
+        int64_t j = past_caches ? FN(before_line)(to, n) : FN(unaligned)(to, n);
 #define BODY(a, j) V(times)(FN(exponential)(a, shift, floor), factor, beyond)
         EACH_VECTOR(to, from, j, BODY);
         for (; j + 4 * WIDTH <= n; j += 4 * WIDTH) {
