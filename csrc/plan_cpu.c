@@ -40,19 +40,19 @@ static ons_method choose_on_cpu(ons_plan *plan) {
     if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
         plan->threads > 1) {
         plan->reason = "fewer rows than keep the threads busy: they share each one";
-        plan->measured = RESULTS "float32 1x16777216, 2 threads: split 0.65, online 0.40";
+        plan->measured = RESULTS "float32 1x16777216, 2 threads: split 0.65, online 0.41";
         return ONS_METHOD_split;
     }
     if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
                                    : row * plan->width <= FUSED_PANEL_BYTES) {
         plan->reason = "what is worked on at once fits the caches: one read from memory";
         plan->measured = RESULTS
-            "float32 128x131072, 1 thread: fused 1.04, online 0.71; "
-            "float32 1024x16384, 2 threads: fused 1.03, online 0.79";
+            "float32 128x131072, 1 thread: fused 0.74, online 0.46; "
+            "float32 1024x16384, 2 threads: fused 0.90, online 0.79";
         return ONS_METHOD_fused;
     }
     plan->reason = "rows too long for the caches: two reads from memory";
-    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.48, fused 0.12";
+    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.47, fused 0.10";
     return ONS_METHOD_online;
 }
 
