@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from support import HERE, ROOT, SANITIZED
+from support import ROOT, SANITIZED
 
 GUIDE = os.path.join(ROOT, "CONTRIBUTING.md")
 pytestmark = [
@@ -85,6 +85,6 @@ def test_a_method_is_one_file_and_one_line(tmp_path):
         return done.stdout
 
     run(command)
-    assert run(["-c", USE], PYTHONPATH=str(tmp_path)) == "as CONTRIBUTING.md says\n"
-    shown = run(["-m", "onsoftmax", "plan", "--shape", "64x1024", "--method", "toy"], PYTHONPATH=str(tmp_path))
-    assert "toy" in shown
+    here = {"PYTHONPATH": str(tmp_path)}
+    assert run(["-c", USE], **here) == "as CONTRIBUTING.md says\n"
+    assert "toy" in run(["-m", "onsoftmax", "plan", "--shape", "64x1024", "--method", "toy"], **here)
