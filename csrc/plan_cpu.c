@@ -109,10 +109,12 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
 
     const ons_method_info *info = &ons_methods[plan->method];
     bool direct = plan->x_direct && plan->y_direct;
-    plan->whole_rows = plan->method == ONS_METHOD_fused && are_whole_rows(problem, plan);
+    /* one too long for the caches: scratch memory as large would cost more than it saves */
+    bool huge = plan->N * ons_dtype_size(plan->compute) > FUSED_ROW_BYTES;
+    plan->whole_rows = plan->method == ONS_METHOD_fused && !huge && are_whole_rows(problem, plan);
     if (plan->whole_rows) plan->width = width_of_rows(problem, plan, ONS_MAX_WIDTH);
     plan->past_caches = direct && elements * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
-    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows;
+    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows && !(direct && huge);
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
     plan->on_chip_bytes = ons_dtype_size(plan->compute) * (info->keeps == ONS_KEEPS_ROW    ? plan->N
                                                            : info->keeps == ONS_KEEPS_TILE ? tile

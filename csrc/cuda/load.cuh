@@ -11,14 +11,14 @@
  *
  *   general_rows     all else: pairs of types, rows of several dimensions; one element at a time
  *
- * Which elements a lane has does not depend on which of these it is, nor on the types: all give the
- * same bits. y may be x: nothing here may be read through the read-only cache, and a thread writes
- * what it alone has read.
+ * The order in which a row is added up does not depend on which of these it is, nor on the types:
+ * all give the same bits. y may be x: nothing here may be read through the read-only cache, and a
+ * thread writes what it alone has read.
  *
  * Rows::visit<BEYOND>(arguments, row, body) calls body with the row: a warp must come to it
  * together. BEYOND: the row may lie beyond the last, and then has no elements.
  *
- * NARROW: elements of one type of 16 bits, of which fused_warp gives a lane more.
+ * NARROW: elements of one type of 16 bits, of which fused_warp gives a lane twice as many.
  *
  * What the addresses take of the registers is the less, the simpler the rows. BLOCK_THREADS is the
  * most threads that a block may have where each holds 8 chunks, and BLOCKS how many such blocks
