@@ -1,16 +1,14 @@
-"""Who includes whom, a C core that needs no Python, a module that needs the C library alone, and a new method
-in one file and one line."""
+"""Who includes whom, a C core that needs no Python, and a module that needs the C library alone."""
 
 import glob
 import os
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 from core import COMPILER, CSRC
-from support import ROOT, SANITIZED, run_python
+from support import SANITIZED, run_python
 
 import onsoftmax as ons
 from onsoftmax import _core
@@ -157,48 +155,6 @@ def test_one_place_chooses():
             with open(os.path.join(CSRC, path)) as file:
                 named = "|".join({*methods_on_cpu(), *methods_on_cuda()})
                 assert not re.search(rf"ONS_METHOD_({named})\b", file.read()), path
-
-
-TOY = """/* toy.c - safe, under another name. */
-#include "cpu.h"
-void ons_cpu_toy(const ons_job *job) { ons_cpu_safe(job); }
-"""
-LINE = 'ONS_METHOD(toy, EVERYWHERE, 3, 1, NOTHING, "a toy for the tests")\n'
-CALL = """
-import numpy as np, onsoftmax as ons
-x = np.arange(5000.0) / 100
-assert np.array_equal(ons.softmax(x, method="toy"), ons.softmax(x, method="safe"))
-assert ons.plan(x, method="toy").bytes_moved == 4 * x.nbytes
-try:
-    ons.softmax(x, method="none")
-except ValueError as error:
-    assert "toy" in str(error)
-print(ons.__file__, [m.name for m in ons.methods()], ons.methods()[-1].summary)
-"""
-
-
-@needs_compiler
-def test_a_new_method_is_one_file_and_one_line(tmp_path):
-    pytest.importorskip("setuptools")
-    built = shutil.ignore_patterns("*.so", "__pycache__")
-    for name in ("csrc", "onsoftmax"):
-        shutil.copytree(os.path.join(ROOT, name), tmp_path / name, ignore=built)
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        if os.path.exists(os.path.join(ROOT, name)):
-            shutil.copy(os.path.join(ROOT, name), tmp_path)
-    (tmp_path / "csrc" / "cpu" / "toy.c").write_text(TOY)
-    with open(tmp_path / "csrc" / "methods.def", "a") as file:
-        file.write(LINE)
-    plain = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PYTHONPATH")}
-    plain.update(ONSOFTMAX_CFLAGS="-O1 -Werror", ONSOFTMAX_LDFLAGS="", ONSOFTMAX_CUDA="0")
-    build = [sys.executable, "setup.py", "build_ext", "--inplace", "-j2"]
-    how = {"cwd": tmp_path, "env": plain, "capture_output": True, "text": True}
-    done = subprocess.run(build, **how)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    done = subprocess.run([sys.executable, "-c", CALL], **how)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(str(tmp_path)), "the toy build was not what ran"
-    assert "'toy'] a toy for the tests" in done.stdout
 
 
 def test_no_module_state_is_shared_by_accident():

@@ -52,6 +52,39 @@ def test_python_snippets_run(monkeypatch, tmp_path):
     assert f"note  # {trace.steps[0].note!r}" in text and f"result  # {trace.result}" in text
 
 
+def migrations():
+    """Both expressions of each line of the table of other libraries' calls."""
+    with open(README) as file:
+        _, table = file.read().split("| instead of | write |\n| --- | --- |\n")
+    lines = table.partition("\n\n")[0].splitlines()
+    return [re.findall(r"^\| `([^`]+)`.* \| `([^`]+)`", line)[0] for line in lines]
+
+
+@pytest.mark.parametrize("before, now", migrations() if os.path.isfile(README) else ())
+def test_calls_of_other_libraries_are_ours(before, now):
+    """Each pair gives the same; those of a library that is not there, or needs a GPU, are skipped."""
+    library = re.match(r"\(?(?:e := )?(\w+)", before)[1]
+    if library == "cupyx":
+        assert before.replace("cupyx.scipy.special", "ons") == now
+        pytest.skip("CuPy's arrays are tested on a GPU")
+    if library != "np":
+        pytest.importorskip({"scipy": "scipy.special", "jax": "jax.nn"}.get(library, library))
+    x, mask = np.linspace(-3, 5, 12, dtype=np.float32).reshape(3, 4), np.eye(3, 4) + np.eye(3, 4, 1) > 0
+    names = {"np": np, "ons": ons, "x": x, "temperature": 0.7}
+    if library == "torch":
+        import torch
+
+        mask = torch.tensor(mask)
+        names |= {"torch": torch, "t": torch.tensor(x), "y": torch.empty(3, 4)}
+    elif library != "np":
+        names[library] = __import__(library)
+    if library == "jax":
+        names["j"], mask = names["jax"].numpy.asarray(x), names["jax"].numpy.asarray(mask)
+    results = [np.asarray(eval(code, {**names, "mask": mask})) for code in (before, now)]
+    assert results[0].dtype == results[1].dtype
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
+
+
 def test_what_it_says_is_printed_is():
     shown = [block for block in blocks("") if block.startswith("$ onsoftmax ")]
     assert shown
