@@ -7,20 +7,20 @@
 #include "packs.cuh"
 #include "reduce.cuh"
 
-__device__ inline unsigned larger_pair(unsigned a, unsigned b, __half) {
-    __half2 m = __hmax2_nan(*(__half2 *)&a, *(__half2 *)&b);
+/* Two 16-bit elements in a word, compared as such. */
+template <typename X>
+using pair_of_16_bits = std::conditional_t<std::is_same_v<X, __half>, __half2, __nv_bfloat162>;
+
+template <typename X>
+__device__ inline unsigned larger_pair(unsigned a, unsigned b) {
+    using pair = pair_of_16_bits<X>;
+    pair m = __hmax2_nan(*(pair *)&a, *(pair *)&b);
     return *(unsigned *)&m;
 }
-__device__ inline unsigned larger_pair(unsigned a, unsigned b, __nv_bfloat16) {
-    __nv_bfloat162 m = __hmax2_nan(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
-    return *(unsigned *)&m;
-}
-__device__ inline unsigned smaller_pair(unsigned a, unsigned b, __half) {
-    __half2 m = __hmin2_nan(*(__half2 *)&a, *(__half2 *)&b);
-    return *(unsigned *)&m;
-}
-__device__ inline unsigned smaller_pair(unsigned a, unsigned b, __nv_bfloat16) {
-    __nv_bfloat162 m = __hmin2_nan(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
+template <typename X>
+__device__ inline unsigned smaller_pair(unsigned a, unsigned b) {
+    using pair = pair_of_16_bits<X>;
+    pair m = __hmin2_nan(*(pair *)&a, *(pair *)&b);
     return *(unsigned *)&m;
 }
 
@@ -41,7 +41,7 @@ struct packed_tile {
         if constexpr (sizeof(X) == 2) {
             pack<X, 2> m = {{word(0)}};
 #pragma unroll
-            for (int i = 1; i < WORDS; i++) m.word[0] = larger_pair(m.word[0], word(i), X());
+            for (int i = 1; i < WORDS; i++) m.word[0] = larger_pair<X>(m.word[0], word(i));
             return larger(m.real(0), m.real(1));
         } else {
             Real m = element(0);
@@ -55,7 +55,7 @@ struct packed_tile {
         static_assert(HAS_SMALLEST);
         pack<X, 2> m = {{word(0)}};
 #pragma unroll
-        for (int i = 1; i < WORDS; i++) m.word[0] = smaller_pair(m.word[0], word(i), X());
+        for (int i = 1; i < WORDS; i++) m.word[0] = smaller_pair<X>(m.word[0], word(i));
         return -larger(-m.real(0), -m.real(1));
     }
 

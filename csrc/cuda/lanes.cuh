@@ -1,0 +1,146 @@
+/* lanes.cuh - the larger of two numbers, sums that keep what they round away, and both over the
+ * lanes of a warp that share a row: LANES of them, a power of two. */
+#ifndef ONS_LANES_CUH
+#define ONS_LANES_CUH
+
+#include "cuda.h"
+#include "exponential.cuh"
+
+__device__ inline float larger(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+    float m;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
+    return m;
+#else
+    return a >= b || isnan(a) ? a : b;
+#endif
+}
+__device__ inline double larger(double a, double b) { return ons_larger(a, b); }
+
+/* A long sum, and what it rounded away (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B). */
+template <typename Real>
+struct long_sum {
+    Real d = 0, d_beyond = 0;
+
+    __device__ void add(Real term) {
+        Real sum = d + term, other = sum - d;
+        d_beyond += (d - (sum - other)) + (term - other);
+        d = sum;
+    }
+
+    /* d_beyond is NaN where d is inf. */
+    __device__ Real rounded() const { return isfinite(d) ? d + d_beyond : d; }
+};
+
+#if __CUDA_ARCH__ >= 800
+/* An int in the order of the floats, NaN last: one instruction then reduces a warp. What larger()
+ * gives has but the one NaN, which is positive. */
+__device__ inline int in_order(float v) {
+    int bits = __float_as_int(v);
+    return bits ^ (bits >> 31 & 0x7fffffff);
+}
+__device__ inline float out_of_order(int ordered) {
+    return __int_as_float(ordered ^ (ordered >> 31 & 0x7fffffff));
+}
+
+__device__ inline float max_of_warp(float v) {
+    return out_of_order(__reduce_max_sync(~0u, in_order(v)));
+}
+#endif
+
+template <int LANES, typename Real>
+__device__ inline Real max_over_lanes(Real v) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (LANES == WARP && sizeof(Real) == sizeof(float)) return max_of_warp(v);
+#endif
+    if constexpr (LANES > 1) {
+        v = larger(v, __shfl_xor_sync(~0u, v, LANES / 2));
+        v = max_over_lanes<LANES / 2>(v);
+    }
+    return v;
+}
+
+template <int LANES>
+__device__ inline int count_over_lanes(int v) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (LANES == WARP) return __reduce_add_sync(~0u, v);
+#endif
+    if constexpr (LANES > 1) {
+        v += __shfl_xor_sync(~0u, v, LANES / 2);
+        v = count_over_lanes<LANES / 2>(v);
+    }
+    return v;
+}
+
+/* What a lane has of a row's sum, in GROUPS parts: those that as many lanes would have, where more
+ * lanes shared the row. As float they are summed exactly, so that the number of lanes is not in the
+ * result. */
+template <typename Real, int GROUPS>
+struct group_sums {
+    Real of[GROUPS];
+
+    __device__ operator Real() const {
+        static_assert(GROUPS == 1);
+        return of[0];
+    }
+};
+
+/* The sum over lanes of numbers between 0 and 128: in fixed point, of which adding a power of two
+ * leaves the digits in the low bits of the sum. Exact to 2^-39 a number but for the last two
+ * roundings. */
+template <int LANES, int GROUPS>
+__device__ inline float sum_over_lanes(const group_sums<float, GROUPS> &v) {
+    const float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
+    int high = 0, low = 0;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        float ones = v.of[g] + ONES, parts = (v.of[g] - (ones - ONES)) + PARTS;
+        high += __float_as_int(ones) - __float_as_int(ONES);
+        low += __float_as_int(parts) - __float_as_int(PARTS);
+    }
+    high = count_over_lanes<LANES>(high);
+    low = count_over_lanes<LANES>(low);
+    return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f);
+}
+template <int LANES>
+__device__ inline float sum_over_lanes(float v) {
+    return sum_over_lanes<LANES, 1>(group_sums<float, 1>{{v}});
+}
+
+template <int LANES>
+__device__ inline double sum_over_lanes(double v) {
+    long_sum<double> sum;
+    sum.d = v;
+#pragma unroll
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) {
+        sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, lanes);
+        sum.add(__shfl_xor_sync(~0u, sum.d, lanes));
+    }
+    return sum.rounded();
+}
+
+/* The same over a warp of any numbers from 0 on: in the scale of the largest. */
+__device__ inline float sum_over_warp_in_scale(float v) {
+    float top = max_over_lanes<WARP>(v);
+    /* 2^up brings the largest between 64 and 128: a number that is not normal counts as 0, and one
+     * from 2^121 on belongs to no sum of exponentials */
+    int exponent = min(__float_as_int(top) >> 23, 247), up = 133 - exponent;
+    if (exponent < 7) return 0;
+    return sum_over_lanes<WARP>(v * arithmetic<float>::power(up)) * arithmetic<float>::power(-up);
+}
+__device__ inline double sum_over_warp_in_scale(double v) { return sum_over_lanes<WARP>(v); }
+
+/* d of lanes of which each has the lifted exponentials of at most 64 elements. */
+template <int LANES, typename Real, int GROUPS>
+__device__ inline Real normalizer_over_lanes(group_sums<Real, GROUPS> sums) {
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) sums.of[g] *= arithmetic<Real>::LOWERED;
+    if constexpr (GROUPS > 1)
+        return sum_over_lanes<LANES, GROUPS>(sums);
+    else if constexpr (LANES > 1)
+        return sum_over_lanes<LANES>(sums.of[0]);
+    else
+        return sums.of[0];
+}
+
+#endif
