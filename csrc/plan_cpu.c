@@ -15,6 +15,10 @@ enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
 /* Short rows are taken several at a time, about so many bytes of the compute type. */
 enum { ROW_PANEL_BYTES = 1 << 14 };
 
+/* Whole rows that one thread takes at a time, about so many bytes of them: enough that what begins
+ * and ends a run of rows is little of it. */
+enum { RUN_BYTES = 1 << 18 };
+
 /* Shorter rows of 16 bits are converted several at a time instead: what there is one of a row costs
  * more than that. */
 enum { WHOLE_ROWS_16_BITS = 64 };
@@ -112,7 +116,10 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
     /* one too long for the caches: scratch memory as large would cost more than it saves */
     bool huge = plan->N * ons_dtype_size(plan->compute) > FUSED_ROW_BYTES;
     plan->whole_rows = plan->method == ONS_METHOD_fused && !huge && are_whole_rows(problem, plan);
-    if (plan->whole_rows) plan->width = width_of_rows(problem, plan, ONS_MAX_WIDTH);
+    if (plan->whole_rows) {
+        int64_t rows = plan->N > 0 ? RUN_BYTES / (plan->N * ons_dtype_size(plan->compute)) : 1;
+        plan->width = width_of_rows(problem, plan, rows < ONS_MAX_WIDTH ? ONS_MAX_WIDTH : rows);
+    }
     plan->past_caches = direct && elements * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
     plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows && !(direct && huge);
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;

@@ -3,6 +3,9 @@
  * right, only slower. */
 #include "panel.h"
 
+/* Fewer rows than these leave most of a group empty. */
+enum { GROUPED_ROWS = 6 };
+
 static void fused(ons_panel *panel) {
     const ons_primitives *primitives = panel->primitives;
     int64_t N = panel->plan->N;
@@ -30,10 +33,15 @@ static void fused(ons_panel *panel) {
 
 static void whole_rows(ons_panel *panel) {
     ons_run_of_rows run = ons_panel_run(panel);
-    int64_t block = panel->plan->compute == ONS_FLOAT32 ? ONS_BLOCK_F32 : ONS_BLOCK_F64;
-    bool short_rows = run.N <= block && panel->plan->x_direct;
-    (short_rows ? panel->kernels->softmax_short_rows
-                : panel->kernels->softmax_rows[panel->problem->x.dtype])(&run);
+    const ons_kernels *kernels = panel->kernels;
+    ons_dtype dtype = panel->problem->x.dtype;
+    bool wide = panel->plan->compute == ONS_FLOAT64;
+    if (panel->plan->x_direct && run.N <= 2 * (wide ? ONS_LANES_F64 : ONS_LANES_F32))
+        kernels->softmax_short_rows(&run);
+    else if (run.N <= (wide ? ONS_BLOCK_F64 : ONS_BLOCK_F32) && run.count >= GROUPED_ROWS)
+        kernels->softmax_groups[dtype](&run);
+    else
+        kernels->softmax_rows[dtype](&run);
 }
 
 void ons_cpu_fused(const ons_job *job) {

@@ -35,9 +35,9 @@ static int64_t kept_bytes(const ons_plan *plan) {
     return plan->keeps_apart ? room_bytes(plan, plan->N) : 0;
 }
 
-/* Six arrays with at most 8 bytes a row beside the states. */
+/* Six arrays with at most 8 bytes a row beside the states; whole rows need none of them. */
 int64_t ons_panel_bytes(const ons_plan *plan) {
-    int64_t width = plan->width;
+    int64_t width = plan->whole_rows ? 0 : plan->width;
     return padded(width * (int64_t)sizeof(ons_state)) + 6 * padded(width * 8) +
            staging_bytes(plan) + kept_bytes(plan);
 }
@@ -64,11 +64,12 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
         .problem = problem, .plan = plan, .kernels = job->kernels, .move = &job->kernels->move};
     panel.primitives = plan->form == ONS_ROW_FORM ? &job->kernels->row : &job->kernels->column;
     char *next = job->workspace + worker * ons_panel_bytes(plan);
+    int64_t width = plan->whole_rows ? 0 : plan->width;
     void **arrays[] = {&panel.rows.shift,         &panel.rows.floor,     &panel.rows.factor,
                        &panel.rows.factor_beyond, (void **)&panel.scale, (void **)&panel.anchor};
     panel.rows.state = (ons_state *)next;
-    next += padded(plan->width * (int64_t)sizeof(ons_state));
-    for (int i = 0; i < 6; i++, next += padded(plan->width * 8)) *arrays[i] = next;
+    next += padded(width * (int64_t)sizeof(ons_state));
+    for (int i = 0; i < 6; i++, next += padded(width * 8)) *arrays[i] = next;
     panel.staging = next;
     panel.kept = next + staging_bytes(plan);
     panel.rows.past_caches = plan->past_caches;
@@ -78,7 +79,7 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
         panel.y_across = problem->y.stride[across];
         panel.where_across = problem->where.stride[across];
     }
-    for (int64_t i = 0; i < plan->width; i++) panel.scale[i] = problem->scale_by;
+    for (int64_t i = 0; i < width; i++) panel.scale[i] = problem->scale_by;
     return panel;
 }
 

@@ -68,13 +68,16 @@ typedef void ons_divide_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t
 typedef struct {
     ons_tile x, y; /* row 0 */
     int64_t count, N;
-    void *kept; /* room for the exponentials of ONS_KEPT_ROWS rows, `pitch` elements apart */
+    void *kept; /* room for the exponentials of ONS_KEPT_ROWS rows, or ONS_KEPT_SHORT_ROWS for the
+                 * softmax of groups and of short rows, `pitch` elements apart */
     int64_t pitch;
     bool past_caches; /* y goes to memory and leaves the caches to others */
 } ons_run_of_rows;
 
-/* y = softmax(x), of one type; y may be x. One for long rows; and one for N of at most
- * ONS_BLOCK_F32 or _F64, which takes several rows at once. */
+/* y = softmax(x), of one type; y may be x. One takes row after row; one groups of rows, for N of at
+ * most ONS_BLOCK_F32 or _F64; one vectors across rows, for N of at most twice ONS_LANES_F32 or
+ * _F64.
+ */
 typedef void ons_softmax_rows_fn(const ons_run_of_rows *run);
 
 typedef struct {
@@ -114,7 +117,8 @@ typedef struct {
 /* What one instruction set has, for one compute type. */
 typedef struct {
     ons_primitives row, column;
-    ons_softmax_rows_fn *softmax_rows[ONS_FLOAT64 + 1]; /* of each type of x and y, or NULL */
+    /* of each type of x and y, or NULL */
+    ons_softmax_rows_fn *softmax_rows[ONS_FLOAT64 + 1], *softmax_groups[ONS_FLOAT64 + 1];
     ons_softmax_rows_fn *softmax_short_rows;
     ons_movers move;
 } ons_kernels;
@@ -143,9 +147,9 @@ static const uint32_t ONS_POWERS[16] = {
     0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
 };
 
-/* Rows of ons_run_of_rows' room: of softmax_rows two, of softmax_short_rows three of the
- * largest group and what a vector takes beyond the last one. */
-enum { ONS_KEPT_ROWS = 2, ONS_KEPT_SHORT_ROWS = 48 };
+/* Rows of ons_run_of_rows' room: of softmax_rows two, of the others two of the largest group and
+ * what vectors take beyond them. */
+enum { ONS_KEPT_ROWS = 2, ONS_KEPT_SHORT_ROWS = 34 };
 
 /* The most rows that the column form takes side by side. */
 enum { ONS_MAX_WIDTH = 128 };

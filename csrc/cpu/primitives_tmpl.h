@@ -61,7 +61,9 @@
 #include "row_tmpl.h"
 #include "column_tmpl.h"
 #include "move_tmpl.h"
+#include "overlap_tmpl.h"
 #include "fused_tmpl.h"
+#include "group_tmpl.h"
 #include "short_tmpl.h"
 
 static const ons_kernels FN(kernels) = {
@@ -75,8 +77,12 @@ static const ons_kernels FN(kernels) = {
     .softmax_rows = {[ONS_FLOAT16] = FN(softmax_half_rows),
                      [ONS_BFLOAT16] = FN(softmax_bfloat_rows),
                      [ONS_FLOAT32] = FN(softmax_rows)},
+    .softmax_groups = {[ONS_FLOAT16] = FN(softmax_half_groups),
+                       [ONS_BFLOAT16] = FN(softmax_bfloat_groups),
+                       [ONS_FLOAT32] = FN(softmax_groups)},
 #else
     .softmax_rows = {[ONS_FLOAT64] = FN(softmax_rows)},
+    .softmax_groups = {[ONS_FLOAT64] = FN(softmax_groups)},
 #endif
     .softmax_short_rows = FN(softmax_short_rows),
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude)},

@@ -1,46 +1,11 @@
-/* short_tmpl.h - softmax of rows of at most BLOCK elements that lie in memory as the arithmetic
- * takes them: WIDTH rows at once, so that what there is one of a row - its reference c, its d, the
- * division - is a vector for all of them, and so that what ends one row overlaps with the others.
- * Adds up as row_tmpl.h does. Part of primitives_tmpl.h, whose parameters and names it uses. */
+/* short_tmpl.h - softmax of whole rows that fill their lanes at most twice, WIDTH of them at once:
+ * a vector is the same element of every row. Adds up as row_tmpl.h does. Part of primitives_tmpl.h,
+ * whose parameters and names it uses. */
 
-#define GROUP WIDTH /* rows at once */
-
-/* What there is one of a row. All are written and read as whole vectors, or read one by one: a
- * vector that is read after its elements were written one by one waits until memory has taken them.
+/* lanes[l] holds lane l of every row: adds them as V(sum_lanes) does, where those from n on are 0.
  */
-typedef struct {
-    VEC m;
-    T anchor[GROUP], shift[GROUP], floor[GROUP], factor[GROUP], beyond[GROUP];
-} FN(group);
-
-/* From m to anchor, shift and floor; whether a row has an anchor (ons_panel_anchor). c is ceil(m *
- * log2(e)), or where that is next to an integer the other neighbour: which one does not show. */
-INLINE bool FN(refer_group)(FN(group) * group) {
-    T m[GROUP];
-    int far = 0;
-    V(store)(m, group->m);
-    V(store)(group->anchor, V(set)(0));
-    for (int64_t i = 0; i < GROUP; i++) {
-        T size = m[i] < 0 ? -m[i] : m[i];
-        far |= (size > (T)ONS_LARGEST_REFERENCE) & (size < (T)INFINITY);
-    }
-    for (int64_t i = 0; far && i < GROUP; i++)
-        group->anchor[i] = ons_needs_anchor((double)m[i]) ? m[i] : 0;
-    if (far) group->m = V(sub)(group->m, V(load)(group->anchor));
-    VEC bound = V(set)((T)-ONS_LARGEST_REFERENCE), zero = V(set)(0), magic = V(set)((T)MAGIC);
-    VEC near = V(sub)(zero, V(max)(bound, V(sub)(zero, V(max)(bound, group->m))));
-    VEC c = V(fma)(near, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
-    c = V(sub)(V(add)(c, magic), magic);
-    V(store)(group->shift, V(fma)(c, V(set)(-STEPS), V(set)((T)(MAGIC + STEPS * LIFT))));
-    VEC below = V(sub)(c, V(set)((T)BELOW));
-    V(store)(group->floor, V(mul)(below, V(set)((T)(1 / ONS_LOG2_E))));
-    return far;
-}
-
-/* lanes[l] holds lane l of every row: adds them as V(sum_lanes) does, where those from n on are 0,
- * and finds factor and beyond as FN(reciprocal) does. */
-INLINE void FN(normalize_group)(FN(group) * group, const VEC *lanes, int64_t n) {
-    double tree[LANES / 2][GROUP], quotient[GROUP], beyond[GROUP];
+INLINE void FN(sum_lanes_of_rows)(double *d, const VEC *lanes, int64_t n) {
+    double tree[LANES / 2][GROUP];
     for (int64_t l = 0; l < LANES / 2 && l < n; l++) {
         T low[GROUP], high[GROUP];
         V(store)(low, lanes[l]);
@@ -50,17 +15,7 @@ INLINE void FN(normalize_group)(FN(group) * group, const VEC *lanes, int64_t n) 
     for (int64_t half = LANES / 4; half > 0; half /= 2)
         for (int64_t l = 0; l < half && l + half < n; l++)
             for (int64_t i = 0; i < GROUP; i++) tree[l][i] += tree[l + half][i];
-    for (int64_t i = 0; i < GROUP; i++) quotient[i] = LOWERED / (LOWERED * tree[0][i]);
-    VEC factor = V(narrow)(quotient);
-    V(store)(group->factor, factor);
-    for (int64_t i = 0; i < GROUP; i++) {
-        double nearest = (double)group->factor[i];
-        double rest = fma(-nearest, LOWERED * tree[0][i], LOWERED);
-        beyond[i] = rest * nearest * (1.0 / LOWERED);
-    }
-    VEC none = V(sub)(group->m, group->m); /* NaN where m is not finite, else 0 */
-    V(store)(group->factor, V(add)(factor, none));
-    V(store)(group->beyond, V(narrow)(beyond));
+    for (int64_t i = 0; i < GROUP; i++) d[i] = tree[0][i];
 }
 
 /* Where the finished rows of a group are put together before they go to y, so that vectors can be
@@ -87,44 +42,6 @@ INLINE int64_t FN(send)(T *y, const T *from, int64_t n, bool past_caches, bool a
 #undef BODY
 }
 
-/* Rows that fill their lanes more than twice: a row is vectors. */
-INLINE void FN(group_of_rows)(const ons_run_of_rows *run, int64_t first, int64_t rows, T *e,
-                              FN(finished) to) {
-    FN(group) group;
-    int64_t N = run->N;
-    VEC each[LANES]; /* of every row a vector of lanes; then of every lane a vector of rows */
-    for (int64_t i = 0; i < GROUP; i++) {
-        FN(maximum) m = FN(begin_maximum)(ROW(run->x, first + i), i < rows ? N : 0);
-        each[i] = FN(lanes_of_maximum)(&m, BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64);
-    }
-    V(transpose)(each);
-    group.m = each[0];
-    for (int64_t l = 1; l < WIDTH; l++) group.m = V(max)(each[l], group.m);
-    bool anchored = FN(refer_group)(&group);
-    const char *next = (const char *)ROW(run->x, first + GROUP);
-    for (int64_t i = 0; i < GROUP; i++, next += run->x.across) {
-        VEC lanes[VECS];
-        const T *x = ROW(run->x, first + i);
-        T *kept = e + i * run->pitch;
-        for (int64_t j = 0; anchored && j < N && i < rows; j++) kept[j] = x[j] - group.anchor[i];
-        FN(block_lanes)
-        (lanes, V(set)(group.shift[i]), V(set)(group.floor[i]), kept, anchored ? kept : x,
-         i < rows ? N : 0, false, true, next, sizeof(T));
-        for (int64_t v = 0; v < VECS; v++) each[v * WIDTH + i] = lanes[v];
-    }
-    for (int64_t v = 0; v < VECS; v++) V(transpose)(each + v * WIDTH);
-    FN(normalize_group)(&group, each, LANES);
-    for (int64_t i = 0; i < rows; i++) {
-        VEC factor = V(set)(group.factor[i]), beyond = V(set)(group.beyond[i]);
-        const T *kept = e + i * run->pitch;
-        T *y = to.y + i * to.pitch;
-        int64_t whole = to.apart ? (N + WIDTH - 1) / WIDTH * WIDTH : N;
-#define BODY(a, j) V(times)(a, factor, beyond)
-        EACH_VECTOR(y, kept, whole, BODY);
-#undef BODY
-    }
-}
-
 /* Rows that fill their lanes at most twice: a vector is the same element of every row. */
 INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64_t rows,
                                  FN(finished) to) {
@@ -142,8 +59,9 @@ INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int6
                                        : V(load_part)(ROW(run->x, first + i) + b, left);
         V(transpose)(e + b);
     }
-    group.m = V(set)((T)-INFINITY);
-    for (int64_t j = 0; j < N; j++) group.m = V(max)(e[j], group.m);
+    VEC m = V(set)((T)-INFINITY);
+    for (int64_t j = 0; j < N; j++) m = V(max)(e[j], m);
+    V(store)(group.m, m);
     if (FN(refer_group)(&group))
         for (int64_t j = 0; j < N; j++) e[j] = V(sub)(e[j], V(load)(group.anchor));
     VEC shift = V(load)(group.shift), floor = V(load)(group.floor);
@@ -152,7 +70,8 @@ INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int6
     for (; done < N; done++) FN(exponential_each)(e + done, 1, shift, floor);
     for (int64_t l = 0; l < LANES && l < N; l++)
         lanes[l] = l + LANES < N ? V(add)(e[l], e[l + LANES]) : e[l];
-    FN(normalize_group)(&group, lanes, N < LANES ? N : LANES);
+    FN(sum_lanes_of_rows)(group.d, lanes, N < LANES ? N : LANES);
+    FN(normalize_group)(&group);
     VEC factor = V(load)(group.factor), beyond = V(load)(group.beyond);
     for (int64_t j = 0; j < N; j++) e[j] = V(times)(e[j], factor, beyond);
     for (int64_t b = 0; b < N; b += WIDTH) V(transpose)(e + b);
@@ -171,15 +90,12 @@ INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int6
  * the caches have them. What does not fill a vector is sent with the next group, in front of it. */
 INLINE void FN(send_groups)(const ons_run_of_rows *run) {
     int64_t N = run->N, count = run->count, ahead = 0, before = 0;
-    T *y = run->y.data, *room = (T *)run->kept + GROUP * run->pitch;
+    T *y = run->y.data, *room = run->kept;
     T *apart[2] = {room, room + GROUP * run->pitch + WIDTH};
     for (int64_t i = 0; i < count + GROUP; i += GROUP) {
         int64_t rows = count - i < GROUP ? count - i : GROUP, turn = i / GROUP % 2;
         FN(finished) to = {apart[turn] + ahead, N, true};
-        if (rows > 0 && N <= 2 * LANES)
-            FN(group_of_columns)(run, i, rows, to);
-        else if (rows > 0)
-            FN(group_of_rows)(run, i, rows, run->kept, to);
+        if (rows > 0) FN(group_of_columns)(run, i, rows, to);
         if (i > 0) {
             int64_t sent = FN(send)(y, apart[1 - turn], before, run->past_caches, rows <= 0);
             memcpy(apart[turn], apart[1 - turn] + sent, (size_t)(before - sent) * sizeof(T));
@@ -202,10 +118,7 @@ static void FN(softmax_short_rows)(const ons_run_of_rows *run) {
     for (int64_t i = 0; i < run->count; i += GROUP) {
         int64_t rows = run->count - i < GROUP ? run->count - i : GROUP;
         FN(finished) to = {ROW(run->y, i), run->y.across / size, false};
-        if (N <= 2 * LANES)
-            FN(group_of_columns)(run, i, rows, to);
-        else
-            FN(group_of_rows)(run, i, rows, run->kept, to);
+        FN(group_of_columns)(run, i, rows, to);
     }
 }
 

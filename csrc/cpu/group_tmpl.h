@@ -1,0 +1,171 @@
+/* group_tmpl.h - softmax of whole rows, WIDTH of them together, so that what there is one of a row
+ * - its reference c, its d, the division - is a vector for all of them: one row of a group after
+ * the other as in fused_tmpl.h, each while a row of the group before is divided and the maximum of
+ * one of the group behind is found. Adds up as row_tmpl.h does. Part of primitives_tmpl.h, whose
+ * parameters and names it uses. */
+
+#define GROUP WIDTH /* rows at once */
+
+/* What there is one of a row. */
+typedef struct {
+    T m[GROUP], anchor[GROUP], shift[GROUP], floor[GROUP], factor[GROUP], beyond[GROUP];
+    double d[GROUP]; /* lifted */
+} FN(group);
+
+/* From m to anchor, shift and floor; whether a row has an anchor (ons_panel_anchor). c is ceil(m *
+ * log2(e)), or where that is next to an integer the other neighbour: which one does not show. */
+INLINE bool FN(refer_group)(FN(group) * group) {
+    VEC m = V(load)(group->m), zero = V(set)(0);
+    V(store)(group->anchor, zero);
+    bool far = V(max_lanes)(V(max)(m, V(sub)(zero, m))) > (T)ONS_LARGEST_REFERENCE;
+    if (far) { /* or infinite */
+        far = false;
+        for (int64_t i = 0; i < GROUP; i++) {
+            bool needs = ons_needs_anchor((double)group->m[i]);
+            group->anchor[i] = needs ? group->m[i] : 0;
+            far |= needs;
+        }
+        m = V(sub)(m, V(load)(group->anchor));
+        V(store)(group->m, m);
+    }
+    VEC bound = V(set)((T)-ONS_LARGEST_REFERENCE), magic = V(set)((T)MAGIC);
+    VEC near = V(sub)(zero, V(max)(bound, V(sub)(zero, V(max)(bound, m))));
+    VEC c = V(fma)(near, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
+    c = V(sub)(V(add)(c, magic), magic);
+    V(store)(group->shift, V(fma)(c, V(set)(-STEPS), V(set)((T)(MAGIC + STEPS * LIFT))));
+    VEC below = V(sub)(c, V(set)((T)BELOW));
+    V(store)(group->floor, V(mul)(below, V(set)((T)(1 / ONS_LOG2_E))));
+    return far;
+}
+
+/* From d to factor and beyond, as FN(reciprocal) does. */
+INLINE void FN(normalize_group)(FN(group) * group) {
+    double quotient[GROUP], beyond[GROUP];
+    for (int64_t i = 0; i < GROUP; i++) quotient[i] = LOWERED / (LOWERED * group->d[i]);
+    VEC factor = V(narrow)(quotient), m = V(load)(group->m);
+    V(store)(group->factor, factor);
+    for (int64_t i = 0; i < GROUP; i++) {
+        double nearest = (double)group->factor[i];
+        double rest = fma(-nearest, LOWERED * group->d[i], LOWERED);
+        beyond[i] = rest * nearest * (1.0 / LOWERED);
+    }
+    VEC none = V(sub)(m, m); /* NaN where m is not finite, else 0 */
+    V(store)(group->factor, V(add)(factor, none));
+    V(store)(group->beyond, V(narrow)(beyond));
+}
+
+/* e = e^x of a row that is taken relative to its anchor, and the sums in the lanes. */
+static void FN(anchored_lanes)(VEC *lanes, const FN(group) * group, int64_t i, T *e, const char *x,
+                               int64_t n, ons_dtype as) {
+    double anchor = (double)group->anchor[i]; /* 0 where the row needs none */
+    FN(load)(e, x, FN(size_as)(as), as, n);
+    FN(subtract)(e, &anchor, false, n);
+    FN(block_lanes)
+    (lanes, SET_OF(group->shift, i), SET_OF(group->floor, i), e, e, n, false, true, NULL, 0);
+}
+
+/* Where a run of rows stands: the exponentials of group `now` are next. */
+typedef struct {
+    const char *x; /* its first row */
+    char *y;       /* that of the group before */
+    T *e, *e_before, *shared;
+    int64_t rows_before, rows, rows_behind; /* of the group before, of this and of the one behind */
+    bool anchored, past_caches, follow;
+    int64_t done; /* rows that are in y */
+    const FN(group) * now, *before;
+    VEC sums[GROUP][VECS], largest[GROUP]; /* of this group, of the group behind */
+} FN(groups);
+
+/* One group's exponentials, while the one before is divided and the one behind compared. `full`:
+ * all three have all their rows, and none is anchored. */
+INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtype as, bool full,
+                           bool past_caches) {
+    int64_t N = run->N, bytes = N * FN(size_as)(as);
+    int64_t fetch = (GROUP + (FN(ahead) + bytes - 1) / bytes) * run->x.across;
+    for (int64_t i = 0; i < GROUP; i++) {
+        const char *x = at->x + i * run->x.across;
+        T *e = at->e + i * run->pitch;
+        bool divides = full || i < at->rows_before;
+        int64_t n = full || i < at->rows ? N : 0;
+        VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
+        FN(meanwhile) with;
+        with.before = FN(begin_quotient)(
+            divides ? at->before->factor[i] : 0, divides ? at->before->beyond[i] : 0,
+            at->y + (divides ? i * run->y.across : 0), at->e_before + i * run->pitch,
+            divides ? N : 0, as, past_caches, at->follow && at->done + i > 0 ? at->shared : NULL);
+        with.before.shared =
+            at->follow && (full || at->done + i + 1 < run->count) ? at->shared : NULL;
+        with.behind =
+            FN(begin_maximum)(x + GROUP * run->x.across, full || i < at->rows_behind ? N : 0);
+        with.fetch = x + fetch;
+        with.fetch_then = with.fetch_end = with.fetch + 2 * BLOCK * sizeof(T);
+        if (!full && at->anchored)
+            FN(anchored_lanes)(at->sums[i], at->now, i, e, x, n, as);
+        else
+            FN(lanes_meanwhile)(at->sums[i], shift, floor, e, x, n, &with, as, past_caches);
+        FN(end_quotient)(&with.before, as);
+        at->largest[i] = FN(lanes_of_maximum)(&with.behind, as);
+    }
+}
+
+/* Rows of at most BLOCK elements. What a row's lanes have is added up, and compared, behind its
+ * group: a chain of long instructions in each row would hold up the next ones. */
+INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
+    FN(group) groups[2], *now = groups, *before = groups + 1;
+    T shared[WIDTH];
+    FN(groups) at = {.x = run->x.data, .y = run->y.data, .e = run->kept, .shared = shared};
+    at.e_before = at.e + GROUP * run->pitch;
+    at.follow = FN(follow_each_other)(run, as);
+    at.past_caches = run->past_caches && FN(size_as)(as) != 2 &&
+                     (uintptr_t)run->y.data % sizeof(T) == 0 && run->y.across % sizeof(T) == 0;
+    at.rows = run->count < GROUP ? run->count : GROUP;
+    for (int64_t i = 0; i < GROUP; i++) {
+        FN(maximum) m = FN(begin_maximum)(at.x + i * run->x.across, i < at.rows ? run->N : 0);
+        now->m[i] = FN(end_maximum)(&m, as);
+    }
+    at.anchored = FN(refer_group)(now);
+    for (int64_t left = run->count - at.rows; at.rows > 0 || at.rows_before > 0;) {
+        at.rows_behind = left < GROUP ? left : GROUP;
+        at.now = now;
+        at.before = before;
+        bool full = at.rows_before == GROUP && at.rows_behind == GROUP && !at.anchored;
+        if (full && at.past_caches)
+            FN(next_group)(&at, run, as, true, true);
+        else if (full)
+            FN(next_group)(&at, run, as, true, false);
+        else
+            FN(next_group)(&at, run, as, false, at.past_caches);
+        FN(group) *behind = before;
+        for (int64_t i = 0; i < GROUP; i++) {
+            now->d[i] = V(sum_lanes)(at.sums[i]);
+            behind->m[i] = V(max_lanes)(at.largest[i]);
+        }
+        FN(normalize_group)(now);
+        at.anchored = FN(refer_group)(behind);
+        before = now;
+        now = behind;
+        T *other = at.e;
+        at.e = at.e_before;
+        at.e_before = other;
+        at.x += GROUP * run->x.across;
+        at.y += at.rows_before * run->y.across;
+        at.done += at.rows_before;
+        at.rows_before = at.rows;
+        at.rows = at.rows_behind;
+        left -= at.rows_behind;
+    }
+    if (run->past_caches) V(settle)();
+}
+
+static void FN(softmax_groups)(const ons_run_of_rows *run) {
+    FN(softmax_groups_as)(run, BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64);
+}
+
+#if BITS == 32
+static void FN(softmax_half_groups)(const ons_run_of_rows *run) {
+    FN(softmax_groups_as)(run, ONS_FLOAT16);
+}
+static void FN(softmax_bfloat_groups)(const ons_run_of_rows *run) {
+    FN(softmax_groups_as)(run, ONS_BFLOAT16);
+}
+#endif
