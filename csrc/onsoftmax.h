@@ -99,7 +99,8 @@ typedef struct {
     bool x_direct;     /* x is read in place; else tile by tile through a staging buffer */
     bool y_direct;     /* y is written in place; likewise */
     bool keeps_apart;  /* a row's exponentials are kept in scratch memory; else in y */
-    bool whole_rows;   /* rows are taken as they lie in memory, one after the other */
+    bool whole_rows;   /* rows are taken one after the other, each as a whole */
+    bool brings_rows;  /* such a row is converted, scaled and masked first; else taken as it lies */
     bool past_caches;  /* y is written to memory past the caches */
     int64_t rows, N;
     int64_t width;           /* rows worked on together */

@@ -19,9 +19,9 @@ enum { ROW_PANEL_BYTES = 1 << 14 };
  * and ends a run of rows is little of it. */
 enum { RUN_BYTES = 1 << 18 };
 
-/* Shorter rows of 16 bits are converted several at a time instead: what there is one of a row costs
- * more than that. */
-enum { WHOLE_ROWS_16_BITS = 64 };
+/* Shorter rows that are not of the compute type, or not in memory as the arithmetic takes them, are
+ * taken several at a time instead: what there is one of a row costs more than that. */
+enum { WHOLE_ROWS = 64 };
 
 /* Largest rows, in bytes of the compute type, that `fused` keeps in the caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
@@ -36,6 +36,8 @@ enum { SPLIT_N = 65536 };
 
 /* Elements that a further thread must find to be worth its waking. */
 enum { ELEMENTS_A_THREAD = 1 << 18 };
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #define RESULTS "benchmarks/results/cpu-avx512-2026-11-21.json: "
 
@@ -82,7 +84,7 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int64_t most = ONS_MAX_WIDTH;
     plan->tile = columns ? COLUMN_TILE : ROW_TILE;
     int along = columns ? outer - 1 : inner; /* the dimension whose elements lie side by side */
-    int64_t row = (plan->N > 0 ? plan->N : 1) * ons_dtype_size(plan->compute);
+    int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
     if (!columns && ROW_PANEL_BYTES / row < most) most = ROW_PANEL_BYTES / row;
     plan->width = width_of_rows(problem, plan, most);
     bool plain = !problem->where.data && problem->reduced_dims == 1;
@@ -93,16 +95,23 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
                      problem->y.stride[along] == ons_dtype_size(problem->y.dtype);
 }
 
-/* Whether rows can be taken as they lie in memory: of one type, without gaps, and long enough. */
+/* Whether rows are taken as a whole, one after the other: their elements lie side by side in y, and
+ * are of the compute type there, or of 16 bits. */
 static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
-    if (plan->form != ONS_ROW_FORM) return false;
-    if (plan->x_direct && plan->y_direct) return true;
-    int inner = problem->dims - 1;
-    int64_t size = ons_dtype_size(problem->x.dtype);
-    return size == 2 && problem->y.dtype == problem->x.dtype && plan->N >= WHOLE_ROWS_16_BITS &&
-           problem->reduced_dims == 1 && !problem->where.data && !problem->scale.data &&
-           problem->scale_by == 1.0 && problem->x.stride[inner] == size &&
-           problem->y.stride[inner] == size;
+    ons_dtype dtype = problem->y.dtype;
+    int64_t size = ons_dtype_size(dtype);
+    bool y_fits = plan->N <= 1 || problem->y.stride[problem->dims - 1] == size;
+    bool type_fits = dtype == plan->compute || (plan->compute == ONS_FLOAT32 && size == 2);
+    if (plan->form != ONS_ROW_FORM || problem->reduced_dims != 1 || !y_fits || !type_fits)
+        return false;
+    return plan->N >= WHOLE_ROWS || (plan->x_direct && plan->y_direct);
+}
+
+/* Whether whole rows must be brought; else they are in x as they are taken. */
+static bool are_brought(const ons_problem *problem) {
+    return problem->x.dtype != problem->y.dtype || problem->where.data || problem->scale.data ||
+           problem->scale_by != 1.0 ||
+           problem->x.stride[problem->dims - 1] != ons_dtype_size(problem->x.dtype);
 }
 
 ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan) {
@@ -116,11 +125,13 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
     /* one too long for the caches: scratch memory as large would cost more than it saves */
     bool huge = plan->N * ons_dtype_size(plan->compute) > FUSED_ROW_BYTES;
     plan->whole_rows = plan->method == ONS_METHOD_fused && !huge && are_whole_rows(problem, plan);
+    plan->brings_rows = plan->whole_rows && are_brought(problem);
     if (plan->whole_rows) {
-        int64_t rows = plan->N > 0 ? RUN_BYTES / (plan->N * ons_dtype_size(plan->compute)) : 1;
-        plan->width = width_of_rows(problem, plan, rows < ONS_MAX_WIDTH ? ONS_MAX_WIDTH : rows);
+        int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
+        plan->width = width_of_rows(problem, plan, larger(ONS_MAX_WIDTH, RUN_BYTES / row));
     }
-    plan->past_caches = direct && elements * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
+    plan->past_caches = (direct || plan->brings_rows) &&
+                        elements * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
     plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows && !(direct && huge);
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
     plan->on_chip_bytes = ons_dtype_size(plan->compute) * (info->keeps == ONS_KEEPS_ROW    ? plan->N

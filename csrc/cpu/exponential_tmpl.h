@@ -7,8 +7,9 @@
  *
  *  - STEPS * |c| and |n| are below 2^(mantissa bits - 2), and r is small: ONS_LARGEST_REFERENCE
  * sees to it;
- *  - the lifted exponential is a normal number: `floor` sees to it. An element at the floor is
- * below half of the smallest subnormal once it is multiplied by 2^-LIFT / d, and so becomes 0.
+ *  - the lifted exponential is a normal number, or 0: `floor` sees to it. An element at the floor
+ * is below half of the smallest subnormal once it is multiplied by 2^-LIFT / d, and so becomes 0;
+ * it may as well be 0 at once.
  *
  * float takes eighths of a power of two from a table, which leaves a polynomial of degree 3; double
  * takes whole powers and degree 11. The constants: python benchmarks/fit_exp.py. */
@@ -16,7 +17,12 @@
 INLINE void FN(exponential_each)(VEC *x, int64_t count, VEC shift, VEC floor) {
     VEC t[4], r[4], p[4];
 #define EACH for (int64_t k = 0; k < count; k++)
+#if BITS == 32
+    f32_limited limited[4];
+    EACH limited[k] = f32_limit(&x[k], floor);
+#else
     EACH x[k] = V(max)(floor, x[k]);
+#endif
     EACH t[k] = V(fma)(x[k], V(set)((T)(STEPS * ONS_LOG2_E)), shift);
     EACH r[k] = V(sub)(t[k], shift); /* n */
 #if BITS == 32
@@ -26,7 +32,7 @@ INLINE void FN(exponential_each)(VEC *x, int64_t count, VEC shift, VEC floor) {
     EACH p[k] = V(fma)(V(set)((T)0x1.555658p-3), r[k], V(set)((T)0x1.00089ep-1));
     EACH p[k] = V(fma)(p[k], r[k], V(set)(1));
     EACH p[k] = V(mul)(p[k], r[k]); /* e^r - 1 */
-    EACH x[k] = V(fma)(t[k], p[k], t[k]);
+    EACH x[k] = f32_fma_limited(limited[k], t[k], p[k], t[k]);
 #else
     EACH x[k] = V(fnma)(r[k], V(set)((T)ONS_LN2_HIGH), x[k]);
     EACH r[k] = V(fnma)(r[k], V(set)((T)ONS_LN2_LOW), x[k]);

@@ -34,14 +34,17 @@ static void fused(ons_panel *panel) {
 static void whole_rows(ons_panel *panel) {
     ons_run_of_rows run = ons_panel_run(panel);
     const ons_kernels *kernels = panel->kernels;
-    ons_dtype dtype = panel->problem->x.dtype;
+    ons_dtype dtype = panel->problem->y.dtype;
     bool wide = panel->plan->compute == ONS_FLOAT64;
-    if (panel->plan->x_direct && run.N <= 2 * (wide ? ONS_LANES_F64 : ONS_LANES_F32))
-        kernels->softmax_short_rows(&run);
-    else if (run.N <= (wide ? ONS_BLOCK_F64 : ONS_BLOCK_F32) && run.count >= GROUPED_ROWS)
+    int64_t lanes = wide ? ONS_LANES_F64 : ONS_LANES_F32;
+    int64_t block = wide ? ONS_BLOCK_F64 : ONS_BLOCK_F32;
+    if (run.bring || run.N > block || (run.N > 2 * lanes && run.count < GROUPED_ROWS))
+        kernels->softmax_rows[dtype](&run);
+    else if (run.N > 2 * lanes || dtype != panel->plan->compute)
         kernels->softmax_groups[dtype](&run);
     else
-        kernels->softmax_rows[dtype](&run);
+        kernels->softmax_short_rows(&run);
+    ons_panel_exclude_from_nan(panel);
 }
 
 void ons_cpu_fused(const ons_job *job) {

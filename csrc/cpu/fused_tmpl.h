@@ -5,14 +5,14 @@
 
 /* e = e^x, and their sum to the state. */
 INLINE void FN(exponentials)(const ons_rows *rows, T *e, const char *x, int64_t n,
-                             FN(meanwhile) * with, ons_dtype as, bool past_caches) {
+                             FN(meanwhile) * with, ons_dtype as_y, ons_dtype as, bool past_caches) {
     VEC shift = SET_OF(rows->shift, 0), floor = SET_OF(rows->floor, 0);
     ons_state state = rows->state[0];
     for (int64_t j = 0; j < n; j += BLOCK) {
         VEC lanes[VECS];
         FN(lanes_meanwhile)
         (lanes, shift, floor, e + j, x + j * FN(size_as)(as), n - j < BLOCK ? n - j : BLOCK, with,
-         as, past_caches);
+         as_y, as, past_caches);
         ons_state_add(&state, LOWERED * V(sum_lanes)(lanes));
     }
     rows->state[0] = state;
@@ -22,13 +22,22 @@ INLINE void FN(exponentials)(const ons_rows *rows, T *e, const char *x, int64_t 
 static void FN(anchored_exponentials)(const ons_rows *rows, T *e, const char *x, int64_t n,
                                       ons_dtype as, T m) {
     double anchor = (double)m;
-    FN(load)(e, x, FN(size_as)(as), as, n);
+    if (x != (const char *)e) FN(load)(e, x, FN(size_as)(as), as, n);
     FN(subtract)(e, &anchor, false, n);
     FN(exp_store_sum_row)(rows, (ons_tile){e, sizeof(T), 0}, (ons_tile){e, sizeof(T), 0}, n);
 }
 
-INLINE void FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as) {
-    T shift, floor, factor = 0, beyond = 0;
+/* What is fetched while the exponentials of a row are computed, as much as it has bytes: ahead of
+ * the row behind it, which is brought as a whole where rows are brought. */
+INLINE const char *FN(fetched_with)(const ons_run_of_rows *run, const char *row, int64_t bytes) {
+    int64_t rows = (run->bring ? 2 : 1) + FN(ahead) / bytes;
+    return row + rows * run->x.across + (run->bring ? 0 : FN(ahead) % bytes);
+}
+
+/* as_y is the type of y, `as` that of x, which is T where rows are brought: each then lies where
+ * its exponentials will. */
+INLINE void FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_dtype as) {
+    T shift, floor, factor = 0, beyond = 0, shared[WIDTH];
     ons_state state;
     ons_rows rows = {.width = 1,
                      .state = &state,
@@ -36,52 +45,63 @@ INLINE void FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as) {
                      .floor = &floor,
                      .factor = &factor,
                      .factor_beyond = &beyond};
-    int64_t N = run->N;
-    const char *x = run->x.data;
+    int64_t N = run->N, bytes = N * run->x.along;
+    T *kept[ONS_KEPT_ROWS];
+    for (int64_t i = 0; i < ONS_KEPT_ROWS; i++) kept[i] = (T *)run->kept + i * run->pitch;
+    if (run->bring) run->bring(run->from, 0, kept[0]);
+    const char *x = run->bring ? (const char *)kept[0] : run->x.data, *in_memory = run->x.data;
     char *y = run->y.data;
     FN(maximum) first = FN(begin_maximum)(x, N);
     T m = FN(end_maximum)(&first, as);
     FN(meanwhile) with;
-    with.before = FN(begin_quotient)(0, 0, y, run->kept, 0, as, false, NULL);
-    T shared[WIDTH];
-    bool follow = FN(follow_each_other)(run, as);
-    for (int64_t i = 0; i < run->count; i++, x += run->x.across, y += run->y.across) {
-        const char *behind = x + run->x.across;
-        T *e = (T *)run->kept + i % 2 * run->pitch;
-        bool far = ons_needs_anchor((double)m);
+    with.before = FN(begin_quotient)(0, 0, y, kept[0], 0, as_y, false, NULL);
+    bool follow = FN(follow_each_other)(run, as_y);
+    for (int64_t i = 0; i < run->count; i++, y += run->y.across, in_memory += run->x.across) {
+        T *e = kept[i % ONS_KEPT_ROWS], *room = kept[(i + 1) % ONS_KEPT_ROWS];
+        bool far = ons_needs_anchor((double)m), last = i + 1 == run->count;
+        if (run->bring && !last) run->bring(run->from, i + 1, room);
+        const char *behind = run->bring ? (const char *)room : in_memory + run->x.across;
         state = ons_state_empty();
         ons_state_raise(&state, far ? 0.0 : (double)m);
         FN(refer)(&rows);
-        with.behind = FN(begin_maximum)(behind, i + 1 < run->count ? N : 0);
-        with.fetch = behind + FN(ahead);
-        with.fetch_end = behind + N * FN(size_as)(as);
-        with.fetch_then = behind + run->x.across;
+        with.behind = FN(begin_maximum)(behind, last ? 0 : N);
+        with.fetch = FN(fetched_with)(run, in_memory, bytes);
+        with.fetch_step = bytes == N * FN(size_as)(as) ? QUAD * FN(size_as)(as) : 0;
         if (far)
             FN(anchored_exponentials)(&rows, e, x, N, as, m);
         else if (with.before.past_caches)
-            FN(exponentials)(&rows, e, x, N, &with, as, true);
+            FN(exponentials)(&rows, e, x, N, &with, as_y, as, true);
         else
-            FN(exponentials)(&rows, e, x, N, &with, as, false);
-        FN(end_quotient)(&with.before, as);
+            FN(exponentials)(&rows, e, x, N, &with, as_y, as, false);
+        FN(end_quotient)(&with.before, as_y);
         m = FN(end_maximum)(&with.behind, as);
+        x = behind;
         FN(normalize)(&rows);
-        with.before = FN(begin_quotient)(factor, beyond, y, e, N, as, run->past_caches,
+        with.before = FN(begin_quotient)(factor, beyond, y, e, N, as_y, run->past_caches,
                                          follow && i > 0 ? shared : NULL);
-        with.before.shared = follow && i + 1 < run->count ? shared : NULL;
+        with.before.shared = follow && !last ? shared : NULL;
     }
-    FN(end_quotient)(&with.before, as);
+    FN(end_quotient)(&with.before, as_y);
     if (run->past_caches) V(settle)();
 }
 
+/* Rows of y of type `as`: of an x of that type, or of what is brought. */
+INLINE void FN(softmax_rows_to)(const ons_run_of_rows *run, ons_dtype as) {
+    if (run->bring)
+        FN(softmax_rows_as)(run, as, BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64);
+    else
+        FN(softmax_rows_as)(run, as, as);
+}
+
 static void FN(softmax_rows)(const ons_run_of_rows *run) {
-    FN(softmax_rows_as)(run, BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64);
+    FN(softmax_rows_to)(run, BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64);
 }
 
 #if BITS == 32
 static void FN(softmax_half_rows)(const ons_run_of_rows *run) {
-    FN(softmax_rows_as)(run, ONS_FLOAT16);
+    FN(softmax_rows_to)(run, ONS_FLOAT16);
 }
 static void FN(softmax_bfloat_rows)(const ons_run_of_rows *run) {
-    FN(softmax_rows_as)(run, ONS_BFLOAT16);
+    FN(softmax_rows_to)(run, ONS_BFLOAT16);
 }
 #endif

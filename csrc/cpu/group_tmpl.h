@@ -98,11 +98,11 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
         with.behind =
             FN(begin_maximum)(x + GROUP * run->x.across, full || i < at->rows_behind ? N : 0);
         with.fetch = x + fetch;
-        with.fetch_then = with.fetch_end = with.fetch + 2 * BLOCK * sizeof(T);
+        with.fetch_step = QUAD * FN(size_as)(as);
         if (!full && at->anchored)
             FN(anchored_lanes)(at->sums[i], at->now, i, e, x, n, as);
         else
-            FN(lanes_meanwhile)(at->sums[i], shift, floor, e, x, n, &with, as, past_caches);
+            FN(lanes_meanwhile)(at->sums[i], shift, floor, e, x, n, &with, as, as, past_caches);
         FN(end_quotient)(&with.before, as);
         at->largest[i] = FN(lanes_of_maximum)(&with.behind, as);
     }

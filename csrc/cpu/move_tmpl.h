@@ -107,9 +107,33 @@ static void FN(subtract)(void *tile, const double *anchor, bool each, int64_t n)
 
 static void FN(exclude)(void *tile, const char *where, int64_t step, double value, int64_t n) {
     T *x = tile, instead = (T)value;
-    if (step == 1) {
-        for (int64_t j = 0; j < n; j++) x[j] = where[j] ? x[j] : instead;
-    } else {
-        for (int64_t j = 0; j < n; j++) x[j] = where[j * step] ? x[j] : instead;
+    int64_t j = 0;
+    for (; step == 1 && j + WIDTH <= n; j += WIDTH) V(store)
+    (x + j, V(where)(where + j, V(load)(x + j), V(set)(instead)));
+    for (; j < n; j++) x[j] = where[j * step] ? x[j] : instead;
+}
+
+/* What load, multiply and exclude do one after the other, at once: for elements that lie side by
+ * side, a scale that is a T, and a mask of one byte an element, or none. */
+static void FN(bring)(void *tile, const char *from, ons_dtype dtype, double scale,
+                      const char *where, int64_t n) {
+    T *x = tile;
+    VEC by = V(set)((T)scale), out = V(set)((T)-INFINITY);
+    int64_t size = ons_dtype_size(dtype), j = 0;
+#define BRING(LOAD)                                               \
+    for (; j + WIDTH <= n; j += WIDTH) {                          \
+        VEC a = V(mul)(LOAD(from + j * size), by);                \
+        V(store)(x + j, where ? V(where)(where + j, a, out) : a); \
     }
+#define ELEMENTS(p) V(load)((const T *)(const void *)(p))
+#if BITS == 32
+    if (dtype == ONS_FLOAT16) BRING(V(load_half))
+    if (dtype == ONS_BFLOAT16) BRING(V(load_bfloat))
+#endif
+    if (size == (int64_t)sizeof(T)) BRING(ELEMENTS)
+#undef BRING
+#undef ELEMENTS
+    FN(load)(x + j, from + j * size, size, dtype, n - j);
+    FN(multiply)(x + j, &scale, false, n - j);
+    if (where) FN(exclude)(x + j, where + j, 1, -INFINITY, n - j);
 }

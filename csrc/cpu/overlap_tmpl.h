@@ -170,29 +170,24 @@ INLINE T FN(end_maximum)(FN(maximum) * m, ons_dtype as) {
 typedef struct {
     FN(quotient) before;
     FN(maximum) behind;
-    const char *fetch, *fetch_end, *fetch_then;
+    const char *fetch;
+    int64_t fetch_step; /* bytes that are fetched meanwhile */
 } FN(meanwhile);
 
-INLINE void FN(go_on)(FN(meanwhile) * with, ons_dtype as, bool past_caches) {
-    int64_t bytes = QUAD * FN(size_as)(as);
+INLINE void FN(go_on)(FN(meanwhile) * with, ons_dtype as_y, ons_dtype as, bool past_caches) {
     if (with->before.at + QUAD <= with->before.n)
-        FN(divide_vectors)(&with->before, QUAD / WIDTH, as, past_caches);
+        FN(divide_vectors)(&with->before, QUAD / WIDTH, as_y, past_caches);
     if (with->behind.at + QUAD <= with->behind.n)
         FN(compare_vectors)(&with->behind, QUAD / WIDTH / 2, as);
-    if (with->fetch >= with->fetch_end) { /* on in the row after it */
-        with->fetch_then += with->fetch - with->fetch_end;
-        with->fetch_end += with->fetch_then - with->fetch + bytes * BLOCK;
-        with->fetch = with->fetch_then;
-    }
-    const char *fetch = with->fetch;
-    for (int64_t line = 0; line < bytes; line += 64) FN(fetch)(fetch + line);
-    with->fetch += bytes;
+    for (int64_t line = 0; line < with->fetch_step; line += 64) FN(fetch)(with->fetch + line);
+    with->fetch += with->fetch_step;
 }
 
 /* One block of a row, or the part of one that ends it: e = e^x, and their sums in the lanes, as
  * block_lanes has them. There is room behind e. */
 INLINE void FN(lanes_meanwhile)(VEC *lanes, VEC shift, VEC floor, T *e, const char *x, int64_t n,
-                                FN(meanwhile) * with, ons_dtype as, bool past_caches) {
+                                FN(meanwhile) * with, ons_dtype as_y, ons_dtype as,
+                                bool past_caches) {
     int64_t size = FN(size_as)(as), q = 0;
     for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
     for (; q + QUAD <= n; q += QUAD) {
@@ -205,7 +200,7 @@ INLINE void FN(lanes_meanwhile)(VEC *lanes, VEC shift, VEC floor, T *e, const ch
             VEC sum = V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
             lanes[v] = V(add)(lanes[v], sum);
         }
-        FN(go_on)(with, as, past_caches);
+        FN(go_on)(with, as_y, as, past_caches);
     }
     if (q == n) return;
     const T *rest = (const T *)(const void *)x + q;
@@ -218,12 +213,12 @@ INLINE void FN(lanes_meanwhile)(VEC *lanes, VEC shift, VEC floor, T *e, const ch
         VEC sum = FN(part_of_quad)(e + q + at, rest + at, n - q - at, shift, floor, false, true);
         lanes[v] = V(add)(lanes[v], sum);
     }
-    FN(go_on)(with, as, past_caches);
+    FN(go_on)(with, as_y, as, past_caches);
 }
 
 /* Whether rows of y follow each other without a gap, each beginning where its vectors can go past
  * the caches or share one with the row before. */
-INLINE bool FN(follow_each_other)(const ons_run_of_rows *run, ons_dtype as) {
-    return run->past_caches && FN(size_as)(as) != 2 &&
+INLINE bool FN(follow_each_other)(const ons_run_of_rows *run, ons_dtype as_y) {
+    return run->past_caches && FN(size_as)(as_y) != 2 &&
            run->y.across == run->N * (int64_t)sizeof(T) && (uintptr_t)run->y.data % sizeof(T) == 0;
 }

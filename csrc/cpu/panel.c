@@ -1,4 +1,4 @@
-/* panel.c - how rows arrive at the primitives and leave them. */
+/* panel.c - which rows a panel has, and where what is done with them is kept. */
 #include "panel.h"
 
 #include <string.h>
@@ -27,7 +27,12 @@ static int64_t staging_bytes(const ons_plan *plan) {
 
 static int64_t kept_rows(const ons_plan *plan) {
     int64_t block = plan->compute == ONS_FLOAT32 ? ONS_BLOCK_F32 : ONS_BLOCK_F64;
-    return plan->N <= block ? ONS_KEPT_SHORT_ROWS : ONS_KEPT_ROWS;
+    return plan->N <= block && !plan->brings_rows ? ONS_KEPT_SHORT_ROWS : ONS_KEPT_ROWS;
+}
+
+/* Rows for which there is a state, and what else each has of its own. */
+static int64_t rows_with_states(const ons_plan *plan) {
+    return plan->whole_rows && !plan->brings_rows ? 0 : plan->width;
 }
 
 static int64_t kept_bytes(const ons_plan *plan) {
@@ -35,18 +40,17 @@ static int64_t kept_bytes(const ons_plan *plan) {
     return plan->keeps_apart ? room_bytes(plan, plan->N) : 0;
 }
 
-/* Six arrays with at most 8 bytes a row beside the states; whole rows need none of them. */
+/* Six arrays with at most 8 bytes a row beside the states; whole rows as they lie in memory need
+ * none of them. */
 int64_t ons_panel_bytes(const ons_plan *plan) {
-    int64_t width = plan->whole_rows ? 0 : plan->width;
+    int64_t width = rows_with_states(plan);
     return padded(width * (int64_t)sizeof(ons_state)) + 6 * padded(width * 8) +
            staging_bytes(plan) + kept_bytes(plan);
 }
 
-static int outer_dims(const ons_problem *problem) { return problem->dims - problem->reduced_dims; }
-
 /* The last outer dimension is the one across the panel. */
 static int64_t rows_across(const ons_problem *problem) {
-    return outer_dims(problem) > 0 ? problem->extent[outer_dims(problem) - 1] : 1;
+    return ons_outer_dims(problem) > 0 ? problem->extent[ons_outer_dims(problem) - 1] : 1;
 }
 
 static int64_t panels_across(const ons_problem *problem, const ons_plan *plan) {
@@ -64,7 +68,7 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
         .problem = problem, .plan = plan, .kernels = job->kernels, .move = &job->kernels->move};
     panel.primitives = plan->form == ONS_ROW_FORM ? &job->kernels->row : &job->kernels->column;
     char *next = job->workspace + worker * ons_panel_bytes(plan);
-    int64_t width = plan->whole_rows ? 0 : plan->width;
+    int64_t width = rows_with_states(plan);
     void **arrays[] = {&panel.rows.shift,         &panel.rows.floor,     &panel.rows.factor,
                        &panel.rows.factor_beyond, (void **)&panel.scale, (void **)&panel.anchor};
     panel.rows.state = (ons_state *)next;
@@ -73,7 +77,7 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
     panel.staging = next;
     panel.kept = next + staging_bytes(plan);
     panel.rows.past_caches = plan->past_caches;
-    int across = outer_dims(problem) - 1;
+    int across = ons_outer_dims(problem) - 1;
     if (across >= 0) {
         panel.x_across = problem->x.stride[across];
         panel.y_across = problem->y.stride[across];
@@ -86,7 +90,7 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
 void ons_panel_at(ons_panel *panel, int64_t index) {
     const ons_problem *problem = panel->problem;
     int64_t x = 0, y = 0, where = 0, scale = 0, scale_across = 0;
-    int last = outer_dims(problem) - 1;
+    int last = ons_outer_dims(problem) - 1;
     panel->rows.width = 1;
     if (last >= 0) {
         int64_t count = panels_across(problem, panel->plan), width = panel->plan->width;
@@ -113,7 +117,8 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     panel->y = problem->y.data + y;
     panel->where = problem->where.data ? problem->where.data + where : NULL;
     panel->anchored = false;
-    for (int64_t i = 0; !panel->plan->whole_rows && i < panel->rows.width; i++) {
+    int64_t own = rows_with_states(panel->plan) > 0 ? panel->rows.width : 0;
+    for (int64_t i = 0; i < own; i++) {
         panel->rows.state[i] = ons_state_empty();
         if (problem->scale.data)
             memcpy(&panel->scale[i], problem->scale.data + scale + i * scale_across,
@@ -138,7 +143,7 @@ ons_tile ons_panel_next_panel(const ons_panel *panel, int64_t j) {
     ons_tile next = in_memory(panel, j);
     const ons_problem *problem = panel->problem;
     if (!next.data) return next;
-    int last = outer_dims(problem) - 1;
+    int last = ons_outer_dims(problem) - 1;
     bool end = last > 0 && panels_across(problem, panel->plan) == 1;
     next.data = (char *)next.data +
                 (end ? problem->x.stride[last - 1] : panel->plan->width * panel->x_across);
@@ -166,52 +171,6 @@ void ons_for_each_panel(const ons_job *job, ons_panel_body *body) {
     ons_parallel_for(count, grain, job->plan->threads, run_panels, &each);
 }
 
-/* Bytes from element 0 of a row to element j. */
-static int64_t offset_of(const ons_problem *problem, const ons_operand *operand, int64_t j) {
-    int first = outer_dims(problem);
-    int64_t offset = 0;
-    for (int dim = problem->dims - 1; dim >= first; dim--) {
-        int64_t i = dim == first ? j : j % problem->extent[dim];
-        if (dim > first) j /= problem->extent[dim];
-        offset += i * operand->stride[dim];
-    }
-    return offset;
-}
-
-/* A line: elements that lie one step apart in every operand. In the row form a stretch of one row,
- * up to where its innermost dimension ends; in the column form one element of each row. */
-typedef struct {
-    int64_t row, j;   /* where it begins */
-    int64_t elements; /* of the row that it advances */
-    int64_t count;    /* in the line */
-    int64_t x_step, y_step, where_step;
-} line;
-
-static line line_at(const ons_panel *panel, int64_t row, int64_t j, int64_t end) {
-    const ons_problem *problem = panel->problem;
-    if (panel->plan->form == ONS_COLUMN_FORM)
-        return (line){
-            0, j, 1, panel->rows.width, panel->x_across, panel->y_across, panel->where_across};
-    int inner = problem->dims - 1;
-    int64_t left = problem->extent[inner] - j % problem->extent[inner];
-    int64_t count = left < end - j ? left : end - j;
-    return (line){row,
-                  j,
-                  count,
-                  count,
-                  problem->x.stride[inner],
-                  problem->y.stride[inner],
-                  problem->where.stride[inner]};
-}
-
-/* for (line at) over elements [begin, end) of all rows of the panel */
-#define FOR_EACH_LINE(panel, begin, end, at)                                                       \
-    for (int64_t row_ = 0; row_ < ((panel)->plan->form == ONS_ROW_FORM ? (panel)->rows.width : 1); \
-         row_++)                                                                                   \
-        for (line at = line_at(panel, row_, begin, end); at.j < (end);                             \
-             at = at.j + at.elements < (end) ? line_at(panel, row_, at.j + at.elements, end)       \
-                                             : (line){.j = (end)})
-
 /* Room for n elements of each row of the panel. */
 static ons_tile room_at(const ons_panel *panel, void *data, int64_t n) {
     int64_t size = item_size(panel->plan);
@@ -224,62 +183,6 @@ ons_tile ons_panel_scratch(const ons_panel *panel) {
     return room_at(panel, panel->staging, plan->tile < plan->N ? plan->tile : plan->N);
 }
 
-static bool is_scaled(const ons_panel *panel) {
-    return panel->problem->scale.data || panel->problem->scale_by != 1.0;
-}
-
-/* Makes the line's elements at `values` the given value where the mask is 0. */
-static void exclude(const ons_panel *panel, const line *at, char *values, double value) {
-    if (!panel->where) return;
-    const char *where = panel->where + at->row * panel->where_across +
-                        offset_of(panel->problem, &panel->problem->where, at->j);
-    panel->move->exclude(values, where, at->where_step, value, at->count);
-}
-
-static ons_tile load_into(ons_panel *panel, ons_tile tile, int64_t j, int64_t n) {
-    const ons_problem *problem = panel->problem;
-    bool each = panel->plan->form == ONS_COLUMN_FORM;
-    FOR_EACH_LINE(panel, j, j + n, at) {
-        char *to = (char *)tile.data + at.row * tile.across + (at.j - j) * tile.along;
-        const char *x = panel->x + at.row * panel->x_across + offset_of(problem, &problem->x, at.j);
-        panel->move->load(to, x, at.x_step, problem->x.dtype, at.count);
-        if (is_scaled(panel)) panel->move->multiply(to, panel->scale + at.row, each, at.count);
-        if (panel->anchored) panel->move->subtract(to, panel->anchor + at.row, each, at.count);
-        exclude(panel, &at, to, -INFINITY);
-    }
-    return tile;
-}
-
-ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n) {
-    if (!panel->plan->x_direct || panel->anchored)
-        return load_into(panel, ons_panel_scratch(panel), j, n);
-    int64_t along = panel->problem->x.stride[panel->problem->dims - 1];
-    return (ons_tile){(char *)panel->x + j * along, along, panel->x_across};
-}
-
-ons_tile ons_panel_load_to_keep(ons_panel *panel, int64_t j, int64_t n) {
-    if (panel->plan->x_direct && !panel->anchored) return ons_panel_load(panel, j, n);
-    return load_into(panel, ons_panel_kept(panel, j), j, n);
-}
-
-ons_tile ons_panel_result(ons_panel *panel, int64_t j) {
-    if (!panel->plan->y_direct) return ons_panel_scratch(panel);
-    int64_t along = panel->problem->y.stride[panel->problem->dims - 1];
-    return (ons_tile){panel->y + j * along, along, panel->y_across};
-}
-
-void ons_panel_store(ons_panel *panel, int64_t j, int64_t n) {
-    const ons_problem *problem = panel->problem;
-    if (panel->plan->y_direct) return;
-    ons_tile tile = ons_panel_scratch(panel);
-    FOR_EACH_LINE(panel, j, j + n, at) {
-        char *from = (char *)tile.data + at.row * tile.across + (at.j - j) * tile.along;
-        char *y = panel->y + at.row * panel->y_across + offset_of(problem, &problem->y, at.j);
-        exclude(panel, &at, from, 0.0);
-        panel->move->store(y, at.y_step, problem->y.dtype, from, at.count);
-    }
-}
-
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
     if (!panel->plan->keeps_apart) return ons_panel_result(panel, j);
     ons_tile kept = room_at(panel, panel->kept, panel->plan->N);
@@ -290,10 +193,12 @@ ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
 ons_run_of_rows ons_panel_run(const ons_panel *panel) {
     const ons_plan *plan = panel->plan;
     int64_t size = item_size(plan);
-    int64_t stored = ons_dtype_size(panel->problem->x.dtype);
-    return (ons_run_of_rows){.x = {(char *)panel->x, stored, panel->x_across},
-                             .y = {panel->y, stored, panel->y_across},
+    const ons_operand *x = &panel->problem->x, *y = &panel->problem->y;
+    return (ons_run_of_rows){.x = {(char *)panel->x, ons_dtype_size(x->dtype), panel->x_across},
+                             .y = {panel->y, ons_dtype_size(y->dtype), panel->y_across},
                              .count = panel->rows.width,
+                             .bring = plan->brings_rows ? ons_panel_bring : NULL,
+                             .from = panel,
                              .N = plan->N,
                              .kept = panel->kept,
                              .pitch = padded(plan->N * size) / size,

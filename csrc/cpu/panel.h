@@ -23,6 +23,10 @@ typedef struct {
     char *kept; /* room for all exponentials of the rows, where the method keeps them apart */
 } ons_panel;
 
+static inline int ons_outer_dims(const ons_problem *problem) {
+    return problem->dims - problem->reduced_dims;
+}
+
 int64_t ons_panel_bytes(const ons_plan *plan);
 int64_t ons_panel_count(const ons_problem *problem, const ons_plan *plan);
 
@@ -54,6 +58,12 @@ ons_tile ons_panel_kept(ons_panel *panel, int64_t j);
 
 /* The panel as a run of whole rows; plan->whole_rows says that it is one. */
 ons_run_of_rows ons_panel_run(const ons_panel *panel);
+
+/* Row `row` of panel `from` as the arithmetic sees it, to where a run of rows wants it. */
+void ons_panel_bring(const void *from, int64_t row, void *to);
+
+/* Makes the excluded elements 0 in the rows of y that have become NaN: elsewhere they are. */
+void ons_panel_exclude_from_nan(const ons_panel *panel);
 
 /* Where elements from j on lie in memory, of these rows and of those of the next panel, as
  * rows.next takes it. */

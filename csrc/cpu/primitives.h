@@ -64,10 +64,16 @@ typedef void ons_exp_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n)
 typedef void ons_sum_fn(const ons_rows *rows, ons_tile e, int64_t n);
 typedef void ons_divide_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n);
 
-/* Whole rows of N elements, one after the other, that lie in memory without gaps. */
+/* Puts a row of `from`, as the arithmetic sees it, to where there is room for it. */
+typedef void ons_bring_row_fn(const void *from, int64_t row, void *to);
+
+/* Whole rows of N elements, one after the other, whose elements lie side by side in y; in x too
+ * where no row is brought. */
 typedef struct {
     ons_tile x, y; /* row 0 */
     int64_t count, N;
+    ons_bring_row_fn *bring; /* NULL: x has them as the arithmetic takes them, or of 16 bits */
+    const void *from;
     void *kept; /* room for the exponentials of ONS_KEPT_ROWS rows, or ONS_KEPT_SHORT_ROWS for the
                  * softmax of groups and of short rows, `pitch` elements apart */
     int64_t pitch;
@@ -106,18 +112,24 @@ typedef void ons_subtract_fn(void *x, const double *anchor, bool each, int64_t n
 /* x = value where the mask is 0. */
 typedef void ons_exclude_fn(void *x, const char *where, int64_t step, double value, int64_t n);
 
+/* load, multiply and exclude with -inf at once, of elements that lie side by side: scale is of the
+ * compute type, where may be NULL. */
+typedef void ons_bring_fn(void *tile, const char *from, ons_dtype dtype, double scale,
+                          const char *where, int64_t n);
+
 typedef struct {
     ons_load_fn *load;
     ons_store_fn *store;
     ons_multiply_fn *multiply;
     ons_subtract_fn *subtract;
     ons_exclude_fn *exclude;
+    ons_bring_fn *bring;
 } ons_movers;
 
 /* What one instruction set has, for one compute type. */
 typedef struct {
     ons_primitives row, column;
-    /* of each type of x and y, or NULL */
+    /* of each type of y, or NULL */
     ons_softmax_rows_fn *softmax_rows[ONS_FLOAT64 + 1], *softmax_groups[ONS_FLOAT64 + 1];
     ons_softmax_rows_fn *softmax_short_rows;
     ons_movers move;
@@ -147,9 +159,9 @@ static const uint32_t ONS_POWERS[16] = {
     0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
 };
 
-/* Rows of ons_run_of_rows' room: of softmax_rows two, of the others two of the largest group and
+/* Rows of ons_run_of_rows' room: of softmax_rows three, of the others two of the largest group and
  * what vectors take beyond them. */
-enum { ONS_KEPT_ROWS = 2, ONS_KEPT_SHORT_ROWS = 34 };
+enum { ONS_KEPT_ROWS = 3, ONS_KEPT_SHORT_ROWS = 34 };
 
 /* The most rows that the column form takes side by side. */
 enum { ONS_MAX_WIDTH = 128 };

@@ -8,12 +8,12 @@
  * f32_set f32_load f32_store f32_stream (an aligned store past the caches, where there is such a
  * thing, which f32_settle ends) f32_transpose (F32_WIDTH vectors) f32_narrow (of F32_WIDTH doubles)
  * f32_load_part f32_store_part (the first k elements; the rest read as -inf) f32_keep_part (the
- * rest made 0) f32_add f32_sub f32_mul f32_div f32_max (NaN where the second operand is; NaN or the
- * second where the first is) f32_nan_or f32_any_nan (remember the NaN that f32_max drops)
- * f32_max_lanes f32_fma f32_fnma f32_times (a * (factor + beyond), rounded once) f32_power (2^(k /
- * 8), k the integer in the low bits of t) f64_shift (p times 2^k, likewise) f32_sum_lanes (of
- * ONS_LANES_F32 lanes, in a fixed tree, in double) f32_store_quotient_bfloat (of numbers, and of
- * NaN whose low half is 0). */
+ * rest made 0) f32_where (a where the byte is not 0, else b) f32_add f32_sub f32_mul f32_div
+ * f32_max (NaN where the second operand is; NaN or the second where the first is) f32_nan_or
+ * f32_any_nan (remember the NaN that f32_max drops) f32_max_lanes f32_fma f32_fnma f32_times (a *
+ * (factor + beyond), rounded once) f32_power (2^(k / 8), k the integer in the low bits of t)
+ * f64_shift (p times 2^k, likewise) f32_sum_lanes (of ONS_LANES_F32 lanes, in a fixed tree, in
+ * double) f32_store_quotient_bfloat (of numbers, and of NaN whose low half is 0). */
 
 #if BITS == 32
 #define ONS_TO_FLOAT(value) (value)
@@ -85,7 +85,7 @@ static const ons_kernels FN(kernels) = {
     .softmax_groups = {[ONS_FLOAT64] = FN(softmax_groups)},
 #endif
     .softmax_short_rows = FN(softmax_short_rows),
-    .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude)},
+    .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(bring)},
 };
 
 #undef INLINE

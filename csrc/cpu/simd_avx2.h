@@ -38,6 +38,11 @@ static inline void f32_store_part(float *p, f32_vec a, int64_t k) {
 static inline f32_vec f32_keep_part(f32_vec a, int64_t k) {
     return _mm256_and_ps(a, _mm256_castsi256_ps(f32_first(k)));
 }
+static inline f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
+    __m256i bytes = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)where));
+    __m256i out = _mm256_cmpeq_epi32(bytes, _mm256_setzero_si256());
+    return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(out));
+}
 static inline f32_vec f32_add(f32_vec a, f32_vec b) { return _mm256_add_ps(a, b); }
 static inline f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm256_sub_ps(a, b); }
 static inline f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm256_mul_ps(a, b); }
@@ -58,6 +63,15 @@ static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) {
 }
 static inline f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
     return _mm256_fmadd_ps(a, factor, _mm256_mul_ps(a, beyond));
+}
+typedef char f32_limited; /* nothing to remember */
+static inline f32_limited f32_limit(f32_vec *x, f32_vec floor) {
+    *x = f32_max(floor, *x);
+    return 0;
+}
+static inline f32_vec f32_fma_limited(f32_limited limited, f32_vec a, f32_vec b, f32_vec c) {
+    (void)limited;
+    return f32_fma(a, b, c);
 }
 static inline f32_vec f32_power(f32_vec t) {
     __m256i bits = _mm256_castps_si256(t);
@@ -81,6 +95,13 @@ static inline void f64_store_part(double *p, f64_vec a, int64_t k) {
 }
 static inline f64_vec f64_keep_part(f64_vec a, int64_t k) {
     return _mm256_and_pd(a, _mm256_castsi256_pd(f64_first(k)));
+}
+static inline f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
+    int32_t four;
+    memcpy(&four, where, sizeof four);
+    __m256i bytes = _mm256_cvtepi8_epi64(_mm_cvtsi32_si128(four));
+    __m256i out = _mm256_cmpeq_epi64(bytes, _mm256_setzero_si256());
+    return _mm256_blendv_pd(a, b, _mm256_castsi256_pd(out));
 }
 static inline f64_vec f64_add(f64_vec a, f64_vec b) { return _mm256_add_pd(a, b); }
 static inline f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm256_sub_pd(a, b); }

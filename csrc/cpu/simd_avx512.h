@@ -29,6 +29,10 @@ static inline void f32_store_part(float *p, f32_vec a, int64_t k) {
 static inline f32_vec f32_keep_part(f32_vec a, int64_t k) {
     return _mm512_maskz_mov_ps(f32_first(k), a);
 }
+static inline f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)where);
+    return _mm512_mask_mov_ps(b, _mm_test_epi8_mask(bytes, bytes), a);
+}
 static inline f32_vec f32_add(f32_vec a, f32_vec b) { return _mm512_add_ps(a, b); }
 static inline f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm512_sub_ps(a, b); }
 static inline f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm512_mul_ps(a, b); }
@@ -47,6 +51,14 @@ static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) {
 }
 static inline f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
     return _mm512_fmadd_ps(a, factor, _mm512_mul_ps(a, beyond));
+}
+/* what is below the floor becomes 0 at once: a product that underflows would cost more */
+typedef __mmask16 f32_limited;
+static inline f32_limited f32_limit(f32_vec *x, f32_vec floor) {
+    return _mm512_cmp_ps_mask(*x, floor, _CMP_NLT_UQ);
+}
+static inline f32_vec f32_fma_limited(f32_limited kept, f32_vec a, f32_vec b, f32_vec c) {
+    return _mm512_maskz_fmadd_ps(kept, a, b, c);
 }
 static inline f32_vec f32_power(f32_vec t) {
     __m512i bits = _mm512_castps_si512(t);
@@ -67,6 +79,10 @@ static inline void f64_store_part(double *p, f64_vec a, int64_t k) {
 }
 static inline f64_vec f64_keep_part(f64_vec a, int64_t k) {
     return _mm512_maskz_mov_pd(f64_first(k), a);
+}
+static inline f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
+    __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)where);
+    return _mm512_mask_mov_pd(b, (__mmask8)_mm_test_epi8_mask(bytes, bytes), a);
 }
 static inline f64_vec f64_add(f64_vec a, f64_vec b) { return _mm512_add_pd(a, b); }
 static inline f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm512_sub_pd(a, b); }

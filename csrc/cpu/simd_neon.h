@@ -37,6 +37,12 @@ static inline void f32_store_part(float *p, f32_vec a, int64_t k) {
 static inline f32_vec f32_keep_part(f32_vec a, int64_t k) {
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a), f32_first(k)));
 }
+static inline f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
+    uint32_t four;
+    memcpy(&four, where, sizeof four);
+    uint16x8_t bytes = vmovl_u8(vcreate_u8(four));
+    return vbslq_f32(vcgtq_u32(vmovl_u16(vget_low_u16(bytes)), vdupq_n_u32(0)), a, b);
+}
 static inline f32_vec f32_add(f32_vec a, f32_vec b) { return vaddq_f32(a, b); }
 static inline f32_vec f32_sub(f32_vec a, f32_vec b) { return vsubq_f32(a, b); }
 static inline f32_vec f32_mul(f32_vec a, f32_vec b) { return vmulq_f32(a, b); }
@@ -59,6 +65,15 @@ static inline f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
     return vfmaq_f32(vmulq_f32(a, beyond), a, factor);
 }
 /* the table by bytes: word k & 7 begins at 4 * (k & 7) */
+typedef char f32_limited; /* nothing to remember */
+static inline f32_limited f32_limit(f32_vec *x, f32_vec floor) {
+    *x = f32_max(floor, *x);
+    return 0;
+}
+static inline f32_vec f32_fma_limited(f32_limited limited, f32_vec a, f32_vec b, f32_vec c) {
+    (void)limited;
+    return f32_fma(a, b, c);
+}
 static inline f32_vec f32_power(f32_vec t) {
     uint32x4_t bits = vreinterpretq_u32_f32(t);
     uint8x16x2_t table = {{vreinterpretq_u8_u32(vld1q_u32(ONS_POWERS)),
@@ -81,6 +96,10 @@ static inline void f64_store_part(double *p, f64_vec a, int64_t k) {
 }
 static inline f64_vec f64_keep_part(f64_vec a, int64_t k) {
     return vreinterpretq_f64_u32(vandq_u32(vreinterpretq_u32_f64(a), f64_first(k)));
+}
+static inline f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
+    uint64x2_t in = {where[0] ? ~(uint64_t)0 : 0, where[1] ? ~(uint64_t)0 : 0};
+    return vbslq_f64(in, a, b);
 }
 static inline f64_vec f64_add(f64_vec a, f64_vec b) { return vaddq_f64(a, b); }
 static inline f64_vec f64_sub(f64_vec a, f64_vec b) { return vsubq_f64(a, b); }

@@ -28,47 +28,57 @@ static inline double f64_times(double a, double factor, double beyond) {
     return fma(a, factor, a * beyond);
 }
 
-#define ONS_SCALAR_VOCABULARY(P, TYPE, LANES)                                         \
-    static inline TYPE P##_set(TYPE a) { return a; }                                  \
-    static inline TYPE P##_load(const TYPE *p) {                                      \
-        TYPE a;                                                                       \
-        memcpy(&a, p, sizeof a);                                                      \
-        return a;                                                                     \
-    }                                                                                 \
-    static inline void P##_store(TYPE *p, TYPE a) { memcpy(p, &a, sizeof a); }        \
-    static inline void P##_stream(TYPE *p, TYPE a) { P##_store(p, a); }               \
-    static inline void P##_transpose(TYPE *a) { (void)a; }                            \
-    static inline void P##_settle(void) {}                                            \
-    static inline TYPE P##_narrow(const double *p) { return (TYPE) * p; }             \
-    static inline TYPE P##_load_part(const TYPE *p, int64_t k) {                      \
-        return k > 0 ? P##_load(p) : -INFINITY;                                       \
-    }                                                                                 \
-    static inline void P##_store_part(TYPE *p, TYPE a, int64_t k) {                   \
-        if (k > 0) P##_store(p, a);                                                   \
-    }                                                                                 \
-    static inline TYPE P##_keep_part(TYPE a, int64_t k) { return k > 0 ? a : 0; }     \
-    static inline TYPE P##_add(TYPE a, TYPE b) { return a + b; }                      \
-    static inline TYPE P##_sub(TYPE a, TYPE b) { return a - b; }                      \
-    static inline TYPE P##_mul(TYPE a, TYPE b) { return a * b; }                      \
-    static inline TYPE P##_div(TYPE a, TYPE b) { return a / b; }                      \
-    static inline TYPE P##_max(TYPE a, TYPE b) { return a > b ? a : b; }              \
-    static inline TYPE P##_nan_or(TYPE so_far, TYPE a, TYPE b) {                      \
-        return isunordered(a, b) ? (TYPE)NAN : so_far;                                \
-    }                                                                                 \
-    static inline TYPE P##_max_lanes(TYPE a) { return a; }                            \
-    static inline bool P##_any_nan(TYPE so_far) { return isnan(so_far); }             \
-    static inline TYPE P##_fnma(TYPE a, TYPE b, TYPE c) { return P##_fma(-a, b, c); } \
-    static inline double P##_sum_lanes(const TYPE *lanes) {                           \
-        double tree[LANES];                                                           \
-        for (int l = 0; l < LANES; l++) tree[l] = (double)lanes[l];                   \
-        for (int half = LANES / 2; half > 0; half /= 2)                               \
-            for (int l = 0; l < half; l++) tree[l] += tree[l + half];                 \
-        return tree[0];                                                               \
+#define ONS_SCALAR_VOCABULARY(P, TYPE, LANES)                                                  \
+    static inline TYPE P##_set(TYPE a) { return a; }                                           \
+    static inline TYPE P##_load(const TYPE *p) {                                               \
+        TYPE a;                                                                                \
+        memcpy(&a, p, sizeof a);                                                               \
+        return a;                                                                              \
+    }                                                                                          \
+    static inline void P##_store(TYPE *p, TYPE a) { memcpy(p, &a, sizeof a); }                 \
+    static inline void P##_stream(TYPE *p, TYPE a) { P##_store(p, a); }                        \
+    static inline void P##_transpose(TYPE *a) { (void)a; }                                     \
+    static inline void P##_settle(void) {}                                                     \
+    static inline TYPE P##_narrow(const double *p) { return (TYPE) * p; }                      \
+    static inline TYPE P##_load_part(const TYPE *p, int64_t k) {                               \
+        return k > 0 ? P##_load(p) : -INFINITY;                                                \
+    }                                                                                          \
+    static inline void P##_store_part(TYPE *p, TYPE a, int64_t k) {                            \
+        if (k > 0) P##_store(p, a);                                                            \
+    }                                                                                          \
+    static inline TYPE P##_keep_part(TYPE a, int64_t k) { return k > 0 ? a : 0; }              \
+    static inline TYPE P##_where(const char *where, TYPE a, TYPE b) { return *where ? a : b; } \
+    static inline TYPE P##_add(TYPE a, TYPE b) { return a + b; }                               \
+    static inline TYPE P##_sub(TYPE a, TYPE b) { return a - b; }                               \
+    static inline TYPE P##_mul(TYPE a, TYPE b) { return a * b; }                               \
+    static inline TYPE P##_div(TYPE a, TYPE b) { return a / b; }                               \
+    static inline TYPE P##_max(TYPE a, TYPE b) { return a > b ? a : b; }                       \
+    static inline TYPE P##_nan_or(TYPE so_far, TYPE a, TYPE b) {                               \
+        return isunordered(a, b) ? (TYPE)NAN : so_far;                                         \
+    }                                                                                          \
+    static inline TYPE P##_max_lanes(TYPE a) { return a; }                                     \
+    static inline bool P##_any_nan(TYPE so_far) { return isnan(so_far); }                      \
+    static inline TYPE P##_fnma(TYPE a, TYPE b, TYPE c) { return P##_fma(-a, b, c); }          \
+    static inline double P##_sum_lanes(const TYPE *lanes) {                                    \
+        double tree[LANES];                                                                    \
+        for (int l = 0; l < LANES; l++) tree[l] = (double)lanes[l];                            \
+        for (int half = LANES / 2; half > 0; half /= 2)                                        \
+            for (int l = 0; l < half; l++) tree[l] += tree[l + half];                          \
+        return tree[0];                                                                        \
     }
 
 ONS_SCALAR_VOCABULARY(f32, float, ONS_LANES_F32)
 ONS_SCALAR_VOCABULARY(f64, double, ONS_LANES_F64)
 
+typedef char f32_limited; /* nothing to remember */
+static inline f32_limited f32_limit(float *x, float floor) {
+    *x = f32_max(floor, *x);
+    return 0;
+}
+static inline float f32_fma_limited(f32_limited limited, float a, float b, float c) {
+    (void)limited;
+    return f32_fma(a, b, c);
+}
 static inline float f32_power(float t) {
     uint32_t bits = ons_bits_of(t);
     return ons_float_of(ONS_POWERS[bits & 7] + (bits << 20));

@@ -1,0 +1,153 @@
+/* panel_lines.c - the elements of a panel's rows between the arrays and the arithmetic: converted,
+ * scaled, masked; rounded and stored. */
+#include "panel.h"
+
+/* Bytes from element 0 of a row to element j. */
+static int64_t offset_of(const ons_problem *problem, const ons_operand *operand, int64_t j) {
+    int first = ons_outer_dims(problem);
+    int64_t offset = 0;
+    for (int dim = problem->dims - 1; dim >= first; dim--) {
+        int64_t i = dim == first ? j : j % problem->extent[dim];
+        if (dim > first) j /= problem->extent[dim];
+        offset += i * operand->stride[dim];
+    }
+    return offset;
+}
+
+/* A line: elements that lie one step apart in every operand. In the row form a stretch of one row,
+ * up to where its innermost dimension ends; in the column form one element of each row. */
+typedef struct {
+    int64_t row, j;   /* where it begins */
+    int64_t elements; /* of the row that it advances */
+    int64_t count;    /* in the line */
+    int64_t x_step, y_step, where_step;
+} line;
+
+static line line_at(const ons_panel *panel, int64_t row, int64_t j, int64_t end) {
+    const ons_problem *problem = panel->problem;
+    if (panel->plan->form == ONS_COLUMN_FORM)
+        return (line){
+            0, j, 1, panel->rows.width, panel->x_across, panel->y_across, panel->where_across};
+    int inner = problem->dims - 1;
+    int64_t left = problem->extent[inner] - j % problem->extent[inner];
+    int64_t count = left < end - j ? left : end - j;
+    return (line){row,
+                  j,
+                  count,
+                  count,
+                  problem->x.stride[inner],
+                  problem->y.stride[inner],
+                  problem->where.stride[inner]};
+}
+
+/* for (line at) over elements [begin, end) of one row, in the column form of all of the panel */
+#define FOR_EACH_LINE_OF(panel, row, begin, end, at)                                    \
+    for (line at = line_at(panel, row, begin, end); at.j < (end);                       \
+         at = at.j + at.elements < (end) ? line_at(panel, row, at.j + at.elements, end) \
+                                         : (line){.j = (end)})
+
+/* for (line at) over elements [begin, end) of all rows of the panel */
+#define FOR_EACH_LINE(panel, begin, end, at)                                                       \
+    for (int64_t row_ = 0; row_ < ((panel)->plan->form == ONS_ROW_FORM ? (panel)->rows.width : 1); \
+         row_++)                                                                                   \
+    FOR_EACH_LINE_OF(panel, row_, begin, end, at)
+
+static bool is_scaled(const ons_panel *panel) {
+    return panel->problem->scale.data || panel->problem->scale_by != 1.0;
+}
+
+/* The line's mask, or NULL. */
+static const char *mask_of(const ons_panel *panel, const line *at) {
+    if (!panel->where) return NULL;
+    return panel->where + at->row * panel->where_across +
+           offset_of(panel->problem, &panel->problem->where, at->j);
+}
+
+/* Makes the line's elements at `values` the given value where the mask is 0. */
+static void exclude(const ons_panel *panel, const line *at, char *values, double value) {
+    const char *where = mask_of(panel, at);
+    if (where) panel->move->exclude(values, where, at->where_step, value, at->count);
+}
+
+/* Whether one pass brings it all: side by side, with a scale that needs no product in double. */
+static bool is_brought_at_once(const ons_panel *panel, const line *at, double scale) {
+    bool exact = panel->plan->compute == ONS_FLOAT64 || (double)(float)scale == scale;
+    return panel->plan->form == ONS_ROW_FORM && exact && !panel->anchored &&
+           at->x_step == ons_dtype_size(panel->problem->x.dtype) &&
+           (!panel->where || at->where_step == 1);
+}
+
+/* A line as the arithmetic sees it. */
+static void load_line(const ons_panel *panel, const line *at, char *to) {
+    const ons_problem *problem = panel->problem;
+    bool each = panel->plan->form == ONS_COLUMN_FORM;
+    const char *x = panel->x + at->row * panel->x_across + offset_of(problem, &problem->x, at->j);
+    if (is_brought_at_once(panel, at, panel->scale[at->row])) {
+        panel->move->bring(to, x, problem->x.dtype, panel->scale[at->row], mask_of(panel, at),
+                           at->count);
+        return;
+    }
+    panel->move->load(to, x, at->x_step, problem->x.dtype, at->count);
+    if (is_scaled(panel)) panel->move->multiply(to, panel->scale + at->row, each, at->count);
+    if (panel->anchored) panel->move->subtract(to, panel->anchor + at->row, each, at->count);
+    exclude(panel, at, to, -INFINITY);
+}
+
+static ons_tile load_into(ons_panel *panel, ons_tile tile, int64_t j, int64_t n) {
+    FOR_EACH_LINE(panel, j, j + n, at)
+    load_line(panel, &at, (char *)tile.data + at.row * tile.across + (at.j - j) * tile.along);
+    return tile;
+}
+
+void ons_panel_bring(const void *from, int64_t row, void *to) {
+    const ons_panel *panel = from;
+    int64_t size = ons_dtype_size(panel->plan->compute);
+    FOR_EACH_LINE_OF(panel, row, 0, panel->plan->N, at)
+    load_line(panel, &at, (char *)to + at.j * size);
+}
+
+void ons_panel_exclude_from_nan(const ons_panel *panel) {
+    const ons_problem *problem = panel->problem;
+    int64_t size = ons_dtype_size(panel->plan->compute), N = panel->plan->N;
+    if (!panel->where || N == 0) return;
+    for (int64_t row = 0; row < panel->rows.width; row++) {
+        char *y = panel->y + row * panel->y_across, *values = panel->kept;
+        int64_t step = problem->y.stride[problem->dims - 1];
+        panel->move->load(values, y + (N - 1) * step, step, problem->y.dtype, 1);
+        double last = size == 4 ? *(float *)(void *)values : *(double *)(void *)values;
+        if (!isnan(last)) continue;
+        panel->move->load(values, y, step, problem->y.dtype, N);
+        FOR_EACH_LINE_OF(panel, row, 0, N, at) exclude(panel, &at, values + at.j * size, 0.0);
+        panel->move->store(y, step, problem->y.dtype, values, N);
+    }
+}
+
+ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n) {
+    if (!panel->plan->x_direct || panel->anchored)
+        return load_into(panel, ons_panel_scratch(panel), j, n);
+    int64_t along = panel->problem->x.stride[panel->problem->dims - 1];
+    return (ons_tile){(char *)panel->x + j * along, along, panel->x_across};
+}
+
+ons_tile ons_panel_load_to_keep(ons_panel *panel, int64_t j, int64_t n) {
+    if (panel->plan->x_direct && !panel->anchored) return ons_panel_load(panel, j, n);
+    return load_into(panel, ons_panel_kept(panel, j), j, n);
+}
+
+ons_tile ons_panel_result(ons_panel *panel, int64_t j) {
+    if (!panel->plan->y_direct) return ons_panel_scratch(panel);
+    int64_t along = panel->problem->y.stride[panel->problem->dims - 1];
+    return (ons_tile){panel->y + j * along, along, panel->y_across};
+}
+
+void ons_panel_store(ons_panel *panel, int64_t j, int64_t n) {
+    const ons_problem *problem = panel->problem;
+    if (panel->plan->y_direct) return;
+    ons_tile tile = ons_panel_scratch(panel);
+    FOR_EACH_LINE(panel, j, j + n, at) {
+        char *from = (char *)tile.data + at.row * tile.across + (at.j - j) * tile.along;
+        char *y = panel->y + at.row * panel->y_across + offset_of(problem, &problem->y, at.j);
+        exclude(panel, &at, from, 0.0);
+        panel->move->store(y, at.y_step, problem->y.dtype, from, at.count);
+    }
+}
