@@ -103,6 +103,49 @@ static void movers(ons_dtype narrow, ons_dtype compute) {
     free(tile);
 }
 
+/* Softmax of whole rows, `rows` of them, as fused.c chooses it; past the caches and into them. */
+static void whole_rows(ons_dtype stored, ons_dtype compute, int64_t N, int64_t rows) {
+    const ons_kernels *kernels = ons_kernels_for(compute);
+    int64_t size = ons_dtype_size(stored), own = ons_dtype_size(compute);
+    int64_t lanes = own == 4 ? ONS_LANES_F32 : ONS_LANES_F64;
+    int64_t block = own == 4 ? ONS_BLOCK_F32 : ONS_BLOCK_F64;
+    void *values = zeroed(N * rows, own), *x = zeroed(N * rows, size), *y = zeroed(N * rows, size);
+    for (int64_t j = 0; j < N * rows; j++) {
+        double value = 3 * sin(1.7 * (double)j);
+        if (own == 4)
+            ((float *)values)[j] = (float)value;
+        else
+            ((double *)values)[j] = value;
+    }
+    kernels->move.store(x, size, stored, values, N * rows);
+    ons_run_of_rows run = {.x = {x, size, N * size},
+                           .y = {y, size, N * size},
+                           .count = rows,
+                           .N = N,
+                           .kept = zeroed(ONS_KEPT_SHORT_ROWS * (N + 64), own),
+                           .pitch = (N + 63) / 64 * 64};
+    ons_softmax_rows_fn *softmax = N > block       ? kernels->softmax_rows[stored]
+                                   : N > 2 * lanes ? kernels->softmax_groups[stored]
+                                                   : kernels->softmax_short_rows;
+    for (int past = 0; past < 2; past++) {
+        run.past_caches = past;
+        COUNT(N * rows, softmax(&run), "%s rows of %d%s", ons_dtype_name(stored), (int)N,
+              past ? ", past the caches" : "");
+    }
+    free(run.kept);
+    free(values);
+    free(x);
+    free(y);
+}
+
+static void all_whole_rows(ons_dtype type) {
+    const int64_t lengths[] = {10, 64, 1000};
+    for (int i = 0; i < 3; i++) whole_rows(type, type, lengths[i], WIDTH);
+    if (type != ONS_FLOAT32) return;
+    whole_rows(ONS_FLOAT16, type, 1000, WIDTH);
+    whole_rows(ONS_BFLOAT16, type, 1000, WIDTH);
+}
+
 /* What is done to elements on the way. */
 static void changes(ons_dtype type) {
     const ons_movers *move = &ons_kernels_for(type)->move;
@@ -113,6 +156,9 @@ static void changes(ons_dtype type) {
     COUNT(TILE, move->multiply(tile, &by, false, TILE), "multiply, %s", name);
     COUNT(TILE, move->subtract(tile, &by, false, TILE), "subtract, %s", name);
     COUNT(TILE, move->exclude(tile, mask, 1, 0.0, TILE), "exclude, %s", name);
+    void *to = zeroed(TILE, 8);
+    COUNT(TILE, move->bring(to, tile, type, 0.5, mask, TILE), "bring, %s", name);
+    free(to);
     free(tile);
 }
 
@@ -138,6 +184,7 @@ int main(void) {
         ons_isa_select(*name);
         for (ons_dtype type = ONS_FLOAT32; type <= ONS_FLOAT64; type++) {
             all_primitives(type);
+            all_whole_rows(type);
             changes(type);
             for (ons_dtype narrow = ONS_FLOAT16; narrow <= ONS_BFLOAT16; narrow++)
                 movers(narrow, type);
