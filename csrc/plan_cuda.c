@@ -178,8 +178,14 @@ enum {
     /* The most rows, and their longest, that the grid takes one after the other. */
     GRID_ROWS_16_BIT = 16,
     GRID_ROWS = 4,
+    /* Up to here the grid takes one row alone: `split` is faster for two. */
+    GRID_LONE_ROW = 1 << 20,
     /* The fewest rows for which clusters pay whose blocks have a multiprocessor each. */
-    LANDING_ROWS = 5,
+    LANDING_ROWS_16_BIT = 48,
+    LANDING_ROWS = 24,
+    /* Their longest rows of 16 bits where there are so many that `online` has enough. */
+    LANDING_ROW_LENGTH_16_BIT = 1 << 19,
+    ONLINE_ROWS_16_BIT = 256,
     GRID_ROW_LENGTH = 1 << 25
 };
 
@@ -190,7 +196,10 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     int64_t bytes = plan->N * ons_dtype_size(dtype);
     bool clusters = row->gpu->cluster_blocks >= 2, narrow = ons_dtype_size(dtype) == 2;
     int block_bytes = narrow ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
-    int grid_rows = narrow ? GRID_ROWS_16_BIT : GRID_ROWS;
+    int landing_rows = narrow ? LANDING_ROWS_16_BIT : LANDING_ROWS;
+    int grid_rows = plan->N <= GRID_LONE_ROW ? 1 : narrow ? GRID_ROWS_16_BIT : GRID_ROWS;
+    bool left_to_online =
+        narrow && plan->N > LANDING_ROW_LENGTH_16_BIT && plan->rows >= ONLINE_ROWS_16_BIT;
     if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "the row fits the registers of a warp: one read, no barrier";
         plan->measured = RESULTS
@@ -201,14 +210,14 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
         plan->measured = RESULTS
             "float32 16384x16384: fused_block 0.98, cluster 0.98; bfloat16 32768x8192: fused_block "
             "0.98, cluster 0.94";
-    } else if (fits(ONS_METHOD_cluster, row, plan) && plan->threads == LANDING_THREADS &&
-               plan->rows >= LANDING_ROWS) {
-        plan->reason = "the row fits the registers and shared memory of a cluster: one read";
     } else if (fits(ONS_METHOD_cluster, row, plan) && plan->threads != LANDING_THREADS) {
         plan->reason = "the row fits the registers of a cluster: one read";
         plan->measured = RESULTS
             "float32 8192x32768: cluster 0.98, fused_block 0.97; bfloat16 8192x32768: cluster "
             "0.98, fused_block 0.81; float32 1024x262144: cluster 0.94, online 0.65";
+    } else if (plan->rows >= landing_rows && !left_to_online &&
+               fits(ONS_METHOD_cluster, row, plan)) {
+        plan->reason = "the row fits the registers and shared memory of a cluster: one read";
     } else if (narrow && plan->rows >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows of 16 bits too long to be held, and enough of them for a block each";

@@ -19,10 +19,12 @@ struct held_slot {
     static constexpr int V = CHUNK<Real>;
     pack<Real, V> of[CHUNKS][WARP];
 
-    __device__ void put(const Real (&x)[CHUNKS * V]) {
+    /* From chunk `first` on. */
+    template <int n>
+    __device__ void put(int first, const Real (&x)[n]) {
 #pragma unroll
-        for (int k = 0; k < CHUNKS; k++)
-            of[k][threadIdx.x % WARP] = rounded_pack<Real, V>(x + k * V);
+        for (int k = 0; k < n / V; k++)
+            of[first + k][threadIdx.x % WARP] = rounded_pack<Real, V>(x + k * V);
     }
 
     __device__ void get(Real (&x)[CHUNKS * V]) const {
@@ -56,17 +58,22 @@ __device__ __forceinline__ void hold_row(const typename Landing::Row &row, Landi
 #pragma unroll 1
     for (int slot = 0; slot < slots; slot++) {
         auto tile = landing.next(begin_of(slot));
-        Real some[CHUNKS * V], largest = larger(so_far.m, Form::max(tile.largest()));
+        const Real largest = larger(so_far.m, Form::max(tile.largest()));
         if (largest != so_far.m) {
-            of_tile *= rescale(so_far.m, largest);
+            if constexpr (SLOTS > 1) of_tile *= rescale(so_far.m, largest);
             so_far.raise(largest);
         }
-        of_tile += exponentiate(tile, reference<Real>(largest), some);
+        const reference<Real> to(largest);
+#pragma unroll
+        for (int k = 0; k < CHUNKS; k += TILE_CHUNKS) { /* all at once would take more registers */
+            Real some[TILE<Real>];
+            of_tile += exponentiate(tile.template part<TILE_CHUNKS>(k), to, some);
+            held[slot].put(k, some);
+        }
         if (slot % SLOTS == SLOTS - 1) {
             so_far.sum.add(of_tile * arithmetic<Real>::LOWERED);
             of_tile = 0;
         }
-        held[slot].put(some);
         if (lane == slot) m_of_slot = largest;
     }
     const state<Real> total = merge(Form::merge_warp(so_far.rounded()));
