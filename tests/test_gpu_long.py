@@ -26,6 +26,12 @@ pytestmark = ON_GPU
 METHOD = "cluster"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def memory_given_back():
+    yield
+    torch.cuda.empty_cache()
+
+
 @pytest.fixture(scope="module")
 def longest():
     """The longest row of float32 that the registers of a cluster hold, and that the method holds."""
