@@ -93,8 +93,6 @@ __device__ __forceinline__ void hold_row(const typename Landing::Row &row, Landi
 
 #endif
 
-constexpr int HELD_TILE_BYTES = HELD_TILE * 16;
-
 template <typename Rows>
 __global__ void __launch_bounds__(LANDING_THREADS, 1)
     cluster_landing_kernel(const __grid_constant__ typename Rows::arguments of, int slots,
@@ -102,6 +100,7 @@ __global__ void __launch_bounds__(LANDING_THREADS, 1)
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
     using Landing = landing<Rows>;
+    constexpr int HELD_TILE_BYTES = HELD_TILE * 16;
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ arrivals arrived[2];
     __shared__ uint64_t barriers[LANDING_THREADS / WARP * MOST_SLOTS];
