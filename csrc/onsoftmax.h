@@ -161,6 +161,9 @@ typedef struct {
     /* The most blocks that a cluster may have, of rows without gaps and of any; 0: no clusters. */
     int cluster_blocks, cluster_blocks_any;
     bool cooperative; /* whether a grid can wait for itself */
+    int shared_bytes; /* the most of a block */
+    /* How many clusters of 8 and of 16 blocks can run at once, a block a multiprocessor. */
+    int clusters_of_8, clusters_of_16;
 } ons_gpu;
 ons_status ons_gpu_describe(int gpu, ons_gpu *description);
 

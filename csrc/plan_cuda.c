@@ -8,7 +8,8 @@
 #include <string.h>
 
 /* A GPU to plan for where there is none: an H200. */
-static const ons_gpu usual_gpu = {"none here; an H200 is assumed", 90, 132, 16, 16, true};
+static const ons_gpu usual_gpu = {
+    "none here; an H200 is assumed", 90, 132, 16, 16, true, 232448, 15, 7};
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -95,6 +96,27 @@ static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_pla
     }
 }
 
+/* Of rows that land in shared memory, the chunks that a cluster of so many blocks holds. */
+static int64_t landing_chunks(const row_of_chunks *row, int blocks, const ons_plan *plan) {
+    int64_t size = ons_dtype_size(plan->compute), held = MOST_HELD;
+    if ((blocks == 8 ? row->gpu->clusters_of_8 : row->gpu->clusters_of_16) == 0) return 0;
+    while (ons_landing_bytes(blocks, size, held, FEW_SLOTS) > row->gpu->shared_bytes)
+        if (--held < 0) return 0;
+    return (int64_t)blocks * LANDING_THREADS * (CLUSTER_CHUNKS + held * HELD_CHUNKS);
+}
+
+/* The fewest blocks that hold the row: of 8 blocks more find a multiprocessor than of 16. */
+static void take_landing(const row_of_chunks *row, ons_plan *plan) {
+    int64_t of_8 = landing_chunks(row, 8, plan), of_16 = landing_chunks(row, 16, plan);
+    if (most(of_8, of_16) * row->chunk <= plan->longest_row) return;
+    bool registers = plan->N <= plan->longest_row;
+    plan->longest_row = most(of_8, of_16) * row->chunk;
+    if (registers) return;
+    plan->threads = LANDING_THREADS;
+    plan->blocks_a_row = row->chunks <= of_8 ? 8 : 16;
+    plan->tile = (row->chunks <= of_8 ? of_8 : of_16) * row->chunk;
+}
+
 static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
     int blocks = plan->x_direct ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
     int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
@@ -104,6 +126,7 @@ static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
     plan->longest_row = blocks * chunks_a_block * row->chunk;
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     shape_cluster(row, blocks, plan);
+    if (plan->x_direct) take_landing(row, plan);
     return ONS_OK;
 }
 
@@ -119,7 +142,7 @@ static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {
 }
 
 static ons_status take_on_gpu(const row_of_chunks *row, ons_plan *plan) {
-    plan->longest_row = plan->workspace_bytes = 0;
+    plan->longest_row = plan->workspace_bytes = plan->tile = 0;
     plan->width = row->threads_a_lane;
     ons_status status = ONS_OK;
     switch (plan->method) {
@@ -131,7 +154,7 @@ static ons_status take_on_gpu(const row_of_chunks *row, ons_plan *plan) {
     case ONS_METHOD_grid: status = take_grid(row, plan); break;
     default: take_passes(row, plan);
     }
-    if (plan->method != ONS_METHOD_split)
+    if (plan->tile == 0)
         plan->tile =
             plan->elements_a_thread * (plan->threads / plan->width) * most(plan->blocks_a_row, 1);
     if (status == ONS_OK && plan->longest_row && plan->N > plan->longest_row)
@@ -155,6 +178,14 @@ enum {
     /* The most rows, and their longest, that the grid takes one after the other. */
     GRID_ROWS_16_BIT = 16,
     GRID_ROWS = 4,
+    /* Up to here the grid takes one row alone: `split` is faster for two. */
+    GRID_LONE_ROW = 1 << 20,
+    /* The fewest rows for which clusters pay whose blocks have a multiprocessor each. */
+    LANDING_ROWS_16_BIT = 48,
+    LANDING_ROWS = 24,
+    /* Their longest rows of 16 bits where there are so many that `online` has enough. */
+    LANDING_ROW_LENGTH_16_BIT = 1 << 19,
+    ONLINE_ROWS_16_BIT = 256,
     GRID_ROW_LENGTH = 1 << 25
 };
 
@@ -165,7 +196,10 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     int64_t bytes = plan->N * ons_dtype_size(dtype);
     bool clusters = row->gpu->cluster_blocks >= 2, narrow = ons_dtype_size(dtype) == 2;
     int block_bytes = narrow ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
-    int grid_rows = narrow ? GRID_ROWS_16_BIT : GRID_ROWS;
+    int landing_rows = narrow ? LANDING_ROWS_16_BIT : LANDING_ROWS;
+    int grid_rows = plan->N <= GRID_LONE_ROW ? 1 : narrow ? GRID_ROWS_16_BIT : GRID_ROWS;
+    bool left_to_online =
+        narrow && plan->N > LANDING_ROW_LENGTH_16_BIT && plan->rows >= ONLINE_ROWS_16_BIT;
     if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "the row fits the registers of a warp: one read, no barrier";
         plan->measured = RESULTS
@@ -176,11 +210,14 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
         plan->measured = RESULTS
             "float32 16384x16384: fused_block 0.98, cluster 0.98; bfloat16 32768x8192: fused_block "
             "0.98, cluster 0.94";
-    } else if (fits(ONS_METHOD_cluster, row, plan)) {
+    } else if (fits(ONS_METHOD_cluster, row, plan) && plan->threads != LANDING_THREADS) {
         plan->reason = "the row fits the registers of a cluster: one read";
         plan->measured = RESULTS
             "float32 8192x32768: cluster 0.98, fused_block 0.97; bfloat16 8192x32768: cluster "
             "0.98, fused_block 0.81; float32 1024x262144: cluster 0.94, online 0.65";
+    } else if (plan->rows >= landing_rows && !left_to_online &&
+               fits(ONS_METHOD_cluster, row, plan)) {
+        plan->reason = "the row fits the registers and shared memory of a cluster: one read";
     } else if (narrow && plan->rows >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows of 16 bits too long to be held, and enough of them for a block each";

@@ -64,7 +64,10 @@ ons_status ons_gpu_describe(int gpu, ons_gpu *description) {
                              .multiprocessors = 132,
                              .cluster_blocks = 16,
                              .cluster_blocks_any = 16,
-                             .cooperative = true};
+                             .cooperative = true,
+                             .shared_bytes = 232448,
+                             .clusters_of_8 = 15,
+                             .clusters_of_16 = 7};
     strcpy(description->name, gpu == 0 ? "stand-in" : "another stand-in");
     return ONS_OK;
 }

@@ -147,7 +147,7 @@ def test_plan_writes_a_page(capsys, tmp_path):
         (["--shape", "4x4", "--threads", "0"], "num_threads"),
         (["--shape", "4x4", "--bandwidth", "fast"], "'fast' is not a bandwidth"),
         (["--shape", "4x4", "--bandwidth", "-1"], "not a bandwidth"),
-        (["--shape", "4x99999999", "--device", "cuda", "--method", "cluster"], "262144"),
+        (["--shape", "4x99999999", "--device", "cuda", "--method", "cluster"], "1048576"),
     ],
 )
 def test_plan_refuses(arguments, text, capsys):

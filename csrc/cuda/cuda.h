@@ -22,12 +22,30 @@ enum {
     CLUSTER_WARPS = 16,        /* that find room on a multiprocessor, of rows without gaps */
     CLUSTER_WARPS_16_BIT = 24, /* the same of 16-bit rows */
     CLUSTER_CHUNKS = 16,       /* of a thread there */
-    LARGEST_CLUSTER = 16       /* blocks */
+    LARGEST_CLUSTER = 16,      /* blocks */
+    LANDING_THREADS = 512,     /* of a block there, of rows that land in shared memory */
+    HELD_CHUNKS = 8,           /* of a thread in a tile that is held in shared memory */
+    MOST_HELD = 2,             /* such tiles of a warp */
+    SLOT_BYTES = 2048,         /* of elements that land at once */
+    SLOT_ROOM = SLOT_BYTES + 16,
+    FEW_SLOTS = 2, /* of a warp */
+    MOST_SLOTS = 6,
+    LANDING_BESIDES = 1024 /* bytes of shared memory, at most, besides all these */
 };
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The shared memory of a block whose rows land there, of a cluster of so many: for each of its
+ * warps tiles that it holds, slots, and the states of all warps of the cluster twice; and what the
+ * kernel has besides. */
+static inline int64_t ons_landing_bytes(int64_t blocks, int64_t compute_bytes, int64_t held_tiles,
+                                        int64_t slots) {
+    const int64_t warps = LANDING_THREADS / WARP, tile = 16 * HELD_CHUNKS * WARP;
+    return LANDING_BESIDES + 2 * blocks * warps * 2 * compute_bytes +
+           warps * (held_tiles * tile + slots * SLOT_ROOM);
+}
 
 ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *workspace);
 

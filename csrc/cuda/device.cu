@@ -46,7 +46,8 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
     } asked[] = {{cudaDevAttrComputeCapabilityMajor, 0},
                  {cudaDevAttrComputeCapabilityMinor, 0},
                  {cudaDevAttrMultiProcessorCount, 0},
-                 {cudaDevAttrCooperativeLaunch, 0}};
+                 {cudaDevAttrCooperativeLaunch, 0},
+                 {cudaDevAttrMaxSharedMemoryPerBlockOptin, 0}};
     for (auto &one : asked) {
         cudaError_t error = cudaDeviceGetAttribute(&one.answer, one.attribute, gpu);
         if (error != cudaSuccess) return error;
@@ -54,11 +55,16 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
     to->architecture = 10 * asked[0].answer + asked[1].answer;
     to->multiprocessors = asked[2].answer;
     to->cooperative = asked[3].answer != 0;
+    to->shared_bytes = asked[4].answer;
     cudaDeviceProp properties;
     cudaError_t error = cudaGetDeviceProperties(&properties, gpu);
     if (error != cudaSuccess) return error;
     memcpy(to->name, properties.name, sizeof to->name);
-    if (to->architecture >= 90) largest_clusters(&to->cluster_blocks, &to->cluster_blocks_any);
+    if (to->architecture >= 90) {
+        largest_clusters(&to->cluster_blocks, &to->cluster_blocks_any);
+        to->clusters_of_8 = landing_clusters(8, to->shared_bytes);
+        to->clusters_of_16 = landing_clusters(16, to->shared_bytes);
+    }
     return cudaSuccess;
 }
 

@@ -22,6 +22,8 @@ typedef ons_status ons_cuda_method(const launch_request &request);
 #include "../methods.def"
 #undef ONS_METHOD
 
+ons_cuda_method cluster_landing; /* cluster, of the longest rows */
+
 struct launch_shape {
     int64_t blocks; /* of the grid; in launch_panels, of each panel */
     int threads;

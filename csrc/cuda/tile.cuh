@@ -62,6 +62,15 @@ struct packed_tile {
     /* One of its chunks. */
     __device__ packed_tile<X, 1> chunk(int k) const { return {{raw[k]}}; }
 
+    /* N of its chunks, from chunk `first` on. */
+    template <int N>
+    __device__ packed_tile<X, N> part(int first) const {
+        packed_tile<X, N> some;
+#pragma unroll
+        for (int k = 0; k < N; k++) some.raw[k] = raw[first + k];
+        return some;
+    }
+
    private:
     static constexpr int WORDS = K * pack<X, V>::WORDS;
     __device__ unsigned word(int i) const {

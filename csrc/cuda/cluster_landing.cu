@@ -1,0 +1,175 @@
+/* cluster_landing.cu - cluster, of rows without gaps that are longer than the registers of its
+ * blocks hold two of side by side: each block has a multiprocessor to itself. A warp has the
+ * exponentials of its first tiles in registers and those of the others in shared memory, and the
+ * next row's elements land there while this row's state goes round and its results are written
+ * (landing.cuh). The clusters stay, and take a row after the other.
+ *
+ * Moves 1 read + 1 write of N; one exponential an element. Stops at MOST_HELD tiles a warp in
+ * shared memory. */
+#include "finish.cuh"
+#include "landing.cuh"
+#include "launch.cuh"
+#include "passes.cuh"
+
+#if __CUDA_ARCH__ >= 900
+
+/* A warp's exponentials of one slot, and what they are relative to. */
+template <typename Real, int CHUNKS>
+struct held_slot {
+    static constexpr int V = CHUNK<Real>;
+    pack<Real, V> of[CHUNKS][WARP];
+
+    /* From chunk `first` on. */
+    template <int n>
+    __device__ void put(int first, const Real (&x)[n]) {
+#pragma unroll
+        for (int k = 0; k < n / V; k++)
+            of[first + k][threadIdx.x % WARP] = rounded_pack<Real, V>(x + k * V);
+    }
+
+    __device__ void get(Real (&x)[CHUNKS * V]) const {
+#pragma unroll
+        for (int k = 0; k < CHUNKS; k++) {
+            const pack<Real, V> some = of[k][threadIdx.x % WARP];
+#pragma unroll
+            for (int i = 0; i < V; i++) x[k * V + i] = some.real(i);
+        }
+    }
+};
+
+/* One row; merge(state of the warp's part) gives the row's. */
+template <typename Landing, typename Real, typename Merge>
+__device__ __forceinline__ void hold_row(const typename Landing::Row &row, Landing &landing,
+                                         const share_of_warp &share,
+                                         held_slot<Real, Landing::CHUNKS> *held, Merge merge) {
+    using Form = block_a_row;
+    constexpr int V = CHUNK<Real>, CHUNKS = Landing::CHUNKS, SLOTS = Landing::SLOTS;
+    const int lane = threadIdx.x % WARP, slots = (share.tiles - KEPT_TILES) * SLOTS;
+    auto begin_of = [&](int slot) {
+        return share.begin(KEPT_TILES + slot / SLOTS) + slot % SLOTS * (CHUNKS * WARP);
+    };
+    Real x[CLUSTER_CHUNKS * V];
+    auto kept = landing.kept();
+    running_state<Real> so_far;
+    Real m = so_far.m = Form::max(kept.largest()); /* what x is relative to */
+    so_far.sum.d = exponentiate(kept, reference<Real>(m), x) * arithmetic<Real>::LOWERED;
+    Real m_of_slot = m; /* of lane i: what held slot i is relative to */
+    Real of_tile = 0;   /* the sum of its slots so far: tiles are added up as wholes */
+#pragma unroll 1
+    for (int slot = 0; slot < slots; slot++) {
+        auto tile = landing.next(begin_of(slot));
+        const Real largest = larger(so_far.m, Form::max(tile.largest()));
+        if (largest != so_far.m) {
+            if constexpr (SLOTS > 1) of_tile *= rescale(so_far.m, largest);
+            so_far.raise(largest);
+        }
+        const reference<Real> to(largest);
+#pragma unroll
+        for (int k = 0; k < CHUNKS; k += TILE_CHUNKS) { /* all at once would take more registers */
+            Real some[TILE<Real>];
+            of_tile += exponentiate(tile.template part<TILE_CHUNKS>(k), to, some);
+            held[slot].put(k, some);
+        }
+        if (slot % SLOTS == SLOTS - 1) {
+            so_far.sum.add(of_tile * arithmetic<Real>::LOWERED);
+            of_tile = 0;
+        }
+        if (lane == slot) m_of_slot = largest;
+    }
+    const state<Real> total = merge(Form::merge_warp(so_far.rounded()));
+
+    softmax_finish<Real> finish(m, total);
+    finish(x);
+    row.template store<CLUSTER_CHUNKS, WARP, true>(share.begin(0) + lane, x, 0);
+#pragma unroll 1
+    for (int slot = 0; slot < slots; slot++) {
+        Real some[CHUNKS * V];
+        held[slot].get(some);
+        softmax_finish<Real> finish_slot(__shfl_sync(~0u, m_of_slot, slot), total);
+        finish_slot(some);
+        row.template store<CHUNKS, WARP, true>(begin_of(slot) + lane, some, 0);
+    }
+}
+
+#endif
+
+template <typename Rows>
+__global__ void __launch_bounds__(LANDING_THREADS, 1)
+    cluster_landing_kernel(const __grid_constant__ typename Rows::arguments of, int slots,
+                           int held_tiles) {
+#if __CUDA_ARCH__ >= 900
+    using Real = typename Rows::Real;
+    using Landing = landing<Rows>;
+    constexpr int HELD_TILE_BYTES = HELD_TILE * 16;
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ arrivals arrived[2];
+    __shared__ uint64_t barriers[LANDING_THREADS / WARP * MOST_SLOTS];
+    static_assert(sizeof arrived + sizeof barriers <= LANDING_BESIDES);
+    const int blocks = cluster_size(), step = gridDim.x / blocks;
+    const share_of_warp share((int)((of.N + Rows::V - 1) / Rows::V), cluster_rank(), blocks);
+    auto *parts = (state<Real> *)shared; /* of the even rows, and of the odd ones */
+    unsigned char *memory = (unsigned char *)(parts + 2 * share.warps) +
+                            warp_of_block() * (held_tiles * HELD_TILE_BYTES + slots * SLOT_ROOM);
+    auto *held = (held_slot<Real, Landing::CHUNKS> *)memory;
+    arrived[0].make_ready();
+    arrived[1].make_ready();
+    arrivals::say_ready();
+    int row_number = blockIdx.x / blocks;
+    Landing landing(of, share, memory + held_tiles * HELD_TILE_BYTES,
+                    barriers + warp_of_block() * MOST_SLOTS, slots, row_number, step);
+    arrivals::await_ready();
+    for (int turn = 0; row_number < of.rows; row_number += step, turn++) {
+        const auto row = landing.enter(row_number);
+        hold_row(row, landing, share, held, [&](state<Real> mine) {
+            /* A block that is ahead by one row sends to the other half of the parts; by two it
+             * cannot be, since each waits for all. */
+            arrivals &arriving = arrived[turn % 2];
+            state<Real> *of_row = parts + turn % 2 * share.warps;
+            arriving.announce(share.warps * sizeof(state<Real>));
+            if (threadIdx.x % WARP < blocks)
+                arriving.send(of_row + share.warp, threadIdx.x % WARP, mine);
+            arriving.await(turn / 2 % 2);
+            return block_a_row::merge_parts(of_row, share.warps);
+        });
+    }
+#endif
+}
+
+template <typename X, typename Y, bool ALL_FIT>
+static ons_status launch_landing(const launch_request &request,
+                                 const rows_of<contiguous_rows<X, Y, ALL_FIT>> &rows) {
+    using Rows = contiguous_rows<X, Y, ALL_FIT>;
+    const ons_plan *plan = request.plan;
+    const int blocks = (int)plan->blocks_a_row, size = (int)sizeof(typename Rows::Real);
+    ons_gpu gpu;
+    ons_status status = ons_gpu_describe(request.problem->gpu, &gpu);
+    if (status != ONS_OK) return status;
+    const int64_t tiles = ((plan->N + Rows::V - 1) / Rows::V + HELD_TILE - 1) / HELD_TILE;
+    const int64_t warps = blocks * (LANDING_THREADS / WARP), rest = tiles - warps * KEPT_TILES;
+    const int held_tiles = rest > 0 ? (int)((rest + warps - 1) / warps) : 0;
+    int slots = FEW_SLOTS;
+    while (slots < MOST_SLOTS &&
+           ons_landing_bytes(blocks, size, held_tiles, slots + 1) <= gpu.shared_bytes)
+        slots++;
+    const int64_t clusters = blocks == 8 ? gpu.clusters_of_8 : gpu.clusters_of_16;
+    launch_shape shape = {blocks * (plan->rows < clusters ? plan->rows : clusters), plan->threads};
+    shape.cluster = blocks;
+    shape.shared_bytes = (int)ons_landing_bytes(blocks, size, held_tiles, slots) - LANDING_BESIDES;
+    return launch(request, shape, cluster_landing_kernel<Rows>, rows.arguments, slots, held_tiles);
+}
+
+/* No other rows have such a plan. */
+template <typename Rows>
+static ons_status launch_landing(const launch_request &, const rows_of<Rows> &) {
+    return ONS_E_OPERAND;
+}
+
+ons_status cluster_landing(const launch_request &request) {
+    return with_rows(request, [&](auto rows, auto) { return launch_landing(request, rows); });
+}
+
+int landing_clusters(int blocks, int shared_bytes) {
+    return active_clusters(
+        (const void *)cluster_landing_kernel<contiguous_rows<float, float, true>>, blocks,
+        LANDING_THREADS, shared_bytes - LANDING_BESIDES);
+}

@@ -1,0 +1,211 @@
+/* landing.cuh - rows without gaps that land in shared memory, by bulk copies that the hardware
+ * makes on its own (sm_90 and later): no register is held while they fly, so that a row's elements
+ * are on their way while the row before is still being summed up and written.
+ *
+ * Each warp has a ring of slots of its own, each with an mbarrier that counts the bytes that are to
+ * come, and asks for the elements of its share in the order in which it takes them, row after row:
+ * a slot whose elements are in registers is asked to be filled again at once. What must hold:
+ *
+ *  - A bulk copy moves multiples of 16 bytes between addresses that are such multiples. So the span
+ *    of whole 16 bytes around a slot's elements is copied, and they are read from where they begin
+ *    in it. What lies before a row in its first 16 bytes, or behind it in its last, is memory of
+ * the same array or allocation, and goes unused. Nothing beyond the array's last whole 16 bytes is
+ *    copied: the elements there are read one by one.
+ *  - Lanes read a slot before they meet in __syncwarp, and only then lane 0 asks for the next copy.
+ *    Elements that ordinary stores wrote to a slot need a fence as well. */
+#ifndef ONS_LANDING_CUH
+#define ONS_LANDING_CUH
+
+#include "arrivals.cuh"
+#include "contiguous.cuh"
+#include "share.cuh"
+
+#if __CUDA_ARCH__ >= 900
+
+template <typename Rows>
+class landing;
+
+template <typename X, typename Y, bool ALL_FIT>
+class landing<contiguous_rows<X, Y, ALL_FIT>> {
+    using Rows = contiguous_rows<X, Y, ALL_FIT>;
+    using Pack = pack<X, Rows::V>;
+    static constexpr int V = Rows::V, PACK = (int)sizeof(Pack);
+
+   public:
+    /* Of a lane in a slot. */
+    static constexpr int CHUNKS = SLOT_BYTES / PACK / WARP, SLOTS = HELD_CHUNKS / CHUNKS;
+    static_assert(SLOTS * CHUNKS == HELD_CHUNKS);
+
+    /* One way to read and write all rows, even those that begin with a pack: the instructions of
+     * two do not stay in the cache. */
+    using Row = std::conditional_t<ALL_FIT, fitting_row<X, Y, true>, shifted_row<X, Y>>;
+
+    /* `memory_` has SLOT_ROOM bytes for each of the warp's slots, `barriers_` an mbarrier. The warp
+     * takes row `row` and every `step`-th from there. */
+    __device__ landing(const typename Rows::arguments &of_, const share_of_warp &share_,
+                       unsigned char *memory_, uint64_t *barriers_, int slots_, int row, int step_)
+        : of(of_),
+          share(share_),
+          memory(memory_),
+          barriers(shared_address(barriers_)),
+          slots(slots_),
+          rows_left(share.tiles == 0 || row >= of.rows ? 0 : ((int)of.rows - 1 - row) / step_ + 1),
+          step(step_) {
+        const int64_t last = of.x_pitch > 0 ? of.rows - 1 : 0;
+        limit = (uintptr_t)(of.x + last * of.x_pitch + of.N) & ~(uintptr_t)15;
+        next_row = (uintptr_t)(of.x + row * of.x_pitch);
+        begin_row();
+        if (threadIdx.x % WARP < slots)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(
+                barriers + (uint32_t)(threadIdx.x % WARP * sizeof(uint64_t))));
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncwarp();
+        for (int i = 0; i < slots; i++) ask();
+    }
+
+    /* What is taken is of this row from now on. */
+    __device__ Row enter(int row) {
+        x = of.x + row * of.x_pitch;
+        off = (int)((uintptr_t)x % 16);
+        return Row(x, of.y + row * of.y_pitch, of.N);
+    }
+
+    /* The tiles of the warp's registers. */
+    __device__ __forceinline__ packed_tile<X, CLUSTER_CHUNKS> kept() {
+        packed_tile<X, CLUSTER_CHUNKS> tile;
+#pragma unroll
+        for (int k = 0; k < CLUSTER_CHUNKS; k += CHUNKS) {
+            if (k / HELD_CHUNKS < share.tiles) {
+                take(share.begin(0) + k * WARP, tile.raw + k);
+            } else {
+#pragma unroll
+                for (int i = 0; i < CHUNKS; i++) tile.raw[k + i].cut(0);
+            }
+        }
+        return tile;
+    }
+
+    /* The next slot of those behind them, which begins with chunk `begin`. */
+    __device__ __forceinline__ packed_tile<X, CHUNKS> next(int begin) {
+        packed_tile<X, CHUNKS> tile;
+        take(begin, tile.raw);
+        return tile;
+    }
+
+   private:
+    __device__ void begin_row() {
+        position = 0;
+        offset = share.begin(0) * PACK;
+    }
+
+    /* Asks for the next of the warp's slots, row after row, to be copied where one is free. */
+    __device__ void ask() {
+        if (rows_left == 0) return;
+        const uintptr_t from = (next_row + offset) & ~(uintptr_t)15;
+        uint32_t bytes = next_row % 16 == 0 ? SLOT_BYTES : SLOT_ROOM;
+        if (position + SLOTS >= share.tiles * SLOTS || from + bytes > limit)
+            bytes = bytes_at_end(from);
+        if (threadIdx.x % WARP == 0) {
+            const uint32_t barrier = barriers + asked * (int)sizeof(uint64_t);
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+                         "r"(bytes)
+                         : "memory");
+            if (bytes > 0)
+                asm volatile(
+                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                    "[%0], [%1], %2, [%3];" ::"r"(shared_address(memory) + asked * SLOT_ROOM),
+                    "l"(from), "r"(bytes), "r"(barrier)
+                    : "memory");
+        }
+        if (++asked == slots) asked = 0;
+        if (++position == share.tiles * SLOTS) {
+            next_row += step * of.x_pitch * (int64_t)sizeof(X);
+            rows_left--;
+            begin_row();
+        } else if (position < KEPT_TILES * SLOTS || position % SLOTS != 0) {
+            offset += SLOT_BYTES;
+        } else {
+            offset = share.begin(position / SLOTS) * PACK;
+        }
+    }
+
+    /* Of a slot that may end with the row or beyond it, or beyond the array's last 16 bytes. */
+    __device__ uint32_t bytes_at_end(uintptr_t from) const {
+        const uintptr_t row_end = next_row + of.N * (int64_t)sizeof(X);
+        uintptr_t end = next_row + offset + SLOT_BYTES;
+        if (end > row_end) end = row_end;
+        end = (end + 15) & ~(uintptr_t)15;
+        if (end > limit) end = limit;
+        return end > from ? (uint32_t)(end - from) : 0;
+    }
+
+    /* This lane's chunks of the next slot, which begins with chunk `begin`; -inf beyond the row's
+     * end. The slot is free then. */
+    __device__ __forceinline__ void take(int begin, Pack *raw) {
+        await();
+        if ((uintptr_t)(x + of.N) > limit) take_end(begin);
+        const int bytes = ALL_FIT ? 0 : off % PACK, lane = threadIdx.x % WARP;
+        const Pack *from = (const Pack *)(memory + taken * SLOT_ROOM + (off - bytes)) + lane;
+#pragma unroll
+        for (int k = 0; k < CHUNKS; k++)
+            raw[k] = ALL_FIT ? from[k * WARP] : between(from[k * WARP], from[k * WARP + 1], bytes);
+        if (++taken == slots) {
+            taken = 0;
+            parity ^= 1;
+        }
+        __syncwarp();
+        ask();
+        const int left = (int)of.N - (begin + lane) * V;
+        if (!has_all<CHUNKS, WARP, V>(left)) {
+#pragma unroll
+            for (int k = 0; k < CHUNKS; k++) raw[k].cut(left - place<WARP, V>(k * V));
+        }
+    }
+
+    __device__ __forceinline__ void await() {
+        uint32_t done = 0;
+        while (!done)
+            asm volatile(
+                "{\n"
+                ".reg .pred complete;\n"
+                "mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2;\n"
+                "selp.u32 %0, 1, 0, complete;\n"
+                "}"
+                : "=r"(done)
+                : "r"(barriers + taken * (int)sizeof(uint64_t)), "r"(parity)
+                : "memory");
+    }
+
+    /* The array's last elements, fewer than a warp's lanes, where they are of this slot. */
+    __device__ __forceinline__ void take_end(int begin) {
+        const X *from = x + begin * V, *end = x + of.N;
+        if (from + SLOT_BYTES / sizeof(X) < end) end = from + SLOT_BYTES / sizeof(X);
+        const X *rest = ((uintptr_t)from < limit ? (const X *)limit : from) + threadIdx.x % WARP;
+        if (rest < end) {
+            const int64_t at = (const char *)rest - (const char *)from;
+            *(X *)(memory + taken * SLOT_ROOM + off + at) = *rest;
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncwarp();
+    }
+
+    const typename Rows::arguments &of;
+    const share_of_warp &share;
+    unsigned char *const memory;
+    const uint32_t barriers;
+    const int slots;
+    uintptr_t limit; /* the array's end, in whole 16 bytes */
+    /* what is taken */
+    const X *x;
+    int off, taken = 0;
+    uint32_t parity = 0;
+    /* what is asked for: the rows still to come, and the place in the first of them */
+    int rows_left, step;
+    uintptr_t next_row;
+    int offset, position, asked = 0;
+};
+
+#endif
+
+#endif
