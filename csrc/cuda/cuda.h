@@ -21,13 +21,20 @@ enum {
     FEW_CLUSTER_WARPS = 4,     /* the fewest of a block where there are more than two blocks */
     CLUSTER_WARPS = 16,        /* that find room on a multiprocessor, of rows without gaps */
     CLUSTER_WARPS_16_BIT = 24, /* the same of 16-bit rows */
+    COLUMN_CLUSTER_WARPS = 20, /* the same of columns side by side */
     CLUSTER_CHUNKS = 16,       /* of a thread there */
-    LARGEST_CLUSTER = 16       /* blocks */
+    LARGEST_CLUSTER = 16,      /* blocks */
+    PACKS_A_LANE = 16,         /* the most of packed_columns in fused_warp */
+    COLUMNS_SIDE_BY_SIDE = 32  /* of a panel of packed_columns */
 };
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Whether columns that lie side by side can be read and written in packs, as many elements as a
+ * chunk of float32 has. */
+bool ons_columns_in_packs(const ons_problem *problem);
 
 ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *workspace);
 
