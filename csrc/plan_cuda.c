@@ -276,30 +276,21 @@ static bool is_contiguous(const ons_problem *problem) {
            (problem->extent[last] == 1 || has_no_gaps(problem, last));
 }
 
-/* Whether the strides of all dimensions but that of the columns are multiples of so many elements,
- * and, from two on, the addresses. */
-static bool are_apart_by(const ons_problem *problem, int elements) {
+/* packed_columns, of a problem in the column form: all packs of columns, as many as a chunk has
+ * elements, lie at multiples of their size. */
+static bool is_packed(const ons_problem *problem) {
     const ons_operand *const operands[] = {&problem->x, &problem->y};
+    int inner = problem->dims - 2, pack = 4;
+    if (!is_plain(problem) || problem->x.dtype == ONS_FLOAT64 || problem->dims > 3 ||
+        !has_no_gaps(problem, inner) || problem->extent[inner] % pack)
+        return false;
     for (int i = 0; i < 2; i++) {
-        int64_t size = elements * ons_dtype_size(operands[i]->dtype);
-        if (elements > 1 && (uintptr_t)operands[i]->data % (uintptr_t)size) return false;
+        int64_t size = pack * ons_dtype_size(operands[i]->dtype);
+        if ((uintptr_t)operands[i]->data % (uintptr_t)size) return false;
         for (int dim = 0; dim < problem->dims; dim++)
-            if (dim != problem->dims - 2 && operands[i]->stride[dim] % size) return false;
+            if (dim != inner && operands[i]->stride[dim] % size) return false;
     }
     return true;
-}
-
-bool ons_columns_in_packs(const ons_problem *problem) {
-    return problem->extent[problem->dims - 2] % 4 == 0 && are_apart_by(problem, 4);
-}
-
-/* packed_columns, of a problem in the column form. Where they are not in packs, a slice of fewer
- * columns than stand side by side would leave lanes idle. */
-static bool is_packed(const ons_problem *problem) {
-    return is_plain(problem) && problem->dims <= 3 && problem->x.dtype != ONS_FLOAT64 &&
-           has_no_gaps(problem, problem->dims - 2) && are_apart_by(problem, 1) &&
-           (problem->extent[problem->dims - 2] >= COLUMNS_SIDE_BY_SIDE ||
-            ons_columns_in_packs(problem));
 }
 
 ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {

@@ -24,17 +24,12 @@ enum {
     COLUMN_CLUSTER_WARPS = 20, /* the same of columns side by side */
     CLUSTER_CHUNKS = 16,       /* of a thread there */
     LARGEST_CLUSTER = 16,      /* blocks */
-    PACKS_A_LANE = 16,         /* the most of packed_columns in fused_warp */
-    COLUMNS_SIDE_BY_SIDE = 32  /* of a panel of packed_columns */
+    PACKS_A_LANE = 16          /* the most of packed_columns in fused_warp */
 };
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Whether columns that lie side by side can be read and written in packs, as many elements as a
- * chunk of float32 has. */
-bool ons_columns_in_packs(const ons_problem *problem);
 
 ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *workspace);
 

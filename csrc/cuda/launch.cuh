@@ -86,7 +86,7 @@ template <typename Kernel, typename Arguments, typename... More>
 ons_status launch_panels(const launch_request &request, launch_shape shape, Kernel kernel,
                          Arguments arguments, const More &...more) {
     const ons_plan *plan = request.plan;
-    int64_t blocks_a_panel = shape.blocks, left = (arguments.rows + plan->width - 1) / plan->width;
+    int64_t blocks_a_panel = shape.blocks, left = (plan->rows + plan->width - 1) / plan->width;
     int64_t most = ((1ll << 31) - 1) / blocks_a_panel;
     if (request.facts) return launch(request, shape, kernel, arguments, more...);
     ons_status status = ONS_OK;
@@ -173,24 +173,18 @@ template <typename X, typename Y, typename Method>
 ons_status with_packed(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
     const int slices = of->dims - 3, inner = of->dims - 2, axis = of->dims - 1;
-    bool in_packs = ons_columns_in_packs(of);
-    int64_t width = of->extent[inner], panel = in_packs ? 1 : COLUMNS_SIDE_BY_SIDE;
-    int64_t across = (width + panel - 1) / panel * panel;
     int64_t x_slice = slices < 0 ? 0 : of->x.stride[slices] / (int64_t)sizeof(X);
     int64_t y_slice = slices < 0 ? 0 : of->y.stride[slices] / (int64_t)sizeof(Y);
-    typename packed_columns<X, Y>::arguments arguments = {
-        (const X *)of->x.data,
-        (Y *)of->y.data,
-        x_slice,
-        y_slice,
-        of->x.stride[axis] / (int64_t)sizeof(X),
-        of->y.stride[axis] / (int64_t)sizeof(Y),
-        width,
-        across,
-        slices < 0 ? across : across * of->extent[slices],
-        request.plan->N,
-        0,
-        in_packs};
+    typename packed_columns<X, Y>::arguments arguments = {(const X *)of->x.data,
+                                                          (Y *)of->y.data,
+                                                          x_slice,
+                                                          y_slice,
+                                                          of->x.stride[axis] / (int64_t)sizeof(X),
+                                                          of->y.stride[axis] / (int64_t)sizeof(Y),
+                                                          of->extent[inner],
+                                                          request.plan->rows,
+                                                          request.plan->N,
+                                                          0};
     return method(rows_of<packed_columns<X, Y>>{arguments}, packed_tag());
 }
 

@@ -1,11 +1,10 @@
 /* packed.cuh - packed_columns: rows of an axis that is not the last, whose elements lie beside
- * those of the next row in x and in y, without mask or scale. A thread takes C of them at once
- * (columns.cuh), in a pack where each lies whole in memory and at a multiple of its size; else
- * element by element, neighbouring lanes neighbouring ones. */
+ * those of the next rows in x and in y, without mask or scale. A thread takes C of them
+ * (columns.cuh), and of each of these in one access a pack, which lies at a multiple of its size.
+ */
 #ifndef ONS_PACKED_CUH
 #define ONS_PACKED_CUH
 
-#include "address.cuh"
 #include "columns.cuh"
 
 template <typename X, typename Y>
@@ -17,16 +16,14 @@ class packed_columns {
     static constexpr int BLOCK_THREADS = ANY_BLOCK_THREADS, BLOCKS = 2;
     static constexpr int CLUSTER_WARPS = COLUMN_CLUSTER_WARPS;
 
-    /* Slices lie behind one another, each `width` rows side by side; they are counted as `across`
-     * rows. Strides are in elements. */
+    /* Slices of `width` rows side by side. Strides are in elements. */
     struct arguments {
         const X *x;
         Y *y;
         int64_t x_slice, y_slice, x_step, y_step; /* to the next slice, along the axis */
-        int64_t width, across;
-        int64_t rows, N; /* rows: across times the slices */
-        int64_t first;   /* row of this launch */
-        bool in_packs;
+        int64_t width;
+        int64_t rows, N;
+        int64_t first; /* row of this launch */
     };
 
     template <bool BEYOND, typename Body>
@@ -35,13 +32,11 @@ class packed_columns {
     }
 
     __device__ packed_columns(const arguments &of, int64_t row)
-        : N(row < of.rows ? of.N : 0), x_step(of.x_step), y_step(of.y_step), in_packs(of.in_packs) {
-        const int64_t slice = of.rows == of.across ? 0 : row / of.across;
-        int64_t column = row - slice * of.across;
-        if (!in_packs) column -= (int)(threadIdx.x % SIDE_BY_SIDE) * (C - 1);
+        : N(row < of.rows ? of.N : 0), x_step(of.x_step), y_step(of.y_step) {
+        const int64_t slice = of.rows == of.width ? 0 : row / of.width;
+        const int64_t column = row - slice * of.width;
         x = of.x + slice * of.x_slice + column;
         y = of.y + slice * of.y_slice + column;
-        there = elements_left(of.width, column);
     }
 
     /* ALONG lanes take K packs each, one below the other; `at` is this lane's first. */
@@ -50,15 +45,16 @@ class packed_columns {
         const X *from = x + at * x_step;
         const int left = elements_left(N, at);
         column_tile<X, C, K, ALONG> tile;
-        if (in_packs && left >= K) {
+        if (left >= K) {
 #pragma unroll
             for (int k = 0; k < K; k++, step(from, x_step)) tile.raw[k] = *(const pack<X, C> *)from;
         } else {
 #pragma unroll
-            for (int k = 0; k < K; k++, step(from, x_step)) {
-                tile.raw[k].cut(0);
-                if (k < left) read_some(from, &tile.raw[k]);
-            }
+            for (int k = 0; k < K; k++, step(from, x_step))
+                if (k < left)
+                    tile.raw[k] = *(const pack<X, C> *)from;
+                else
+                    tile.raw[k].cut(0);
         }
         return tile;
     }
@@ -68,15 +64,9 @@ class packed_columns {
                                           keep_bits<K * C>) const {
         Y *to = y + at * y_step;
         const int left = elements_left(N, at);
-        if (in_packs && left >= K) {
 #pragma unroll
-            for (int k = 0; k < K; k++, step(to, y_step))
-                write_pack<STREAM>((pack<Y, C> *)to, rounded_pack<Y, C>(from + k * C));
-        } else {
-#pragma unroll
-            for (int k = 0; k < K; k++, step(to, y_step))
-                if (k < left) write_some(to, from + k * C);
-        }
+        for (int k = 0; k < K; k++, step(to, y_step))
+            if (k < left) write_pack<STREAM>((pack<Y, C> *)to, rounded_pack<Y, C>(from + k * C));
     }
 
     int64_t N;
@@ -89,35 +79,9 @@ class packed_columns {
         asm("" : "+l"(at));
     }
 
-    __device__ void read_some(const X *from, pack<X, C> *to) const {
-        if (in_packs) {
-            *to = *(const pack<X, C> *)from;
-        } else {
-#pragma unroll
-            for (int c = 0; c < C; c++)
-                if (c * SIDE_BY_SIDE < there) to->put(c, from[c * SIDE_BY_SIDE]);
-        }
-    }
-
-    __device__ void write_some(Y *to, const Real *from) const {
-        if (in_packs) {
-            write_pack<false>((pack<Y, C> *)to, rounded_pack<Y, C>(from));
-        } else {
-#pragma unroll
-            for (int c = 0; c < C; c++)
-                if (c * SIDE_BY_SIDE < there) to[c * SIDE_BY_SIDE] = from_real<Y>(from[c]);
-        }
-    }
-
-    /* So many lanes take neighbouring columns, or, without packs, each every so-manieth of theirs.
-     */
-    static constexpr int SIDE_BY_SIDE = COLUMNS_SIDE_BY_SIDE / C;
-
     const X *x;
     Y *y;
     int64_t x_step, y_step;
-    int there; /* columns of the slice, from this thread's first one on */
-    bool in_packs;
 };
 
 #endif
