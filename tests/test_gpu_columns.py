@@ -17,8 +17,6 @@ from gpu_support import (
     torch,
 )
 
-import onsoftmax as ons
-
 pytestmark = ON_GPU
 
 # Where a kernel holds more packs, a further warp or block begins, or the last one is not full.
@@ -123,15 +121,6 @@ def test_nothing_beside_them_is_written(method):
             softmax(columns(N, width, dtype), 0, method=method, out=out)
             out.fill_(7)
             assert (memory == 7).all()
-
-
-def test_the_plan_is_that_of_any_columns():
-    """Who adds up what must not depend on how the columns lie."""
-    for method, lengths in LENGTHS.items():
-        for N in lengths:
-            plans = [ons.plan((N, width), 0, device="cuda", method=method) for width in (2, 3, 32, 400)]
-            shapes = {(plan.blocks_a_row, plan.tile) for plan in plans}
-            assert len(shapes) == 1, f"{method} N={N}: {shapes}"
 
 
 def test_too_long_for_them():
