@@ -1,7 +1,7 @@
 /* fused_warp.cu - the row stays in the registers of one warp, or of as few of its lanes as hold it
  * and still read side by side, and a block has several rows. Nothing but shuffles between lanes. In
- * the column form a lane has a whole row: it is neighbouring rows that lie side by side. In packs it
- * has four of them, up to 16 elements of each, and two lanes share longer ones.
+ * the column form a lane has a whole row: it is neighbouring rows that lie side by side. In packs
+ * it has four of them, up to 16 elements of each, and two lanes share longer ones.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, in the
  * column form at one. */
