@@ -21,14 +21,29 @@ static int64_t power_of_two_from(int64_t n) {
     return power;
 }
 
+/* Which methods take columns in packs. */
+static bool has_packs(ons_method method) {
+    return method == ONS_METHOD_fused_warp || method == ONS_METHOD_fused_block ||
+           method == ONS_METHOD_cluster;
+}
+
 /* What the functions below share: a row in chunks, and how many of a block's threads share one. */
 typedef struct {
     int64_t chunks;
     int chunk;          /* elements */
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
     bool narrow;        /* Rows::NARROW: its elements are of one type of 16 bits */
+    bool contiguous;    /* rows without gaps, in the row form */
+    bool packed;        /* columns side by side, in the column form */
     const ons_gpu *gpu;
 } row_of_chunks;
+
+/* The threads of a block in fused_warp, of so many together: so that every multiprocessor has one.
+ */
+static int threads_of_warps(const row_of_chunks *row, int64_t together) {
+    int64_t share = ceil_div(together, row->gpu->multiprocessors);
+    return (int)most(WARP, least(WARP_ROW_THREADS, power_of_two_from(share)));
+}
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     int64_t lanes = 1;
@@ -40,16 +55,15 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
         if (row->narrow && row->chunks <= FEW_WARP_CHUNKS * WARP) lanes /= 2;
     }
     int64_t chunks = power_of_two_from(ceil_div(row->chunks, lanes));
-    /* blocks small enough that every multiprocessor has one */
-    int64_t share = ceil_div(plan->rows * lanes, row->gpu->multiprocessors);
-    plan->threads = (int)most(WARP, least(WARP_ROW_THREADS, power_of_two_from(share)));
+    plan->threads = threads_of_warps(row, plan->rows * lanes);
     plan->width = plan->threads / lanes;
     plan->elements_a_thread = (int)(chunks * row->chunk);
     plan->longest_row = (plan->form == ONS_ROW_FORM ? WARP : 1) * WARP_CHUNKS * row->chunk;
 }
 
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
-    int64_t most_lanes = (plan->x_direct ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
+    int64_t most_lanes =
+        (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
     int64_t threads = ceil_div(row->chunks, BLOCK_CHUNKS) * row->threads_a_lane;
     plan->threads = (int)ceil_div(threads, WARP) * WARP;
     plan->elements_a_thread = BLOCK_CHUNKS * row->chunk;
@@ -82,8 +96,9 @@ static void take_split(const row_of_chunks *row, ons_plan *plan) {
  * multiprocessor the most have elements of a row. */
 static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_plan *plan) {
     int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
-    int room =
-        plan->x_direct && plan->y_direct && row->narrow ? CLUSTER_WARPS_16_BIT : CLUSTER_WARPS;
+    int room = plan->form == ONS_COLUMN_FORM    ? COLUMN_CLUSTER_WARPS
+               : row->contiguous && row->narrow ? CLUSTER_WARPS_16_BIT
+                                                : CLUSTER_WARPS;
     double best = 0;
     for (int warps = 1; warps <= CLUSTER_THREADS / WARP; warps++) {
         int64_t blocks = most(2, ceil_div(filled, warps));
@@ -118,7 +133,7 @@ static void take_landing(const row_of_chunks *row, ons_plan *plan) {
 }
 
 static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
-    int blocks = plan->x_direct ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+    int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
     int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
     plan->blocks_a_row = most(blocks, 1);
     plan->threads = CLUSTER_THREADS;
@@ -141,6 +156,19 @@ static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {
     return row->gpu->cooperative ? ONS_OK : ONS_E_NO_GRID;
 }
 
+/* Columns in packs: a thread has as many rows as a chunk has elements, and the less of each. Which
+ * elements of a row are added up together stays what it is. */
+static void take_packs(const row_of_chunks *row, ons_plan *plan) {
+    if (plan->method == ONS_METHOD_fused_warp) {
+        int lanes = plan->tile > PACKS_A_LANE ? 2 : 1;
+        plan->threads = threads_of_warps(row, ceil_div(plan->rows * lanes, row->chunk));
+        plan->width = plan->threads / lanes * row->chunk;
+        plan->elements_a_thread = (int)plan->tile / lanes;
+    } else {
+        plan->elements_a_thread /= row->chunk;
+    }
+}
+
 static ons_status take_on_gpu(const row_of_chunks *row, ons_plan *plan) {
     plan->longest_row = plan->workspace_bytes = plan->tile = 0;
     plan->width = row->threads_a_lane;
@@ -157,6 +185,10 @@ static ons_status take_on_gpu(const row_of_chunks *row, ons_plan *plan) {
     if (plan->tile == 0)
         plan->tile =
             plan->elements_a_thread * (plan->threads / plan->width) * most(plan->blocks_a_row, 1);
+    if (plan->form == ONS_COLUMN_FORM) {
+        plan->x_direct = plan->y_direct = row->packed && has_packs(plan->method);
+        if (plan->x_direct) take_packs(row, plan);
+    }
     if (status == ONS_OK && plan->longest_row && plan->N > plan->longest_row)
         status = ONS_E_ROW_TOO_LONG;
     return status;
@@ -260,17 +292,42 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_plan *plan
     return plan->method;
 }
 
-/* Rows without gaps and without anything to be done to them, of one type or of 16 bits that become
- * float32: contiguous_rows. */
+/* Nothing is to be done to the rows first, and they are of one type or of 16 bits that become
+ * float32. */
+static bool is_plain(const ons_problem *problem) {
+    ons_dtype x = problem->x.dtype, y = problem->y.dtype;
+    bool types = x == y || (ons_dtype_size(x) == 2 && y == ONS_FLOAT32);
+    return types && !problem->where.data && !problem->scale.data && problem->scale_by == 1.0 &&
+           problem->reduced_dims <= 1;
+}
+
+static bool has_no_gaps(const ons_problem *problem, int dim) {
+    return problem->x.stride[dim] == ons_dtype_size(problem->x.dtype) &&
+           problem->y.stride[dim] == ons_dtype_size(problem->y.dtype);
+}
+
+/* contiguous_rows */
 static bool is_contiguous(const ons_problem *problem) {
     int last = problem->dims - 1;
-    const ons_operand *x = &problem->x, *y = &problem->y;
-    bool types = x->dtype == y->dtype || (ons_dtype_size(x->dtype) == 2 && y->dtype == ONS_FLOAT32);
-    if (!types || problem->where.data || problem->scale.data || problem->scale_by != 1.0 ||
-        problem->reduced_dims > 1 || problem->dims > 2)
+    return is_plain(problem) && problem->dims <= 2 &&
+           (problem->extent[last] == 1 || has_no_gaps(problem, last));
+}
+
+/* packed_columns, of a problem in the column form: all packs of columns, as many as a chunk has
+ * elements, lie at multiples of their size. */
+static bool is_packed(const ons_problem *problem) {
+    const ons_operand *const operands[] = {&problem->x, &problem->y};
+    int inner = problem->dims - 2, pack = 4;
+    if (!is_plain(problem) || problem->x.dtype == ONS_FLOAT64 || problem->dims > 3 ||
+        !has_no_gaps(problem, inner) || problem->extent[inner] % pack)
         return false;
-    return problem->extent[last] == 1 || (x->stride[last] == ons_dtype_size(x->dtype) &&
-                                          y->stride[last] == ons_dtype_size(y->dtype));
+    for (int i = 0; i < 2; i++) {
+        int64_t size = pack * ons_dtype_size(operands[i]->dtype);
+        if ((uintptr_t)operands[i]->data % (uintptr_t)size) return false;
+        for (int dim = 0; dim < problem->dims; dim++)
+            if (dim != inner && operands[i]->stride[dim] % size) return false;
+    }
+    return true;
 }
 
 ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
@@ -286,7 +343,13 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
     bool narrow = problem->x.dtype == problem->y.dtype && problem->reduced_dims <= 1 &&
                   ons_dtype_size(problem->x.dtype) == 2;
-    row_of_chunks row = {ceil_div(plan->N, chunk), chunk, columns ? WARP : 1, narrow, &gpu};
+    row_of_chunks row = {ceil_div(plan->N, chunk),
+                         chunk,
+                         columns ? WARP : 1,
+                         narrow,
+                         !columns && is_contiguous(problem),
+                         columns && is_packed(problem),
+                         &gpu};
     if (row.chunks == 0) row.chunks = 1;
 
     if (plan->method == ONS_METHOD_AUTO)

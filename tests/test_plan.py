@@ -62,6 +62,18 @@ def test_cliffs_are_where_auto_changes(device, form, rows, dtype, rng):
             assert each == plan_at(N).bytes_moved / (rows * N)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("method, N", [("fused_warp", 20), ("fused_block", 300), ("cluster", 4099)])
+def test_who_adds_up_what_of_a_column_is_of_its_length_alone(method, N, dtype):
+    """On a GPU. Multiples of 4 columns are taken in packs, four a thread; others one by one."""
+    plans = [ons.plan((N, w), 0, dtype=dtype, device="cuda", method=method) for w in (2, 33, 4, 4096)]
+    assert len({(plan.blocks_a_row, plan.tile, plan.longest_row) for plan in plans}) == 1
+    if method != "fused_warp":  # there the rows of a block may depend on their number
+        assert len({(plan.threads, plan.width) for plan in plans}) == 1
+    elements = [plan.elements_a_thread for plan in plans]
+    assert elements[0] == elements[1] > elements[2] == elements[3]
+
+
 def test_cliffs_of_the_gpu_are_those_of_the_readme():
     plan = ons.plan((2048, 131072), device="cuda")
     if plan.registers is None:  # the H200 that is assumed

@@ -9,11 +9,16 @@
 #include "finish.cuh"
 #include "launch.cuh"
 
+/* Of CLUSTER_THREADS, that find room on a multiprocessor beside each other. */
+template <typename Rows>
+constexpr int cluster_blocks = Rows::CLUSTER_WARPS * WARP / CLUSTER_THREADS;
+
 /* In shared memory, in the row form: the states of every warp of the cluster, warp `w` of block `r`
  * at part r * warps + w. In the column form: those of every block, then those of the block's warps.
  */
 template <typename Rows, typename Form>
-__global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_WARPS *WARP / CLUSTER_THREADS)
+__global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Rows>,
+                                  cluster_blocks<Rows>)
     cluster_kernel(const __grid_constant__ typename Rows::arguments of) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
@@ -29,10 +34,11 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_WARPS *WARP / C
     Rows::template visit<(Form::ROWS > 1)>(
         of, (int64_t)(blockIdx.x / blocks) * Form::ROWS + Form::row(), [&](const auto &row) {
             auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk);
-            Real x[CLUSTER_CHUNKS * Rows::V], m = Form::max(tile.largest());
-            Real d = Form::normalizer(exponentiate(tile, reference<Real>(m), x));
+            Real x[CLUSTER_CHUNKS * Rows::V];
+            auto m = Form::max(tile.largest());
+            auto d = Form::normalizer(exponentiate(tile, reference(m), x));
 
-            state<Real> total;
+            state<decltype(m)> total;
             if constexpr (Form::ROWS == 1) {
                 /* each warp sends its own, so that none waits for another of its block */
                 arrivals::await_ready();
@@ -43,18 +49,24 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_WARPS *WARP / C
                 total = Form::merge_parts(parts, blocks * warps);
             } else {
                 /* 32 rows' states: those of a block merged first */
-                state<Real> *of_block = parts + blocks * Form::ROWS;
-                state<Real> mine = merge_block<Form>(state<Real>{m, d}, of_block);
+                constexpr int ROWS = Form::ROWS;
+                state<Real> *of_block = parts + blocks * ROWS;
+                if (Form::writes()) Form::put(of_block + warp_of_block() * ROWS, state{m, d});
                 arrivals::await_ready();
-                arrived.announce(blocks * Form::ROWS * sizeof(state<Real>));
-                if (warp_of_block() == 0) {
-                    for (uint32_t to = 0; to < blocks; to++)
-                        arrived.send(parts + Form::slot(rank), to, mine);
-                }
+                arrived.announce(blocks * ROWS * sizeof(state<Real>));
+                __syncthreads();
+                merge_panel<ROWS>(of_block, warps, [&](int row, int lane, const auto &mine) {
+                    for (uint32_t to = lane; to < blocks; to += MERGERS)
+                        arrived.send(parts + rank * ROWS + row, to, mine);
+                });
                 arrived.await();
-                total = Form::merge_parts(parts, blocks);
+                merge_panel<ROWS>(parts, blocks, [&](int row, int lane, const auto &all) {
+                    if (lane == 0) of_block[row] = all;
+                });
+                __syncthreads();
+                Form::get(of_block, &total);
             }
-            softmax_finish<Real> finish(m, total);
+            softmax_finish finish(m, total);
             finish(x);
             row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
         });
@@ -73,7 +85,7 @@ launch_shape shape_of(const ons_plan *plan) {
 
 ons_status ons_cuda_cluster(const launch_request &request) {
     if (request.plan->threads == LANDING_THREADS) return cluster_landing(request);
-    return with_rows(request, [&](auto rows, auto is_columns) {
+    return with_rows_or_packs(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         using Form = block_form<decltype(is_columns)>;
         return launch_panels(request, shape_of<Rows, Form>(request.plan),

@@ -21,6 +21,7 @@ enum {
     FEW_CLUSTER_WARPS = 4,     /* the fewest of a block where there are more than two blocks */
     CLUSTER_WARPS = 16,        /* that find room on a multiprocessor, of rows without gaps */
     CLUSTER_WARPS_16_BIT = 24, /* the same of 16-bit rows */
+    COLUMN_CLUSTER_WARPS = 20, /* the same of columns side by side */
     CLUSTER_CHUNKS = 16,       /* of a thread there */
     LARGEST_CLUSTER = 16,      /* blocks */
     LANDING_THREADS = 512,     /* of a block there, of rows that land in shared memory */
@@ -30,7 +31,8 @@ enum {
     SLOT_ROOM = SLOT_BYTES + 16,
     FEW_SLOTS = 2, /* of a warp */
     MOST_SLOTS = 6,
-    LANDING_BESIDES = 1024 /* bytes of shared memory, at most, besides all these */
+    LANDING_BESIDES = 1024, /* bytes of shared memory, at most, besides all these */
+    PACKS_A_LANE = 16       /* the most of packed_columns in fused_warp */
 };
 
 #ifdef __cplusplus

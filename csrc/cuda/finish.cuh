@@ -11,6 +11,8 @@ class softmax_finish {
     using A = arithmetic<Real>;
 
    public:
+    softmax_finish() = default;
+
     /* Where they are relative to the row's own maximum. */
     __device__ explicit softmax_finish(state<Real> row) : fold(1) {
         Real whole = A::reciprocal(row.d), rest = fma(-whole, row.d, (Real)1) * whole;

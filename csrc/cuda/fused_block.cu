@@ -16,16 +16,17 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
         of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
             int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
             auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
-            Real x[BLOCK_CHUNKS * Rows::V], m = Form::max(tile.largest());
-            Real d = Form::normalizer(exponentiate(tile, reference<Real>(m), x));
-            softmax_finish<Real> finish(m, merge_block<Form>(state<Real>{m, d}, parts));
+            Real x[BLOCK_CHUNKS * Rows::V];
+            auto m = Form::max(tile.largest());
+            auto d = Form::normalizer(exponentiate(tile, reference(m), x));
+            softmax_finish finish(m, merge_block<Form>(state{m, d}, parts));
             finish(x);
             row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
         });
 }
 
 ons_status ons_cuda_fused_block(const launch_request &request) {
-    return with_rows(request, [&](auto rows, auto is_columns) {
+    return with_rows_or_packs(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         return launch_panels(request, {1, request.plan->threads},
                              fused_block_kernel<Rows, block_form<decltype(is_columns)>>,

@@ -1,6 +1,7 @@
 /* fused_warp.cu - the row stays in the registers of one warp, or of as few of its lanes as hold it
  * and still read side by side, and a block has several rows. Nothing but shuffles between lanes. In
- * the column form a lane has a whole row: it is neighbouring rows that lie side by side.
+ * the column form a lane has a whole row: it is neighbouring rows that lie side by side. In packs
+ * it has four of them, up to 16 elements of each, and two lanes share longer ones.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, in the
  * column form at one. */
@@ -15,24 +16,32 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     using Real = typename Rows::Real;
     Rows::template visit<true>(
         of, (int64_t)blockIdx.x * Form::rows() + Form::row(), [&](const auto &row) {
-            auto tile = row.template load<K, Form::STRIDE>(Form::chunk());
-            Real x[K * Rows::V], m = Form::max(tile.largest());
-            Real d = Form::normalizer(exponentiate<GROUPS>(tile, reference<Real>(m), x));
-            softmax_finish<Real> finish({m, d});
+            const int chunk = Form::template chunk<K>();
+            auto tile = row.template load<K, Form::STRIDE>(chunk);
+            Real x[K * Rows::V];
+            auto m = Form::max(tile.largest());
+            auto d = Form::normalizer(exponentiate<GROUPS>(tile, reference(m), x));
+            softmax_finish finish(state{m, d});
             finish(x);
-            row.template store<K, Form::STRIDE, false>(Form::chunk(), x, tile.kept());
+            row.template store<K, Form::STRIDE, false>(chunk, x, tile.kept());
         });
 }
 
 ons_status ons_cuda_fused_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_rows(request, [&](auto rows, auto is_columns) {
+    return with_rows_or_packs(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         auto launch_with = [&](auto kernel) {
             return launch_panels(request, {1, plan->threads}, kernel, rows.arguments);
         };
         int lanes = plan->threads / (int)plan->width, chunks = plan->elements_a_thread / Rows::V;
-        if constexpr (decltype(is_columns)::value)
+        if constexpr (is_packed<decltype(is_columns)>)
+            return with_constant<4, 8, 16, 32>((int)plan->tile, [&](auto N) {
+                constexpr int ALONG = decltype(N)::value > PACKS_A_LANE ? 2 : 1;
+                return launch_with(fused_warp_kernel<Rows, warp_of_packs<Rows::C, ALONG>,
+                                                     decltype(N)::value / ALONG>);
+            });
+        else if constexpr (decltype(is_columns)::value)
             return with_constant<1, 2, 4, 8>(chunks, [&](auto K) {
                 return launch_with(fused_warp_kernel<Rows, lanes_a_row<1>, decltype(K)::value>);
             });

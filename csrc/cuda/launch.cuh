@@ -7,6 +7,7 @@
 
 #include "device.cuh"
 #include "load.cuh"
+#include "packed.cuh"
 #include "reduce.cuh"
 
 struct launch_request {
@@ -149,9 +150,10 @@ ons_status with_any_types(const launch_request &request, Method method) {
 template <typename Method>
 ons_status with_rows(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
-    if (request.plan->x_direct && of->x.dtype == ONS_FLOAT16 && of->y.dtype == ONS_FLOAT32)
+    bool contiguous = request.plan->x_direct && request.plan->form == ONS_ROW_FORM;
+    if (contiguous && of->x.dtype == ONS_FLOAT16 && of->y.dtype == ONS_FLOAT32)
         return with_contiguous<__half, float>(request, method);
-    if (request.plan->x_direct && of->x.dtype == ONS_BFLOAT16 && of->y.dtype == ONS_FLOAT32)
+    if (contiguous && of->x.dtype == ONS_BFLOAT16 && of->y.dtype == ONS_FLOAT32)
         return with_contiguous<__nv_bfloat16, float>(request, method);
     if (of->x.dtype != of->y.dtype || of->reduced_dims > 1)
         return request.plan->compute == ONS_FLOAT64 ? with_any_types<double>(request, method)
@@ -164,9 +166,55 @@ ons_status with_rows(const launch_request &request, Method method) {
     }
 }
 
-/* Who shares a row, where that is a block. */
+/* What with_rows_or_packs says of columns in packs. */
+struct packed_tag : std::true_type {};
 template <typename IsColumns>
-using block_form = std::conditional_t<IsColumns::value, block_of_columns, block_a_row>;
+constexpr bool is_packed = std::is_same_v<IsColumns, packed_tag>;
+
+template <typename X, typename Y, typename Method>
+ons_status with_packed(const launch_request &request, Method method) {
+    const ons_problem *of = request.problem;
+    const int slices = of->dims - 3, inner = of->dims - 2, axis = of->dims - 1;
+    int64_t x_slice = slices < 0 ? 0 : of->x.stride[slices] / (int64_t)sizeof(X);
+    int64_t y_slice = slices < 0 ? 0 : of->y.stride[slices] / (int64_t)sizeof(Y);
+    typename packed_columns<X, Y>::arguments arguments = {(const X *)of->x.data,
+                                                          (Y *)of->y.data,
+                                                          x_slice,
+                                                          y_slice,
+                                                          of->x.stride[axis] / (int64_t)sizeof(X),
+                                                          of->y.stride[axis] / (int64_t)sizeof(Y),
+                                                          of->extent[inner],
+                                                          request.plan->rows,
+                                                          request.plan->N,
+                                                          0};
+    return method(rows_of<packed_columns<X, Y>>{arguments}, packed_tag());
+}
+
+/* with_rows, and with columns in packs too: for methods that are written for several rows a thread.
+ */
+template <typename Method>
+ons_status with_rows_or_packs(const launch_request &request, Method method) {
+    const ons_problem *of = request.problem;
+    if (request.plan->form == ONS_ROW_FORM || !request.plan->x_direct)
+        return with_rows(request, method);
+    bool widens = of->y.dtype != of->x.dtype;
+    switch (of->x.dtype) {
+    case ONS_FLOAT16:
+        return widens ? with_packed<__half, float>(request, method)
+                      : with_packed<__half, __half>(request, method);
+    case ONS_BFLOAT16:
+        return widens ? with_packed<__nv_bfloat16, float>(request, method)
+                      : with_packed<__nv_bfloat16, __nv_bfloat16>(request, method);
+    default: return with_packed<float, float>(request, method);
+    }
+}
+
+/* Who shares a row, where that is a block. Of columns in packs as many lanes of a warp share one as
+ * a chunk has elements: a lane alone has it in block_of_columns. */
+template <typename IsColumns>
+using block_form =
+    std::conditional_t<is_packed<IsColumns>, block_of_packs<CHUNK<float>, CHUNK<float>>,
+                       std::conditional_t<IsColumns::value, block_of_columns, block_a_row>>;
 
 /* Calls method(an integral constant that is `value`), which must be one of the list. */
 template <int... LIST, typename Method>

@@ -58,6 +58,11 @@ class strided_rows {
         int left = elements_left(N, chunk * V);
         real_tile<Real, K> tile;
         tile.keep = ~keep_bits<K * V>(0);
+        if (STRIDE == 1 && is_plain() && has_all<K, STRIDE, V>(left)) {
+            walk<K>(from, x_stride,
+                    [&](int e, const char *x) { tile.x[e] = to_real<Real>(*(const T *)x); });
+            return tile;
+        }
         if (at.where) tile.keep = load_mask<K, STRIDE>(chunk, left);
         T raw[K * V];
 #pragma unroll
@@ -77,6 +82,10 @@ class strided_rows {
     __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V> keep) const {
         char *to = at.y + chunk * V * y_stride;
         int left = elements_left(N, chunk * V);
+        if (STRIDE == 1 && is_plain() && has_all<K, STRIDE, V>(left)) {
+            walk<K>(to, y_stride, [&](int e, char *y) { *(T *)y = from_real<T>(from[e]); });
+            return;
+        }
 #pragma unroll
         for (int e = 0; e < K * V; e++)
             if (place<STRIDE, V>(e) < left)
@@ -89,6 +98,19 @@ class strided_rows {
     int64_t N;
 
    private:
+    __device__ bool is_plain() const { return !at.where && at.scale == 1.0; }
+
+    /* Calls visit(e, its address) for all elements of a thread's K chunks, one after the other:
+     * addresses that are all made first take the registers of the elements. */
+    template <int K, typename Byte, typename Visit>
+    __device__ __forceinline__ static void walk(Byte *element, int64_t stride, Visit visit) {
+#pragma unroll
+        for (int e = 0; e < K * V; e++, element += stride) {
+            asm("" : "+l"(element));
+            visit(e, element);
+        }
+    }
+
     template <int K, int STRIDE>
     __device__ keep_bits<K * V> load_mask(int64_t chunk, int left) const {
         const char *from = at.where + chunk * V * where_stride;

@@ -19,6 +19,8 @@ template <typename Real>
 struct state {
     Real m, d;
 };
+template <typename Real>
+state(Real, Real) -> state<Real>;
 
 template <typename Real>
 __device__ inline state<Real> empty_state() {
@@ -89,7 +91,10 @@ struct lanes_a_row {
 
     __device__ static int row() { return threadIdx.x / LANES; }
     __device__ static int rows() { return blockDim.x / LANES; }
-    __device__ static int chunk() { return threadIdx.x % LANES; }
+    template <int K>
+    __device__ static int chunk() {
+        return threadIdx.x % LANES;
+    }
     template <typename Real>
     __device__ static Real max(Real v) {
         return max_over_lanes<LANES>(v);
@@ -162,20 +167,72 @@ struct block_of_columns {
     __device__ static int slot(int part) { return part * ROWS + row(); }
     __device__ static bool writes() { return true; }
 
+    /* The states of this thread's rows, among those of the panel. */
+    template <typename Real>
+    __device__ static void put(state<Real> *panel, const state<Real> &mine) {
+        panel[row()] = mine;
+    }
+    template <typename Real>
+    __device__ static void get(const state<Real> *panel, state<Real> *mine) {
+        *mine = panel[row()];
+    }
+
     template <typename Real>
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
         return merge_some(parts, row(), count * ROWS, ROWS);
     }
 };
 
-/* The state of the row from those of the block's warps. `parts` are in shared memory, one for each
- * warp and row; nobody may write to them before the next barrier of the block. */
-template <typename Form, typename Real>
-__device__ inline state<Real> merge_block(state<Real> warp, state<Real> *parts) {
-    if (Form::ROWS == 1 && blockDim.x == WARP) return warp;
-    if (Form::writes()) parts[Form::slot(warp_of_block())] = warp;
-    __syncthreads();
-    return Form::merge_parts(parts, warps_of_block());
+/* Column form: merges the parts of every row of a panel, part p of row r at parts[p * ROWS + r].
+ * MERGERS neighbouring lanes share a row; lane `lane` of them calls take(row, lane, state). To be
+ * called by the whole block. */
+constexpr int MERGERS = 4;
+template <int ROWS, typename Real, typename Take>
+__device__ inline void merge_panel(const state<Real> *parts, int count, Take take) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < ROWS * MERGERS; i += blockDim.x) {
+        const int row = i / MERGERS, lane = i % MERGERS;
+        Real m = -arithmetic<Real>::infinity();
+#pragma unroll 1
+        for (int part = lane; part < count; part += MERGERS)
+            m = larger(m, parts[part * ROWS + row].m);
+        m = max_over_lanes<MERGERS>(m);
+        long_sum<Real> sum;
+#pragma unroll 1
+        for (int part = lane; part < count; part += MERGERS) {
+            const state<Real> one = parts[part * ROWS + row];
+            sum.add(one.d * rescale(one.m, m));
+        }
+#pragma unroll
+        for (int apart = 1; apart < MERGERS; apart *= 2) {
+            sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, apart);
+            sum.add(__shfl_xor_sync(~0u, sum.d, apart));
+        }
+        take(row, lane, state<Real>{m, sum.rounded()});
+    }
+}
+
+/* The states of a thread's rows from those of the block's warps. `parts` are in shared memory, one
+ * for each warp and row; nobody may write to them before the next barrier of the block. */
+template <typename Form, typename State, typename Real>
+__device__ inline State merge_block(State warp, state<Real> *parts) {
+    constexpr int ROWS = Form::ROWS;
+    if (blockDim.x == WARP) return warp;
+    if constexpr (ROWS == 1) {
+        if (Form::writes()) parts[Form::slot(warp_of_block())] = warp;
+        __syncthreads();
+        return Form::merge_parts(parts, warps_of_block());
+    } else {
+        if (Form::writes()) Form::put(parts + warp_of_block() * ROWS, warp);
+        __syncthreads();
+        merge_panel<ROWS>(parts, warps_of_block(), [&](int row, int lane, const state<Real> &all) {
+            __syncwarp(); /* the other lanes of the row have read it */
+            if (lane == 0) parts[row] = all;
+        });
+        __syncthreads();
+        Form::get(parts, &warp);
+        return warp;
+    }
 }
 
 #endif

@@ -1,0 +1,87 @@
+/* packed.cuh - packed_columns: rows of an axis that is not the last, whose elements lie beside
+ * those of the next rows in x and in y, without mask or scale. A thread takes C of them
+ * (columns.cuh), and of each of these in one access a pack, which lies at a multiple of its size.
+ */
+#ifndef ONS_PACKED_CUH
+#define ONS_PACKED_CUH
+
+#include "columns.cuh"
+
+template <typename X, typename Y>
+class packed_columns {
+   public:
+    using Real = typename compute_of<X>::type;
+    static constexpr int C = CHUNK<Real>, V = C; /* a chunk is a pack: one element of each row */
+    static constexpr bool NARROW = sizeof(X) == 2;
+    static constexpr int BLOCK_THREADS = ANY_BLOCK_THREADS, BLOCKS = 2;
+    static constexpr int CLUSTER_WARPS = COLUMN_CLUSTER_WARPS;
+
+    /* Slices of `width` rows side by side. Strides are in elements. */
+    struct arguments {
+        const X *x;
+        Y *y;
+        int64_t x_slice, y_slice, x_step, y_step; /* to the next slice, along the axis */
+        int64_t width;
+        int64_t rows, N;
+        int64_t first; /* row of this launch */
+    };
+
+    template <bool BEYOND, typename Body>
+    __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
+        body(packed_columns(of, row + of.first));
+    }
+
+    __device__ packed_columns(const arguments &of, int64_t row)
+        : N(row < of.rows ? of.N : 0), x_step(of.x_step), y_step(of.y_step) {
+        const int64_t slice = of.rows == of.width ? 0 : row / of.width;
+        const int64_t column = row - slice * of.width;
+        x = of.x + slice * of.x_slice + column;
+        y = of.y + slice * of.y_slice + column;
+    }
+
+    /* ALONG lanes take K packs each, one below the other; `at` is this lane's first. */
+    template <int K, int ALONG>
+    __device__ __forceinline__ column_tile<X, C, K, ALONG> load(int64_t at) const {
+        const X *from = x + at * x_step;
+        const int left = elements_left(N, at);
+        column_tile<X, C, K, ALONG> tile;
+        if (left >= K) {
+#pragma unroll
+            for (int k = 0; k < K; k++, step(from, x_step)) tile.raw[k] = *(const pack<X, C> *)from;
+        } else {
+#pragma unroll
+            for (int k = 0; k < K; k++, step(from, x_step))
+                if (k < left)
+                    tile.raw[k] = *(const pack<X, C> *)from;
+                else
+                    tile.raw[k].cut(0);
+        }
+        return tile;
+    }
+
+    template <int K, int ALONG, bool STREAM>
+    __device__ __forceinline__ void store(int64_t at, const Real (&from)[K * C],
+                                          keep_bits<K * C>) const {
+        Y *to = y + at * y_step;
+        const int left = elements_left(N, at);
+#pragma unroll
+        for (int k = 0; k < K; k++, step(to, y_step))
+            if (k < left) write_pack<STREAM>((pack<Y, C> *)to, rounded_pack<Y, C>(from + k * C));
+    }
+
+    int64_t N;
+
+   private:
+    /* One after the other: addresses that are all made first take the registers of the elements. */
+    template <typename T>
+    __device__ static void step(T *&at, int64_t by) {
+        at += by;
+        asm("" : "+l"(at));
+    }
+
+    const X *x;
+    Y *y;
+    int64_t x_step, y_step;
+};
+
+#endif

@@ -1,0 +1,129 @@
+"""Columns side by side in memory, which a thread takes several at a time: right, and with the bits that the
+same columns have one by one, wherever they lie."""
+
+import pytest
+from gpu_support import (
+    DEVICE,
+    ON_GPU,
+    Complaints,
+    Refused,
+    complaint,
+    compute_type,
+    exact,
+    name,
+    random_rows,
+    same_bits,
+    softmax,
+    torch,
+)
+
+pytestmark = ON_GPU
+
+# Where a kernel holds more packs, a further warp or block begins, or the last one is not full.
+LENGTHS = {
+    "fused_warp": (2, 3, 4, 5, 8, 13, 16, 17, 31, 32),
+    "fused_block": (2, 31, 32, 33, 64, 65, 300, 511, 512),
+    "cluster": (2, 64, 65, 256, 257, 1000, 1024, 1025, 4096, 4099, 8192),
+}
+WIDTHS = (2, 3, 4, 8, 12, 31, 32, 33, 34, 36, 64, 100, 129)
+TYPES = [(t, t) for t in (torch.float16, torch.bfloat16, torch.float32)]
+TYPES += [(t, torch.float32) for t in (torch.float16, torch.bfloat16)]
+
+each_method = pytest.mark.parametrize("method", LENGTHS)
+each_types = pytest.mark.parametrize("types", TYPES, ids=lambda t: f"{name(t[0])} to {name(t[1])}")
+
+
+def columns(N, count, dtype):
+    """(N, count): rows of every kind, stood up."""
+    return random_rows(count, N, dtype, seed=N).T.contiguous()
+
+
+def apart(x):
+    """The same values, of which no two columns lie side by side."""
+    return torch.stack((x, torch.full_like(x, torch.nan)), -1)[..., 0]
+
+
+def placed(x, offset, gap):
+    """The same values, `offset` elements into memory, each of their rows there `gap` after the one before."""
+    N, count = x.shape
+    memory = torch.full((N * (count + gap) + offset,), torch.nan, device=DEVICE, dtype=x.dtype)
+    view = memory[offset:].view(N, count + gap)[:, :count]
+    view.copy_(x)
+    return view
+
+
+@each_types
+@each_method
+def test_same_bits_as_one_by_one(method, types):
+    x_type, y_type = types
+    with Complaints() as complaints:
+        for N in LENGTHS[method]:
+            whole = columns(N, max(WIDTHS), x_type)
+            expected = softmax(apart(whole), 0, method=method, dtype=y_type)
+            what = f"{method} {name(x_type)} to {name(y_type)} N={N}"
+            compute = compute_type(x_type, y_type)
+            complaints.add(what, complaint(expected, exact(whole, 0, compute=compute), compute))
+            for width in WIDTHS:
+                part = whole[:, :width].contiguous()
+                same = same_bits(softmax(part, 0, method=method, dtype=y_type), expected[:, :width])
+                complaints.expect(f"{what} {width} columns", same, "other bits")
+
+
+@each_types
+@each_method
+def test_same_bits_wherever_they_lie(method, types):
+    x_type, y_type = types
+    N = LENGTHS[method][-3]
+    with Complaints() as complaints:
+        for width in (36, 33):
+            x = columns(N, width, x_type)
+            expected = softmax(apart(x), 0, method=method, dtype=y_type)
+            for offset, gap in ((0, 0), (0, 4), (1, 0), (2, 0), (0, 1), (3, 2)):
+                out = placed(expected * 0, offset, gap)
+                softmax(placed(x, offset, gap), 0, method=method, out=out)
+                what = f"{method} {name(x_type)} to {name(y_type)} {width} columns, {offset} in, {gap} apart"
+                complaints.expect(what, same_bits(out, expected), "other bits")
+                softmax(x, 0, method=method, out=out)
+                complaints.expect(f"{what}, the result alone", same_bits(out, expected), "other bits")
+            if x_type is y_type:
+                inside = x.clone()
+                softmax(inside, 0, method=method, out=inside)
+                complaints.expect(
+                    f"{method} {name(x_type)} in place", same_bits(inside, expected), "other bits"
+                )
+
+
+@each_types
+@each_method
+def test_slices_behind_one_another(method, types):
+    """A middle axis: slices next to each other, and with a gap between them."""
+    x_type, y_type = types
+    N = LENGTHS[method][-2]
+    with Complaints() as complaints:
+        for width in (3, 4, 20, 32, 33, 40, 68):
+            x = torch.stack([columns(N, width, x_type) + i for i in range(3)])
+            expected = torch.stack([softmax(apart(part), 0, method=method, dtype=y_type) for part in x])
+            spread = torch.zeros(5, N, width, device=DEVICE, dtype=x_type)[::2]
+            spread.copy_(x)
+            for how, given in (("next", x), ("apart", spread)):
+                y = softmax(given, 1, method=method, dtype=y_type)
+                what = f"{method} {name(x_type)} to {name(y_type)} 3 slices of {width}, {how}"
+                complaints.expect(what, same_bits(y, expected), "other bits")
+
+
+@each_method
+def test_nothing_beside_them_is_written(method):
+    N = LENGTHS[method][-3]
+    for dtype in (torch.bfloat16, torch.float32):
+        for width in (36, 33):
+            memory = torch.full((N + 2, width + 9), 7.0, device=DEVICE, dtype=dtype)
+            out = memory[1:-1, 3 : 3 + width]
+            softmax(columns(N, width, dtype), 0, method=method, out=out)
+            out.fill_(7)
+            assert (memory == 7).all()
+
+
+def test_too_long_for_them():
+    for method, lengths in LENGTHS.items():
+        with pytest.raises(Refused):
+            softmax(columns(lengths[-1] + 1, 33, torch.float32), 0, method=method)
