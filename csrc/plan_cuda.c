@@ -202,6 +202,8 @@ static bool fits(ons_method method, const row_of_chunks *row, ons_plan *plan) {
 
 /* The thresholds of `auto` on a GPU. What they rest on stands beside each choice, as x copy. */
 #define RESULTS "benchmarks/results/cuda-h200-2026-11-21.json: "
+#define RESULTS_LONG "benchmarks/results/cuda-h200-2026-11-21-long.json: "
+#define RESULTS_COLUMNS "benchmarks/results/cuda-h200-2026-11-21-columns.json: "
 enum {
     /* The longest rows that a block takes where a cluster could, in bytes of the input: a longer
      * row's block is alone on its multiprocessor, or nearly. */
@@ -250,12 +252,14 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     } else if (plan->rows >= landing_rows && !left_to_online &&
                fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "the row fits the registers and shared memory of a cluster: one read";
+        plan->measured = RESULTS_LONG
+            "float32 512x524288: cluster 0.85, split 0.64; float32 256x1048576: cluster 0.70, "
+            "split 0.64; bfloat16 512x524288: cluster 0.73, online 0.58";
     } else if (narrow && plan->rows >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows of 16 bits too long to be held, and enough of them for a block each";
-        plan->measured = RESULTS
-            "bfloat16 256x1048576: online 0.60, split 0.54; bfloat16 1023x262145: online 0.46, "
-            "split 0.37";
+        plan->measured =
+            RESULTS_LONG "bfloat16 256x1048576: online 0.60, cluster 0.57, split 0.53";
     } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH &&
                fits(ONS_METHOD_grid, row, plan)) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
@@ -266,8 +270,8 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
         plan->method = ONS_METHOD_split;
         plan->reason = "rows too long to be held: blocks share each one";
         plan->measured = RESULTS
-            "float32 512x524288: split 0.65, online 0.64; float32 64x4194304: split 0.65, online "
-            "0.45; float32 1x268435456: split 0.64, grid 0.63";
+            "float32 64x4194304: split 0.65, online 0.45; float32 1x268435456: split 0.64, grid "
+            "0.63";
     }
     return plan->method;
 }
@@ -280,7 +284,7 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_plan *plan
         plan->reason = "32 rows fit the registers of a block: one read";
     } else if (fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "32 rows fit the registers of a cluster: one read";
-        plan->measured = RESULTS "float32 4096x4096 axis 0: cluster 0.42, online 0.40, split 0.34";
+        plan->measured = RESULTS_COLUMNS "float32 4096x4096 axis 0: cluster 0.78, online 0.40";
     } else if (2 * panels >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows too long to be held, and enough of them for blocks of 32";
