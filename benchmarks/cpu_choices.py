@@ -43,7 +43,7 @@ def on_threads(threads: int, x: np.ndarray, y: np.ndarray) -> None:
     ons.softmax(x, out=y, num_threads=threads)
 
 
-def pairs_of_calls(shape: tuple[int, int]) -> Iterator[tuple[str, str, Call, Call]]:
+def pairs_of_calls(shape: tuple[int, int], processors: int) -> Iterator[tuple[str, str, Call, Call]]:
     """(choice, ways, the one chosen, the other); each is called with the number of the buffers to take."""
     buffers = make_buffers(shape, np.dtype(np.float32))
     rng = np.random.default_rng(0)
@@ -59,7 +59,7 @@ def pairs_of_calls(shape: tuple[int, int]) -> Iterator[tuple[str, str, Call, Cal
 
     yield "past the caches", "one call / calls of 2 MiB", plain, lambda i: in_parts(*buffers[i])
     yield "memory of results", "without out= / out=np.empty(...)", lambda i: ons.softmax(buffers[i][0]), fresh
-    if ons.show_config()["processors"] > 1:
+    if processors > 1:
         yield "threads", "2 / 1", lambda i: on_threads(2, *buffers[i]), lambda i: on_threads(1, *buffers[i])
     options: dict[str, Call] = {
         "where": lambda i: ons.softmax(buffers[i][0], out=buffers[i][1], where=where),
@@ -111,7 +111,7 @@ def main() -> int:
     for N in (64, 1024, 16384, 32000):
         shape = (total // N, N)
         buffers = len(make_buffers(shape, np.dtype(np.float32)))
-        for choice, ways, one, other in pairs_of_calls(shape):
+        for choice, ways, one, other in pairs_of_calls(shape, config["processors"]):
             seconds = medians((one, other), buffers, rounds)
             lines.append({"shape": list(shape), "choice": choice, "ways": ways, "seconds": seconds})
             ms = [1e3 * s for s in seconds]

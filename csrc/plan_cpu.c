@@ -19,9 +19,9 @@ enum { ROW_PANEL_BYTES = 1 << 14 };
  * and ends a run of rows is little of it. */
 enum { RUN_BYTES = 1 << 18 };
 
-/* Shorter rows that are not of the compute type, or not in memory as the arithmetic takes them, are
- * taken several at a time instead: what there is one of a row costs more than that. */
-enum { WHOLE_ROWS = 64 };
+/* Shorter rows of 16 bits, and such as are not in memory as they are taken, go several at a time
+ * through tiles instead: what there is one of a row costs more than that. */
+enum { WHOLE_ROWS_16_BITS = 64, BROUGHT_ROWS = 160 };
 
 /* Largest rows, in bytes of the compute type, that `fused` keeps in the caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
@@ -46,19 +46,19 @@ static ons_method choose_on_cpu(ons_plan *plan) {
     if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
         plan->threads > 1) {
         plan->reason = "fewer rows than keep the threads busy: they share each one";
-        plan->measured = RESULTS "float32 1x16777216, 2 threads: split 0.65, online 0.41";
+        plan->measured = RESULTS "float32 1x16777216, 2 threads: split 0.52, online 0.30";
         return ONS_METHOD_split;
     }
     if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
                                    : row * plan->width <= FUSED_PANEL_BYTES) {
         plan->reason = "what is worked on at once fits the caches: one read from memory";
         plan->measured = RESULTS
-            "float32 128x131072, 1 thread: fused 0.74, online 0.46; "
-            "float32 1024x16384, 2 threads: fused 0.90, online 0.79";
+            "float32 16384x1024, 1 thread: fused 0.90, online 0.43; "
+            "float32 128x131072, 1 thread: fused 0.77, online 0.50";
         return ONS_METHOD_fused;
     }
     plan->reason = "rows too long for the caches: two reads from memory";
-    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.47, fused 0.10";
+    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.44, fused 0.36";
     return ONS_METHOD_online;
 }
 
@@ -95,6 +95,13 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
                      problem->y.stride[along] == ons_dtype_size(problem->y.dtype);
 }
 
+/* Whether whole rows must be brought; else they are in x as they are taken. */
+static bool are_brought(const ons_problem *problem) {
+    return problem->x.dtype != problem->y.dtype || problem->where.data || problem->scale.data ||
+           problem->scale_by != 1.0 ||
+           problem->x.stride[problem->dims - 1] != ons_dtype_size(problem->x.dtype);
+}
+
 /* Whether rows are taken as a whole, one after the other: their elements lie side by side in y, and
  * are of the compute type there, or of 16 bits. */
 static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
@@ -104,14 +111,8 @@ static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
     bool type_fits = dtype == plan->compute || (plan->compute == ONS_FLOAT32 && size == 2);
     if (plan->form != ONS_ROW_FORM || problem->reduced_dims != 1 || !y_fits || !type_fits)
         return false;
-    return plan->N >= WHOLE_ROWS || (plan->x_direct && plan->y_direct);
-}
-
-/* Whether whole rows must be brought; else they are in x as they are taken. */
-static bool are_brought(const ons_problem *problem) {
-    return problem->x.dtype != problem->y.dtype || problem->where.data || problem->scale.data ||
-           problem->scale_by != 1.0 ||
-           problem->x.stride[problem->dims - 1] != ons_dtype_size(problem->x.dtype);
+    if (plan->x_direct && plan->y_direct) return true;
+    return plan->N >= (are_brought(problem) ? BROUGHT_ROWS : WHOLE_ROWS_16_BITS);
 }
 
 ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan) {
