@@ -258,8 +258,7 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     } else if (narrow && plan->rows >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows of 16 bits too long to be held, and enough of them for a block each";
-        plan->measured =
-            RESULTS_LONG "bfloat16 256x1048576: online 0.60, cluster 0.57, split 0.53";
+        plan->measured = RESULTS_LONG "bfloat16 256x1048576: online 0.60, cluster 0.57, split 0.53";
     } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH &&
                fits(ONS_METHOD_grid, row, plan)) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
