@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import signal
 import subprocess
 import sys
 
@@ -37,6 +38,12 @@ def isas():
     return _core.config()["isa_available"]
 
 
+def hear_signals():
+    """For a child: what is ignored here, as where tests run in the background, is not ignored there."""
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_DFL)
+
+
 def run_python(arguments, timeout=300, **environment):
     """Runs the interpreter anew with this onsoftmax and these tests on its path; a value None unsets."""
     paths = [PACKAGE_PARENT, HERE, os.environ.get("PYTHONPATH", "")]
@@ -46,7 +53,13 @@ def run_python(arguments, timeout=300, **environment):
         if value is not None:
             env[name] = value
     return subprocess.run(
-        [sys.executable, *arguments], cwd=HERE, env=env, capture_output=True, text=True, timeout=timeout
+        [sys.executable, *arguments],
+        cwd=HERE,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        preexec_fn=hear_signals,
     )
 
 

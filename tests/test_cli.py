@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import hear_signals
 
 import onsoftmax as ons
 from onsoftmax import _files, _progress, apply, cli, demo
@@ -394,7 +395,9 @@ def test_an_interruption_leaves_out_alone(disk, name, shape):
     (disk / "out.npy").write_bytes(b"old")
     command = [sys.executable, "-m", "onsoftmax", "apply", "in.npy", "out.npy", "--method", "naive"]
     slow = environment(ONSOFTMAX_ISA="scalar", ONSOFTMAX_NUM_THREADS="1")
-    child = subprocess.Popen(command, cwd=disk, env=slow, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        command, cwd=disk, env=slow, stderr=subprocess.PIPE, text=True, preexec_fn=hear_signals
+    )
     try:
         until = time.monotonic() + 60
         while not list(disk.glob("out.npy.*")) and child.poll() is None and time.monotonic() < until:
