@@ -1,7 +1,7 @@
 /* fused_tmpl.h - softmax of whole rows that lie in memory as the arithmetic takes them, or of 16
- * bits: one row after the other, each while the row before is divided and the maximum of the row
- * behind is found (overlap_tmpl.h). Adds up as row_tmpl.h does. Part of primitives_tmpl.h, whose
- * parameters and names it uses. */
+ * bits, or that are brought: one row after the other, each while the row before is divided and the
+ * maximum of the row behind is found (overlap_tmpl.h). Adds up as row_tmpl.h does. Part of
+ * primitives_tmpl.h, whose parameters and names it uses. */
 
 /* e = e^x, and their sum to the state. */
 INLINE void FN(exponentials)(const ons_rows *rows, T *e, const char *x, int64_t n,
