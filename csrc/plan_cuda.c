@@ -141,7 +141,7 @@ static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
     plan->longest_row = blocks * chunks_a_block * row->chunk;
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     shape_cluster(row, blocks, plan);
-    if (plan->x_direct) take_landing(row, plan);
+    if (row->contiguous) take_landing(row, plan);
     return ONS_OK;
 }
 

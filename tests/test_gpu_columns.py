@@ -123,6 +123,19 @@ def test_nothing_beside_them_is_written(method):
             assert (memory == 7).all()
 
 
+@each_types
+def test_auto_beyond_what_holds_them(types):
+    """In packs and one by one: few columns and many."""
+    x_type, y_type = types
+    with Complaints() as complaints:
+        for N, width in ((8193, 64), (8193, 4096), (20_000, 33), (20_000, 1024)):
+            x = columns(N, width, x_type)
+            compute = compute_type(x_type, y_type)
+            y = softmax(x, 0, dtype=y_type)
+            what = f"{name(x_type)} to {name(y_type)} {N}x{width}"
+            complaints.add(what, complaint(y, exact(x, 0, compute=compute), compute))
+
+
 def test_too_long_for_them():
     for method, lengths in LENGTHS.items():
         with pytest.raises(Refused):

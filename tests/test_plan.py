@@ -62,6 +62,26 @@ def test_cliffs_are_where_auto_changes(device, form, rows, dtype, rng):
             assert each == plan_at(N).bytes_moved / (rows * N)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("form", ["row", "column"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_auto_takes_what_can_run(device, form, dtype):
+    """Around every limit of a method: what auto takes has the same plan by its name, rows in packs and not."""
+    limits = {
+        cost.cannot for N in (1, 2**24) for cost in ons.plan(*in_shape(64, N, form), device=device).others
+    }
+    lengths = {int(n) for cannot in limits for n in re.findall(r"\d+", cannot)} | {2**13, 2**18, 2**20}
+    for rows, N in itertools.product((1, 33, 64, 4096), sorted(lengths)):
+        for shape, axis in (in_shape(rows, N + beyond, form) for beyond in (0, 1, 12000)):
+            plan = ons.plan(shape, axis, dtype=dtype, device=device)
+            named = ons.plan(shape, axis, dtype=dtype, device=device, method=plan.method)
+            assert (named.threads, named.tile, named.longest_row) == (
+                plan.threads,
+                plan.tile,
+                plan.longest_row,
+            )
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("method, N", [("fused_warp", 20), ("fused_block", 300), ("cluster", 4099)])
 def test_who_adds_up_what_of_a_column_is_of_its_length_alone(method, N, dtype):

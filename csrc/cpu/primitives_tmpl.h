@@ -107,6 +107,7 @@ static const ons_kernels FN(kernels) = {
 #undef MAGIC
 #undef BELOW
 #undef EACH_VECTOR
+#undef GROUP
 #undef ROW
 #undef SET_OF
 #undef AT

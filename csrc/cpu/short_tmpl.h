@@ -121,5 +121,3 @@ static void FN(softmax_short_rows)(const ons_run_of_rows *run) {
         FN(group_of_columns)(run, i, rows, to);
     }
 }
-
-#undef GROUP
