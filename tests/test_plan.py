@@ -66,7 +66,7 @@ def test_cliffs_are_where_auto_changes(device, form, rows, dtype, rng):
 @pytest.mark.parametrize("form", ["row", "column"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_auto_takes_what_can_run(device, form, dtype):
-    """Around every limit of a method: what auto takes has the same plan by its name, rows in packs and not."""
+    """Around every limit of a method: what auto takes has the same plan by its name, in packs and not."""
     limits = {
         cost.cannot for N in (1, 2**24) for cost in ons.plan(*in_shape(64, N, form), device=device).others
     }
