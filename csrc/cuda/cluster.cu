@@ -13,9 +13,22 @@ __device__ inline uint32_t shared_address(const void *at) {
     return (uint32_t)__cvta_generic_to_shared(at);
 }
 
+__device__ inline uint32_t cluster_index() {
+    uint32_t index;
+    asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+    return index;
+}
+
+/* The next two read anew each time: they need no register meanwhile. */
+__device__ inline int thread_of_block() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
 __device__ inline uint32_t cluster_rank() {
     uint32_t rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
 
@@ -107,14 +120,15 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_WARPS *WARP / C
     extern __shared__ __align__(16) unsigned char shared[];
     auto *parts = (state<Real> *)shared;
     __shared__ arrivals arrived;
-    uint32_t rank = cluster_rank(), blocks = cluster_size();
-    int warps = warps_of_block(), warp = rank * warps + warp_of_block();
-    int chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
+    const uint32_t blocks = cluster_size();
+    const int warps = warps_of_block();
+    auto warp = [&] { return (int)(cluster_rank() * warps + thread_of_block() / WARP); };
+    auto chunk = [&] { return Form::template chunk<CLUSTER_CHUNKS>(warp()); };
     arrived.make_ready();
 
     Rows::template visit<(Form::ROWS > 1)>(
-        of, (int64_t)(blockIdx.x / blocks) * Form::ROWS + Form::row(), [&](const auto &row) {
-            auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk);
+        of, (int64_t)cluster_index() * Form::ROWS + Form::row(), [&](const auto &row) {
+            auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk());
             Real x[CLUSTER_CHUNKS * Rows::V], m = Form::max(tile.largest());
             Real d = Form::normalizer(exponentiate(tile, reference<Real>(m), x));
 
@@ -122,10 +136,10 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_WARPS *WARP / C
             if constexpr (Form::ROWS == 1) {
                 /* each warp sends its own, so that none waits for another of its block */
                 arrived.await_ready(blocks * warps * sizeof(state<Real>));
-                if (threadIdx.x % WARP < blocks)
-                    arrived.send(parts + warp, threadIdx.x % WARP, {m, d});
+                const uint32_t to = thread_of_block() % WARP;
+                if (to < blocks) arrived.send(parts + warp(), to, {m, d});
                 arrived.await();
-                total = Form::merge_parts(parts, blocks * warps);
+                total = Form::merge_held(parts, blocks * warps);
             } else {
                 /* 32 rows' states: those of a block merged first */
                 state<Real> *of_block = parts + blocks * Form::ROWS;
@@ -133,14 +147,14 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, Rows::CLUSTER_WARPS *WARP / C
                 arrived.await_ready(blocks * Form::ROWS * sizeof(state<Real>));
                 if (warp_of_block() == 0) {
                     for (uint32_t to = 0; to < blocks; to++)
-                        arrived.send(parts + Form::slot(rank), to, mine);
+                        arrived.send(parts + Form::slot(cluster_rank()), to, mine);
                 }
                 arrived.await();
                 total = Form::merge_parts(parts, blocks);
             }
             softmax_finish<Real> finish(m, total);
             finish(x);
-            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
+            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept());
         });
 #endif
 }

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
             auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
             Real x[BLOCK_CHUNKS * Rows::V], m = Form::max(tile.largest());
             Real d = Form::normalizer(exponentiate(tile, reference<Real>(m), x));
-            softmax_finish<Real> finish(m, merge_block<Form>(state<Real>{m, d}, parts));
+            softmax_finish<Real> finish(m, merge_block<Form, true>(state<Real>{m, d}, parts));
             finish(x);
             row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
         });
