@@ -127,8 +127,8 @@ class shifted_row : public fitting_row<X, Y, false> {
     __device__ __forceinline__ void load_stretch(int64_t chunk, int bytes,
                                                  packed_tile<X, K> &tile) const {
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
-        /* so that the word in which the last chunk ends is the row's too */
-        const int whole = whole_times<K, V, 1>(left);
+        /* the word in which the last chunk ends is the row's too */
+        const int whole = whole_times<K, V>(left - (bytes % 4 != 0));
         const X *from = base::x + chunk * V;
         if (__all_sync(~0u, whole == K)) {
             with_shift<X>(bytes, [&](auto shift) {
@@ -161,7 +161,7 @@ class shifted_row : public fitting_row<X, Y, false> {
                                                   const Real (&from)[n]) const {
         constexpr int K = n / V;
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
-        const int whole = whole_times<K, V, 0>(left);
+        const int whole = whole_times<K, V>(left);
         Y *to = base::y + chunk * V;
         pack<Y, V> raw[K];
 #pragma unroll

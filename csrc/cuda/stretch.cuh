@@ -7,10 +7,10 @@
 
 #include "packs.cuh"
 
-/* How many times all 32 lanes have a whole chunk, and MORE elements come behind. */
-template <int K, int V, int MORE>
+/* How many times all 32 lanes have a whole chunk. */
+template <int K, int V>
 __device__ inline int whole_times(int left) {
-    return min((left - MORE) / (WARP * V), K);
+    return min(left / (WARP * V), K);
 }
 
 /* Words I to LAST after `from`, a multiple of 8 bytes, in the widest accesses. */
