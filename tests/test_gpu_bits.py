@@ -150,6 +150,42 @@ class TestSameBits:
         each_length(method, dtype, check)
 
 
+@pytest.mark.parametrize("dtype", NARROW_DTYPES, ids=name)
+@each_named_method
+def test_whole_stretches_off_alignment(method, dtype):
+    """Rows that end with the chunks of a warp, or an element before or after, from every place in a word."""
+    with Complaints() as complaints:
+        for N in (
+            127,
+            128,
+            129,
+            511,
+            512,
+            513,
+            1023,
+            1024,
+            1025,
+            2047,
+            2048,
+            4096,
+            4097,
+            65_535,
+            65_536,
+            65_537,
+        ):
+            x = rows_of(N, dtype, rows=6)
+            try:
+                y = softmax(x, method=method)
+            except Refused:
+                continue
+            for offset in range(4):
+                for gap in (1, 4):
+                    view, out = spread_out(x, gap, offset), spread_out(x, gap, 3 - offset)
+                    same = agrees(y, view, method=method, out=out)
+                    what = f"{method} {name(dtype)} N={N} gap {gap} offset {offset} to {3 - offset}"
+                    complaints.expect(what, same, "other bits")
+
+
 @pytest.mark.parametrize("narrow", NARROW_DTYPES, ids=name)
 @pytest.mark.parametrize("method", [m for m in NAMED_METHODS if m != "fused"])  # fused may choose by type
 def test_16_bits_as_float32(method, narrow):

@@ -11,17 +11,21 @@ struct problem_arguments {
     int64_t first; /* row of this launch */
 };
 
+/* Rounded, and not joined with what follows. */
+__device__ inline float product(float x, float y) { return __fmul_rn(x, y); }
+__device__ inline double product(double x, double y) { return __dmul_rn(x, y); }
+
 /* x * by rounded once, and not joined with what follows: by way of a double that is rounded to odd,
  * which cannot be half way. */
 __device__ inline float scaled(float x, double by) {
-    if ((double)(float)by == by) return __fmul_rn(x, (float)by);
+    if ((double)(float)by == by) return product(x, (float)by);
     double product = (double)x * by, rest = fma((double)x, by, -product);
     long long bits = __double_as_longlong(product);
     if (product != 0 && isfinite(product) && rest != 0 && bits % 2 == 0)
         bits += (rest > 0) == (product > 0) ? 1 : -1;
     return (float)__longlong_as_double(bits);
 }
-__device__ inline double scaled(double x, double by) { return __dmul_rn(x, by); }
+__device__ inline double scaled(double x, double by) { return product(x, by); }
 
 /* Where one row's elements lie. */
 struct row_address {

@@ -25,15 +25,16 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
     extern __shared__ __align__(16) unsigned char shared[];
     auto *parts = (state<Real> *)shared;
     __shared__ arrivals arrived;
-    uint32_t rank = cluster_rank(), blocks = cluster_size();
-    int warps = warps_of_block(), warp = rank * warps + warp_of_block();
-    int chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
+    const uint32_t blocks = cluster_size();
+    const int warps = warps_of_block();
+    auto warp = [&] { return (int)(cluster_rank() * warps + thread_of_block() / WARP); };
+    auto chunk = [&] { return Form::template chunk<CLUSTER_CHUNKS>(warp()); };
     arrived.make_ready();
     arrivals::say_ready();
 
     Rows::template visit<(Form::ROWS > 1)>(
-        of, (int64_t)(blockIdx.x / blocks) * Form::ROWS + Form::row(), [&](const auto &row) {
-            auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk);
+        of, (int64_t)cluster_index() * Form::ROWS + Form::row(), [&](const auto &row) {
+            auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk());
             Real x[CLUSTER_CHUNKS * Rows::V];
             auto m = Form::max(tile.largest());
             auto d = Form::normalizer(exponentiate(tile, reference(m), x));
@@ -43,10 +44,10 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
                 /* each warp sends its own, so that none waits for another of its block */
                 arrivals::await_ready();
                 arrived.announce(blocks * warps * sizeof(state<Real>));
-                if (threadIdx.x % WARP < blocks)
-                    arrived.send(parts + warp, threadIdx.x % WARP, {m, d});
+                const uint32_t to = thread_of_block() % WARP;
+                if (to < blocks) arrived.send(parts + warp(), to, {m, d});
                 arrived.await();
-                total = Form::merge_parts(parts, blocks * warps);
+                total = Form::merge_held(parts, blocks * warps);
             } else {
                 /* 32 rows' states: those of a block merged first */
                 constexpr int ROWS = Form::ROWS;
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
                 __syncthreads();
                 merge_panel<ROWS>(of_block, warps, [&](int row, int lane, const auto &mine) {
                     for (uint32_t to = lane; to < blocks; to += MERGERS)
-                        arrived.send(parts + rank * ROWS + row, to, mine);
+                        arrived.send(parts + cluster_rank() * ROWS + row, to, mine);
                 });
                 arrived.await();
                 merge_panel<ROWS>(parts, blocks, [&](int row, int lane, const auto &all) {
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
             }
             softmax_finish finish(m, total);
             finish(x);
-            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
+            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept());
         });
 #endif
 }

@@ -25,9 +25,16 @@ class softmax_finish {
         /* Where the exponentials lie far below the row's, they are moved first: were the factor
          * moved, it would leave the normal numbers before its product with them does. */
         constexpr int UP = A::SUBNORMAL;
-        Real moved = rescale<UP>(own, row.m), with_factor = A::power(-UP);
-        fold = moved < 1 ? moved : 1;
-        if (moved >= 1) with_factor *= moved;
+        Real with_factor;
+        fold = 1;
+        if (is_near(own, row.m)) {
+            with_factor = A::power(A::apart(A::steps(own), A::steps(row.m)));
+        } else {
+            Real moved = rescale<UP>(own, row.m);
+            with_factor = A::power(-UP);
+            fold = moved < 1 ? moved : 1;
+            if (moved >= 1) with_factor *= moved;
+        }
         factor = isfinite(row.m) ? whole * (with_factor * A::LOWERED) : A::nan();
         factor_beyond = rest * (with_factor * A::LOWERED);
     }
@@ -44,6 +51,12 @@ class softmax_finish {
     }
 
    private:
+    /* Two ordinary maxima: what lies between their references can be moved with the factor. */
+    __device__ static bool is_near(Real own, Real whole) {
+        return is_ordinary(own) && is_ordinary(whole) &&
+               A::apart(A::steps(own), A::steps(whole)) >= -A::SUBNORMAL;
+    }
+
     Real fold, factor, factor_beyond;
 };
 

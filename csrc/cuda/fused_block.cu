@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
             Real x[BLOCK_CHUNKS * Rows::V];
             auto m = Form::max(tile.largest());
             auto d = Form::normalizer(exponentiate(tile, reference(m), x));
-            softmax_finish finish(m, merge_block<Form>(state{m, d}, parts));
+            softmax_finish finish(m, merge_block<Form, true>(state{m, d}, parts));
             finish(x);
             row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
         });

@@ -85,22 +85,34 @@ struct group_sums {
     }
 };
 
-/* The sum over lanes of numbers between 0 and 128: in fixed point, of which adding a power of two
- * leaves the digits in the low bits of the sum. Exact to 2^-39 a number but for the last two
- * roundings. */
-template <int LANES, int GROUPS>
-__device__ inline float sum_over_lanes(const group_sums<float, GROUPS> &v) {
-    const float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
-    int high = 0, low = 0;
-#pragma unroll
-    for (int g = 0; g < GROUPS; g++) {
-        float ones = v.of[g] + ONES, parts = (v.of[g] - (ones - ONES)) + PARTS;
+/* A sum of numbers between 0 and 128, in all below 2^16: in fixed point, of which adding a power of
+ * two leaves the digits in the low bits of the sum. Exact to 2^-39 a number but for the last two
+ * roundings, in whatever order they are added. */
+class fixed_sum {
+   public:
+    __device__ void add(float v) {
+        const float ones = v + ONES, parts = (v - (ones - ONES)) + PARTS;
         high += __float_as_int(ones) - __float_as_int(ONES);
         low += __float_as_int(parts) - __float_as_int(PARTS);
     }
-    high = count_over_lanes<LANES>(high);
-    low = count_over_lanes<LANES>(low);
-    return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f);
+
+    template <int LANES>
+    __device__ float over_lanes() const {
+        return fmaf((float)count_over_lanes<LANES>(low), 0x1p-38f,
+                    (float)count_over_lanes<LANES>(high) * 0x1p-15f);
+    }
+
+   private:
+    static constexpr float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
+    int high = 0, low = 0;
+};
+
+template <int LANES, int GROUPS>
+__device__ inline float sum_over_lanes(const group_sums<float, GROUPS> &v) {
+    fixed_sum sum;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) sum.add(v.of[g]);
+    return sum.over_lanes<LANES>();
 }
 template <int LANES>
 __device__ inline float sum_over_lanes(float v) {

@@ -6,87 +6,170 @@
 #include "address.cuh"
 #include "contiguous.cuh"
 
-/* Row: fitting_row or shifted_row. */
-template <typename Row>
+/* A tile whose elements are x * factor, rounded; factor is above 0 and finite. */
+template <typename X, int K_>
+struct scaled_tile {
+    using packed = packed_tile<X, K_>;
+    using Real = typename packed::Real;
+    static constexpr int K = K_, V = packed::V;
+    static constexpr bool HAS_SMALLEST = packed::HAS_SMALLEST;
+
+    packed from;
+    Real factor;
+
+    __device__ Real element(int e) const { return product(from.element(e), factor); }
+    __device__ static keep_bits<K * V> kept() { return packed::kept(); }
+    /* To multiply keeps the order. */
+    __device__ Real largest() const { return product(from.largest(), factor); }
+    __device__ Real smallest() const { return product(from.smallest(), factor); }
+    __device__ scaled_tile<X, 1> chunk(int k) const { return {from.chunk(k), factor}; }
+};
+
+/* The mask of a row without gaps, or null. */
+class mask_row {
+   public:
+    __device__ mask_row(const row_address &at, int step_) : where(at.where), step(step_) {}
+
+    __device__ bool is_given() const { return where; }
+    __device__ bool excludes(int64_t element) const { return !where[step ? element : 0]; }
+
+    /* Reads V bytes, of which 0 excludes an element, for each of a thread's K chunks, of which it
+     * has `left` elements; for those beyond they are 0 or anything. */
+    template <int K, int STRIDE, int V>
+    __device__ __forceinline__ void read(int64_t chunk, int left, unsigned (&bytes)[K]) const {
+        const char *from = where + (step ? chunk * V : 0);
+        const int shift = (int)((uintptr_t)from % V);
+        if (!step) {
+            const unsigned all = *from ? ~0u : 0;
+#pragma unroll
+            for (int k = 0; k < K; k++) bytes[k] = all;
+        } else if (shift == 0 && has_all<K, STRIDE, V>(left)) {
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                bytes[k] = V == 4 ? *(const unsigned *)(from + k * (STRIDE * V))
+                                  : *(const unsigned short *)(from + k * (STRIDE * V));
+        } else if (V == 4 && has_all<K, STRIDE, V>(left - V)) {
+            /* both words in which the bytes lie are the row's */
+#pragma unroll
+            for (int k = 0; k < K; k++) {
+                const char *word = from - shift + k * (STRIDE * V);
+                bytes[k] = __funnelshift_r(*(const unsigned *)word, *(const unsigned *)(word + V),
+                                           8 * shift);
+            }
+        } else {
+#pragma unroll
+            for (int k = 0; k < K; k++) {
+                bytes[k] = 0;
+#pragma unroll 1
+                for (int i = 0; i < V && k * (STRIDE * V) + i < left; i++)
+                    bytes[k] |= (unsigned)(unsigned char)from[k * (STRIDE * V) + i] << 8 * i;
+            }
+        }
+    }
+
+   private:
+    const char *where;
+    int step;
+};
+
+/* Row: shifted_row, which takes aligned rows too. */
+template <typename X, typename Row>
 class masked_row : public Row {
    public:
     using Real = typename Row::Real;
     static constexpr int V = Row::V;
 
-    template <typename X, typename Y>
-    __device__ masked_row(const X *x, Y *y, int64_t N, const row_address &at, int where_step_)
-        : Row(x, y, N), where(at.where), where_step(where_step_), scale(at.scale) {}
+    __device__ masked_row(const X *x, X *y, int64_t N, const row_address &at, int where_step)
+        : Row(x, y, N), mask(at, where_step), scale(at.scale) {}
+
+    /* An excluded element's result is 0 already, but in a row that is NaN as a whole. */
+    template <int K, int STRIDE, bool STREAM>
+    __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
+                                          keep_bits<K * V> keep) const {
+        Row::template store<K, STRIDE, STREAM>(chunk, from, keep);
+        if (!mask.is_given() || !__any_sync(~0u, isnan(from[0]))) return;
+        __syncwarp(); /* another lane may have written there */
+        const int left = elements_left(Row::N, chunk * V);
+#pragma unroll 1
+        for (int e = 0; e < K * V; e++) {
+            const int64_t at = chunk * V + place<STRIDE, V>(e);
+            if (place<STRIDE, V>(e) < left && mask.excludes(at)) Row::y[at] = from_real<X>((Real)0);
+        }
+    }
+
+   protected:
+    /* A thread's chunks, without what the mask excludes. */
+    template <int K, int STRIDE>
+    __device__ __forceinline__ packed_tile<X, K> load_kept(int64_t chunk) const {
+        auto tile = Row::template load<K, STRIDE>(chunk);
+        if (mask.is_given()) {
+            unsigned bytes[K];
+            mask.template read<K, STRIDE, V>(chunk, elements_left(Row::N, chunk * V), bytes);
+#pragma unroll
+            for (int k = 0; k < K; k++) tile.raw[k].keep(bytes[k]);
+        }
+        return tile;
+    }
+
+    mask_row mask;
+    double scale;
+};
+
+/* A row whose scale is exact in the arithmetic's type, above 0 and finite. */
+template <typename X, typename Row>
+class scaled_row : public masked_row<X, Row> {
+   public:
+    using masked_row<X, Row>::masked_row;
+    using Real = typename Row::Real;
+
+    __device__ static bool can_take(double scale) {
+        return (double)(Real)scale == scale && scale > 0 && isfinite(scale);
+    }
+
+    template <int K, int STRIDE>
+    __device__ __forceinline__ scaled_tile<X, K> load(int64_t chunk) const {
+        return {this->template load_kept<K, STRIDE>(chunk), (Real)this->scale};
+    }
+};
+
+/* A row of any scale: what the mask excludes stays so where the scale turns -inf into inf. */
+template <typename X, typename Row>
+class rescaled_row : public masked_row<X, Row> {
+   public:
+    using masked_row<X, Row>::masked_row;
+    using Real = typename Row::Real;
+    static constexpr int V = Row::V;
 
     template <int K, int STRIDE>
     __device__ __forceinline__ real_tile<Real, K> load(int64_t chunk) const {
         const auto packed = Row::template load<K, STRIDE>(chunk);
+        const int left = elements_left(Row::N, chunk * V);
         real_tile<Real, K> tile;
-        tile.keep = kept<K, STRIDE>(chunk);
+        tile.keep = ~keep_bits<K * V>(0);
+        if (this->mask.is_given()) {
+            unsigned bytes[K];
+            this->mask.template read<K, STRIDE, V>(chunk, left, bytes);
 #pragma unroll
-        for (int e = 0; e < K * V; e++) tile.x[e] = packed.element(e);
-        if (scale != 1.0) {
-#pragma unroll
-            for (int e = 0; e < K * V; e++) tile.x[e] = scaled(tile.x[e], scale);
+            for (int e = 0; e < K * V; e++)
+                if (!(bytes[e / V] >> 8 * (e % V) & 0xff)) tile.keep &= ~(keep_bits<K * V>(1) << e);
         }
+#pragma unroll
+        for (int e = 0; e < K * V; e++) tile.x[e] = scaled(packed.element(e), this->scale);
 #pragma unroll
         for (int e = 0; e < K * V; e++)
-            if (!(tile.keep >> e & 1)) tile.x[e] = -arithmetic<Real>::infinity();
+            if (place<STRIDE, V>(e) >= left || !(tile.keep >> e & 1))
+                tile.x[e] = -arithmetic<Real>::infinity();
         return tile;
     }
-
-    template <int K, int STRIDE, bool STREAM>
-    __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
-                                          keep_bits<K * V> keep) const {
-        Real result[K * V];
-#pragma unroll
-        for (int e = 0; e < K * V; e++) result[e] = keep >> e & 1 ? from[e] : (Real)0;
-        Row::template store<K, STRIDE, STREAM>(chunk, result, keep);
-    }
-
-   private:
-    /* Bits of the elements that lie in the row and are not excluded. */
-    template <int K, int STRIDE>
-    __device__ __forceinline__ keep_bits<K * V> kept(int64_t chunk) const {
-        const int left = elements_left(Row::N, chunk * V);
-        const char *from = where + (where_step ? chunk * V : 0);
-        keep_bits<K * V> keep = 0;
-        if (where && where_step && (uintptr_t)from % V == 0 && has_all<K, STRIDE, V>(left)) {
-#pragma unroll
-            for (int k = 0; k < K; k++)
-                keep |= (keep_bits<K * V>)bits_of_bytes(from + k * (STRIDE * V)) << k * V;
-            return keep;
-        }
-#pragma unroll
-        for (int e = 0; e < K * V; e++) {
-            const int at = place<STRIDE, V>(e);
-            if (at < left && (!where || from[where_step ? at : 0]))
-                keep |= keep_bits<K * V>(1) << e;
-        }
-        return keep;
-    }
-
-    /* Which of the V bytes there, at a multiple of V, are not 0. */
-    __device__ static unsigned bits_of_bytes(const char *from) {
-        if constexpr (V == 4) {
-            unsigned ones = __vcmpne4(*(const unsigned *)from, 0) & 0x08040201u;
-            return (ones | ones >> 8 | ones >> 16 | ones >> 24) & 15;
-        } else {
-            unsigned bytes = *(const unsigned short *)from;
-            return (bytes & 0xff ? 1 : 0) | (bytes >> 8 ? 2 : 0);
-        }
-    }
-
-    const char *where;
-    int where_step;
-    double scale;
 };
 
 template <typename T>
 struct masked_rows {
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
-    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS, BLOCKS = 1;
     static constexpr bool NARROW = sizeof(T) == 2;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
+                         BLOCKS = NARROW ? 2 : 1;
     static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
 
     static bool can_take(const ons_problem &of) {
@@ -99,17 +182,17 @@ struct masked_rows {
 
     template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
-        using fits = masked_row<fitting_row<T, T, false>>;
-        using shifted = masked_row<shifted_row<T, T>>;
-        int64_t N = BEYOND && row + of.first >= of.rows ? 0 : of.N;
-        int where_step = (int)of.problem.where.stride[of.problem.dims - 1];
+        using by_factor = scaled_row<T, shifted_row<T, T>>;
+        using by_any = rescaled_row<T, shifted_row<T, T>>;
+        const int64_t N = BEYOND && row + of.first >= of.rows ? 0 : of.N;
+        const int where_step = (int)of.problem.where.stride[of.problem.dims - 1];
         const row_address at(of, row);
         const T *x = (const T *)at.x;
         T *y = (T *)at.y;
-        if (__all_sync(~0u, begin_with_pack<T, T, V>(x, y)))
-            body(fits(x, y, N, at, where_step));
+        if (__all_sync(~0u, by_factor::can_take(at.scale)))
+            body(by_factor(x, y, N, at, where_step));
         else
-            body(shifted(x, y, N, at, where_step));
+            body(by_any(x, y, N, at, where_step));
     }
 };
 

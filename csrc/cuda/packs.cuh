@@ -41,6 +41,21 @@ struct alignas(sizeof(T) * V) pack {
         }
     }
 
+    /* Makes the elements -inf whose byte is 0. */
+    __device__ void keep(unsigned bytes) {
+        /* the highest bit of each byte that is not 0, which prmt then spreads */
+        const unsigned not_zero = bytes | ((bytes & 0x7f7f7f7f) + 0x7f7f7f7f);
+#pragma unroll
+        for (int w = 0; w < WORDS; w++) {
+            const int first = w * 4 / (int)sizeof(T), second = (w * 4 + 2) / (int)sizeof(T);
+            unsigned mask;
+            asm("prmt.b32 %0, %1, 0, %2;"
+                : "=r"(mask)
+                : "r"(not_zero), "r"((8 + second) * 0x1100 + (8 + first) * 0x11));
+            word[w] = (word[w] & mask) | (minus_infinity(w) & ~mask);
+        }
+    }
+
     __device__ void put(int i, T value) {
         if constexpr (sizeof(T) == 2) {
             unsigned bits = bits_of(value);

@@ -80,6 +80,34 @@ __device__ inline state<Real> merge_some(const state<Real> *parts, int first, in
     return all;
 }
 
+/* The same, of parts that a warp has in registers: of the at most 2^18 elements of a row, each has
+ * at most 2^11 or so. Where all maxima are ordinary, the d's that are relative to the largest fit a
+ * fixed_sum: those add up to at least 1/2. */
+template <typename Real>
+__device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int count) {
+    return merge_by_warp(parts, count);
+}
+template <>
+__device__ inline state<float> merge_held_by_warp(const state<float> *parts, int count) {
+    using A = arithmetic<float>;
+    constexpr int DOWN = 6; /* 2^-DOWN brings 2^18 below 2^16, 2^11 below 128 */
+    const int lane = threadIdx.x % WARP;
+    float m = -A::infinity(), farthest = 0;
+#pragma unroll 1
+    for (int i = lane; i < count; i += WARP) {
+        m = larger(m, parts[i].m);
+        farthest = fmaxf(farthest, parts[i].m == -A::infinity() ? 0 : fabsf(parts[i].m));
+    }
+    m = max_over_lanes<WARP>(m);
+    if (!__all_sync(~0u, is_ordinary(m) && is_ordinary(farthest)))
+        return merge_over_lanes(merge_some(parts, lane, count, WARP));
+    fixed_sum sum;
+#pragma unroll 1
+    for (int i = lane; i < count; i += WARP)
+        sum.add(parts[i].d * A::power(A::apart(A::steps(parts[i].m), A::steps(m)) - DOWN));
+    return {m, sum.over_lanes<WARP>() * A::power(DOWN)};
+}
+
 /* ------- Who shares a row. Each of these says which of the block's rows is this thread's, and
  * which chunks of it ------- */
 
@@ -140,6 +168,11 @@ struct block_a_row {
     template <typename Real>
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
         return merge_by_warp(parts, count);
+    }
+    /* The same, of parts that each come from what a warp holds. */
+    template <typename Real>
+    __device__ static state<Real> merge_held(const state<Real> *parts, int count) {
+        return merge_held_by_warp(parts, count);
     }
 };
 
@@ -214,14 +247,15 @@ __device__ inline void merge_panel(const state<Real> *parts, int count, Take tak
 
 /* The states of a thread's rows from those of the block's warps. `parts` are in shared memory, one
  * for each warp and row; nobody may write to them before the next barrier of the block. */
-template <typename Form, typename State, typename Real>
+template <typename Form, bool HELD = false, typename State, typename Real>
 __device__ inline State merge_block(State warp, state<Real> *parts) {
     constexpr int ROWS = Form::ROWS;
     if (blockDim.x == WARP) return warp;
     if constexpr (ROWS == 1) {
         if (Form::writes()) parts[Form::slot(warp_of_block())] = warp;
         __syncthreads();
-        return Form::merge_parts(parts, warps_of_block());
+        return HELD ? Form::merge_held(parts, warps_of_block())
+                    : Form::merge_parts(parts, warps_of_block());
     } else {
         if (Form::writes()) Form::put(parts + warp_of_block() * ROWS, warp);
         __syncthreads();

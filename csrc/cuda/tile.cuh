@@ -39,9 +39,7 @@ struct packed_tile {
 
     __device__ Real largest() const {
         if constexpr (sizeof(X) == 2) {
-            pack<X, 2> m = {{word(0)}};
-#pragma unroll
-            for (int i = 1; i < WORDS; i++) m.word[0] = larger_pair<X>(m.word[0], word(i));
+            const pack<X, 2> m = {{reduced(larger_pair<X>)}};
             return larger(m.real(0), m.real(1));
         } else {
             Real m = element(0);
@@ -53,9 +51,7 @@ struct packed_tile {
 
     __device__ Real smallest() const {
         static_assert(HAS_SMALLEST);
-        pack<X, 2> m = {{word(0)}};
-#pragma unroll
-        for (int i = 1; i < WORDS; i++) m.word[0] = smaller_pair<X>(m.word[0], word(i));
+        const pack<X, 2> m = {{reduced(smaller_pair<X>)}};
         return -larger(-m.real(0), -m.real(1));
     }
 
@@ -73,6 +69,19 @@ struct packed_tile {
 
    private:
     static constexpr int WORDS = K * pack<X, V>::WORDS;
+
+    /* All words reduced to one: as two chains, of which neither waits for the other. */
+    template <typename Reduce>
+    __device__ unsigned reduced(Reduce reduce) const {
+        constexpr int HALF = WORDS / 2;
+        unsigned low = word(0), high = word(HALF);
+#pragma unroll
+        for (int i = 1; i < HALF; i++) low = reduce(low, word(i));
+#pragma unroll
+        for (int i = HALF + 1; i < WORDS; i++) high = reduce(high, word(i));
+        return reduce(low, high);
+    }
+
     __device__ unsigned word(int i) const {
         return raw[i / pack<X, V>::WORDS].word[i % pack<X, V>::WORDS];
     }
@@ -142,17 +151,14 @@ __device__ __forceinline__ group_sums<Real, GROUPS> exponentiate(const Tile &til
         if (__all_sync(~0u, to.anchor == 0 && tile.smallest() >= exponential.floor))
             return sum_in_groups<GROUPS>(
                 x, [&](int e) { return exponential.from_floor_on(tile.element(e)); });
-        return sum_in_groups<GROUPS>(
-            x, [&](int e) { return exponential(tile.element(e) - to.anchor); });
-    } else {
-#pragma unroll
-        for (int e = 0; e < n; e++) x[e] = tile.element(e);
-        if (to.anchor != 0) {
-#pragma unroll
-            for (int e = 0; e < n; e++) x[e] -= to.anchor;
-        }
-        return sum_in_groups<GROUPS>(x, [&](int e) { return exponential(x[e]); });
     }
+#pragma unroll
+    for (int e = 0; e < n; e++) x[e] = tile.element(e);
+    if (to.anchor != 0) {
+#pragma unroll
+        for (int e = 0; e < n; e++) x[e] -= to.anchor;
+    }
+    return sum_in_groups<GROUPS>(x, [&](int e) { return exponential(x[e]); });
 }
 
 #endif

@@ -1,0 +1,90 @@
+/* fitting.cuh - fitting_row: a row that begins with a pack, in x and in y. A chunk is read and
+ * written in one access; only at the row's end are there single elements. */
+#ifndef ONS_FITTING_CUH
+#define ONS_FITTING_CUH
+
+#include "tile.cuh"
+
+/* A row whose x and y begin with a pack; WHOLE: and end with one. */
+template <typename X, typename Y, bool WHOLE>
+class fitting_row {
+   public:
+    using Real = typename compute_of<X>::type;
+    static constexpr int V = CHUNK<Real>;
+
+    __device__ fitting_row(const X *x_, Y *y_, int64_t N_) : N(N_), x(x_), y(y_) {}
+
+    template <int K, int STRIDE>
+    __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
+        const X *from = x + chunk * V;
+        const int left = elements_left(N, chunk * V);
+        packed_tile<X, K> tile;
+        if (has_all<K, STRIDE, V>(left)) {
+#pragma unroll
+            for (int k = 0; k < K; k++) tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
+            return tile;
+        }
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const int count = left - place<STRIDE, V>(k * V);
+            if (count >= V)
+                tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
+            else if (WHOLE || count <= 0)
+                tile.raw[k].cut(0);
+        }
+        const int end = last_place<K, STRIDE, V>(left);
+        if (!WHOLE && end < left && end + V > left) { /* elements that do not fill a pack */
+            pack<X, V> last = edge(from + end, 0, left - end);
+            last.cut(left - end);
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                if (k * (STRIDE * V) == end) tile.raw[k] = last;
+        }
+        return tile;
+    }
+
+    template <int K, int STRIDE, bool STREAM>
+    __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
+                                          keep_bits<K * V>) const {
+        Y *to = y + chunk * V;
+        const int left = elements_left(N, chunk * V), end = last_place<K, STRIDE, V>(left);
+        pack<Y, V> raw[K];
+        if (has_all<K, STRIDE, V>(left)) {
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                write_pack<STREAM>((pack<Y, V> *)to + k * STRIDE, rounded_pack<Y, V>(from + k * V));
+            return;
+        }
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            raw[k] = rounded_pack<Y, V>(from + k * V);
+            if (place<STRIDE, V>(k * V) + V <= left)
+                write_pack<STREAM>((pack<Y, V> *)to + k * STRIDE, raw[k]);
+        }
+        if (!WHOLE && end < left && end + V > left) {
+            pack<Y, V> last = chunk_at<STRIDE, V>(raw, end);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                if (end + i < left) to[end + i] = last.element(i);
+        }
+    }
+
+    __device__ Real rounded(Real v) const { return to_real<Real>(from_real<X>(v)); }
+
+    int64_t N;
+
+   protected:
+    /* A pack of which only elements begin to end are read. */
+    __device__ static pack<X, V> edge(const X *from, int begin, int end) {
+        pack<X, V> some = {};
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (i >= begin && i < end) some.put(i, from[i]);
+        return some;
+    }
+
+    const X *x;
+    Y *y;
+};
+
+#endif

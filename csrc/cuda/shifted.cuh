@@ -1,0 +1,201 @@
+/* shifted.cuh - shifted_row: a row that begins between two packs, in x or in y. */
+#ifndef ONS_SHIFTED_CUH
+#define ONS_SHIFTED_CUH
+
+#include "fitting.cuh"
+#include "stretch.cuh"
+
+/* A row whose x or y begins between two packs. Each lane reads the pack in which its chunk begins
+ * and gets the chunk's end from the lane that reads the next one; it writes the pack that ends in
+ * its chunk, with the end of the chunk before from the lane that has it. To be called by all the
+ * STRIDE lanes that share the row. */
+template <typename X, typename Y>
+class shifted_row : public fitting_row<X, Y, false> {
+    using base = fitting_row<X, Y, false>;
+
+   public:
+    using Real = typename base::Real;
+    static constexpr int V = base::V;
+    using base::base;
+
+    template <int K, int STRIDE>
+    __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
+        const int bytes = (int)((uintptr_t)base::x % sizeof(pack<X, V>));
+        packed_tile<X, K> tile;
+        if constexpr (sizeof(X) == 2 && STRIDE == WARP) {
+            load_stretch(chunk, bytes, tile);
+            return tile;
+        }
+        const int ahead = bytes / (int)sizeof(X), lane = threadIdx.x % STRIDE;
+        const int left = elements_left(base::N, chunk * V);
+        const X *from = base::x + chunk * V - ahead; /* where the pack begins */
+        pack<X, V>(&raw)[K] = tile.raw, next = {};
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            if ((k > 0 || chunk > 0 || ahead == 0) && place<STRIDE, V>(k * V) - ahead + V <= left)
+                raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
+        if (ahead > 0 && chunk == 0) raw[0] = base::edge(from, ahead, left + ahead);
+        /* the row's end, where it lies within a pack */
+        int end = last_place<K, STRIDE, V>(left + ahead);
+        if (end > 0 || chunk > 0 || ahead == 0) {
+            if (end < left + ahead && end + V > left + ahead) {
+                pack<X, V> last = base::edge(from + end, 0, left + ahead - end);
+#pragma unroll
+                for (int k = 0; k < K; k++)
+                    if (k * (STRIDE * V) == end) raw[k] = last;
+            }
+        }
+        /* the last lane's next is what the first has one k later; after its last it reads one more
+         */
+        const int after = place<STRIDE, V>((K - 1) * V) + V;
+        if (lane == STRIDE - 1 && ahead > 0) {
+            if (after - ahead + V <= left)
+                next = *(const pack<X, V> *)(from + after);
+            else if (after - ahead < left)
+                next = base::edge(from + after, 0, left + ahead - after);
+        }
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            pack<X, V> high = next;
+#pragma unroll
+            for (int i = 0; i < pack<X, V>::WORDS - (sizeof(X) == 4); i++) {
+                unsigned given = raw[k].word[i];
+                if (k + 1 < K && lane == 0) given = raw[k + 1 < K ? k + 1 : k].word[i];
+                unsigned got = of_lane<STRIDE>(given, (lane + 1) % STRIDE);
+                if (k + 1 < K || lane < STRIDE - 1) high.word[i] = got;
+            }
+            raw[k] = between(raw[k], high, bytes);
+        }
+        if (!has_all<K, STRIDE, V>(left)) {
+#pragma unroll
+            for (int k = 0; k < K; k++) raw[k].cut(left - place<STRIDE, V>(k * V));
+        }
+        return tile;
+    }
+
+    template <int K, int STRIDE, bool STREAM>
+    __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
+                                          keep_bits<K * V>) const {
+        const int bytes = (int)((uintptr_t)base::y % sizeof(pack<Y, V>));
+        if constexpr (sizeof(Y) == 2 && STRIDE == WARP) {
+            store_stretch<STREAM>(chunk, bytes, from);
+            return;
+        }
+        const int before = bytes / (int)sizeof(Y), own = V - before, lane = threadIdx.x % STRIDE;
+        const int left = elements_left(base::N, chunk * V);
+        const bool has_first = before == 0 || (lane > 0 && chunk > 0);
+        Y *to = base::y + chunk * V;
+        const int end = last_place<K, STRIDE, V>(left);
+        pack<Y, V> raw[2], first, last, before_last; /* raw: of this k and of the one before */
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            pack<Y, V> &mine = raw[k % 2], &earlier = raw[(k + 1) % 2], previous = {};
+            mine = rounded_pack<Y, V>(from + k * V);
+#pragma unroll
+            for (int i = sizeof(Y) == 4; i < pack<Y, V>::WORDS; i++) {
+                unsigned given = k > 0 && lane == STRIDE - 1 ? earlier.word[i] : mine.word[i];
+                previous.word[i] = of_lane<STRIDE>(given, (lane + STRIDE - 1) % STRIDE);
+            }
+            const int at = place<STRIDE, V>(k * V);
+            if ((k > 0 || has_first) && at + own <= left)
+                write_pack<STREAM>((pack<Y, V> *)(to + at - before),
+                                   before ? between(previous, mine, own * (int)sizeof(Y)) : mine);
+            if (k == 0) first = mine;
+            if (k == 0 || at <= end) {
+                before_last = last;
+                last = mine;
+            }
+        }
+        /* Single elements: the beginning of the first chunk where no lane has the one before, the
+         * end of the last one where no lane has the next, and the end of the row; of a row that one
+         * lane has, what its last chunk's pack would have of the chunk before. */
+        const bool packed = (has_first || end > 0) && end + own <= left;
+        const bool next_packed =
+            end + V + own <= left && (lane < STRIDE - 1 || end < place<STRIDE, V>((K - 1) * V));
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            if (STRIDE == 1 && i >= own && end > 0 && !packed)
+                to[end - V + i] = before_last.element(i);
+            if (i < own && !has_first && end > 0) to[i] = first.element(i);
+            if (!(i < own ? packed : before == 0 || next_packed) && end + i < left)
+                to[end + i] = last.element(i);
+        }
+    }
+
+   private:
+    template <int K>
+    __device__ __forceinline__ void load_stretch(int64_t chunk, int bytes,
+                                                 packed_tile<X, K> &tile) const {
+        const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
+        /* the word in which the last chunk ends is the row's too */
+        const int whole = whole_times<K, V>(left - (bytes % 4 != 0));
+        const X *from = base::x + chunk * V;
+        if (__all_sync(~0u, whole == K)) {
+            with_shift<X>(bytes, [&](auto shift) {
+                read_stretch<decltype(shift)::value>((const char *)from, K, tile.raw, [] {});
+            });
+            return;
+        }
+        const int at = whole * (WARP * V), mine = left - lane * V - at;
+        X single[V];
+        with_shift<X>(bytes, [&](auto shift) {
+            read_stretch<decltype(shift)::value>((const char *)from, whole, tile.raw, [&] {
+#pragma unroll
+                for (int i = 0; i < V; i++)
+                    if (i < mine) single[i] = from[at + i];
+            });
+        });
+        pack<X, V> last = {};
+#pragma unroll
+        for (int i = 0; i < V; i++) last.put(i, single[i]);
+        last.cut(mine);
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            if (k >= whole) tile.raw[k] = last;
+            if (k > whole) tile.raw[k].cut(0);
+        }
+    }
+
+    template <bool STREAM, int n>
+    __device__ __forceinline__ void store_stretch(int64_t chunk, int bytes,
+                                                  const Real (&from)[n]) const {
+        constexpr int K = n / V;
+        const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
+        const int whole = whole_times<K, V>(left);
+        Y *to = base::y + chunk * V;
+        pack<Y, V> raw[K];
+#pragma unroll
+        for (int k = 0; k < K; k++) raw[k] = rounded_pack<Y, V>(from + k * V);
+        if (__all_sync(~0u, whole == K)) {
+            with_shift<Y>(bytes, [&](auto shift) {
+                write_stretch<decltype(shift)::value, STREAM>(to, K, raw);
+            });
+            return;
+        }
+        const int at = whole * (WARP * V), mine = left - lane * V - at;
+        const pack<Y, V> last = chunk_at<WARP, V>(raw, at);
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (i < mine) to[at + i] = last.element(i);
+        with_shift<Y>(bytes, [&](auto shift) {
+            write_stretch<decltype(shift)::value, STREAM>(to, whole, raw);
+        });
+    }
+
+    /* Calls body with the bytes, which are the same in all lanes, as a constant. */
+    template <typename T, int BYTES = 0, typename Body>
+    __device__ __forceinline__ static void with_shift(int bytes, Body body) {
+        if constexpr (BYTES + sizeof(T) < sizeof(pack<T, V>))
+            if (!__all_sync(~0u, bytes == BYTES))
+                return with_shift<T, BYTES + (int)sizeof(T)>(bytes, body);
+        body(std::integral_constant<int, BYTES>());
+    }
+
+    /* A word of another of the lanes that share the row. */
+    template <int STRIDE>
+    __device__ static unsigned of_lane(unsigned mine, int lane) {
+        return __shfl_sync(~0u, mine, lane, STRIDE);
+    }
+};
+
+#endif
