@@ -10,7 +10,7 @@ from onsoftmax.bench.gpu_case import Case
 TOTAL, QUICK_TOTAL = 2**28, 2**26
 POWERS = [128, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288]
 HUGE = [2**20, 2**22, 2**24, 2**28]
-ODD = [1000, 4097, 32000, 50257, 128256, 151936, 262145]  # odd, and of vocabularies
+ODD = [1000, 4097, 32000, 50257, 100277, 128256, 151936, 201088, 262145]  # odd, and of vocabularies
 LENGTHS = sorted(POWERS + HUGE + ODD)
 QUICK_LENGTHS = [256, 1000, 1024, 4096, 32768, 50257, 131072, 2**20]
 THREE_TYPES = ["float32", "bfloat16", "float16"]

@@ -39,11 +39,13 @@ def require(*programs):
         raise Missing(f"{' and '.join(absent)} not found")
 
 
-def build(program, folder, compiler=COMPILER, flags=()):
-    """tests/<program>.c with the core, in the folder; its path. Missing without the compiler or a header."""
+def build(program, folder, compiler=COMPILER, flags=(), parts=("*.c", "cpu/*.c", "cuda/absent.c")):
+    """tests/<program>.c with the core, or these parts of it, in the folder; its path. Missing without the
+    compiler or a header."""
     require(compiler)
-    sources = glob(os.path.join(CSRC, "*.c")) + glob(os.path.join(CSRC, "cpu", "*.c"))
-    sources += [os.path.join(CSRC, "cuda", "absent.c"), os.path.join(HERE, f"{program}.c")]
+    sources = [os.path.join(HERE, f"{program}.c")]
+    for part in parts:
+        sources += glob(os.path.join(CSRC, part))
     target = os.path.join(folder, program)
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     command = [compiler, *FLAGS, *flags, "-o", target, *sorted(sources), "-lm"]

@@ -2,6 +2,7 @@
 under emulation."""
 
 import os
+import platform
 
 import core
 import pytest
@@ -36,6 +37,26 @@ def test_an_instruction_set_that_is_not_there(program):
     run = core.start(program, "sse9")
     said, _ = run.communicate(timeout=60)
     assert run.returncode == 1 and "this processor does not run sse9" in said
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="instruction sets of x86-64")
+@pytest.mark.parametrize(
+    "here, taken, forced",
+    [
+        ("scalar=suits", "scalar", "none"),
+        ("scalar=suits avx2=suits", "avx2", "none"),
+        ("scalar=suits avx2=suits avx512=suits", "avx512", "avx512"),
+        ("scalar=suits avx2=suits avx512=runs", "avx2", "avx512"),  # whose clock it lowers
+    ],
+)
+def test_which_instruction_set_is_taken(tmp_path, here, taken, forced):
+    flags = ["-I", os.path.join(core.CSRC, "cpu"), *FLAGS]
+    try:
+        program = core.build("select_checks", tmp_path, flags=flags, parts=["cpu/select.c"])
+    except core.Missing as missing:
+        core.skip(missing)
+    said, _ = core.start(program, *here.split()).communicate(timeout=60)
+    assert said == f"taken {taken}, forced {forced}\n"
 
 
 @pytest.mark.skipif(SANITIZED, reason="the emulator knows no sanitizers")

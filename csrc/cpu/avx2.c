@@ -23,6 +23,7 @@ ONS_TARGET_BEGIN("avx2,fma,f16c")
 #include "primitives_tmpl.h"
 ONS_TARGET_END
 
-const ons_isa ons_isa_avx2 = {"avx2", runs_here, &ons_kernels_f32_avx2, &ons_kernels_f64_avx2};
+const ons_isa ons_isa_avx2 = {"avx2", runs_here, runs_here, &ons_kernels_f32_avx2,
+                              &ons_kernels_f64_avx2};
 
 #endif

@@ -28,6 +28,7 @@ __attribute__((constructor)) static void ask_processor(void) {
 
 static bool runs_here(void) { return true; }
 
-const ons_isa ons_isa_neon = {"neon", runs_here, &ons_kernels_f32_neon, &ons_kernels_f64_neon};
+const ons_isa ons_isa_neon = {"neon", runs_here, runs_here, &ons_kernels_f32_neon,
+                              &ons_kernels_f64_neon};
 
 #endif

@@ -138,6 +138,7 @@ typedef struct {
 typedef struct {
     const char *name;
     bool (*runs_here)(void);
+    bool (*suits_here)(void); /* it does, and is better than those before it */
     const ons_kernels *f32, *f64;
 } ons_isa;
 

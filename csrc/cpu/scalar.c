@@ -9,5 +9,5 @@
 
 static bool runs_here(void) { return true; }
 
-const ons_isa ons_isa_scalar = {"scalar", runs_here, &ons_kernels_f32_scalar,
+const ons_isa ons_isa_scalar = {"scalar", runs_here, runs_here, &ons_kernels_f32_scalar,
                                 &ons_kernels_f64_scalar};

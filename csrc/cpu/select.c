@@ -1,4 +1,4 @@
-/* select.c - which instruction set runs: the best that this processor has, or the one that was
+/* select.c - which instruction set runs: the best that suits this processor, or the one that was
  * forced. */
 #include "cpu.h"
 
@@ -21,7 +21,7 @@ static const ons_isa *forced, *best;
 
 static void find_best(void) {
     int i = BUILT - 1;
-    while (i > 0 && !built[i]->runs_here()) i--;
+    while (i > 0 && !built[i]->suits_here()) i--;
     best = built[i];
 }
 
