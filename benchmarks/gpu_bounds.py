@@ -147,7 +147,10 @@ def count(options: argparse.Namespace, arguments: list[str]) -> list[dict[str, A
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode or '"ID"' not in done.stdout:
         raise OSError(f"ncu failed ({done.returncode}): {(done.stdout + done.stderr)[-1000:]}")
-    return [sum_up(*pair) for pair in zip(cases(options), counted(done.stdout), strict=True)]
+    wanted, found = list(cases(options)), counted(done.stdout)
+    if len(found) != len(wanted):
+        raise OSError(f"ncu told of {len(found)} of {len(wanted)} cases: {done.stderr[-1000:]}")
+    return [sum_up(*pair) for pair in zip(wanted, found, strict=True)]
 
 
 def main(arguments: list[str]) -> int:
