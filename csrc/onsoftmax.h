@@ -170,6 +170,9 @@ ons_status ons_gpu_describe(int gpu, ons_gpu *description);
 /* Which GPU an address belongs to; -1: none that CUDA knows of. */
 ons_status ons_gpu_of(const void *memory, int *gpu);
 
+/* Whether what this thread asks of CUDA is of that GPU. */
+bool ons_gpu_is_current(int gpu);
+
 /* What the driver says of the kernel that a plan runs (the second one of `split`). */
 typedef struct {
     int registers, spilled_bytes, shared_bytes, blocks_a_multiprocessor;

@@ -98,17 +98,34 @@ def memory(library: int, gpu: int, length: int) -> tuple[Any, int]:
 def torch_knowledge() -> tuple[Any, ...]:
     """What ons_torch in csrc/python/views.h holds."""
     torch = sys.modules["torch"]
+    shortcuts = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     return (
         torch.Tensor,
         torch.nn.Parameter,
-        getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
+        torch.Tensor.requires_grad,
+        torch.Tensor.layout,
+        torch.Tensor.is_neg,
         torch.empty_like,
         torch.is_grad_enabled,
-        torch.autograd.graph.increment_version,
+        _increment_version(torch),
         torch.strided,
         torch.contiguous_format,
         (torch.float16, torch.bfloat16, torch.float32, torch.float64),
+        getattr(shortcuts, "_empty_strided_cpu", None),
+        getattr(shortcuts, "_empty_strided_cuda", None),
+        getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
     )
+
+
+def _increment_version(torch: Any) -> Callable[[tuple[Any, ...]], None]:
+    """What tells autograd that tensors were written to. torch.autograd.graph.increment_version calls a
+    function of C, at twice its cost; there, too, tuples are taken in later versions alone."""
+    try:
+        inner: Callable[[tuple[Any, ...]], None] = torch._C._increment_version
+        inner(())
+    except (AttributeError, TypeError, RuntimeError):
+        return lambda tensors: torch.autograd.graph.increment_version(*tensors)
+    return inner
 
 
 def torch_stream(gpu: int) -> int:

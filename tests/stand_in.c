@@ -10,6 +10,7 @@
 #define ons_gpu_count absent_gpu_count
 #define ons_gpu_describe absent_gpu_describe
 #define ons_gpu_of absent_gpu_of
+#define ons_gpu_is_current absent_gpu_is_current
 #define ons_describe_kernel absent_describe_kernel
 #define ons_gpu_allocate absent_gpu_allocate
 #define ons_gpu_free absent_gpu_free
@@ -23,6 +24,7 @@
 #undef ons_gpu_count
 #undef ons_gpu_describe
 #undef ons_gpu_of
+#undef ons_gpu_is_current
 #undef ons_describe_kernel
 #undef ons_gpu_allocate
 #undef ons_gpu_free
@@ -58,6 +60,8 @@ ons_status ons_gpu_of(const void *memory, int *gpu) {
     *gpu = stand_in_gpu_of_memory;
     return ONS_OK;
 }
+
+bool ons_gpu_is_current(int gpu) { return gpu == 0; }
 
 ons_status ons_gpu_describe(int gpu, ons_gpu *description) {
     *description = (ons_gpu){.architecture = 90,

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import subprocess
 import sys
 
 import numpy as np
@@ -134,6 +135,41 @@ def test_torch_is_told_what_was_written(torch):
     ons.softmax(torch.zeros(3), out=x)
     with pytest.raises(RuntimeError, match="inplace"):
         product.backward()
+
+
+OLDER = """
+import torch
+import onsoftmax as ons
+
+several, shortcuts = torch._C._increment_version, torch._C._dynamo.guards
+
+def of_one(tensor):
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError("expected a tensor")
+    several((tensor,))
+
+torch._C._increment_version = torch.autograd.graph.increment_version = of_one
+for name in ("_empty_strided_cpu", "_empty_strided_cuda"):
+    if hasattr(shortcuts, name):
+        delattr(shortcuts, name)
+if WITHOUT_TABLE:
+    torch.Tensor.__dlpack_c_exchange_api__ = None
+x = torch.randn(3, 5)
+for given in (x, x.T, x[:, ::2]):
+    y = ons.softmax(given)
+    torch.testing.assert_close(y, torch.softmax(given, -1))
+    assert y.is_contiguous() and ons.softmax(given, dtype=torch.float64).dtype == torch.float64
+    version = y._version
+    assert ons.softmax(given, out=y) is y and y._version > version
+"""
+
+
+@pytest.mark.parametrize("without_table", [False, True])
+def test_torch_of_older_versions(torch, without_table):
+    """What later versions alone have is not needed: shortcuts, the exchange API, versions of several."""
+    code = OLDER.replace("WITHOUT_TABLE", str(without_table))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_torch_where_and_scale(torch):

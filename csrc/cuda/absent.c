@@ -29,6 +29,11 @@ ons_status ons_gpu_of(const void *memory, int *gpu) {
     return ONS_E_NO_CUDA;
 }
 
+bool ons_gpu_is_current(int gpu) {
+    UNUSED(gpu);
+    return false;
+}
+
 ons_status ons_describe_kernel(const ons_problem *problem, const ons_plan *plan,
                                ons_kernel_facts *facts) {
     UNUSED(problem);

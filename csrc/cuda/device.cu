@@ -97,6 +97,11 @@ ons_status ons_gpu_of(const void *memory, int *gpu) {
     return status_of(error);
 }
 
+bool ons_gpu_is_current(int gpu) {
+    int current;
+    return status_of(cudaGetDevice(&current)) == ONS_OK && current == gpu;
+}
+
 ons_status ons_gpu_allocate(int gpu, void *stream, int64_t bytes, void **memory) {
     current_gpu here(gpu);
     if (here.error != cudaSuccess) return status_of(here.error);

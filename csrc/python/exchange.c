@@ -101,8 +101,10 @@ int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, 
              ons_library *library) {
     ons_no_view(view);
     *library = ONS_NUMPY;
-    if (PyArray_Check(object)) return view_any_numpy(module, object, view);
-    if (!ons_is_plain(object)) return take_foreign(module, object, role, stream, view, library);
+    bool tensor = ons_is_tensor(module, object);
+    if (!tensor && PyArray_Check(object)) return view_any_numpy(module, object, view);
+    if (tensor || !ons_is_plain(object))
+        return take_foreign(module, object, role, stream, view, library);
     if (is_scalar(object)) *library = ONS_NUMBER;
     PyObject *array = array_of_plain(object);
     int status = array ? view_any_numpy(module, array, view) : -1;
@@ -113,7 +115,7 @@ int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, 
 int ons_take_out(ons_module *module, PyObject *object, void *stream, ons_view *view,
                  ons_library *library) {
     *library = ONS_NUMPY;
-    if (!PyArray_Check(object)) {
+    if (ons_is_tensor(module, object) || !PyArray_Check(object)) {
         if (take_foreign(module, object, ONS_OUT, stream, view, library) < 0) return -1;
     } else {
         PyArrayObject *array = (PyArrayObject *)object;

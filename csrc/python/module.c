@@ -120,11 +120,7 @@ static int intern_names(ons_names *names) {
     const struct {
         PyObject **name;
         const char *text;
-    } interned[] = {{&names->dlpack, "__dlpack__"},
-                    {&names->dlpack_device, "__dlpack_device__"},
-                    {&names->requires_grad, "requires_grad"},
-                    {&names->is_neg, "is_neg"},
-                    {&names->layout, "layout"}};
+    } interned[] = {{&names->dlpack, "__dlpack__"}, {&names->dlpack_device, "__dlpack_device__"}};
     for (size_t i = 0; i < sizeof interned / sizeof *interned; i++)
         if (!(*interned[i].name = PyUnicode_InternFromString(interned[i].text))) return -1;
     names->dlpack_keywords = Py_BuildValue("(s)", "max_version");
@@ -168,17 +164,19 @@ static PyObject **const *held(ons_module *module, PyObject **all[24]) {
         &module->device_array,
         &torch->tensor,
         &torch->parameter,
+        &torch->requires_grad,
+        &torch->layout,
+        &torch->is_neg,
         &torch->empty_like,
         &torch->is_grad_enabled,
         &torch->increment_version,
         &torch->strided,
         &torch->contiguous,
         &torch->dtypes,
+        &torch->empty_on_cpu,
+        &torch->empty_on_gpu,
         &names->dlpack,
         &names->dlpack_device,
-        &names->requires_grad,
-        &names->is_neg,
-        &names->layout,
         &names->dlpack_keywords,
         &names->dlpack_keywords_gpu,
         &names->dlpack_keywords_old,

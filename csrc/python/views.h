@@ -50,14 +50,17 @@ typedef struct {
 
 /* What is asked of torch in every call, kept from the first tensor on. */
 typedef struct {
-    PyObject *tensor, *parameter;    /* the types that the exchange is taken for */
-    const dlpack_exchange *exchange; /* NULL: this torch has none */
+    PyObject *tensor, *parameter;              /* the types that the exchange is taken for */
+    const dlpack_exchange *exchange;           /* NULL: this torch has none */
+    PyObject *requires_grad, *layout, *is_neg; /* as the type Tensor has them */
     PyObject *empty_like, *is_grad_enabled, *increment_version, *strided, *contiguous, *dtypes;
+    /* shortcuts to a new tensor: of (shape, strides, dtype), a GPU's on the current one; or None */
+    PyObject *empty_on_cpu, *empty_on_gpu;
 } ons_torch;
 
 /* Names that calls look up, interned. */
 typedef struct {
-    PyObject *dlpack, *dlpack_device, *requires_grad, *is_neg, *layout;
+    PyObject *dlpack, *dlpack_device;
     /* tuples of the keywords of a call */
     PyObject *dlpack_keywords, *dlpack_keywords_gpu, *dlpack_keywords_old, *empty_like_keywords;
 } ons_names;
@@ -124,6 +127,11 @@ int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role ro
 
 /* ------- torch_view.c ------- */
 
+/* Whether an object is simply a tensor, of torch once that is known: no other library's array. */
+static inline bool ons_is_tensor(const ons_module *module, PyObject *object) {
+    PyObject *type = (PyObject *)Py_TYPE(object);
+    return type == module->torch.tensor || type == module->torch.parameter;
+}
 /* 1: the tensor was looked at; 0: it needs the slow way, by _libraries.py; -1: an exception. */
 int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view);
 /* Keeps what ons_torch holds, at the first tensor that comes. */
