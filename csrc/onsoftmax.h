@@ -100,6 +100,7 @@ typedef struct {
     bool y_direct;     /* y is written in place; likewise */
     bool keeps_apart;  /* a row's exponentials are kept in scratch memory; else in y */
     bool whole_rows;   /* rows are taken one after the other, each as a whole */
+    bool whole_columns; /* in the column form, panels of them likewise */
     bool brings_rows;  /* such a row is converted, scaled and masked first; else taken as it lies */
     bool past_caches;  /* y is written to memory past the caches */
     int64_t rows, N;

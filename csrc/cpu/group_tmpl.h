@@ -12,13 +12,29 @@ typedef struct {
     double d[GROUP]; /* lifted */
 } FN(group);
 
-/* From m to anchor, shift and floor; whether a row has an anchor (ons_panel_anchor). c is ceil(m *
- * log2(e)), or where that is next to an integer the other neighbour: which one does not show. */
+/* Shift and floor of rows from their m, one a lane: c is ceil(m * log2(e)), or where that is next to
+ * an integer the other neighbour: which one does not show. */
+INLINE void FN(refer_lanes)(VEC m, T *shift, T *floor) {
+    VEC zero = V(set)(0), bound = V(set)((T)-ONS_LARGEST_REFERENCE), magic = V(set)((T)MAGIC);
+    VEC near = V(sub)(zero, V(max)(bound, V(sub)(zero, V(max)(bound, m))));
+    VEC c = V(fma)(near, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
+    c = V(sub)(V(add)(c, magic), magic);
+    V(store)(shift, V(fma)(c, V(set)(-STEPS), V(set)((T)(MAGIC + STEPS * LIFT))));
+    VEC below = V(sub)(c, V(set)((T)BELOW));
+    V(store)(floor, V(mul)(below, V(set)((T)(1 / ONS_LOG2_E))));
+}
+
+/* Whether a lane is beyond ONS_LARGEST_REFERENCE, or infinite. */
+INLINE bool FN(any_far)(VEC m) {
+    return V(max_lanes)(V(max)(m, V(sub)(V(set)(0), m))) > (T)ONS_LARGEST_REFERENCE;
+}
+
+/* From m to anchor, shift and floor; whether a row has an anchor (ons_panel_anchor). */
 INLINE bool FN(refer_group)(FN(group) * group) {
-    VEC m = V(load)(group->m), zero = V(set)(0);
-    V(store)(group->anchor, zero);
-    bool far = V(max_lanes)(V(max)(m, V(sub)(zero, m))) > (T)ONS_LARGEST_REFERENCE;
-    if (far) { /* or infinite */
+    VEC m = V(load)(group->m);
+    V(store)(group->anchor, V(set)(0));
+    bool far = FN(any_far)(m);
+    if (far) {
         far = false;
         for (int64_t i = 0; i < GROUP; i++) {
             bool needs = ons_needs_anchor((double)group->m[i]);
@@ -28,13 +44,7 @@ INLINE bool FN(refer_group)(FN(group) * group) {
         m = V(sub)(m, V(load)(group->anchor));
         V(store)(group->m, m);
     }
-    VEC bound = V(set)((T)-ONS_LARGEST_REFERENCE), magic = V(set)((T)MAGIC);
-    VEC near = V(sub)(zero, V(max)(bound, V(sub)(zero, V(max)(bound, m))));
-    VEC c = V(fma)(near, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
-    c = V(sub)(V(add)(c, magic), magic);
-    V(store)(group->shift, V(fma)(c, V(set)(-STEPS), V(set)((T)(MAGIC + STEPS * LIFT))));
-    VEC below = V(sub)(c, V(set)((T)BELOW));
-    V(store)(group->floor, V(mul)(below, V(set)((T)(1 / ONS_LOG2_E))));
+    FN(refer_lanes)(m, group->shift, group->floor);
     return far;
 }
 
