@@ -149,8 +149,8 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
     bool huge = plan->N * ons_dtype_size(plan->compute) > FUSED_ROW_BYTES;
     plan->whole_rows = plan->method == ONS_METHOD_fused && !huge && are_whole_rows(problem, plan);
     plan->brings_rows = plan->whole_rows && are_brought(problem);
-    plan->whole_columns = plan->form == ONS_COLUMN_FORM && plan->method == ONS_METHOD_fused &&
-                          direct && !huge;
+    plan->whole_columns =
+        plan->form == ONS_COLUMN_FORM && plan->method == ONS_METHOD_fused && direct && !huge;
     if (plan->whole_columns) plan->width = width_of_columns(problem, plan);
     if (plan->whole_rows) {
         int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
@@ -158,8 +158,8 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
     }
     plan->past_caches = (direct || plan->brings_rows) &&
                         elements * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
-    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows &&
-                        !plan->whole_columns && !(direct && huge);
+    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows && !plan->whole_columns &&
+                        !(direct && huge);
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
     plan->on_chip_bytes = ons_dtype_size(plan->compute) * (info->keeps == ONS_KEEPS_ROW    ? plan->N
                                                            : info->keeps == ONS_KEEPS_TILE ? tile

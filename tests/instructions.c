@@ -29,7 +29,7 @@
         printf("%lld %s\n", (long long)(units), name_);                         \
     } while (0)
 
-enum { TILE = 2048, SHORT = 10, WIDTH = ONS_MAX_WIDTH, DEEP = 256 };
+enum { TILE = 2048, SHORT = 10, WIDTH = ONS_MAX_WIDTH, DEEP = 256, SIDE = 64 };
 
 static void *zeroed(int64_t count, int64_t size) {
     void *memory = calloc((size_t)count, (size_t)size);
@@ -153,14 +153,14 @@ typedef struct {
 
 static ons_columns columns_at(const void *from, int64_t index) {
     const columns_of *of = from;
-    int64_t begin = index * SHORT * of->size;
-    return (ons_columns){of->x + begin, of->y + begin, SHORT};
+    int64_t begin = index * SIDE * of->size;
+    return (ons_columns){of->x + begin, of->y + begin, SIDE};
 }
 
 /* Softmax of columns, four panels of them. */
 static void whole_columns(ons_dtype type, int64_t N) {
     enum { PANELS = 4 };
-    int64_t size = ons_dtype_size(type), along = PANELS * SHORT * size;
+    int64_t size = ons_dtype_size(type), along = PANELS * SIDE * size;
     columns_of of = {zeroed(N, along), zeroed(N, along), size};
     ons_run_of_columns run = {.at = columns_at,
                               .from = &of,
@@ -168,12 +168,12 @@ static void whole_columns(ons_dtype type, int64_t N) {
                               .N = N,
                               .x_along = along,
                               .y_along = along,
-                              .kept = zeroed(ONS_KEPT_PANELS * (N * SHORT + 64), size),
-                              .pitch = SHORT};
+                              .kept = zeroed(ONS_KEPT_PANELS * (N * SIDE + 64), size),
+                              .pitch = SIDE};
     for (int past = 0; past < 2; past++) {
         run.past_caches = past;
-        COUNT(N * PANELS * SHORT, ons_kernels_for(type)->softmax_columns(&run),
-              "%s columns of %d%s", ons_dtype_name(type), (int)N, past ? ", past the caches" : "");
+        COUNT(N * PANELS * SIDE, ons_kernels_for(type)->softmax_columns(&run), "%s columns of %d%s",
+              ons_dtype_name(type), (int)N, past ? ", past the caches" : "");
     }
     free(run.kept);
     free(of.x);

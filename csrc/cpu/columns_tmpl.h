@@ -29,6 +29,7 @@ INLINE void FN(take_in)(const FN(passing) * with, int64_t j, int64_t n) {
     FN(columns) *behind = with->behind;
     int64_t width = behind->at.width, x_along = with->x_along, pitch = with->pitch;
     int64_t ahead = j + FN(rows_ahead), size = (int64_t)sizeof(T);
+    if (width == 0) return;
     const char *x = behind->at.x + j * x_along;
     const char *fetch = ahead < with->N ? behind->at.x + ahead * x_along
                                         : with->after + (ahead - with->N) * x_along;
@@ -56,17 +57,14 @@ INLINE void FN(give_vectors)(const FN(passing) * with, int64_t j, int64_t n) {
     const FN(columns) *before = with->before;
     int64_t width = before->at.width, y_along = with->y_along, pitch = with->pitch;
     bool past_caches = with->past_caches;
+    if (width == 0) return;
     char *to = before->at.y + j * y_along;
     const T *e = before->kept + j * pitch;
     for (int64_t i = 0; i < width; i += WIDTH) {
         VEC factor = V(load)(before->factor + i), beyond = V(load)(before->beyond + i);
         for (int64_t k = 0; k < n; k++) {
             VEC quotient = V(times)(V(load)(e + k * pitch + i), factor, beyond);
-            T *y = (T *)(void *)(to + k * y_along) + i;
-            if (past_caches)
-                V(stream)(y, quotient);
-            else
-                V(store)(y, quotient);
+            FN(put_vector)((T *)(void *)(to + k * y_along) + i, quotient, past_caches);
         }
     }
 }
@@ -234,22 +232,24 @@ INLINE void FN(begin_division)(FN(passing) * with, bool past_caches) {
 
 static void FN(softmax_columns)(const ons_run_of_columns *run) {
     FN(columns) panels[3];
-    FN(passing) with = {.before = panels,
-                        .now = panels + 1,
-                        .behind = panels + 2,
-                        .N = run->N,
-                        .x_along = run->x_along,
-                        .y_along = run->y_along,
-                        .pitch = run->pitch};
+    FN(passing)
+    with = {.before = panels,
+            .now = panels + 1,
+            .behind = panels + 2,
+            .N = run->N,
+            .x_along = run->x_along,
+            .y_along = run->y_along,
+            .pitch = run->pitch};
     T *room[2] = {run->kept, (T *)run->kept + run->N * run->pitch + WIDTH};
     FN(begin_columns)(with.before, run, run->count);
     FN(begin_columns)(with.now, run, run->count);
+    with.now->kept = room[1];
     /* panel i comes in, the one before it is worked on, and the one before that goes out */
     for (int64_t i = 0; i < run->count + 2; i++) {
         FN(begin_columns)(with.behind, run, i);
         with.behind->kept = with.before->kept = room[i % 2];
-        ons_columns after = i + 1 < run->count ? run->at(run->from, run->first + i + 1)
-                                               : with.behind->at;
+        ons_columns after =
+            i + 1 < run->count ? run->at(run->from, run->first + i + 1) : with.behind->at;
         with.after = after.x;
         FN(begin_division)(&with, run->past_caches);
         FN(pass)(&with);

@@ -110,7 +110,8 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     panel->rows.width = 1;
     if (last >= 0) {
         int64_t count = panels_across(problem, panel->plan), width = panel->plan->width;
-        int64_t first = (last > 0 ? index % count : index) * width - rows_less(problem, panel->plan);
+        int64_t first =
+            (last > 0 ? index % count : index) * width - rows_less(problem, panel->plan);
         int64_t across = rows_across(problem);
         int64_t end = first + width < across ? first + width : across;
         if (first < 0) first = 0;
