@@ -95,13 +95,14 @@ typedef struct {
      * where none did, or the method was asked for by name */
     const char *measured;
     ons_form form;
-    ons_dtype compute; /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */
-    bool x_direct;     /* x is read in place; else tile by tile through a staging buffer */
-    bool y_direct;     /* y is written in place; likewise */
-    bool keeps_apart;  /* a row's exponentials are kept in scratch memory; else in y */
-    bool whole_rows;   /* rows are taken one after the other, each as a whole */
-    bool brings_rows;  /* such a row is converted, scaled and masked first; else taken as it lies */
-    bool past_caches;  /* y is written to memory past the caches */
+    ons_dtype compute;  /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */
+    bool x_direct;      /* x is read in place; else tile by tile through a staging buffer */
+    bool y_direct;      /* y is written in place; likewise */
+    bool keeps_apart;   /* a row's exponentials are kept in scratch memory; else in y */
+    bool whole_rows;    /* rows are taken one after the other, each as a whole */
+    bool whole_columns; /* in the column form, panels of them likewise */
+    bool brings_rows; /* such a row is converted, scaled and masked first; else taken as it lies */
+    bool past_caches; /* y is written to memory past the caches */
     int64_t rows, N;
     int64_t width;           /* rows worked on together */
     int64_t tile;            /* elements of a row in one tile */

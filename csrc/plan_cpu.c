@@ -23,8 +23,12 @@ enum { RUN_BYTES = 1 << 18 };
  * through tiles instead: what there is one of a row costs more than that. */
 enum { WHOLE_ROWS_16_BITS = 64, BROUGHT_ROWS = 160 };
 
-/* Largest rows, in bytes of the compute type, that `fused` keeps in the caches. */
+/* Largest rows and panels of columns, in bytes of the compute type, that `fused` keeps in the
+ * caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
+
+/* Of each row of memory a panel of columns takes at least so much, where there is as much. */
+enum { LEAST_PANEL_BYTES = 256 };
 
 /* A y of so many bytes is written past the caches: it would drive out of them more than will be
  * found in them when it is read. Of benchmarks/results/cpu-*.json 32 x 1000 x 64 and all larger
@@ -39,6 +43,12 @@ enum { ELEMENTS_A_THREAD = 1 << 18 };
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* The fewest columns that `fused` keeps of each row of memory. */
+static int64_t columns_kept(const ons_plan *plan) {
+    int64_t least = LEAST_PANEL_BYTES / ons_dtype_size(plan->compute);
+    return plan->x_direct && plan->y_direct && least < plan->width ? least : plan->width;
+}
+
 #define RESULTS "benchmarks/results/cpu-avx512-2026-11-21.json: "
 
 static ons_method choose_on_cpu(ons_plan *plan) {
@@ -50,7 +60,7 @@ static ons_method choose_on_cpu(ons_plan *plan) {
         return ONS_METHOD_split;
     }
     if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
-                                   : row * plan->width <= FUSED_PANEL_BYTES) {
+                                   : row * columns_kept(plan) <= FUSED_PANEL_BYTES) {
         plan->reason = "what is worked on at once fits the caches: one read from memory";
         plan->measured = RESULTS
             "float32 16384x1024, 1 thread: fused 0.90, online 0.43; "
@@ -95,6 +105,18 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
                      problem->y.stride[along] == ons_dtype_size(problem->y.dtype);
 }
 
+/* Columns that are worked on together. Wide panels read long stretches of each row of memory, and
+ * few pages for what they take; narrow ones fit the caches, and keep more threads busy. */
+static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan) {
+    int64_t across = problem->extent[problem->dims - problem->reduced_dims - 1];
+    int64_t size = ons_dtype_size(plan->compute), most = ONS_MAX_COLUMNS;
+    while (most * size > LEAST_PANEL_BYTES &&
+           (plan->N * most * size > FUSED_PANEL_BYTES ||
+            (plan->threads > 1 && plan->rows / most < 4 * plan->threads)))
+        most /= 2;
+    return across < most ? across : most;
+}
+
 /* Whether whole rows must be brought; else they are in x as they are taken. */
 static bool are_brought(const ons_problem *problem) {
     return problem->x.dtype != problem->y.dtype || problem->where.data || problem->scale.data ||
@@ -127,13 +149,17 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
     bool huge = plan->N * ons_dtype_size(plan->compute) > FUSED_ROW_BYTES;
     plan->whole_rows = plan->method == ONS_METHOD_fused && !huge && are_whole_rows(problem, plan);
     plan->brings_rows = plan->whole_rows && are_brought(problem);
+    plan->whole_columns =
+        plan->form == ONS_COLUMN_FORM && plan->method == ONS_METHOD_fused && direct && !huge;
+    if (plan->whole_columns) plan->width = width_of_columns(problem, plan);
     if (plan->whole_rows) {
         int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
         plan->width = width_of_rows(problem, plan, larger(ONS_MAX_WIDTH, RUN_BYTES / row));
     }
     plan->past_caches = (direct || plan->brings_rows) &&
                         elements * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
-    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows && !(direct && huge);
+    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows && !plan->whole_columns &&
+                        !(direct && huge);
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
     plan->on_chip_bytes = ons_dtype_size(plan->compute) * (info->keeps == ONS_KEEPS_ROW    ? plan->N
                                                            : info->keeps == ONS_KEEPS_TILE ? tile

@@ -29,7 +29,7 @@
         printf("%lld %s\n", (long long)(units), name_);                         \
     } while (0)
 
-enum { TILE = 2048, SHORT = 10, WIDTH = ONS_MAX_WIDTH, DEEP = 256 };
+enum { TILE = 2048, SHORT = 10, WIDTH = ONS_MAX_WIDTH, DEEP = 256, SIDE = 64 };
 
 static void *zeroed(int64_t count, int64_t size) {
     void *memory = calloc((size_t)count, (size_t)size);
@@ -146,6 +146,40 @@ static void all_whole_rows(ons_dtype type) {
     whole_rows(ONS_BFLOAT16, type, 1000, WIDTH);
 }
 
+typedef struct {
+    char *x, *y;
+    int64_t size;
+} columns_of;
+
+static ons_columns columns_at(const void *from, int64_t index) {
+    const columns_of *of = from;
+    int64_t begin = index * SIDE * of->size;
+    return (ons_columns){of->x + begin, of->y + begin, SIDE};
+}
+
+/* Softmax of columns, four panels of them. */
+static void whole_columns(ons_dtype type, int64_t N) {
+    enum { PANELS = 4 };
+    int64_t size = ons_dtype_size(type), along = PANELS * SIDE * size;
+    columns_of of = {zeroed(N, along), zeroed(N, along), size};
+    ons_run_of_columns run = {.at = columns_at,
+                              .from = &of,
+                              .count = PANELS,
+                              .N = N,
+                              .x_along = along,
+                              .y_along = along,
+                              .kept = zeroed(ONS_KEPT_PANELS * (N * SIDE + 64), size),
+                              .pitch = SIDE};
+    for (int past = 0; past < 2; past++) {
+        run.past_caches = past;
+        COUNT(N * PANELS * SIDE, ons_kernels_for(type)->softmax_columns(&run), "%s columns of %d%s",
+              ons_dtype_name(type), (int)N, past ? ", past the caches" : "");
+    }
+    free(run.kept);
+    free(of.x);
+    free(of.y);
+}
+
 /* What is done to elements on the way. */
 static void changes(ons_dtype type) {
     const ons_movers *move = &ons_kernels_for(type)->move;
@@ -185,6 +219,8 @@ int main(void) {
         for (ons_dtype type = ONS_FLOAT32; type <= ONS_FLOAT64; type++) {
             all_primitives(type);
             all_whole_rows(type);
+            whole_columns(type, 10);
+            whole_columns(type, 1000);
             changes(type);
             for (ons_dtype narrow = ONS_FLOAT16; narrow <= ONS_BFLOAT16; narrow++)
                 movers(narrow, type);

@@ -1,6 +1,6 @@
 """What every instruction set must pass: run in an interpreter of its own with ONSOFTMAX_ISA set.
 
-python isa_checks.py lengths|places|guard|large|numerics|narrow
+python isa_checks.py lengths|places|guard|large|panels|numerics|narrow
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def large():
     rng = np.random.default_rng(6)
     outputs = Guarded(34 << 20)
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
-        for N in (1000, 37, 5000):
+        for N in (1000, 64, 37, 5000):
             block = logits(rng, (8, N), dtype, 3.0)
             x = np.tile(block, ((1 << 25) // block.nbytes + 1, 1))
             expected = ons.softmax(block, method="fused")
@@ -123,6 +123,37 @@ def large():
                 y[...] = x
                 ons.softmax(y, method="fused", out=y)
                 require((bits(y).reshape(-1, *block.shape) == bits(expected)).all(), *facts, "in place")
+                if gap:
+                    rest = outputs.memory[-gap:] if at_end else outputs.memory[:gap]
+                    require((rest == 0xA5).all(), *facts, "wrote beyond out")
+
+
+def panels():
+    """Columns in panels, in and past the caches: each is the row that it would be, wherever out begins, in
+    place, by any number of threads, beside columns that are NaN, far or empty, and no byte beyond written."""
+    rng = np.random.default_rng(7)
+    outputs = Guarded(24 << 20)
+    shapes = [(1, 3, 7), (5, 70, 300), (3, 300, 64), (2, 257, 1040), (1, 2100, 100)]
+    shapes += [(1, 700, 2048), (9, 1000, 128), (130, 130, 80), (2, 1000, 601), (1, 40, 30000)]
+    for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+        for shape in shapes:
+            x = logits(rng, shape, dtype, 3.0)
+            for column, value in ((1, np.nan), (3, np.inf), (4, -np.inf)):
+                x[0, shape[1] // 2, column] = value
+            x[0, :, 2], x[-1, :, 5], x[-1, :, 6] = -np.inf, x[-1, :, 5] + dtype.type(1e6), -3e5
+            rows = np.ascontiguousarray(x.swapaxes(1, 2))
+            expected = ons.softmax(rows, method="online").swapaxes(1, 2).copy()
+            for at_end, gap in ((True, 0), (False, 0), (True, 1), (False, dtype.itemsize), (False, 16)):
+                y = outputs.place(shape, dtype, at_end, gap)
+                outputs.memory[:4096] = outputs.memory[-4096:] = 0xA5
+                for threads in (1, 3):
+                    y[...] = 7
+                    ons.softmax(x, 1, method="fused", out=y, num_threads=threads)
+                    facts = (dtype, shape, at_end, gap, threads)
+                    require(same_bits(y.copy(), expected), *facts, "panels")
+                y[...] = x
+                ons.softmax(y, 1, method="fused", out=y)
+                require(same_bits(y.copy(), expected), *facts, "in place")
                 if gap:
                     rest = outputs.memory[-gap:] if at_end else outputs.memory[:gap]
                     require((rest == 0xA5).all(), *facts, "wrote beyond out")
@@ -174,7 +205,7 @@ def narrow():
                 require(not wrong.any(), dtype, layout.shape, "wrong at", np.argwhere(wrong)[:5].tolist())
 
 
-CHECKS = {check.__name__: check for check in (lengths, places, guard, large, numerics, narrow)}
+CHECKS = {check.__name__: check for check in (lengths, places, guard, large, panels, numerics, narrow)}
 
 if __name__ == "__main__":
     CHECKS[sys.argv[1]]()

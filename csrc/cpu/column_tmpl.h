@@ -130,23 +130,11 @@ static void FN(finish_column)(const ons_rows *rows, ons_tile y, ons_tile x, int6
 static void FN(scale_column)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {
     const T *factor = rows->factor, *beyond = rows->factor_beyond;
     int64_t width = rows->width;
-#define BODY(a, i) V(times)(a, LOAD_AT(factor, i, width), LOAD_AT(beyond, i, width))
     for (int64_t j = 0; j < n; j++) {
-        T *to = AT(y, j);
-        const T *from = AT(e, j);
-        int64_t i = FN(before_line)(to, width);
-        /* a line of which the neighbours write the rest must not go to memory yet: few may be so */
-        bool past_caches = rows->past_caches && (uintptr_t)to % sizeof(T) == 0 &&
-                           (i == 0 || width == ONS_MAX_WIDTH);
-        EACH_VECTOR(to, from, past_caches ? i : width, BODY);
-        if (!past_caches) continue;
-        for (int64_t end = i + (width - i) / FN(line) * FN(line); i < end; i += WIDTH) V(stream)
-        (to + i, V(times)(V(load)(from + i), V(load)(factor + i), V(load)(beyond + i)));
-#define REST(a, k) V(times)(a, LOAD_AT(factor + i, k, width - i), LOAD_AT(beyond + i, k, width - i))
-        EACH_VECTOR(to + i, from + i, width - i, REST);
-#undef REST
-    }
+#define BODY(a, i) V(times)(a, LOAD_AT(factor, i, width), LOAD_AT(beyond, i, width))
+        EACH_VECTOR(AT(y, j), AT(e, j), width, BODY);
 #undef BODY
+    }
 }
 
 static void FN(exp_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {

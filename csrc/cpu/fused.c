@@ -47,6 +47,14 @@ static void whole_rows(ons_panel *panel) {
     ons_panel_exclude_from_nan(panel);
 }
 
+static void whole_columns(ons_panel *panel, int64_t begin, int64_t end) {
+    ons_run_of_columns run = ons_panel_columns(panel, begin, end);
+    panel->kernels->softmax_columns(&run);
+}
+
 void ons_cpu_fused(const ons_job *job) {
-    ons_for_each_panel(job, job->plan->whole_rows ? whole_rows : fused);
+    if (job->plan->whole_columns)
+        ons_for_each_stretch(job, whole_columns);
+    else
+        ons_for_each_panel(job, job->plan->whole_rows ? whole_rows : fused);
 }

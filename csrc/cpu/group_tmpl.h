@@ -10,15 +10,33 @@
 typedef struct {
     T m[GROUP], anchor[GROUP], shift[GROUP], floor[GROUP], factor[GROUP], beyond[GROUP];
     double d[GROUP]; /* lifted */
+    /* a vector of each row's factor, and of what that rounded away; one more to read beyond */
+    T factors[(GROUP + 1) * WIDTH], beyonds[(GROUP + 1) * WIDTH];
 } FN(group);
 
-/* From m to anchor, shift and floor; whether a row has an anchor (ons_panel_anchor). c is ceil(m *
- * log2(e)), or where that is next to an integer the other neighbour: which one does not show. */
+/* Shift and floor of rows from their m, one a lane: c is ceil(m * log2(e)), or where that is next
+ * to an integer the other neighbour: which one does not show. */
+INLINE void FN(refer_lanes)(VEC m, T *shift, T *floor) {
+    VEC zero = V(set)(0), bound = V(set)((T)-ONS_LARGEST_REFERENCE), magic = V(set)((T)MAGIC);
+    VEC near = V(sub)(zero, V(max)(bound, V(sub)(zero, V(max)(bound, m))));
+    VEC c = V(fma)(near, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
+    c = V(sub)(V(add)(c, magic), magic);
+    V(store)(shift, V(fma)(c, V(set)(-STEPS), V(set)((T)(MAGIC + STEPS * LIFT))));
+    VEC below = V(sub)(c, V(set)((T)BELOW));
+    V(store)(floor, V(mul)(below, V(set)((T)(1 / ONS_LOG2_E))));
+}
+
+/* Whether a lane is beyond ONS_LARGEST_REFERENCE, or infinite. */
+INLINE bool FN(any_far)(VEC m) {
+    return V(max_lanes)(V(max)(m, V(sub)(V(set)(0), m))) > (T)ONS_LARGEST_REFERENCE;
+}
+
+/* From m to anchor, shift and floor; whether a row has an anchor (ons_panel_anchor). */
 INLINE bool FN(refer_group)(FN(group) * group) {
-    VEC m = V(load)(group->m), zero = V(set)(0);
-    V(store)(group->anchor, zero);
-    bool far = V(max_lanes)(V(max)(m, V(sub)(zero, m))) > (T)ONS_LARGEST_REFERENCE;
-    if (far) { /* or infinite */
+    VEC m = V(load)(group->m);
+    V(store)(group->anchor, V(set)(0));
+    bool far = FN(any_far)(m);
+    if (far) {
         far = false;
         for (int64_t i = 0; i < GROUP; i++) {
             bool needs = ons_needs_anchor((double)group->m[i]);
@@ -28,13 +46,7 @@ INLINE bool FN(refer_group)(FN(group) * group) {
         m = V(sub)(m, V(load)(group->anchor));
         V(store)(group->m, m);
     }
-    VEC bound = V(set)((T)-ONS_LARGEST_REFERENCE), magic = V(set)((T)MAGIC);
-    VEC near = V(sub)(zero, V(max)(bound, V(sub)(zero, V(max)(bound, m))));
-    VEC c = V(fma)(near, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
-    c = V(sub)(V(add)(c, magic), magic);
-    V(store)(group->shift, V(fma)(c, V(set)(-STEPS), V(set)((T)(MAGIC + STEPS * LIFT))));
-    VEC below = V(sub)(c, V(set)((T)BELOW));
-    V(store)(group->floor, V(mul)(below, V(set)((T)(1 / ONS_LOG2_E))));
+    FN(refer_lanes)(m, group->shift, group->floor);
     return far;
 }
 
@@ -52,6 +64,10 @@ INLINE void FN(normalize_group)(FN(group) * group) {
     VEC none = V(sub)(m, m); /* NaN where m is not finite, else 0 */
     V(store)(group->factor, V(add)(factor, none));
     V(store)(group->beyond, V(narrow)(beyond));
+    for (int64_t i = 0; i < GROUP; i++) {
+        V(store)(group->factors + i * WIDTH, SET_OF(group->factor, i));
+        V(store)(group->beyonds + i * WIDTH, SET_OF(group->beyond, i));
+    }
 }
 
 /* e = e^x of a row that is taken relative to its anchor, and the sums in the lanes. */
@@ -108,6 +124,66 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
     }
 }
 
+/* The same of whole groups of rows of whole quads that follow each other in y without a gap: y is
+ * divided from its first aligned place on, whatever row that is in. What is left is joined with the
+ * next group by `shared`, as begin_quotient does it. */
+INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
+    int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
+    int64_t fetch = (GROUP + (FN(ahead) + bytes - 1) / bytes) * run->x.across;
+    T *y = (T *)(void *)at->y;
+    const T *before = at->e_before, *factors = at->before->factors, *beyonds = at->before->beyonds;
+    int64_t head = past_caches ? FN(unaligned)(y, N) : 0;
+    if (head > 0) {
+        VEC first = V(times)(V(load)(before), V(load)(factors), V(load)(beyonds));
+        if (at->done > 0) {
+            V(store_part)(at->shared + WIDTH - head, first, head);
+            V(stream)(y + head - WIDTH, V(load)(at->shared));
+        } else {
+            V(store_part)(y, first, head);
+        }
+        before += head;
+        y += head;
+    }
+    for (int64_t i = 0; i < GROUP; i++, before += N, y += N) {
+        const T *x = (const T *)(const void *)(at->x + i * run->x.across);
+        const T *behind = (const T *)(const void *)((const char *)x + GROUP * run->x.across);
+        T *e = at->e + i * N;
+        VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
+        VEC factor = V(load)(factors + i * WIDTH), beyond = V(load)(beyonds + i * WIDTH);
+        VEC lanes[VECS], even = V(set)((T)-INFINITY), odd = even;
+        for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
+        for (int64_t q = 0; q < N; q += QUAD) {
+            for (int64_t v = 0; v < VECS; v++) {
+                int64_t from = q + v * WIDTH;
+                VEC sum = FN(whole_quad)(e + from, x + from, shift, floor, false);
+                lanes[v] = V(add)(lanes[v], sum);
+            }
+            int64_t last = q + QUAD - WIDTH;
+            for (int64_t k = q; k < last; k += WIDTH) {
+                VEC quotient = V(times)(V(load)(before + k), factor, beyond);
+                FN(put_vector)(y + k, quotient, past_caches);
+            }
+            if (q + QUAD == N) { /* which goes on in the next row */
+                factor = V(load)(factors + i * WIDTH + head);
+                beyond = V(load)(beyonds + i * WIDTH + head);
+            }
+            VEC quotient = V(times)(V(load)(before + last), factor, beyond);
+            if (q + QUAD == N && i + 1 == GROUP && head > 0)
+                V(store)(at->shared, quotient);
+            else
+                FN(put_vector)(y + last, quotient, past_caches);
+            for (int64_t k = q; k < q + QUAD; k += 2 * WIDTH) {
+                even = V(max)(V(load)(behind + k), even);
+                odd = V(max)(V(load)(behind + k + WIDTH), odd);
+            }
+            for (int64_t line = 0; line < QUAD; line += FN(line))
+                FN(fetch)((const char *)(x + q + line) + fetch);
+        }
+        for (int64_t v = 0; v < VECS; v++) at->sums[i][v] = lanes[v];
+        at->largest[i] = V(max)(even, odd);
+    }
+}
+
 /* Rows of at most BLOCK elements. What a row's lanes have is added up, and compared, behind its
  * group: a chain of long instructions in each row would hold up the next ones. */
 INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
@@ -118,6 +194,13 @@ INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
     at.follow = FN(follow_each_other)(run, as);
     at.past_caches = run->past_caches && FN(size_as)(as) != 2 &&
                      (uintptr_t)run->y.data % sizeof(T) == 0 && run->y.across % sizeof(T) == 0;
+    bool whole = WIDTH > 1 && FN(size_as)(as) != 2 && run->N % QUAD == 0 && run->pitch == run->N &&
+                 run->y.across == run->N * (int64_t)sizeof(T) &&
+                 (uintptr_t)run->y.data % sizeof(T) == 0;
+    V(store)(groups[0].factors + GROUP * WIDTH, V(set)(0));
+    V(store)(groups[0].beyonds + GROUP * WIDTH, V(set)(0));
+    V(store)(groups[1].factors + GROUP * WIDTH, V(set)(0));
+    V(store)(groups[1].beyonds + GROUP * WIDTH, V(set)(0));
     at.rows = run->count < GROUP ? run->count : GROUP;
     for (int64_t i = 0; i < GROUP; i++) {
         FN(maximum) m = FN(begin_maximum)(at.x + i * run->x.across, i < at.rows ? run->N : 0);
@@ -129,17 +212,21 @@ INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
         at.now = now;
         at.before = before;
         bool full = at.rows_before == GROUP && at.rows_behind == GROUP && !at.anchored;
-        if (full && at.past_caches)
+        if (full && whole && at.past_caches)
+            FN(next_whole_group)(&at, run, true);
+        else if (full && whole)
+            FN(next_whole_group)(&at, run, false);
+        else if (full && at.past_caches)
             FN(next_group)(&at, run, as, true, true);
         else if (full)
             FN(next_group)(&at, run, as, true, false);
         else
             FN(next_group)(&at, run, as, false, at.past_caches);
         FN(group) *behind = before;
-        for (int64_t i = 0; i < GROUP; i++) {
-            now->d[i] = V(sum_lanes)(at.sums[i]);
-            behind->m[i] = V(max_lanes)(at.largest[i]);
-        }
+        for (int64_t i = 0; i < GROUP; i++) now->d[i] = V(sum_lanes)(at.sums[i]);
+        V(transpose)(at.largest);
+        for (int64_t i = 1; i < GROUP; i++) at.largest[0] = V(max)(at.largest[i], at.largest[0]);
+        V(store)(behind->m, at.largest[0]);
         FN(normalize_group)(now);
         at.anchored = FN(refer_group)(behind);
         before = now;

@@ -32,6 +32,13 @@ INLINE VEC FN(take_part)(const char *x, int64_t k, ons_dtype as) {
     return V(load)(part);
 }
 
+INLINE void FN(put_vector)(T *y, VEC a, bool past_caches) {
+    if (past_caches)
+        V(stream)(y, a);
+    else
+        V(store)(y, a);
+}
+
 INLINE void FN(put)(char *y, VEC a, ons_dtype as, bool past_caches) {
 #if BITS == 32
     if (as == ONS_FLOAT16) {
@@ -44,10 +51,7 @@ INLINE void FN(put)(char *y, VEC a, ons_dtype as, bool past_caches) {
     }
 #endif
     (void)as;
-    if (past_caches)
-        V(stream)((T *)(void *)y, a);
-    else
-        V(store)((T *)(void *)y, a);
+    FN(put_vector)((T *)(void *)y, a, past_caches);
 }
 
 INLINE void FN(put_part)(char *y, VEC a, int64_t k, ons_dtype as) {

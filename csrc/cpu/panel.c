@@ -13,6 +13,11 @@ static int64_t column_pitch(const ons_plan *plan) {
     return padded(plan->width * item_size(plan)) | 64;
 }
 
+/* Elements from element to element of a column that ons_run_of_columns keeps: whole lines. */
+static int64_t panel_pitch(const ons_plan *plan) {
+    return padded(plan->width * item_size(plan)) / item_size(plan);
+}
+
 /* Of n elements of each row of the panel. */
 static int64_t room_bytes(const ons_plan *plan, int64_t n) {
     return plan->form == ONS_ROW_FORM ? padded(n * plan->width * item_size(plan))
@@ -21,7 +26,7 @@ static int64_t room_bytes(const ons_plan *plan, int64_t n) {
 
 static int64_t staging_bytes(const ons_plan *plan) {
     int64_t n = plan->tile < plan->N ? plan->tile : plan->N;
-    if (plan->whole_rows) return 0;
+    if (plan->whole_rows || plan->whole_columns) return 0;
     return room_bytes(plan, n);
 }
 
@@ -32,11 +37,13 @@ static int64_t kept_rows(const ons_plan *plan) {
 
 /* Rows for which there is a state, and what else each has of its own. */
 static int64_t rows_with_states(const ons_plan *plan) {
-    return plan->whole_rows && !plan->brings_rows ? 0 : plan->width;
+    return plan->whole_columns || (plan->whole_rows && !plan->brings_rows) ? 0 : plan->width;
 }
 
 static int64_t kept_bytes(const ons_plan *plan) {
     if (plan->whole_rows) return kept_rows(plan) * padded(plan->N * item_size(plan)) + 192;
+    if (plan->whole_columns)
+        return ONS_KEPT_PANELS * padded(plan->N * panel_pitch(plan) * item_size(plan) + 64);
     return plan->keeps_apart ? room_bytes(plan, plan->N) : 0;
 }
 
@@ -53,8 +60,17 @@ static int64_t rows_across(const ons_problem *problem) {
     return ons_outer_dims(problem) > 0 ? problem->extent[ons_outer_dims(problem) - 1] : 1;
 }
 
+/* Rows that the first panel has less than the others, so that those begin with a line of y. */
+static int64_t rows_less(const ons_problem *problem, const ons_plan *plan) {
+    int64_t size = item_size(plan);
+    uintptr_t first = (uintptr_t)problem->y.data % 64;
+    if (!plan->whole_columns || plan->width == rows_across(problem)) return 0;
+    return first % (uintptr_t)size == 0 ? (int64_t)first / size % plan->width : 0;
+}
+
 static int64_t panels_across(const ons_problem *problem, const ons_plan *plan) {
-    return (rows_across(problem) + plan->width - 1) / plan->width;
+    int64_t rows = rows_less(problem, plan) + rows_across(problem);
+    return (rows + plan->width - 1) / plan->width;
 }
 
 int64_t ons_panel_count(const ons_problem *problem, const ons_plan *plan) {
@@ -94,10 +110,13 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     panel->rows.width = 1;
     if (last >= 0) {
         int64_t count = panels_across(problem, panel->plan), width = panel->plan->width;
-        int64_t first = (last > 0 ? index % count : index) * width;
-        int64_t left = rows_across(problem) - first;
+        int64_t first =
+            (last > 0 ? index % count : index) * width - rows_less(problem, panel->plan);
+        int64_t across = rows_across(problem);
+        int64_t end = first + width < across ? first + width : across;
+        if (first < 0) first = 0;
         if (last > 0) index /= count;
-        panel->rows.width = left < width ? left : width;
+        panel->rows.width = end - first;
         x = first * panel->x_across;
         y = first * panel->y_across;
         where = first * panel->where_across;
@@ -153,22 +172,37 @@ ons_tile ons_panel_next_panel(const ons_panel *panel, int64_t j) {
 typedef struct {
     const ons_job *job;
     ons_panel_body *body;
+    ons_stretch_body *stretch;
 } each_panel;
 
 static void run_panels(void *context, int worker, int64_t begin, int64_t end) {
     const each_panel *each = context;
     ons_panel panel = ons_panel_of(each->job, worker);
+    if (each->stretch) {
+        each->stretch(&panel, begin, end);
+        return;
+    }
     for (int64_t i = begin; i < end; i++) {
         ons_panel_at(&panel, i);
         each->body(&panel);
     }
 }
 
-void ons_for_each_panel(const ons_job *job, ons_panel_body *body) {
-    each_panel each = {job, body};
+static void for_each(each_panel each) {
+    const ons_job *job = each.job;
     int64_t count = ons_panel_count(job->problem, job->plan);
-    int64_t grain = job->plan->threads > 1 ? count / (8 * job->plan->threads) + 1 : count;
+    /* stretches are longer: each begins and ends with panels that overlap with no other */
+    int64_t pieces = (each.stretch ? 4 : 8) * job->plan->threads;
+    int64_t grain = job->plan->threads > 1 ? count / pieces + 1 : count;
     ons_parallel_for(count, grain, job->plan->threads, run_panels, &each);
+}
+
+void ons_for_each_panel(const ons_job *job, ons_panel_body *body) {
+    for_each((each_panel){job, body, NULL});
+}
+
+void ons_for_each_stretch(const ons_job *job, ons_stretch_body *body) {
+    for_each((each_panel){job, NULL, body});
 }
 
 /* Room for n elements of each row of the panel. */
@@ -203,6 +237,27 @@ ons_run_of_rows ons_panel_run(const ons_panel *panel) {
                              .kept = panel->kept,
                              .pitch = padded(plan->N * size) / size,
                              .past_caches = plan->past_caches};
+}
+
+static ons_columns columns_at(const void *from, int64_t index) {
+    ons_panel panel = *(const ons_panel *)from;
+    ons_panel_at(&panel, index);
+    return (ons_columns){panel.x, panel.y, panel.rows.width};
+}
+
+ons_run_of_columns ons_panel_columns(ons_panel *panel, int64_t begin, int64_t end) {
+    const ons_plan *plan = panel->plan;
+    const ons_problem *problem = panel->problem;
+    return (ons_run_of_columns){.at = columns_at,
+                                .from = panel,
+                                .first = begin,
+                                .count = end - begin,
+                                .N = plan->N,
+                                .x_along = problem->x.stride[problem->dims - 1],
+                                .y_along = problem->y.stride[problem->dims - 1],
+                                .kept = panel->kept,
+                                .pitch = panel_pitch(plan),
+                                .past_caches = plan->past_caches};
 }
 
 void ons_panel_refer(ons_panel *panel) {

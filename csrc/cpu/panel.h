@@ -35,9 +35,11 @@ int64_t ons_panel_count(const ons_problem *problem, const ons_plan *plan);
 ons_panel ons_panel_of(const ons_job *job, int worker);
 void ons_panel_at(ons_panel *panel, int64_t index);
 
-/* Runs `body` over every panel of the job, on its threads. */
+/* Runs `body` over every panel of the job, on its threads; or over stretches of them. */
 typedef void ons_panel_body(ons_panel *panel);
+typedef void ons_stretch_body(ons_panel *panel, int64_t begin, int64_t end);
 void ons_for_each_panel(const ons_job *job, ons_panel_body *body);
+void ons_for_each_stretch(const ons_job *job, ons_stretch_body *body);
 
 /* Elements j to j + n of the rows, as the arithmetic sees them: converted, scaled, excluded ones
  * -inf. Lives until the next call, or is x itself. */
@@ -58,6 +60,9 @@ ons_tile ons_panel_kept(ons_panel *panel, int64_t j);
 
 /* The panel as a run of whole rows; plan->whole_rows says that it is one. */
 ons_run_of_rows ons_panel_run(const ons_panel *panel);
+
+/* Panels begin to end, where plan->whole_columns says that they are such a run. */
+ons_run_of_columns ons_panel_columns(ons_panel *panel, int64_t begin, int64_t end);
 
 /* Row `row` of panel `from` as the arithmetic sees it, to where a run of rows wants it. */
 void ons_panel_bring(const void *from, int64_t row, void *to);

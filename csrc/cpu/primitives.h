@@ -86,6 +86,32 @@ typedef struct {
  */
 typedef void ons_softmax_rows_fn(const ons_run_of_rows *run);
 
+/* Neighbouring rows that lie side by side: element 0 of the first. */
+typedef struct {
+    const char *x;
+    char *y;
+    int64_t width; /* rows */
+} ons_columns;
+#define ONS_NO_COLUMNS ((ons_columns){NULL, NULL, 0})
+
+typedef ons_columns ons_columns_at_fn(const void *from, int64_t index);
+
+/* Panels of such rows of N elements, one panel after the other; in x and y as the
+ * arithmetic takes them. */
+typedef struct {
+    ons_columns_at_fn *at; /* panel first + i of `count` */
+    const void *from;
+    int64_t first, count, N;
+    int64_t x_along, y_along; /* bytes from element to element of a row */
+    void *kept; /* room for ONS_KEPT_PANELS panels and a vector beyond each, `pitch` elements from
+                 * element to element of a row */
+    int64_t pitch;
+    bool past_caches; /* y goes to memory and leaves the caches to others */
+} ons_run_of_columns;
+
+/* y = softmax(x); y may be x. */
+typedef void ons_softmax_columns_fn(const ons_run_of_columns *run);
+
 typedef struct {
     ons_max_fn *max;
     ons_refer_fn *refer;
@@ -132,6 +158,7 @@ typedef struct {
     /* of each type of y, or NULL */
     ons_softmax_rows_fn *softmax_rows[ONS_FLOAT64 + 1], *softmax_groups[ONS_FLOAT64 + 1];
     ons_softmax_rows_fn *softmax_short_rows;
+    ons_softmax_columns_fn *softmax_columns;
     ons_movers move;
 } ons_kernels;
 
@@ -163,6 +190,9 @@ static const uint32_t ONS_POWERS[16] = {
 /* Rows of ons_run_of_rows' room: of softmax_rows three, of the others two of the largest group and
  * what vectors take beyond them. */
 enum { ONS_KEPT_ROWS = 3, ONS_KEPT_SHORT_ROWS = 34 };
+
+/* Of ons_run_of_columns: panels there is room for, and their largest width. */
+enum { ONS_KEPT_PANELS = 2, ONS_MAX_COLUMNS = 256 };
 
 /* The most rows that the column form takes side by side. */
 enum { ONS_MAX_WIDTH = 128 };

@@ -65,6 +65,7 @@
 #include "fused_tmpl.h"
 #include "group_tmpl.h"
 #include "short_tmpl.h"
+#include "columns_tmpl.h"
 
 static const ons_kernels FN(kernels) = {
     .row = {FN(max_row), FN(refer), FN(sum_exp_row), FN(exp_store_sum_row), FN(normalize),
@@ -85,6 +86,7 @@ static const ons_kernels FN(kernels) = {
     .softmax_groups = {[ONS_FLOAT64] = FN(softmax_groups)},
 #endif
     .softmax_short_rows = FN(softmax_short_rows),
+    .softmax_columns = FN(softmax_columns),
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(bring)},
 };
 
