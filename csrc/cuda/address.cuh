@@ -9,6 +9,7 @@ struct problem_arguments {
     ons_problem problem;
     int64_t rows, N;
     int64_t first; /* row of this launch */
+    int64_t ahead; /* fetch.cuh */
 };
 
 /* Rounded, and not joined with what follows. */

@@ -6,6 +6,7 @@
  * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each; longer rows without gaps
  * are cluster_landing.cu's. */
 #include "arrivals.cuh"
+#include "fetch.cuh"
 #include "finish.cuh"
 #include "launch.cuh"
 
@@ -35,6 +36,8 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
     Rows::template visit<(Form::ROWS > 1)>(
         of, (int64_t)cluster_index() * Form::ROWS + Form::row(), [&](const auto &row) {
             auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk());
+            if constexpr (Form::ROWS == 1)
+                fetching<Rows>::template ahead<CLUSTER_CHUNKS>(of, cluster_index(), warp());
             Real x[CLUSTER_CHUNKS * Rows::V];
             auto m = Form::max(tile.largest());
             auto d = Form::normalizer(exponentiate(tile, reference(m), x));

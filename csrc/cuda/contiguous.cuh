@@ -19,6 +19,7 @@ struct contiguous_rows {
         int64_t x_pitch, y_pitch; /* in elements */
         int64_t rows, N;
         int64_t first; /* row of this launch */
+        int64_t ahead; /* fetch.cuh */
     };
 
     static bool all_fit(const arguments &of) {

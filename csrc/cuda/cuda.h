@@ -24,6 +24,7 @@ enum {
     COLUMN_CLUSTER_WARPS = 20, /* the same of columns side by side */
     CLUSTER_CHUNKS = 16,       /* of a thread there */
     LARGEST_CLUSTER = 16,      /* blocks */
+    FETCH_AHEAD = 7 << 20,     /* bytes from a row to the one that is fetched with it */
     LANDING_THREADS = 512,     /* of a block there, of rows that land in shared memory */
     HELD_CHUNKS = 8,           /* of a thread in a tile that is held in shared memory */
     MOST_HELD = 2,             /* such tiles of a warp */

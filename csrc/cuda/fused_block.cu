@@ -4,6 +4,7 @@
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at Rows::BLOCK_THREADS threads of
  * BLOCK_CHUNKS chunks. */
+#include "fetch.cuh"
 #include "finish.cuh"
 #include "launch.cuh"
 
@@ -16,6 +17,8 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
         of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
             int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
             auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
+            if constexpr (Form::ROWS == 1)
+                fetching<Rows>::template ahead<BLOCK_CHUNKS>(of, blockIdx.x, warp_of_block());
             Real x[BLOCK_CHUNKS * Rows::V];
             auto m = Form::max(tile.largest());
             auto d = Form::normalizer(exponentiate(tile, reference(m), x));

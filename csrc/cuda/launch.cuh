@@ -108,8 +108,13 @@ struct rows_of {
     typename Rows::arguments arguments;
 };
 
+/* How many rows behind a row those are that are fetched with it: FETCH_AHEAD bytes. */
+inline int64_t rows_ahead(const launch_request &request) {
+    return FETCH_AHEAD / (request.plan->N * ons_dtype_size(request.problem->x.dtype) + 1) + 1;
+}
+
 inline problem_arguments as_it_is(const launch_request &request) {
-    return {*request.problem, request.plan->rows, request.plan->N, 0};
+    return {*request.problem, request.plan->rows, request.plan->N, 0, rows_ahead(request)};
 }
 
 template <typename X, typename Y, typename Method>
@@ -121,11 +126,11 @@ ons_status with_contiguous(const launch_request &request, Method method) {
     const X *x = (const X *)of->x.data;
     Y *y = (Y *)of->y.data;
     typename contiguous_rows<X, Y, true>::arguments fitting = {
-        x, y, x_pitch, y_pitch, plan->rows, plan->N, 0};
+        x, y, x_pitch, y_pitch, plan->rows, plan->N, 0, rows_ahead(request)};
     if (contiguous_rows<X, Y, true>::all_fit(fitting))
         return method(rows_of<contiguous_rows<X, Y, true>>{fitting}, std::false_type());
-    typename contiguous_rows<X, Y, false>::arguments any = {x,          y,       x_pitch, y_pitch,
-                                                            plan->rows, plan->N, 0};
+    typename contiguous_rows<X, Y, false>::arguments any = {
+        x, y, x_pitch, y_pitch, plan->rows, plan->N, 0, rows_ahead(request)};
     return method(rows_of<contiguous_rows<X, Y, false>>{any}, std::false_type());
 }
 
