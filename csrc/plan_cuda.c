@@ -38,11 +38,19 @@ typedef struct {
     const ons_gpu *gpu;
 } row_of_chunks;
 
-/* The threads of a block in fused_warp, of so many together: so that every multiprocessor has one.
- */
-static int threads_of_warps(const row_of_chunks *row, int64_t together) {
+/* The threads of a block in fused_warp, of so many together and not more than `limit`: so that
+ * every multiprocessor has one. */
+static int threads_of_warps(const row_of_chunks *row, int64_t together, int limit) {
     int64_t share = ceil_div(together, row->gpu->multiprocessors);
-    return (int)most(WARP, least(WARP_ROW_THREADS, power_of_two_from(share)));
+    return (int)most(WARP, least(limit, power_of_two_from(share)));
+}
+
+enum { MANY_WARP_ROWS = 1 << 16 };
+
+/* Of rows that fill a warp's lanes fewer than of others: the less waits for the last of a block. A
+ * GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of 520 in a block each. */
+static int limit_of_warps(const row_of_chunks *row, int64_t rows) {
+    return row->narrow ? 2 * WARP : rows >= MANY_WARP_ROWS ? WARP : WARP_ROW_THREADS;
 }
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
@@ -55,7 +63,9 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
         if (row->narrow && row->chunks <= FEW_WARP_CHUNKS * WARP) lanes /= 2;
     }
     int64_t chunks = power_of_two_from(ceil_div(row->chunks, lanes));
-    plan->threads = threads_of_warps(row, plan->rows * lanes);
+    bool full = lanes * chunks == WARP * WARP_CHUNKS;
+    int limit = full ? limit_of_warps(row, plan->rows) : WARP_ROW_THREADS;
+    plan->threads = threads_of_warps(row, plan->rows * lanes, limit);
     plan->width = plan->threads / lanes;
     plan->elements_a_thread = (int)(chunks * row->chunk);
     plan->longest_row = (plan->form == ONS_ROW_FORM ? WARP : 1) * WARP_CHUNKS * row->chunk;
@@ -161,7 +171,8 @@ static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {
 static void take_packs(const row_of_chunks *row, ons_plan *plan) {
     if (plan->method == ONS_METHOD_fused_warp) {
         int lanes = plan->tile > PACKS_A_LANE ? 2 : 1;
-        plan->threads = threads_of_warps(row, ceil_div(plan->rows * lanes, row->chunk));
+        plan->threads =
+            threads_of_warps(row, ceil_div(plan->rows * lanes, row->chunk), WARP_ROW_THREADS);
         plan->width = plan->threads / lanes * row->chunk;
         plan->elements_a_thread = (int)plan->tile / lanes;
     } else {

@@ -94,6 +94,17 @@ def test_who_adds_up_what_of_a_column_is_of_its_length_alone(method, N, dtype):
     assert elements[0] == elements[1] > elements[2] == elements[3]
 
 
+@pytest.mark.parametrize("N, rows, of_float32, of_16_bits", [(512, 10**6, 128, 128), (1000, 4096, 128, 64)])
+def test_rows_of_whole_warps_have_small_blocks(N, rows, of_float32, of_16_bits):
+    """On a GPU; the smallest where there are many rows. Who adds up what stays the same."""
+    for dtype, threads in (("float32", of_float32), ("bfloat16", of_16_bits), ("float16", of_16_bits)):
+        plan = ons.plan((rows, N), dtype=dtype, device="cuda", method="fused_warp")
+        assert (plan.threads, plan.width) == (threads, threads // 32)
+    many = ons.plan((10**6, 1000), dtype="float32", device="cuda", method="fused_warp")
+    fewer = ons.plan((4096, 1000), dtype="float32", device="cuda", method="fused_warp")
+    assert many.threads == 32 and many.elements_a_thread == fewer.elements_a_thread == 32
+
+
 def test_cliffs_of_the_gpu_are_those_of_the_readme():
     plan = ons.plan((2048, 131072), device="cuda")
     if plan.registers is None:  # the H200 that is assumed
