@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
             auto d = Form::normalizer(exponentiate(tile, reference(m), x));
             softmax_finish finish(m, merge_block<Form, true>(state{m, d}, parts));
             finish(x);
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, (Form::ROWS > 1)>(chunk, x, tile.kept());
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
         });
 }
 
