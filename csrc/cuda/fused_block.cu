@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
         of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
             int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
             auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
-            if constexpr (Form::ROWS == 1)
+            if constexpr (Form::ROWS == 1 && fetched_by_block<Rows>)
                 fetching<Rows>::template ahead<BLOCK_CHUNKS>(of, blockIdx.x, warp_of_block());
             Real x[BLOCK_CHUNKS * Rows::V];
             auto m = Form::max(tile.largest());
