@@ -49,26 +49,26 @@ static int64_t columns_kept(const ons_plan *plan) {
     return plan->x_direct && plan->y_direct && least < plan->width ? least : plan->width;
 }
 
-#define RESULTS "benchmarks/results/cpu-avx512-2026-11-21.json: "
+#define RESULTS "benchmarks/results/cpu-avx512-2026-11-22.json: "
 
 static ons_method choose_on_cpu(ons_plan *plan) {
     int64_t row = plan->N * ons_dtype_size(plan->compute);
     if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
         plan->threads > 1) {
         plan->reason = "fewer rows than keep the threads busy: they share each one";
-        plan->measured = RESULTS "float32 1x16777216, 2 threads: split 0.52, online 0.30";
+        plan->measured = RESULTS "float32 1x16777216, 2 threads: split 0.63, online 0.46";
         return ONS_METHOD_split;
     }
     if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
                                    : row * columns_kept(plan) <= FUSED_PANEL_BYTES) {
         plan->reason = "what is worked on at once fits the caches: one read from memory";
         plan->measured = RESULTS
-            "float32 16384x1024, 1 thread: fused 0.90, online 0.43; "
-            "float32 128x131072, 1 thread: fused 0.77, online 0.50";
+            "float32 16384x1024, 1 thread: fused 0.90, online 0.39; "
+            "float32 128x131072, 1 thread: fused 0.77, online 0.49";
         return ONS_METHOD_fused;
     }
     plan->reason = "rows too long for the caches: two reads from memory";
-    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.44, fused 0.36";
+    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.52, fused 0.33";
     return ONS_METHOD_online;
 }
 
