@@ -8,14 +8,14 @@
 #include "arrivals.cuh"
 #include "finish.cuh"
 #include "launch.cuh"
+#include "panel.cuh"
 
 /* Of CLUSTER_THREADS, that find room on a multiprocessor beside each other. */
 template <typename Rows>
 constexpr int cluster_blocks = Rows::CLUSTER_WARPS * WARP / CLUSTER_THREADS;
 
 /* In shared memory, in the row form: the states of every warp of the cluster, warp `w` of block `r`
- * at part r * warps + w. In the column form: those of every block, then those of the block's warps.
- */
+ * at part r * warps + w. In the column form: what merge_cluster says. */
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Rows>,
                                   cluster_blocks<Rows>)
@@ -39,7 +39,6 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
             auto m = Form::max(tile.largest());
             auto d = Form::normalizer(exponentiate(tile, reference(m), x));
 
-            state<decltype(m)> total;
             if constexpr (Form::ROWS == 1) {
                 /* each warp sends its own, so that none waits for another of its block */
                 arrivals::await_ready();
@@ -47,28 +46,12 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
                 const uint32_t to = thread_of_block() % WARP;
                 if (to < blocks) arrived.send(parts + warp(), to, {m, d});
                 arrived.await();
-                total = Form::merge_held(parts, blocks * warps);
+                softmax_finish finish(m, Form::merge_held(parts, blocks * warps));
+                finish(x);
             } else {
-                /* 32 rows' states: those of a block merged first */
-                constexpr int ROWS = Form::ROWS;
-                state<Real> *of_block = parts + blocks * ROWS;
-                if (Form::writes()) Form::put(of_block + warp_of_block() * ROWS, state{m, d});
-                arrivals::await_ready();
-                arrived.announce(blocks * ROWS * sizeof(state<Real>));
-                __syncthreads();
-                merge_panel<ROWS>(of_block, warps, [&](int row, int lane, const auto &mine) {
-                    for (uint32_t to = lane; to < blocks; to += MERGERS)
-                        arrived.send(parts + cluster_rank() * ROWS + row, to, mine);
-                });
-                arrived.await();
-                merge_panel<ROWS>(parts, blocks, [&](int row, int lane, const auto &all) {
-                    if (lane == 0) of_block[row] = all;
-                });
-                __syncthreads();
-                Form::get(of_block, &total);
+                softmax_finish finish(m, merge_cluster<Form, Real>(shared, arrived, m, d));
+                finish(x);
             }
-            softmax_finish finish(m, total);
-            finish(x);
             row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept());
         });
 #endif
@@ -79,8 +62,9 @@ launch_shape shape_of(const ons_plan *plan) {
     launch_shape shape = {plan->blocks_a_row, plan->threads};
     shape.cluster = (int)plan->blocks_a_row;
     int warps = plan->threads / WARP;
-    int states = Form::ROWS == 1 ? shape.cluster * warps : (shape.cluster + warps) * Form::ROWS;
-    shape.shared_bytes = states * (int)sizeof(state<typename Rows::Real>);
+    using Real = typename Rows::Real;
+    shape.shared_bytes = Form::ROWS == 1 ? shape.cluster * warps * (int)sizeof(state<Real>)
+                                         : panel_bytes<Real>(shape.cluster, warps);
     return shape;
 }
 

@@ -22,6 +22,7 @@ class packed_columns {
         Y *y;
         int64_t x_slice, y_slice, x_step, y_step; /* to the next slice, along the axis */
         int64_t width;
+        uint32_t inverse; /* 2^32 / width; 0 where the rows' numbers take more than 32 bits */
         int64_t rows, N;
         int64_t first; /* row of this launch */
     };
@@ -33,7 +34,10 @@ class packed_columns {
 
     __device__ packed_columns(const arguments &of, int64_t row)
         : N(row < of.rows ? of.N : 0), x_step(of.x_step), y_step(of.y_step) {
-        const int64_t slice = of.rows == of.width ? 0 : row / of.width;
+        int64_t slice = 0;
+        if (of.rows != of.width)
+            slice = of.inverse ? divided((uint32_t)row, (uint32_t)of.width, of.inverse)
+                               : row / of.width;
         const int64_t column = row - slice * of.width;
         x = of.x + slice * of.x_slice + column;
         y = of.y + slice * of.y_slice + column;
@@ -47,12 +51,13 @@ class packed_columns {
         column_tile<X, C, K, ALONG> tile;
         if (left >= K) {
 #pragma unroll
-            for (int k = 0; k < K; k++, step(from, x_step)) tile.raw[k] = *(const pack<X, C> *)from;
+            for (int k = 0; k < K; k++, step(from, x_step))
+                tile.raw[k] = read_in_lines((const pack<X, C> *)from);
         } else {
 #pragma unroll
             for (int k = 0; k < K; k++, step(from, x_step))
                 if (k < left)
-                    tile.raw[k] = *(const pack<X, C> *)from;
+                    tile.raw[k] = read_in_lines((const pack<X, C> *)from);
                 else
                     tile.raw[k].cut(0);
         }
@@ -64,14 +69,27 @@ class packed_columns {
                                           keep_bits<K * C>) const {
         Y *to = y + at * y_step;
         const int left = elements_left(N, at);
+        if (left >= K) {
 #pragma unroll
-        for (int k = 0; k < K; k++, step(to, y_step))
-            if (k < left) write_pack<STREAM>((pack<Y, C> *)to, rounded_pack<Y, C>(from + k * C));
+            for (int k = 0; k < K; k++, step(to, y_step))
+                write_pack<STREAM>((pack<Y, C> *)to, rounded_pack<Y, C>(from + k * C));
+        } else {
+#pragma unroll
+            for (int k = 0; k < K; k++, step(to, y_step))
+                if (k < left)
+                    write_pack<STREAM>((pack<Y, C> *)to, rounded_pack<Y, C>(from + k * C));
+        }
     }
 
     int64_t N;
 
    private:
+    /* n / by, which n * inverse gives, or one less. */
+    __device__ static uint32_t divided(uint32_t n, uint32_t by, uint32_t inverse) {
+        const uint32_t nearly = __umulhi(n, inverse);
+        return nearly + (n - nearly * by >= by);
+    }
+
     /* One after the other: addresses that are all made first take the registers of the elements. */
     template <typename T>
     __device__ static void step(T *&at, int64_t by) {

@@ -200,14 +200,16 @@ struct block_of_columns {
     __device__ static int slot(int part) { return part * ROWS + row(); }
     __device__ static bool writes() { return true; }
 
-    /* The states of this thread's rows, among those of the panel. */
+    /* Of the states and results of a panel's columns, those of this lane's column, and of this
+     * thread's. */
+    __device__ static int own_column() { return row(); }
     template <typename Real>
-    __device__ static void put(state<Real> *panel, const state<Real> &mine) {
-        panel[row()] = mine;
+    __device__ static state<Real> own(Real m, Real d) {
+        return {m, d};
     }
-    template <typename Real>
-    __device__ static void get(const state<Real> *panel, state<Real> *mine) {
-        *mine = panel[row()];
+    template <typename T>
+    __device__ static T of_thread(const T *panel) {
+        return panel[row()];
     }
 
     template <typename Real>
@@ -216,32 +218,63 @@ struct block_of_columns {
     }
 };
 
-/* Column form: merges the parts of every row of a panel, part p of row r at parts[p * ROWS + r].
- * MERGERS neighbouring lanes share a row; lane `lane` of them calls take(row, lane, state). To be
- * called by the whole block. */
+/* Column form: merges `count` parts of each of 32 columns by the block's threads, MERGERS
+ * neighbouring lanes a column: part p of column c is at parts[p * step + c * next]. Calls take(c,
+ * lane, state) in each of them.
+ *
+ * HELD: of what warps have in registers. Where all maxima of a column are ordinary, its d's add up
+ * to less than 2^16 and fit a fixed_sum. */
 constexpr int MERGERS = 4;
-template <int ROWS, typename Real, typename Take>
-__device__ inline void merge_panel(const state<Real> *parts, int count, Take take) {
+template <bool HELD, typename Real, typename Take>
+__device__ inline void merge_columns(const state<Real> *parts, int count, int step, int next,
+                                     Take take) {
+    using A = arithmetic<Real>;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < ROWS * MERGERS; i += blockDim.x) {
-        const int row = i / MERGERS, lane = i % MERGERS;
-        Real m = -arithmetic<Real>::infinity();
+    for (int i = threadIdx.x; i < WARP * MERGERS; i += blockDim.x) {
+        const int column = i / MERGERS, lane = i % MERGERS;
+        const state<Real> *const of_column = parts + column * next;
+        const state<Real> first = lane < count ? of_column[lane * step] : empty_state<Real>();
+        Real m = first.m;
+        bool ordinary = is_ordinary(m) || m == -A::infinity();
 #pragma unroll 1
-        for (int part = lane; part < count; part += MERGERS)
-            m = larger(m, parts[part * ROWS + row].m);
+        for (int part = lane + MERGERS; part < count; part += MERGERS) {
+            const Real one = of_column[part * step].m;
+            ordinary = ordinary && (is_ordinary(one) || one == -A::infinity());
+            m = larger(m, one);
+        }
         m = max_over_lanes<MERGERS>(m);
-        long_sum<Real> sum;
+        Real d = 0;
+        if constexpr (HELD && sizeof(Real) == sizeof(float)) {
+            const unsigned lanes = ((1u << MERGERS) - 1) << (threadIdx.x % WARP - lane);
+            ordinary = (__ballot_sync(~0u, ordinary && is_ordinary(m)) & lanes) == lanes;
+            const Real steps = A::steps(m);
+            auto moved = [&](const state<Real> &one) {
+                return ordinary ? one.d * A::power(A::apart(A::steps(one.m), steps)) : 0;
+            };
+            fixed_sum sum;
+            sum.add(moved(first));
 #pragma unroll 1
-        for (int part = lane; part < count; part += MERGERS) {
-            const state<Real> one = parts[part * ROWS + row];
-            sum.add(one.d * rescale(one.m, m));
+            for (int part = lane + MERGERS; part < count; part += MERGERS)
+                sum.add(moved(of_column[part * step]));
+            d = sum.over_lanes<MERGERS>();
+        } else {
+            ordinary = false;
         }
+        if (!__all_sync(~0u, ordinary)) {
+            long_sum<Real> sum;
+#pragma unroll 1
+            for (int part = lane; part < count; part += MERGERS) {
+                const state<Real> one = of_column[part * step];
+                sum.add(one.d * rescale(one.m, m));
+            }
 #pragma unroll
-        for (int apart = 1; apart < MERGERS; apart *= 2) {
-            sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, apart);
-            sum.add(__shfl_xor_sync(~0u, sum.d, apart));
+            for (int apart = 1; apart < MERGERS; apart *= 2) {
+                sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, apart);
+                sum.add(__shfl_xor_sync(~0u, sum.d, apart));
+            }
+            if (!ordinary) d = sum.rounded();
         }
-        take(row, lane, state<Real>{m, sum.rounded()});
+        take(column, lane, state<Real>{m, d});
     }
 }
 
@@ -257,15 +290,15 @@ __device__ inline State merge_block(State warp, state<Real> *parts) {
         return HELD ? Form::merge_held(parts, warps_of_block())
                     : Form::merge_parts(parts, warps_of_block());
     } else {
-        if (Form::writes()) Form::put(parts + warp_of_block() * ROWS, warp);
+        parts[Form::slot(warp_of_block())] = warp;
         __syncthreads();
-        merge_panel<ROWS>(parts, warps_of_block(), [&](int row, int lane, const state<Real> &all) {
-            __syncwarp(); /* the other lanes of the row have read it */
-            if (lane == 0) parts[row] = all;
-        });
+        merge_columns<false>(parts, warps_of_block(), ROWS, 1,
+                             [&](int row, int lane, const state<Real> &all) {
+                                 __syncwarp(); /* the other lanes of the row have read it */
+                                 if (lane == 0) parts[row] = all;
+                             });
         __syncthreads();
-        Form::get(parts, &warp);
-        return warp;
+        return parts[Form::row()];
     }
 }
 
