@@ -15,7 +15,7 @@ template <typename Rows>
 constexpr int cluster_blocks = Rows::CLUSTER_WARPS * WARP / CLUSTER_THREADS;
 
 /* In shared memory, in the row form: the states of every warp of the cluster, warp `w` of block `r`
- * at part r * warps + w. In the column form: what merge_cluster says. */
+ * at part r * warps + w. In the column form: a panel_of_cluster. */
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Rows>,
                                   cluster_blocks<Rows>)
@@ -24,12 +24,13 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
     using Real = typename Rows::Real;
     extern __shared__ __align__(16) unsigned char shared[];
     auto *parts = (state<Real> *)shared;
-    __shared__ arrivals arrived;
+    __shared__ arrivals arrived, answered; /* the latter in the column form alone */
     const uint32_t blocks = cluster_size();
     const int warps = warps_of_block();
     auto warp = [&] { return (int)(cluster_rank() * warps + thread_of_block() / WARP); };
     auto chunk = [&] { return Form::template chunk<CLUSTER_CHUNKS>(warp()); };
     arrived.make_ready();
+    if constexpr (Form::ROWS > 1) answered.make_ready();
     arrivals::say_ready();
 
     Rows::template visit<(Form::ROWS > 1)>(
@@ -49,7 +50,8 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
                 softmax_finish finish(m, Form::merge_held(parts, blocks * warps));
                 finish(x);
             } else {
-                softmax_finish finish(m, merge_cluster<Form, Real>(shared, arrived, m, d));
+                panel_of_cluster<Real> panel(shared, arrived, answered);
+                softmax_finish finish(m, panel.template merge<Form>(m, d));
                 finish(x);
             }
             row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept());

@@ -89,13 +89,14 @@ struct reference<each_column<Real, C>> {
     __device__ explicit reference(const each_column<Real, C> &m_) : m(m_) {}
 };
 
-/* Fills x, pack by pack, with lifted(column, element); returns the sums of this lane's. */
-template <typename X, int C, int K, int ALONG, typename Real, typename Lifted>
+/* Fills x, pack by pack, with what lift(c), a function, makes of column c's elements; returns the
+ * sums of this lane's. */
+template <typename X, int C, int K, int ALONG, typename Real, typename Lift>
 __device__ __forceinline__ each_column<Real, C> fill_columns(
-    const column_tile<X, C, K, ALONG> &tile, Real (&x)[K * C], Lifted lifted) {
+    const column_tile<X, C, K, ALONG> &tile, Real (&x)[K * C], Lift lift) {
     return for_each_column<C>([&](int c) {
-        return sum_as_tree<K>(0,
-                              [&](int k) { return x[k * C + c] = lifted(c, tile.raw[k].real(c)); });
+        const auto lifted = lift(c);
+        return sum_as_tree<K>(0, [&](int k) { return x[k * C + c] = lifted(tile.raw[k].real(c)); });
     });
 }
 
@@ -105,29 +106,30 @@ template <int GROUPS = 1, typename X, int C, int K, int ALONG, typename Real>
 __device__ __forceinline__ each_column<Real, C> exponentiate(
     const column_tile<X, C, K, ALONG> &tile, const reference<each_column<Real, C>> &to,
     Real (&x)[K * C]) {
-    using A = arithmetic<Real>;
     bool ordinary = true;
 #pragma unroll
     for (int c = 0; c < C; c++) ordinary = ordinary && is_ordinary(to.m.of[c]);
     if (__all_sync(~0u, ordinary)) {
-        const auto exponential =
-            for_each_column<C>([&](int c) { return exponentials<Real>(A::steps(to.m.of[c])); });
+        auto exponential = [&](int c) {
+            return exponentials<Real>(arithmetic<Real>::steps(to.m.of[c]));
+        };
         if constexpr (sizeof(X) == 2) {
             const pack<X, C> smallest = tile.smallest();
             bool above = true;
 #pragma unroll
-            for (int c = 0; c < C; c++)
-                above = above && smallest.real(c) >= exponential.of[c].floor;
+            for (int c = 0; c < C; c++) above = above && smallest.real(c) >= exponential(c).floor;
             if (__all_sync(~0u, above))
-                return fill_columns(
-                    tile, x, [&](int c, Real v) { return exponential.of[c].from_floor_on(v); });
+                return fill_columns(tile, x, [&](int c) {
+                    return [own = exponential(c)](Real v) { return own.from_floor_on(v); };
+                });
         } else {
-            return fill_columns(tile, x, [&](int c, Real v) { return exponential.of[c](v); });
+            return fill_columns(tile, x, exponential);
         }
     }
-    const auto own = for_each_column<C>([&](int c) { return reference<Real>(to.m.of[c]); });
-    return fill_columns(tile, x,
-                        [&](int c, Real v) { return own.of[c].exponential(v - own.of[c].anchor); });
+    return fill_columns(tile, x, [&](int c) {
+        return
+            [own = reference<Real>(to.m.of[c])](Real v) { return own.exponential(v - own.anchor); };
+    });
 }
 
 template <typename Real, int C>
@@ -139,16 +141,16 @@ class softmax_finish<each_column<Real, C>> {
         : column(for_each_column<C>(
               [&](int c) { return one_column(state<Real>{row.m.of[c], row.d.of[c]}); })) {}
 
-    __device__ softmax_finish(const each_column<Real, C> &own,
-                              const each_column<divisor<Real>, C> &row) {
+    /* `rows` are in shared memory: all of it at once would take the registers of the elements. */
+    __device__ softmax_finish(const each_column<Real, C> &own, const divisor<Real> *rows) {
         bool near = true;
 #pragma unroll
-        for (int c = 0; c < C; c++) near = near && one_column::is_near(own.of[c], row.of[c]);
+        for (int c = 0; c < C; c++) near = near && one_column::is_near(own.of[c], rows[c]);
         if (near)
             column =
-                for_each_column<C>([&](int c) { return one_column::near(own.of[c], row.of[c]); });
+                for_each_column<C>([&](int c) { return one_column::near(own.of[c], rows[c]); });
         else
-            column = for_each_column<C>([&](int c) { return one_column(own.of[c], row.of[c]); });
+            column = for_each_column<C>([&](int c) { return one_column(own.of[c], rows[c]); });
     }
 
     template <int n>
@@ -170,7 +172,7 @@ class softmax_finish<each_column<Real, C>> {
 
 template <typename Real, int C>
 softmax_finish(const each_column<Real, C> &,
-               const each_column<divisor<Real>, C> &) -> softmax_finish<each_column<Real, C>>;
+               const divisor<Real> *) -> softmax_finish<each_column<Real, C>>;
 
 /* ------- Who shares a column ------- */
 
@@ -231,8 +233,8 @@ struct block_of_packs : warp_of_packs<C, C> {
         return {mine, d};
     }
     template <typename T>
-    __device__ static each_column<T, C> of_thread(const T *panel) {
-        return for_each_column<C>([&](int c) { return panel[row() + c]; });
+    __device__ static const T *of_thread(const T *panel) {
+        return panel + row();
     }
 
    private:

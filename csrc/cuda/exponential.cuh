@@ -94,7 +94,6 @@ template <typename Real>
 struct exponentials {
     Real shift, floor;
 
-    exponentials() = default;
     /* steps: MAGIC + c. All of these are integers that a Real holds. */
     __device__ explicit exponentials(Real steps) {
         using A = arithmetic<Real>;
@@ -125,7 +124,6 @@ struct reference {
     Real anchor;
     exponentials<Real> exponential;
 
-    reference() = default;
     __device__ explicit reference(Real m)
         : anchor(is_ordinary(m) || m == -arithmetic<Real>::infinity() ? 0 : anchor_of(m)),
           exponential(is_ordinary(m) ? arithmetic<Real>::steps(m) : arithmetic<Real>::MAGIC) {}

@@ -30,10 +30,10 @@ class softmax_finish {
     softmax_finish() = default;
 
     /* Where they are relative to the row's own maximum. */
-    __device__ explicit softmax_finish(divisor<Real> row)
+    __device__ explicit softmax_finish(const divisor<Real> &row)
         : fold(1), factor(row.whole * A::LOWERED), factor_beyond(row.rest * A::LOWERED) {}
 
-    __device__ softmax_finish(Real own, divisor<Real> row) {
+    __device__ softmax_finish(Real own, const divisor<Real> &row) {
         if (is_near(own, row)) {
             *this = near(own, row);
             return;
@@ -54,7 +54,7 @@ class softmax_finish {
         : softmax_finish(own, divisor<Real>(row)) {}
 
     /* The same where is_near holds. */
-    __device__ static softmax_finish near(Real own, divisor<Real> row) {
+    __device__ static softmax_finish near(Real own, const divisor<Real> &row) {
         softmax_finish finish;
         const Real with_factor = A::power(A::apart(A::steps(own), row.steps) - A::LIFT);
         finish.fold = 1;

@@ -33,7 +33,7 @@ class packed_columns {
     }
 
     __device__ packed_columns(const arguments &of, int64_t row)
-        : N(row < of.rows ? of.N : 0), x_step(of.x_step), y_step(of.y_step) {
+        : N(row < of.rows ? (int)of.N : 0), x_step(of.x_step), y_step(of.y_step) {
         int64_t slice = 0;
         if (of.rows != of.width)
             slice = of.inverse ? divided((uint32_t)row, (uint32_t)of.width, of.inverse)
@@ -45,9 +45,9 @@ class packed_columns {
 
     /* ALONG lanes take K packs each, one below the other; `at` is this lane's first. */
     template <int K, int ALONG>
-    __device__ __forceinline__ column_tile<X, C, K, ALONG> load(int64_t at) const {
-        const X *from = x + at * x_step;
-        const int left = elements_left(N, at);
+    __device__ __forceinline__ column_tile<X, C, K, ALONG> load(int at) const {
+        const X *from = x + (int64_t)at * x_step;
+        const int left = N - at;
         column_tile<X, C, K, ALONG> tile;
         if (left >= K) {
 #pragma unroll
@@ -65,10 +65,10 @@ class packed_columns {
     }
 
     template <int K, int ALONG, bool STREAM>
-    __device__ __forceinline__ void store(int64_t at, const Real (&from)[K * C],
+    __device__ __forceinline__ void store(int at, const Real (&from)[K * C],
                                           keep_bits<K * C>) const {
-        Y *to = y + at * y_step;
-        const int left = elements_left(N, at);
+        Y *to = y + (int64_t)at * y_step;
+        const int left = N - at;
         if (left >= K) {
 #pragma unroll
             for (int k = 0; k < K; k++, step(to, y_step))
@@ -81,7 +81,7 @@ class packed_columns {
         }
     }
 
-    int64_t N;
+    int N; /* a row is held in registers */
 
    private:
     /* n / by, which n * inverse gives, or one less. */
