@@ -210,7 +210,7 @@ enum {
     BLOCK_ROW_BYTES_16_BIT = 1 << 14,
     BLOCK_ROW_BYTES = 1 << 16,
     /* The longest of 16 bits in packs of columns. */
-    BLOCK_COLUMN_LENGTH_16_BIT = 256,
+    BLOCK_COLUMN_LENGTH_16_BIT = 320,
     /* The most rows, and their longest, that the grid takes one after the other. */
     GRID_ROWS_16_BIT = 16,
     GRID_ROWS = 4,

@@ -82,7 +82,8 @@ __device__ inline state<Real> merge_some(const state<Real> *parts, int first, in
 
 /* The same, of parts that a warp has in registers: of the at most 2^18 elements of a row, each has
  * at most 2^11 or so. Where all maxima are ordinary, the d's that are relative to the largest fit a
- * fixed_sum: those add up to at least 1/2. */
+ * fixed_sum: those add up to at least 1/2. 2^-HELD_DOWN brings 2^18 below 2^16, 2^11 below 128. */
+constexpr int HELD_DOWN = 6;
 template <typename Real>
 __device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int count) {
     return merge_by_warp(parts, count);
@@ -90,7 +91,6 @@ __device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int c
 template <>
 __device__ inline state<float> merge_held_by_warp(const state<float> *parts, int count) {
     using A = arithmetic<float>;
-    constexpr int DOWN = 6; /* 2^-DOWN brings 2^18 below 2^16, 2^11 below 128 */
     const int lane = threadIdx.x % WARP;
     float m = -A::infinity(), farthest = 0;
 #pragma unroll 1
@@ -104,8 +104,8 @@ __device__ inline state<float> merge_held_by_warp(const state<float> *parts, int
     fixed_sum sum;
 #pragma unroll 1
     for (int i = lane; i < count; i += WARP)
-        sum.add(parts[i].d * A::power(A::apart(A::steps(parts[i].m), A::steps(m)) - DOWN));
-    return {m, sum.over_lanes<WARP>() * A::power(DOWN)};
+        sum.add(parts[i].d * A::power(A::apart(A::steps(parts[i].m), A::steps(m)) - HELD_DOWN));
+    return {m, sum.over_lanes<WARP>() * A::power(HELD_DOWN)};
 }
 
 /* ------- Who shares a row. Each of these says which of the block's rows is this thread's, and
@@ -222,8 +222,7 @@ struct block_of_columns {
  * neighbouring lanes a column: part p of column c is at parts[p * step + c * next]. Calls take(c,
  * lane, state) in each of them.
  *
- * HELD: of what warps have in registers. Where all maxima of a column are ordinary, its d's add up
- * to less than 2^16 and fit a fixed_sum. */
+ * HELD: of what is held in registers, as in merge_held_by_warp. */
 constexpr int MERGERS = 4;
 template <bool HELD, typename Real, typename Take>
 __device__ inline void merge_columns(const state<Real> *parts, int count, int step, int next,
@@ -249,14 +248,15 @@ __device__ inline void merge_columns(const state<Real> *parts, int count, int st
             ordinary = (__ballot_sync(~0u, ordinary && is_ordinary(m)) & lanes) == lanes;
             const Real steps = A::steps(m);
             auto moved = [&](const state<Real> &one) {
-                return ordinary ? one.d * A::power(A::apart(A::steps(one.m), steps)) : 0;
+                return ordinary ? one.d * A::power(A::apart(A::steps(one.m), steps) - HELD_DOWN)
+                                : 0;
             };
             fixed_sum sum;
             sum.add(moved(first));
 #pragma unroll 1
             for (int part = lane + MERGERS; part < count; part += MERGERS)
                 sum.add(moved(of_column[part * step]));
-            d = sum.over_lanes<MERGERS>();
+            d = sum.over_lanes<MERGERS>() * A::power(HELD_DOWN);
         } else {
             ordinary = false;
         }
