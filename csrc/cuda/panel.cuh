@@ -22,10 +22,10 @@ struct panel_of_block {
         const int warps = warps_of_block(), stride = column_stride(warps);
         parts[Form::own_column() * stride + warp_of_block()] = Form::own(m, d);
         __syncthreads();
-        merge_columns<true>(parts, warps, 1, stride,
-                            [&](int column, int lane, const state<Real> &all) {
-                                if (lane == 0) divisors[column] = divisor<Real>(all);
-                            });
+        merge_held_panel<WARP>(parts, warps, stride,
+                               [&](int column, int lane, const state<Real> &all) {
+                                   if (lane == 0) divisors[column] = divisor<Real>(all);
+                               });
         __syncthreads();
         return Form::of_thread(divisors);
     }
@@ -77,16 +77,16 @@ class panel_of_cluster {
         arrivals::await_ready();
         arrived.announce(WARP * blocks * sizeof(state<Real>));
         __syncthreads();
-        merge_columns<true>(of_warps, warps, 1, by_warp,
-                            [&](int of, int lane, const state<Real> &mine) {
-                                if (lane < blocks)
-                                    arrived.send(states + of * by_block + rank, lane, mine);
-                            });
+        merge_held_panel<WARP>(of_warps, warps, by_warp,
+                               [&](int of, int lane, const state<Real> &mine) {
+                                   if (lane < blocks)
+                                       arrived.send(states + of * by_block + rank, lane, mine);
+                               });
         arrived.await();
-        merge_columns<true>(states, blocks, 1, by_block,
-                            [&](int of, int lane, const state<Real> &all) {
-                                if (lane == 0) divisors[of] = divisor<Real>(all);
-                            });
+        merge_held_panel<WARP>(states, blocks, by_block,
+                               [&](int of, int lane, const state<Real> &all) {
+                                   if (lane == 0) divisors[of] = divisor<Real>(all);
+                               });
         __syncthreads();
     }
 

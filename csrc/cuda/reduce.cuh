@@ -218,32 +218,62 @@ struct block_of_columns {
     }
 };
 
-/* Column form: merges `count` parts of each of 32 columns by the block's threads, MERGERS
- * neighbouring lanes a column: part p of column c is at parts[p * step + c * next]. Calls take(c,
- * lane, state) in each of them.
- *
- * HELD: of what is held in registers, as in merge_held_by_warp. */
+/* Column form: MERGERS neighbouring lanes merge a row's `count` parts, which lie `step` apart. This
+ * is their d, relative to the maximum of all. */
 constexpr int MERGERS = 4;
-template <bool HELD, typename Real, typename Take>
-__device__ inline void merge_columns(const state<Real> *parts, int count, int step, int next,
-                                     Take take) {
+template <typename Real>
+__device__ inline Real merge_long(const state<Real> *parts, int count, int step, Real m) {
+    long_sum<Real> sum;
+#pragma unroll 1
+    for (int part = threadIdx.x % MERGERS; part < count; part += MERGERS) {
+        const state<Real> one = parts[part * step];
+        sum.add(one.d * rescale(one.m, m));
+    }
+#pragma unroll
+    for (int apart = 1; apart < MERGERS; apart *= 2) {
+        sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, apart);
+        sum.add(__shfl_xor_sync(~0u, sum.d, apart));
+    }
+    return sum.rounded();
+}
+
+/* Merges the parts of every row of a panel, part p of row r at parts[p * ROWS + r]. Lane `lane` of
+ * a row's calls take(row, lane, state). To be called by the whole block. */
+template <int ROWS, typename Real, typename Take>
+__device__ inline void merge_panel(const state<Real> *parts, int count, Take take) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < ROWS * MERGERS; i += blockDim.x) {
+        const int row = i / MERGERS, lane = i % MERGERS;
+        Real m = -arithmetic<Real>::infinity();
+#pragma unroll 1
+        for (int part = lane; part < count; part += MERGERS)
+            m = larger(m, parts[part * ROWS + row].m);
+        m = max_over_lanes<MERGERS>(m);
+        take(row, lane, state<Real>{m, merge_long(parts + row, count, ROWS, m)});
+    }
+}
+
+/* The same of what is held in registers, as in merge_held_by_warp; part p of row r is at parts[r *
+ * next + p]. */
+template <int ROWS, typename Real, typename Take>
+__device__ inline void merge_held_panel(const state<Real> *parts, int count, int next, Take take) {
     using A = arithmetic<Real>;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < WARP * MERGERS; i += blockDim.x) {
-        const int column = i / MERGERS, lane = i % MERGERS;
-        const state<Real> *const of_column = parts + column * next;
-        const state<Real> first = lane < count ? of_column[lane * step] : empty_state<Real>();
+    for (int i = threadIdx.x; i < ROWS * MERGERS; i += blockDim.x) {
+        const int row = i / MERGERS, lane = i % MERGERS;
+        const state<Real> *const of_row = parts + row * next;
+        const state<Real> first = lane < count ? of_row[lane] : empty_state<Real>();
         Real m = first.m;
         bool ordinary = is_ordinary(m) || m == -A::infinity();
 #pragma unroll 1
         for (int part = lane + MERGERS; part < count; part += MERGERS) {
-            const Real one = of_column[part * step].m;
+            const Real one = of_row[part].m;
             ordinary = ordinary && (is_ordinary(one) || one == -A::infinity());
             m = larger(m, one);
         }
         m = max_over_lanes<MERGERS>(m);
         Real d = 0;
-        if constexpr (HELD && sizeof(Real) == sizeof(float)) {
+        if constexpr (sizeof(Real) == sizeof(float)) {
             const unsigned lanes = ((1u << MERGERS) - 1) << (threadIdx.x % WARP - lane);
             ordinary = (__ballot_sync(~0u, ordinary && is_ordinary(m)) & lanes) == lanes;
             const Real steps = A::steps(m);
@@ -255,26 +285,16 @@ __device__ inline void merge_columns(const state<Real> *parts, int count, int st
             sum.add(moved(first));
 #pragma unroll 1
             for (int part = lane + MERGERS; part < count; part += MERGERS)
-                sum.add(moved(of_column[part * step]));
+                sum.add(moved(of_row[part]));
             d = sum.over_lanes<MERGERS>() * A::power(HELD_DOWN);
         } else {
             ordinary = false;
         }
         if (!__all_sync(~0u, ordinary)) {
-            long_sum<Real> sum;
-#pragma unroll 1
-            for (int part = lane; part < count; part += MERGERS) {
-                const state<Real> one = of_column[part * step];
-                sum.add(one.d * rescale(one.m, m));
-            }
-#pragma unroll
-            for (int apart = 1; apart < MERGERS; apart *= 2) {
-                sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, apart);
-                sum.add(__shfl_xor_sync(~0u, sum.d, apart));
-            }
-            if (!ordinary) d = sum.rounded();
+            const Real other = merge_long(of_row, count, 1, m);
+            if (!ordinary) d = other;
         }
-        take(column, lane, state<Real>{m, d});
+        take(row, lane, state<Real>{m, d});
     }
 }
 
@@ -292,11 +312,10 @@ __device__ inline State merge_block(State warp, state<Real> *parts) {
     } else {
         parts[Form::slot(warp_of_block())] = warp;
         __syncthreads();
-        merge_columns<false>(parts, warps_of_block(), ROWS, 1,
-                             [&](int row, int lane, const state<Real> &all) {
-                                 __syncwarp(); /* the other lanes of the row have read it */
-                                 if (lane == 0) parts[row] = all;
-                             });
+        merge_panel<ROWS>(parts, warps_of_block(), [&](int row, int lane, const state<Real> &all) {
+            __syncwarp(); /* the other lanes of the row have read it */
+            if (lane == 0) parts[row] = all;
+        });
         __syncthreads();
         return parts[Form::row()];
     }
