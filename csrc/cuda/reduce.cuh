@@ -222,10 +222,10 @@ struct block_of_columns {
  * is their d, relative to the maximum of all. */
 constexpr int MERGERS = 4;
 template <typename Real>
-__device__ inline Real merge_long(const state<Real> *parts, int count, int step, Real m) {
+__device__ inline Real merge_long(const state<Real> *parts, int lane, int count, int step, Real m) {
     long_sum<Real> sum;
 #pragma unroll 1
-    for (int part = threadIdx.x % MERGERS; part < count; part += MERGERS) {
+    for (int part = lane; part < count; part += MERGERS) {
         const state<Real> one = parts[part * step];
         sum.add(one.d * rescale(one.m, m));
     }
@@ -249,7 +249,7 @@ __device__ inline void merge_panel(const state<Real> *parts, int count, Take tak
         for (int part = lane; part < count; part += MERGERS)
             m = larger(m, parts[part * ROWS + row].m);
         m = max_over_lanes<MERGERS>(m);
-        take(row, lane, state<Real>{m, merge_long(parts + row, count, ROWS, m)});
+        take(row, lane, state<Real>{m, merge_long(parts + row, lane, count, ROWS, m)});
     }
 }
 
@@ -291,7 +291,7 @@ __device__ inline void merge_held_panel(const state<Real> *parts, int count, int
             ordinary = false;
         }
         if (!__all_sync(~0u, ordinary)) {
-            const Real other = merge_long(of_row, count, 1, m);
+            const Real other = merge_long(of_row, lane, count, 1, m);
             if (!ordinary) d = other;
         }
         take(row, lane, state<Real>{m, d});
