@@ -220,6 +220,8 @@ enum {
      * row's block is alone on its multiprocessor, or nearly. */
     BLOCK_ROW_BYTES_16_BIT = 1 << 14,
     BLOCK_ROW_BYTES = 1 << 16,
+    /* The longest of 16 bits in packs of columns. */
+    BLOCK_COLUMN_LENGTH_16_BIT = 320,
     /* The most rows, and their longest, that the grid takes one after the other. */
     GRID_ROWS_16_BIT = 16,
     GRID_ROWS = 4,
@@ -286,11 +288,13 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     return plan->method;
 }
 
-static ons_method choose_in_column_form(const row_of_chunks *row, ons_plan *plan) {
+static ons_method choose_in_column_form(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
     int64_t panels = ceil_div(plan->rows, row->threads_a_lane);
+    bool narrow = row->packed && ons_dtype_size(dtype) == 2 && row->gpu->cluster_blocks_any >= 2;
     if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "a row fits the registers of a lane: one read, no barrier";
-    } else if (fits(ONS_METHOD_fused_block, row, plan)) {
+    } else if (!(narrow && plan->N > BLOCK_COLUMN_LENGTH_16_BIT) &&
+               fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "32 rows fit the registers of a block: one read";
     } else if (fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "32 rows fit the registers of a cluster: one read";
@@ -367,7 +371,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     if (row.chunks == 0) row.chunks = 1;
 
     if (plan->method == ONS_METHOD_AUTO)
-        plan->method = columns ? choose_in_column_form(&row, plan)
+        plan->method = columns ? choose_in_column_form(&row, problem->x.dtype, plan)
                                : choose_in_row_form(&row, problem->x.dtype, plan);
     if (plan->method == ONS_METHOD_fused)
         plan->method = fits(ONS_METHOD_fused_warp, &row, plan) ? ONS_METHOD_fused_warp

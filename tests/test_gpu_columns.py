@@ -111,6 +111,35 @@ def test_slices_behind_one_another(method, types):
                 complaints.expect(what, same_bits(y, expected), "other bits")
 
 
+@each_types
+@each_method
+def test_same_bits_beside_others(method, types):
+    """In another order: columns of every kind meet in one panel, and none shows in another's bits."""
+    x_type, y_type = types
+    with Complaints() as complaints:
+        for N in LENGTHS[method][1::2]:
+            for width in (33, 128):
+                x = columns(N, width, x_type)
+                x[0, 5], x[-1, 9], x[:, 13] = torch.nan, torch.inf, -torch.inf
+                x[0, 20], x[:, 22] = -torch.inf, 6e4 if x_type is torch.float16 else 1e7
+                y = softmax(x, 0, method=method, dtype=y_type)
+                mixed = torch.arange(width, device=DEVICE) * 37 % width
+                same = same_bits(softmax(x[:, mixed], 0, method=method, dtype=y_type), y[:, mixed])
+                what = f"{method} {name(x_type)} to {name(y_type)} N={N} {width} columns"
+                complaints.expect(what, same, "other bits")
+
+
+@each_method
+def test_many_slices(method):
+    """As many as make every number of a slice from a column's: narrow, and of odd numbers of packs."""
+    N = LENGTHS[method][0]
+    for slices, width in ((70_001, 4), (30_011, 12), (301, 2052)):
+        x = columns(N, slices * width, torch.float32).view(N, slices, width).transpose(0, 1).contiguous()
+        y = softmax(x, 1, method=method)
+        expected = softmax(x.transpose(1, 2).contiguous(), -1, method="fused").transpose(1, 2)
+        assert torch.allclose(y, expected, rtol=1e-6, atol=1e-44, equal_nan=True), (method, slices, width)
+
+
 @each_method
 def test_nothing_beside_them_is_written(method):
     N = LENGTHS[method][-3]

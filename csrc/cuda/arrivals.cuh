@@ -3,7 +3,7 @@
 #ifndef ONS_ARRIVALS_CUH
 #define ONS_ARRIVALS_CUH
 
-#include "reduce.cuh"
+#include "finish.cuh"
 
 #if __CUDA_ARCH__ >= 900
 
@@ -91,6 +91,23 @@ class arrivals {
             "l"(__double_as_longlong(value.m)), "l"(__double_as_longlong(value.d)),
             "r"(in_block(shared_address(&barrier), rank))
             : "memory");
+    }
+
+    /* The same of a divisor. */
+    __device__ void send(const divisor<float> *to, uint32_t rank, const divisor<float> &value) {
+        asm volatile(
+            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, "
+            "%4}, [%5];" ::"r"(in_block(shared_address(to), rank)),
+            "r"(__float_as_uint(value.m)), "r"(__float_as_uint(value.whole)),
+            "r"(__float_as_uint(value.rest)), "r"(__float_as_uint(value.steps)),
+            "r"(in_block(shared_address(&barrier), rank))
+            : "memory");
+    }
+
+    __device__ void send(const divisor<double> *to, uint32_t rank, const divisor<double> &value) {
+        auto *halves = (const state<double> *)to;
+        send(halves, rank, state<double>{value.m, value.whole});
+        send(halves + 1, rank, state<double>{value.rest, value.steps});
     }
 
     /* Until all that was announced is here; `parity` is 0 the first time, 1 the second, and so on

@@ -9,14 +9,14 @@
 #include "fetch.cuh"
 #include "finish.cuh"
 #include "launch.cuh"
+#include "panel.cuh"
 
 /* Of CLUSTER_THREADS, that find room on a multiprocessor beside each other. */
 template <typename Rows>
 constexpr int cluster_blocks = Rows::CLUSTER_WARPS * WARP / CLUSTER_THREADS;
 
 /* In shared memory, in the row form: the states of every warp of the cluster, warp `w` of block `r`
- * at part r * warps + w. In the column form: those of every block, then those of the block's warps.
- */
+ * at part r * warps + w. In the column form: a panel_of_cluster. */
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Rows>,
                                   cluster_blocks<Rows>)
@@ -25,12 +25,13 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
     using Real = typename Rows::Real;
     extern __shared__ __align__(16) unsigned char shared[];
     auto *parts = (state<Real> *)shared;
-    __shared__ arrivals arrived;
+    __shared__ arrivals arrived, answered; /* the latter in the column form alone */
     const uint32_t blocks = cluster_size();
     const int warps = warps_of_block();
     auto warp = [&] { return (int)(cluster_rank() * warps + thread_of_block() / WARP); };
     auto chunk = [&] { return Form::template chunk<CLUSTER_CHUNKS>(warp()); };
     arrived.make_ready();
+    if constexpr (Form::ROWS > 1) answered.make_ready();
     arrivals::say_ready();
 
     Rows::template visit<(Form::ROWS > 1)>(
@@ -42,7 +43,6 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
             auto m = Form::max(tile.largest());
             auto d = Form::normalizer(exponentiate(tile, reference(m), x));
 
-            state<decltype(m)> total;
             if constexpr (Form::ROWS == 1) {
                 /* each warp sends its own, so that none waits for another of its block */
                 arrivals::await_ready();
@@ -50,28 +50,13 @@ __global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Row
                 const uint32_t to = thread_of_block() % WARP;
                 if (to < blocks) arrived.send(parts + warp(), to, {m, d});
                 arrived.await();
-                total = Form::merge_held(parts, blocks * warps);
+                softmax_finish finish(m, Form::merge_held(parts, blocks * warps));
+                finish(x);
             } else {
-                /* 32 rows' states: those of a block merged first */
-                constexpr int ROWS = Form::ROWS;
-                state<Real> *of_block = parts + blocks * ROWS;
-                if (Form::writes()) Form::put(of_block + warp_of_block() * ROWS, state{m, d});
-                arrivals::await_ready();
-                arrived.announce(blocks * ROWS * sizeof(state<Real>));
-                __syncthreads();
-                merge_panel<ROWS>(of_block, warps, [&](int row, int lane, const auto &mine) {
-                    for (uint32_t to = lane; to < blocks; to += MERGERS)
-                        arrived.send(parts + cluster_rank() * ROWS + row, to, mine);
-                });
-                arrived.await();
-                merge_panel<ROWS>(parts, blocks, [&](int row, int lane, const auto &all) {
-                    if (lane == 0) of_block[row] = all;
-                });
-                __syncthreads();
-                Form::get(of_block, &total);
+                panel_of_cluster<Real> panel(shared, arrived, answered);
+                softmax_finish finish(m, panel.template merge<Form>(m, d));
+                finish(x);
             }
-            softmax_finish finish(m, total);
-            finish(x);
             row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept());
         });
 #endif
@@ -82,8 +67,9 @@ launch_shape shape_of(const ons_plan *plan) {
     launch_shape shape = {plan->blocks_a_row, plan->threads};
     shape.cluster = (int)plan->blocks_a_row;
     int warps = plan->threads / WARP;
-    int states = Form::ROWS == 1 ? shape.cluster * warps : (shape.cluster + warps) * Form::ROWS;
-    shape.shared_bytes = states * (int)sizeof(state<typename Rows::Real>);
+    using Real = typename Rows::Real;
+    shape.shared_bytes = Form::ROWS == 1 ? shape.cluster * warps * (int)sizeof(state<Real>)
+                                         : panel_bytes<Real>(shape.cluster, warps);
     return shape;
 }
 

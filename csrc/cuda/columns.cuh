@@ -52,14 +52,16 @@ struct column_tile {
         return for_each_column<C>([&](int c) { return m.real(c); });
     }
 
-    /* Of one column's, and of this lane alone. */
-    __device__ Real smallest(int c) const {
+    /* Of this lane alone. */
+    __device__ pack<X, C> smallest() const {
         static_assert(sizeof(X) == 2);
-        const int w = c / 2;
-        pack<X, 2> m = {{raw[0].word[w]}};
+        pack<X, C> m = raw[0];
 #pragma unroll
-        for (int k = 1; k < K; k++) m.word[0] = smaller_pair<X>(m.word[0], raw[k].word[w]);
-        return m.real(c % 2);
+        for (int k = 1; k < K; k++)
+#pragma unroll
+            for (int w = 0; w < pack<X, C>::WORDS; w++)
+                m.word[w] = smaller_pair<X>(m.word[w], raw[k].word[w]);
+        return m;
     }
 
    private:
@@ -87,61 +89,90 @@ struct reference<each_column<Real, C>> {
     __device__ explicit reference(const each_column<Real, C> &m_) : m(m_) {}
 };
 
-/* Fills x, pack by pack, with the lifted exponentials of a tile; returns their sums over all ALONG
- * lanes. A warp comes to it together. */
+/* Fills x, pack by pack, with what lift(c), a function, makes of column c's elements; returns the
+ * sums of this lane's. */
+template <typename X, int C, int K, int ALONG, typename Real, typename Lift>
+__device__ __forceinline__ each_column<Real, C> fill_columns(
+    const column_tile<X, C, K, ALONG> &tile, Real (&x)[K * C], Lift lift) {
+    return for_each_column<C>([&](int c) {
+        const auto lifted = lift(c);
+        return sum_as_tree<K>(0, [&](int k) { return x[k * C + c] = lifted(tile.raw[k].real(c)); });
+    });
+}
+
+/* Fills x, pack by pack, with the lifted exponentials of a tile; returns the sums of this lane's. A
+ * warp comes to it together. */
 template <int GROUPS = 1, typename X, int C, int K, int ALONG, typename Real>
 __device__ __forceinline__ each_column<Real, C> exponentiate(
     const column_tile<X, C, K, ALONG> &tile, const reference<each_column<Real, C>> &to,
     Real (&x)[K * C]) {
-    each_column<Real, C> sums = for_each_column<C>([&](int c) {
-        const reference<Real> own(to.m.of[c]);
-        auto sum_of = [&](auto lifted) {
-            return sum_as_tree<K>(
-                0, [&](int k) { return x[k * C + c] = lifted(tile.raw[k].real(c)); });
-        };
-        if constexpr (sizeof(X) == 2)
-            if (__all_sync(~0u, own.anchor == 0 && tile.smallest(c) >= own.exponential.floor))
-                return sum_of([&](Real v) { return own.exponential.from_floor_on(v); });
-        return sum_of([&](Real v) { return own.exponential(v - own.anchor); });
-    });
-    /* from the nearest lanes on, as sum_as_tree goes from the smallest halves on */
+    bool ordinary = true;
 #pragma unroll
-    for (int apart = WARP / ALONG; apart < WARP; apart *= 2)
-        sums = for_each_column<C>(
-            [&](int c) { return sums.of[c] + __shfl_xor_sync(~0u, sums.of[c], apart); });
-    return sums;
+    for (int c = 0; c < C; c++) ordinary = ordinary && is_ordinary(to.m.of[c]);
+    if (__all_sync(~0u, ordinary)) {
+        auto exponential = [&](int c) {
+            return exponentials<Real>(arithmetic<Real>::steps(to.m.of[c]));
+        };
+        if constexpr (sizeof(X) == 2) {
+            const pack<X, C> smallest = tile.smallest();
+            bool above = true;
+#pragma unroll
+            for (int c = 0; c < C; c++) above = above && smallest.real(c) >= exponential(c).floor;
+            if (__all_sync(~0u, above))
+                return fill_columns(tile, x, [&](int c) {
+                    return [own = exponential(c)](Real v) { return own.from_floor_on(v); };
+                });
+        } else {
+            return fill_columns(tile, x, exponential);
+        }
+    }
+    return fill_columns(tile, x, [&](int c) {
+        return
+            [own = reference<Real>(to.m.of[c])](Real v) { return own.exponential(v - own.anchor); };
+    });
 }
 
 template <typename Real, int C>
 class softmax_finish<each_column<Real, C>> {
+    using one_column = softmax_finish<Real>;
+
    public:
     __device__ explicit softmax_finish(const state<each_column<Real, C>> &row)
-        : column(for_each_column<C>([&](int c) {
-              return softmax_finish<Real>(state<Real>{row.m.of[c], row.d.of[c]});
-          })) {}
+        : column(for_each_column<C>(
+              [&](int c) { return one_column(state<Real>{row.m.of[c], row.d.of[c]}); })) {}
 
-    __device__ softmax_finish(const each_column<Real, C> &own,
-                              const state<each_column<Real, C>> &row)
-        : column(for_each_column<C>([&](int c) {
-              return softmax_finish<Real>(own.of[c], state<Real>{row.m.of[c], row.d.of[c]});
-          })) {}
+    /* `rows` are in shared memory: all of it at once would take the registers of the elements. */
+    __device__ softmax_finish(const each_column<Real, C> &own, const divisor<Real> *rows) {
+        bool near = true;
+#pragma unroll
+        for (int c = 0; c < C; c++) near = near && one_column::is_near(own.of[c], rows[c]);
+        if (near)
+            column =
+                for_each_column<C>([&](int c) { return one_column::near(own.of[c], rows[c]); });
+        else
+            column = for_each_column<C>([&](int c) { return one_column(own.of[c], rows[c]); });
+    }
 
     template <int n>
     __device__ void operator()(Real (&x)[n]) const {
+        bool folds = false;
 #pragma unroll
-        for (int c = 0; c < C; c++) {
-            Real e[n / C];
+        for (int c = 0; c < C; c++) folds = folds || column.of[c].folds();
+        if (folds) {
 #pragma unroll
-            for (int k = 0; k < n / C; k++) e[k] = x[k * C + c];
-            column.of[c](e);
-#pragma unroll
-            for (int k = 0; k < n / C; k++) x[k * C + c] = e[k];
+            for (int i = 0; i < n; i++) x[i] = column.of[i % C].folded(x[i]);
         }
+#pragma unroll
+        for (int i = 0; i < n; i++) x[i] = column.of[i % C].quotient(x[i]);
     }
 
    private:
-    each_column<softmax_finish<Real>, C> column;
+    each_column<one_column, C> column;
 };
+
+template <typename Real, int C>
+softmax_finish(const each_column<Real, C> &,
+               const divisor<Real> *) -> softmax_finish<each_column<Real, C>>;
 
 /* ------- Who shares a column ------- */
 
@@ -162,36 +193,66 @@ struct warp_of_packs {
     __device__ static each_column<Real, C> max(const each_column<Real, C> &v) {
         return v; /* it is that of all ALONG lanes */
     }
+    /* From the nearest lanes on, as sum_as_tree goes from the smallest halves on. */
     template <typename Real>
-    __device__ static each_column<Real, C> normalizer(const each_column<Real, C> &lifted) {
+    __device__ static each_column<Real, C> normalizer(each_column<Real, C> lifted) {
+#pragma unroll
+        for (int apart = ACROSS; apart < WARP; apart *= 2)
+            lifted = for_each_column<C>(
+                [&](int c) { return lifted.of[c] + __shfl_xor_sync(~0u, lifted.of[c], apart); });
         return for_each_column<C>([&](int c) { return lifted.of[c] * arithmetic<Real>::LOWERED; });
     }
 };
 
-/* ALONG lanes of each warp of a block. */
-template <int C, int ALONG>
-struct block_of_packs : warp_of_packs<C, ALONG> {
-    using warp_of_packs<C, ALONG>::ACROSS;
-    static constexpr int ROWS = ACROSS * C, SPAN = ALONG;
+/* ALONG lanes of each warp of a block, as many as each has columns: one of theirs is a lane's own,
+ * whose state it has. */
+template <int C>
+struct block_of_packs : warp_of_packs<C, C> {
+    using warp_of_packs<C, C>::ACROSS;
+    static constexpr int ROWS = WARP, SPAN = C;
 
     __device__ static int row() { return threadIdx.x % ACROSS * C; }
     template <int K>
     __device__ static int chunk(int warp) {
-        return (warp * ALONG + threadIdx.x % WARP / ACROSS) * K;
+        return (warp * C + along()) * K;
     }
-    __device__ static bool writes() { return threadIdx.x % WARP < ACROSS; }
 
+    /* Of this lane's own column: at each step a lane gives away the columns that are the other's.
+     */
     template <typename Real>
-    __device__ static void put(state<Real> *panel, const state<each_column<Real, C>> &mine) {
-#pragma unroll
-        for (int c = 0; c < C; c++) panel[row() + c] = {mine.m.of[c], mine.d.of[c]};
+    __device__ static Real normalizer(const each_column<Real, C> &lifted) {
+        return from_nearest(lifted) * arithmetic<Real>::LOWERED;
     }
+
+    __device__ static int own_column() { return row() + along(); }
     template <typename Real>
-    __device__ static void get(const state<Real> *panel, state<each_column<Real, C>> *mine) {
+    __device__ static state<Real> own(const each_column<Real, C> &m, Real d) {
+        Real mine = m.of[0];
 #pragma unroll
-        for (int c = 0; c < C; c++) {
-            mine->m.of[c] = panel[row() + c].m;
-            mine->d.of[c] = panel[row() + c].d;
+        for (int c = 1; c < C; c++) mine = along() == c ? m.of[c] : mine;
+        return {mine, d};
+    }
+    template <typename T>
+    __device__ static const T *of_thread(const T *panel) {
+        return panel + row();
+    }
+
+   private:
+    __device__ static int along() { return threadIdx.x % WARP / ACROSS; }
+
+    /* Sums over the lanes as sum_as_tree goes from the smallest halves on. */
+    template <typename Real, int n>
+    __device__ static Real from_nearest(const each_column<Real, n> &of_lane) {
+        if constexpr (n == 1) {
+            return of_lane.of[0];
+        } else {
+            constexpr int STEP = C / n;
+            const bool odd = along() & STEP;
+            return from_nearest(for_each_column<n / 2>([&](int i) {
+                const Real even_one = of_lane.of[2 * i], odd_one = of_lane.of[2 * i + 1];
+                const Real given = __shfl_xor_sync(~0u, odd ? even_one : odd_one, STEP * ACROSS);
+                return (odd ? odd_one : even_one) + given;
+            }));
         }
     }
 };

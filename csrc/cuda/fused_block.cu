@@ -7,12 +7,15 @@
 #include "fetch.cuh"
 #include "finish.cuh"
 #include "launch.cuh"
+#include "panel.cuh"
 
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
-    __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
+    constexpr int WARPS = Rows::BLOCK_THREADS / WARP;
+    __shared__ std::conditional_t<Form::ROWS == 1, state<Real>[WARPS], panel_of_block<Real, WARPS>>
+        parts;
     Rows::template visit<(Form::ROWS > 1)>(
         of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
             int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
@@ -22,8 +25,13 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
             Real x[BLOCK_CHUNKS * Rows::V];
             auto m = Form::max(tile.largest());
             auto d = Form::normalizer(exponentiate(tile, reference(m), x));
-            softmax_finish finish(m, merge_block<Form, true>(state{m, d}, parts));
-            finish(x);
+            if constexpr (Form::ROWS == 1) {
+                softmax_finish finish(m, merge_block<Form, true>(state{m, d}, parts));
+                finish(x);
+            } else {
+                softmax_finish finish(m, parts.template merge<Form>(m, d));
+                finish(x);
+            }
             row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
         });
 }

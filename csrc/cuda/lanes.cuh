@@ -98,11 +98,14 @@ class fixed_sum {
 
     template <int LANES>
     __device__ float over_lanes() const {
-        return fmaf((float)count_over_lanes<LANES>(low), 0x1p-38f,
-                    (float)count_over_lanes<LANES>(high) * 0x1p-15f);
+        return rounded(count_over_lanes<LANES>(high), count_over_lanes<LANES>(low));
     }
 
    private:
+    __device__ static float rounded(int high, int low) {
+        return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f);
+    }
+
     static constexpr float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
     int high = 0, low = 0;
 };

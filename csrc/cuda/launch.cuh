@@ -182,14 +182,17 @@ ons_status with_packed(const launch_request &request, Method method) {
     const int slices = of->dims - 3, inner = of->dims - 2, axis = of->dims - 1;
     int64_t x_slice = slices < 0 ? 0 : of->x.stride[slices] / (int64_t)sizeof(X);
     int64_t y_slice = slices < 0 ? 0 : of->y.stride[slices] / (int64_t)sizeof(Y);
+    const int64_t width = of->extent[inner], rows = request.plan->rows;
+    const uint32_t inverse = rows >> 32 ? 0 : (uint32_t)((1ll << 32) / width);
     typename packed_columns<X, Y>::arguments arguments = {(const X *)of->x.data,
                                                           (Y *)of->y.data,
                                                           x_slice,
                                                           y_slice,
                                                           of->x.stride[axis] / (int64_t)sizeof(X),
                                                           of->y.stride[axis] / (int64_t)sizeof(Y),
-                                                          of->extent[inner],
-                                                          request.plan->rows,
+                                                          width,
+                                                          inverse,
+                                                          rows,
                                                           request.plan->N,
                                                           0};
     return method(rows_of<packed_columns<X, Y>>{arguments}, packed_tag());
@@ -218,7 +221,7 @@ ons_status with_rows_or_packs(const launch_request &request, Method method) {
  * a chunk has elements: a lane alone has it in block_of_columns. */
 template <typename IsColumns>
 using block_form =
-    std::conditional_t<is_packed<IsColumns>, block_of_packs<CHUNK<float>, CHUNK<float>>,
+    std::conditional_t<is_packed<IsColumns>, block_of_packs<CHUNK<float>>,
                        std::conditional_t<IsColumns::value, block_of_columns, block_a_row>>;
 
 /* Calls method(an integral constant that is `value`), which must be one of the list. */

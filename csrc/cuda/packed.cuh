@@ -22,6 +22,7 @@ class packed_columns {
         Y *y;
         int64_t x_slice, y_slice, x_step, y_step; /* to the next slice, along the axis */
         int64_t width;
+        uint32_t inverse; /* 2^32 / width; 0 where the rows' numbers take more than 32 bits */
         int64_t rows, N;
         int64_t first; /* row of this launch */
     };
@@ -32,8 +33,11 @@ class packed_columns {
     }
 
     __device__ packed_columns(const arguments &of, int64_t row)
-        : N(row < of.rows ? of.N : 0), x_step(of.x_step), y_step(of.y_step) {
-        const int64_t slice = of.rows == of.width ? 0 : row / of.width;
+        : N(row < of.rows ? (int)of.N : 0), x_step(of.x_step), y_step(of.y_step) {
+        int64_t slice = 0;
+        if (of.rows != of.width)
+            slice = of.inverse ? divided((uint32_t)row, (uint32_t)of.width, of.inverse)
+                               : row / of.width;
         const int64_t column = row - slice * of.width;
         x = of.x + slice * of.x_slice + column;
         y = of.y + slice * of.y_slice + column;
@@ -41,18 +45,19 @@ class packed_columns {
 
     /* ALONG lanes take K packs each, one below the other; `at` is this lane's first. */
     template <int K, int ALONG>
-    __device__ __forceinline__ column_tile<X, C, K, ALONG> load(int64_t at) const {
-        const X *from = x + at * x_step;
-        const int left = elements_left(N, at);
+    __device__ __forceinline__ column_tile<X, C, K, ALONG> load(int at) const {
+        const X *from = x + (int64_t)at * x_step;
+        const int left = N - at;
         column_tile<X, C, K, ALONG> tile;
         if (left >= K) {
 #pragma unroll
-            for (int k = 0; k < K; k++, step(from, x_step)) tile.raw[k] = *(const pack<X, C> *)from;
+            for (int k = 0; k < K; k++, step(from, x_step))
+                tile.raw[k] = read_in_lines((const pack<X, C> *)from);
         } else {
 #pragma unroll
             for (int k = 0; k < K; k++, step(from, x_step))
                 if (k < left)
-                    tile.raw[k] = *(const pack<X, C> *)from;
+                    tile.raw[k] = read_in_lines((const pack<X, C> *)from);
                 else
                     tile.raw[k].cut(0);
         }
@@ -60,18 +65,31 @@ class packed_columns {
     }
 
     template <int K, int ALONG, bool STREAM>
-    __device__ __forceinline__ void store(int64_t at, const Real (&from)[K * C],
+    __device__ __forceinline__ void store(int at, const Real (&from)[K * C],
                                           keep_bits<K * C>) const {
-        Y *to = y + at * y_step;
-        const int left = elements_left(N, at);
+        Y *to = y + (int64_t)at * y_step;
+        const int left = N - at;
+        if (left >= K) {
 #pragma unroll
-        for (int k = 0; k < K; k++, step(to, y_step))
-            if (k < left) write_pack<STREAM>((pack<Y, C> *)to, rounded_pack<Y, C>(from + k * C));
+            for (int k = 0; k < K; k++, step(to, y_step))
+                write_pack<STREAM>((pack<Y, C> *)to, rounded_pack<Y, C>(from + k * C));
+        } else {
+#pragma unroll
+            for (int k = 0; k < K; k++, step(to, y_step))
+                if (k < left)
+                    write_pack<STREAM>((pack<Y, C> *)to, rounded_pack<Y, C>(from + k * C));
+        }
     }
 
-    int64_t N;
+    int N; /* a row is held in registers */
 
    private:
+    /* n / by, which n * inverse gives, or one less. */
+    __device__ static uint32_t divided(uint32_t n, uint32_t by, uint32_t inverse) {
+        const uint32_t nearly = __umulhi(n, inverse);
+        return nearly + (n - nearly * by >= by);
+    }
+
     /* One after the other: addresses that are all made first take the registers of the elements. */
     template <typename T>
     __device__ static void step(T *&at, int64_t by) {

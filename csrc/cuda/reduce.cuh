@@ -82,7 +82,8 @@ __device__ inline state<Real> merge_some(const state<Real> *parts, int first, in
 
 /* The same, of parts that a warp has in registers: of the at most 2^18 elements of a row, each has
  * at most 2^11 or so. Where all maxima are ordinary, the d's that are relative to the largest fit a
- * fixed_sum: those add up to at least 1/2. */
+ * fixed_sum: those add up to at least 1/2. 2^-HELD_DOWN brings 2^18 below 2^16, 2^11 below 128. */
+constexpr int HELD_DOWN = 6;
 template <typename Real>
 __device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int count) {
     return merge_by_warp(parts, count);
@@ -90,7 +91,6 @@ __device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int c
 template <>
 __device__ inline state<float> merge_held_by_warp(const state<float> *parts, int count) {
     using A = arithmetic<float>;
-    constexpr int DOWN = 6; /* 2^-DOWN brings 2^18 below 2^16, 2^11 below 128 */
     const int lane = threadIdx.x % WARP;
     float m = -A::infinity(), farthest = 0;
 #pragma unroll 1
@@ -104,8 +104,8 @@ __device__ inline state<float> merge_held_by_warp(const state<float> *parts, int
     fixed_sum sum;
 #pragma unroll 1
     for (int i = lane; i < count; i += WARP)
-        sum.add(parts[i].d * A::power(A::apart(A::steps(parts[i].m), A::steps(m)) - DOWN));
-    return {m, sum.over_lanes<WARP>() * A::power(DOWN)};
+        sum.add(parts[i].d * A::power(A::apart(A::steps(parts[i].m), A::steps(m)) - HELD_DOWN));
+    return {m, sum.over_lanes<WARP>() * A::power(HELD_DOWN)};
 }
 
 /* ------- Who shares a row. Each of these says which of the block's rows is this thread's, and
@@ -200,14 +200,16 @@ struct block_of_columns {
     __device__ static int slot(int part) { return part * ROWS + row(); }
     __device__ static bool writes() { return true; }
 
-    /* The states of this thread's rows, among those of the panel. */
+    /* Of the states and results of a panel's columns, those of this lane's column, and of this
+     * thread's. */
+    __device__ static int own_column() { return row(); }
     template <typename Real>
-    __device__ static void put(state<Real> *panel, const state<Real> &mine) {
-        panel[row()] = mine;
+    __device__ static state<Real> own(Real m, Real d) {
+        return {m, d};
     }
-    template <typename Real>
-    __device__ static void get(const state<Real> *panel, state<Real> *mine) {
-        *mine = panel[row()];
+    template <typename T>
+    __device__ static T of_thread(const T *panel) {
+        return panel[row()];
     }
 
     template <typename Real>
@@ -216,10 +218,27 @@ struct block_of_columns {
     }
 };
 
-/* Column form: merges the parts of every row of a panel, part p of row r at parts[p * ROWS + r].
- * MERGERS neighbouring lanes share a row; lane `lane` of them calls take(row, lane, state). To be
- * called by the whole block. */
+/* Column form: MERGERS neighbouring lanes merge a row's `count` parts, which lie `step` apart. This
+ * is their d, relative to the maximum of all. */
 constexpr int MERGERS = 4;
+template <typename Real>
+__device__ inline Real merge_long(const state<Real> *parts, int lane, int count, int step, Real m) {
+    long_sum<Real> sum;
+#pragma unroll 1
+    for (int part = lane; part < count; part += MERGERS) {
+        const state<Real> one = parts[part * step];
+        sum.add(one.d * rescale(one.m, m));
+    }
+#pragma unroll
+    for (int apart = 1; apart < MERGERS; apart *= 2) {
+        sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, apart);
+        sum.add(__shfl_xor_sync(~0u, sum.d, apart));
+    }
+    return sum.rounded();
+}
+
+/* Merges the parts of every row of a panel, part p of row r at parts[p * ROWS + r]. Lane `lane` of
+ * a row's calls take(row, lane, state). To be called by the whole block. */
 template <int ROWS, typename Real, typename Take>
 __device__ inline void merge_panel(const state<Real> *parts, int count, Take take) {
 #pragma unroll 1
@@ -230,18 +249,52 @@ __device__ inline void merge_panel(const state<Real> *parts, int count, Take tak
         for (int part = lane; part < count; part += MERGERS)
             m = larger(m, parts[part * ROWS + row].m);
         m = max_over_lanes<MERGERS>(m);
-        long_sum<Real> sum;
+        take(row, lane, state<Real>{m, merge_long(parts + row, lane, count, ROWS, m)});
+    }
+}
+
+/* The same of what is held in registers, as in merge_held_by_warp; part p of row r is at parts[r *
+ * next + p]. */
+template <int ROWS, typename Real, typename Take>
+__device__ inline void merge_held_panel(const state<Real> *parts, int count, int next, Take take) {
+    using A = arithmetic<Real>;
 #pragma unroll 1
-        for (int part = lane; part < count; part += MERGERS) {
-            const state<Real> one = parts[part * ROWS + row];
-            sum.add(one.d * rescale(one.m, m));
+    for (int i = threadIdx.x; i < ROWS * MERGERS; i += blockDim.x) {
+        const int row = i / MERGERS, lane = i % MERGERS;
+        const state<Real> *const of_row = parts + row * next;
+        const state<Real> first = lane < count ? of_row[lane] : empty_state<Real>();
+        Real m = first.m;
+        bool ordinary = is_ordinary(m) || m == -A::infinity();
+#pragma unroll 1
+        for (int part = lane + MERGERS; part < count; part += MERGERS) {
+            const Real one = of_row[part].m;
+            ordinary = ordinary && (is_ordinary(one) || one == -A::infinity());
+            m = larger(m, one);
         }
-#pragma unroll
-        for (int apart = 1; apart < MERGERS; apart *= 2) {
-            sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, apart);
-            sum.add(__shfl_xor_sync(~0u, sum.d, apart));
+        m = max_over_lanes<MERGERS>(m);
+        Real d = 0;
+        if constexpr (sizeof(Real) == sizeof(float)) {
+            const unsigned lanes = ((1u << MERGERS) - 1) << (threadIdx.x % WARP - lane);
+            ordinary = (__ballot_sync(~0u, ordinary && is_ordinary(m)) & lanes) == lanes;
+            const Real steps = A::steps(m);
+            auto moved = [&](const state<Real> &one) {
+                return ordinary ? one.d * A::power(A::apart(A::steps(one.m), steps) - HELD_DOWN)
+                                : 0;
+            };
+            fixed_sum sum;
+            sum.add(moved(first));
+#pragma unroll 1
+            for (int part = lane + MERGERS; part < count; part += MERGERS)
+                sum.add(moved(of_row[part]));
+            d = sum.over_lanes<MERGERS>() * A::power(HELD_DOWN);
+        } else {
+            ordinary = false;
         }
-        take(row, lane, state<Real>{m, sum.rounded()});
+        if (!__all_sync(~0u, ordinary)) {
+            const Real other = merge_long(of_row, lane, count, 1, m);
+            if (!ordinary) d = other;
+        }
+        take(row, lane, state<Real>{m, d});
     }
 }
 
@@ -257,15 +310,14 @@ __device__ inline State merge_block(State warp, state<Real> *parts) {
         return HELD ? Form::merge_held(parts, warps_of_block())
                     : Form::merge_parts(parts, warps_of_block());
     } else {
-        if (Form::writes()) Form::put(parts + warp_of_block() * ROWS, warp);
+        parts[Form::slot(warp_of_block())] = warp;
         __syncthreads();
         merge_panel<ROWS>(parts, warps_of_block(), [&](int row, int lane, const state<Real> &all) {
             __syncwarp(); /* the other lanes of the row have read it */
             if (lane == 0) parts[row] = all;
         });
         __syncthreads();
-        Form::get(parts, &warp);
-        return warp;
+        return parts[Form::row()];
     }
 }
 

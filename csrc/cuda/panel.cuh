@@ -1,0 +1,122 @@
+/* panel.cuh - the columns of a panel, held by the warps of a block or a cluster: each lane has the
+ * state of a part of one column (Form::own). All parts of a column meet in one place, where a few
+ * lanes merge them and make of them what every thread that has elements of the column needs. */
+#ifndef ONS_PANEL_CUH
+#define ONS_PANEL_CUH
+
+#include "arrivals.cuh"
+#include "finish.cuh"
+
+/* How far apart the parts of two columns lie: odd, so that a warp writes to all banks. */
+__host__ __device__ constexpr int column_stride(int parts) { return parts | 1; }
+
+/* In the shared memory of a block that has all of a panel. */
+template <typename Real, int WARPS>
+struct panel_of_block {
+    divisor<Real> divisors[WARP];
+    state<Real> parts[WARP * column_stride(WARPS)];
+
+    /* The divisors of this thread's columns. To be called by the whole block, once. */
+    template <typename Form, typename M, typename D>
+    __device__ auto merge(const M &m, const D &d) {
+        const int warps = warps_of_block(), stride = column_stride(warps);
+        parts[Form::own_column() * stride + warp_of_block()] = Form::own(m, d);
+        __syncthreads();
+        merge_held_panel<WARP>(parts, warps, stride,
+                               [&](int column, int lane, const state<Real> &all) {
+                                   if (lane == 0) divisors[column] = divisor<Real>(all);
+                               });
+        __syncthreads();
+        return Form::of_thread(divisors);
+    }
+};
+
+/* A cluster of few blocks sends what each has merged from each to all. In a larger one a column's
+ * parts go to one block, which sends to all what comes of them: two ways, but of the merging each
+ * block has a share. Both are functions of the row's length. */
+__host__ __device__ constexpr bool are_few(int blocks) { return blocks <= MERGERS; }
+
+/* The shared memory that a panel takes in each block of a cluster: the divisors of its columns,
+ * then states. */
+template <typename Real>
+constexpr int panel_bytes(int blocks, int warps) {
+    const int shared_out = (WARP + blocks - 1) / blocks * column_stride(blocks * warps);
+    const int states =
+        are_few(blocks) ? WARP * (column_stride(blocks) + column_stride(warps)) : shared_out;
+    return WARP * (int)sizeof(divisor<Real>) + states * (int)sizeof(state<Real>);
+}
+
+#if __CUDA_ARCH__ >= 900
+
+template <typename Real>
+class panel_of_cluster {
+   public:
+    __device__ panel_of_cluster(unsigned char *shared, arrivals &arrived_, arrivals &answered_)
+        : divisors((divisor<Real> *)shared),
+          states((state<Real> *)(divisors + WARP)),
+          arrived(arrived_),
+          answered(answered_) {}
+
+    /* The divisors of this thread's columns. To be called by the whole cluster, once. */
+    template <typename Form, typename M, typename D>
+    __device__ auto merge(const M &m, const D &d) {
+        const int blocks = cluster_size();
+        if (are_few(blocks))
+            merge_all(blocks, Form::own_column(), Form::own(m, d));
+        else
+            merge_share(blocks, Form::own_column(), Form::own(m, d));
+        return Form::of_thread(divisors);
+    }
+
+   private:
+    __device__ void merge_all(int blocks, int column, const state<Real> &own) {
+        const int rank = cluster_rank(), warps = warps_of_block();
+        const int by_block = column_stride(blocks), by_warp = column_stride(warps);
+        state<Real> *of_warps = states + WARP * by_block;
+        of_warps[column * by_warp + warp_of_block()] = own;
+        arrivals::await_ready();
+        arrived.announce(WARP * blocks * sizeof(state<Real>));
+        __syncthreads();
+        merge_held_panel<WARP>(of_warps, warps, by_warp,
+                               [&](int of, int lane, const state<Real> &mine) {
+                                   if (lane < blocks)
+                                       arrived.send(states + of * by_block + rank, lane, mine);
+                               });
+        arrived.await();
+        merge_held_panel<WARP>(states, blocks, by_block,
+                               [&](int of, int lane, const state<Real> &all) {
+                                   if (lane == 0) divisors[of] = divisor<Real>(all);
+                               });
+        __syncthreads();
+    }
+
+    /* Every so many-th column is a block's as there are blocks, and a warp's of these. */
+    __device__ void merge_share(int blocks, int column, const state<Real> &own) {
+        const int rank = cluster_rank(), warps = warps_of_block(), count = blocks * warps;
+        const int stride = column_stride(count);
+        const float inverse = __fdividef(1, blocks);
+        auto place_of = [&](int of) { return (int)(((float)of + 0.5f) * inverse); };
+        const int columns = place_of(WARP - 1 - rank) + 1, place = place_of(column);
+        arrivals::await_ready();
+        arrived.announce(columns * count * sizeof(state<Real>));
+        answered.announce(WARP * sizeof(divisor<Real>));
+        arrived.send(states + place * stride + rank * warps + warp_of_block(),
+                     column - place * blocks, own);
+        arrived.await();
+#pragma unroll 1
+        for (int of = warp_of_block(); of < columns; of += warps) {
+            const divisor<Real> of_column(merge_held_by_warp(states + of * stride, count));
+            const int to = threadIdx.x % WARP;
+            if (to < blocks) answered.send(divisors + of * blocks + rank, to, of_column);
+        }
+        answered.await();
+    }
+
+    divisor<Real> *divisors;
+    state<Real> *states;
+    arrivals &arrived, &answered; /* states, and divisors */
+};
+
+#endif
+
+#endif
