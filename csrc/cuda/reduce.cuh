@@ -80,7 +80,7 @@ __device__ inline state<Real> merge_some(const state<Real> *parts, int first, in
     return all;
 }
 
-/* The same, of parts that a warp has in registers: of the at most 2^18 elements of a row, each has
+/* The same, of parts that a warp has in registers: of the at most 2^19 elements of a row, each has
  * at most 2^11 or so. Where all maxima are ordinary, the d's that are relative to the largest fit a
  * fixed_sum: those add up to at least 1/2. */
 template <typename Real>
@@ -90,7 +90,7 @@ __device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int c
 template <>
 __device__ inline state<float> merge_held_by_warp(const state<float> *parts, int count) {
     using A = arithmetic<float>;
-    constexpr int DOWN = 6; /* 2^-DOWN brings 2^18 below 2^16, 2^11 below 128 */
+    constexpr int DOWN = 6; /* 2^-DOWN brings 2^19 below 2^16, 2^11 below 128 */
     const int lane = threadIdx.x % WARP;
     float m = -A::infinity(), farthest = 0;
 #pragma unroll 1
