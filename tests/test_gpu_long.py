@@ -1,5 +1,5 @@
-"""Rows of `cluster` that are longer than the registers of its usual blocks hold: larger blocks take them, half as
-long again, and beyond that (float64: from there on) they land in shared memory.
+"""Rows of `cluster` that are longer than the registers of its usual blocks hold: larger blocks take them
+up to half as long again, and beyond that (float64: from there on) they land in shared memory.
 Around each limit, at any alignment, few rows and more than there are clusters, and rows of odd values."""
 
 import pytest
@@ -35,7 +35,7 @@ def memory_given_back():
 
 @pytest.fixture(scope="module")
 def longest():
-    """The longest row of float32 that the registers of a cluster's usual blocks hold, and that the method holds."""
+    """The longest row of float32 that the registers of usual blocks of a cluster hold, and that it holds."""
     x = torch.zeros(8, 64, device=DEVICE)
     whole = ons.plan(x, method=METHOD).longest_row
     registers = ons.plan(x[:, ::2], method=METHOD).longest_row
