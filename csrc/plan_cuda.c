@@ -281,8 +281,8 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
                fits(ONS_METHOD_grid, row, plan)) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
         plan->measured = RESULTS
-            "bfloat16 16x16777216: grid 0.49, split 0.42; float32 16x16777216: split 0.61, grid "
-            "0.57; bfloat16 64x4194304: split 0.53, grid 0.38";
+            "float32 16x16777216: split 0.61, grid 0.57; bfloat16 64x4194304: split 0.53, grid "
+            "0.38";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "rows too long to be held: blocks share each one";
