@@ -21,6 +21,8 @@ static int64_t power_of_two_from(int64_t n) {
     return power;
 }
 
+enum { CHUNK_OF_FLOATS = 4 };
+
 /* Which methods take columns in packs. */
 static bool has_packs(ons_method method) {
     return method == ONS_METHOD_fused_warp || method == ONS_METHOD_fused_block ||
@@ -88,29 +90,52 @@ static void take_passes(const row_of_chunks *row, ons_plan *plan) {
     plan->blocks_a_row = 1;
 }
 
-/* The most parts of a row, so that merging them stays cheap; and the shortest part. */
-enum { SPLIT_PARTS = 1024, SPLIT_PART_CHUNKS = 8 * PASS_THREADS };
+/* The parts of a row: so many, of at least and at most so many chunks each; and the most there may
+ * be, so that merging them stays cheap. */
+enum {
+    SPLIT_PARTS = 512,
+    SPLIT_PART_CHUNKS = 1 << 12,
+    SPLIT_LONG_PART_CHUNKS = 1 << 14,
+    SPLIT_MOST_PARTS = 1 << 12
+};
 
 static void take_split(const row_of_chunks *row, ons_plan *plan) {
+    bool in_row_form = plan->form == ONS_ROW_FORM;
     int64_t shortest = SPLIT_PART_CHUNKS / row->threads_a_lane;
-    int64_t chunks = ceil_div(ceil_div(row->chunks, SPLIT_PARTS), shortest) * shortest;
-    plan->threads = PASS_THREADS;
-    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    int64_t chunks = most(least(ceil_div(row->chunks, SPLIT_PARTS), SPLIT_LONG_PART_CHUNKS),
+                          ceil_div(row->chunks, SPLIT_MOST_PARTS));
+    chunks = ceil_div(chunks, shortest) * shortest;
+    plan->threads = in_row_form ? SPLIT_THREADS : PASS_THREADS;
+    plan->elements_a_thread =
+        (in_row_form && row->chunk == CHUNK_OF_FLOATS ? SPLIT_CHUNKS : TILE_CHUNKS) * row->chunk;
     plan->tile = chunks * row->chunk;
     plan->blocks_a_row = ceil_div(row->chunks, chunks);
     plan->workspace_bytes = ceil_div(plan->rows, plan->width) * plan->width * plan->blocks_a_row *
                             2 * ons_dtype_size(plan->compute);
 }
 
+/* The most threads of a cluster's block. */
+static int longest_block(const row_of_chunks *row) {
+    return row->contiguous && row->chunk == CHUNK_OF_FLOATS ? LONG_CLUSTER_THREADS
+                                                            : CLUSTER_THREADS;
+}
+
 /* The blocks of a cluster, and the warps of each: so that of the warps that find room on a
  * multiprocessor the most have elements of a row. */
 static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_plan *plan) {
     int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
-    int room = plan->form == ONS_COLUMN_FORM    ? COLUMN_CLUSTER_WARPS
-               : row->contiguous && row->narrow ? CLUSTER_WARPS_16_BIT
-                                                : CLUSTER_WARPS;
+    bool narrow = row->contiguous && row->narrow;
+    int room = plan->form == ONS_COLUMN_FORM ? COLUMN_CLUSTER_WARPS
+               : narrow                      ? CLUSTER_WARPS_16_BIT
+                                             : CLUSTER_WARPS;
+    int most_warps = CLUSTER_THREADS / WARP;
+    if (most_blocks * most_warps < filled && longest_block(row) > CLUSTER_THREADS) {
+        bool some_more = !narrow && most_blocks * MORE_CLUSTER_WARPS / 2 >= filled;
+        room = some_more ? MORE_CLUSTER_WARPS : MOST_CLUSTER_WARPS;
+        most_warps = room / 2;
+    }
     double best = 0;
-    for (int warps = 1; warps <= CLUSTER_THREADS / WARP; warps++) {
+    for (int warps = 1; warps <= most_warps; warps++) {
         int64_t blocks = most(2, ceil_div(filled, warps));
         if (blocks > most_blocks || (blocks > 2 && warps < FEW_CLUSTER_WARPS)) continue;
         double busy = (double)(room / warps * warps) * (double)filled / (double)(blocks * warps);
@@ -144,7 +169,7 @@ static void take_landing(const row_of_chunks *row, ons_plan *plan) {
 
 static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
     int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
-    int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
+    int64_t chunks_a_block = CLUSTER_CHUNKS * longest_block(row) / row->threads_a_lane;
     plan->blocks_a_row = most(blocks, 1);
     plan->threads = CLUSTER_THREADS;
     plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
@@ -222,17 +247,15 @@ enum {
     BLOCK_ROW_BYTES = 1 << 16,
     /* The longest of 16 bits in packs of columns. */
     BLOCK_COLUMN_LENGTH_16_BIT = 320,
-    /* The most rows, and their longest, that the grid takes one after the other. */
-    GRID_ROWS_16_BIT = 16,
+    /* The most rows, and their longest, that the grid takes one after the other; of 16 bits, the
+     * most elements of all rows. */
+    GRID_ELEMENTS_16_BIT = 1 << 23,
     GRID_ROWS = 4,
     /* Up to here the grid takes one row alone: `split` is faster for two. */
     GRID_LONE_ROW = 1 << 20,
     /* The fewest rows for which clusters pay whose blocks have a multiprocessor each. */
     LANDING_ROWS_16_BIT = 48,
     LANDING_ROWS = 24,
-    /* Their longest rows of 16 bits where there are so many that `online` has enough. */
-    LANDING_ROW_LENGTH_16_BIT = 1 << 19,
-    ONLINE_ROWS_16_BIT = 256,
     GRID_ROW_LENGTH = 1 << 25
 };
 
@@ -244,9 +267,9 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     bool clusters = row->gpu->cluster_blocks >= 2, narrow = ons_dtype_size(dtype) == 2;
     int block_bytes = narrow ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
     int landing_rows = narrow ? LANDING_ROWS_16_BIT : LANDING_ROWS;
-    int grid_rows = plan->N <= GRID_LONE_ROW ? 1 : narrow ? GRID_ROWS_16_BIT : GRID_ROWS;
-    bool left_to_online =
-        narrow && plan->N > LANDING_ROW_LENGTH_16_BIT && plan->rows >= ONLINE_ROWS_16_BIT;
+    int64_t grid_rows = plan->N <= GRID_LONE_ROW ? 1
+                        : narrow                 ? GRID_ELEMENTS_16_BIT / plan->N
+                                                 : GRID_ROWS;
     if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "the row fits the registers of a warp: one read, no barrier";
         plan->measured = RESULTS
@@ -262,22 +285,17 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
         plan->measured = RESULTS
             "float32 8192x32768: cluster 0.98, fused_block 0.97; bfloat16 8192x32768: cluster "
             "0.98, fused_block 0.81; float32 1024x262144: cluster 0.94, online 0.65";
-    } else if (plan->rows >= landing_rows && !left_to_online &&
-               fits(ONS_METHOD_cluster, row, plan)) {
+    } else if (plan->rows >= landing_rows && fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "the row fits the registers and shared memory of a cluster: one read";
         plan->measured = RESULTS_LONG
             "float32 512x524288: cluster 0.85, split 0.64; float32 256x1048576: cluster 0.70, "
             "split 0.64; bfloat16 512x524288: cluster 0.73, online 0.58";
-    } else if (narrow && plan->rows >= row->gpu->multiprocessors) {
-        plan->method = ONS_METHOD_online;
-        plan->reason = "rows of 16 bits too long to be held, and enough of them for a block each";
-        plan->measured = RESULTS_LONG "bfloat16 256x1048576: online 0.60, cluster 0.57, split 0.53";
     } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH &&
                fits(ONS_METHOD_grid, row, plan)) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
         plan->measured = RESULTS
-            "bfloat16 16x16777216: grid 0.49, split 0.42; float32 16x16777216: split 0.61, grid "
-            "0.57; bfloat16 64x4194304: split 0.53, grid 0.38";
+            "float32 16x16777216: split 0.61, grid 0.57; bfloat16 64x4194304: split 0.53, grid "
+            "0.38";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "rows too long to be held: blocks share each one";

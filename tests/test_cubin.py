@@ -27,8 +27,10 @@ def spills_addresses(function):
 
 def is_worth_it(function):
     """The cluster: where some bytes spill so that one block more finds room, that was faster (bfloat16 50257:
-    two blocks of 256 threads a multiprocessor, which spill nothing, against three)."""
-    return function.kernel == "cluster_kernel" and function.stack <= 32
+    two blocks of 256 threads a multiprocessor, which spill nothing, against three). float32 in blocks of 384
+    threads: 0.78 at 393215 against 0.67 where the rows land in shared memory."""
+    in_384_threads = re.search(r"contiguous_rows<.*, float, .*, (\(int\))?24>", function.name)
+    return function.kernel == "cluster_kernel" and function.stack <= (96 if in_384_threads else 32)
 
 
 @pytest.fixture(scope="module")

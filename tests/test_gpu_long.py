@@ -1,4 +1,5 @@
-"""Rows of `cluster` that are longer than its registers hold: they land in shared memory.
+"""Rows of `cluster` that are longer than the registers of its usual blocks hold: larger blocks take them
+up to half as long again, and beyond that (float64: from there on) they land in shared memory.
 Around each limit, at any alignment, few rows and more than there are clusters, and rows of odd values."""
 
 import pytest
@@ -34,7 +35,7 @@ def memory_given_back():
 
 @pytest.fixture(scope="module")
 def longest():
-    """The longest row of float32 that the registers of a cluster hold, and that the method holds."""
+    """The longest row of float32 that the registers of usual blocks of a cluster hold, and that it holds."""
     x = torch.zeros(8, 64, device=DEVICE)
     whole = ons.plan(x, method=METHOD).longest_row
     registers = ons.plan(x[:, ::2], method=METHOD).longest_row
@@ -86,6 +87,8 @@ def test_bits_at_any_place(longest, dtype):
         for N in (
             longest[0] // less + 1,
             longest[0] // less + 1024,
+            longest[0] // less * 3 // 2,
+            longest[0] // less * 3 // 2 + 1,
             2 * longest[0] // less - 8,
             longest[1] // less,
         ):
@@ -116,7 +119,7 @@ def test_bits_at_any_place(longest, dtype):
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=name)
 def test_many_rows(longest, dtype):
     """As many as take every cluster several times, with results that nothing is left of from before."""
-    for N in (longest[0] + 3, longest[1] - 1):
+    for N in (longest[0] + 3, 2 * longest[0] - 3, longest[1] - 1):
         x = random_rows(150, N, dtype, seed=N)
         y = torch.full_like(x, torch.nan)
         ons.softmax(x, method=METHOD, out=y)
@@ -124,8 +127,9 @@ def test_many_rows(longest, dtype):
 
 
 @each_dtype
-def test_special_rows(longest, dtype):
-    N = longest[0] // (2 if dtype is torch.float64 else 1) + 70_001
+@pytest.mark.parametrize("more", [70_001, 200_001])
+def test_special_rows(longest, dtype, more):
+    N = longest[0] // (2 if dtype is torch.float64 else 1) + more
     x = random_rows(9, N, dtype, seed=3, offsets=(0,))
     x[0, N - 1] = torch.nan
     x[1, 5] = torch.inf
@@ -148,13 +152,14 @@ def test_special_rows(longest, dtype):
 
 
 def test_in_a_graph(longest):
-    x = random_rows(40, longest[0] + 1, torch.float32)
+    N = longest[0] * 3 // 2 + 1
+    x = random_rows(40, N, torch.float32)
     y = torch.empty_like(x)
     ons.softmax(x, method=METHOD, out=y)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         ons.softmax(x, method=METHOD, out=y)
-    x.copy_(random_rows(40, longest[0] + 1, torch.float32, seed=9))
+    x.copy_(random_rows(40, N, torch.float32, seed=9))
     y.fill_(torch.nan)
     graph.replay()
     assert complaint(y, exact(x)) is None
@@ -164,9 +169,13 @@ def test_in_a_graph(longest):
 @pytest.mark.parametrize("dtype", DTYPES[1:], ids=name)
 def test_small(longest, dtype):
     """Few rows, for the sanitizers: aligned, and off by one up to the end of the allocation."""
-    least = longest[0] // (2 if dtype is torch.float64 else 1) + 1000
-    for offset, more in ((0, 0), (1, 1), (3, -3)):
-        N = least + more
+    held = longest[0] // (2 if dtype is torch.float64 else 1)
+    for offset, N in (
+        (0, held + 1000),
+        (0, held * 3 // 2 + 1000),
+        (1, held * 3 // 2 + 1),
+        (3, held * 3 // 2 + 997),
+    ):
         memory = torch.zeros(2 * N + offset, device=DEVICE, dtype=dtype)
         memory[offset:] = random_rows(1, 2 * N, dtype, seed=N)[0]
         x = memory[offset:].view(2, N)

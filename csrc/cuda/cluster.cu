@@ -3,23 +3,20 @@
  * to every block of the cluster; a block goes on once all have arrived.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
- * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each; longer rows without gaps
- * are cluster_landing.cu's. */
+ * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each, of LONG_CLUSTER_THREADS
+ * where rows have no gaps and are not of float64; longer ones are cluster_landing.cu's. */
 #include "arrivals.cuh"
 #include "fetch.cuh"
 #include "finish.cuh"
 #include "launch.cuh"
 #include "panel.cuh"
 
-/* Of CLUSTER_THREADS, that find room on a multiprocessor beside each other. */
-template <typename Rows>
-constexpr int cluster_blocks = Rows::CLUSTER_WARPS * WARP / CLUSTER_THREADS;
-
 /* In shared memory, in the row form: the states of every warp of the cluster, warp `w` of block `r`
- * at part r * warps + w. In the column form: a panel_of_cluster. */
-template <typename Rows, typename Form>
-__global__ void __launch_bounds__(Rows::CLUSTER_WARPS *WARP / cluster_blocks<Rows>,
-                                  cluster_blocks<Rows>)
+ * at part r * warps + w. In the column form: a panel_of_cluster.
+ *
+ * WARPS find room on a multiprocessor, as two blocks or more. */
+template <typename Rows, typename Form, int WARPS>
+__global__ void __launch_bounds__(WARPS *WARP / 2, 2)
     cluster_kernel(const __grid_constant__ typename Rows::arguments of) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
@@ -73,13 +70,37 @@ launch_shape shape_of(const ons_plan *plan) {
     return shape;
 }
 
+/* Whether there are kernels for more warps on a multiprocessor than usual, with fewer registers
+ * each: a few elements of float32 are spilled then. */
+template <typename Rows>
+constexpr bool has_more_warps = false;
+template <typename X, typename Y, bool ALL_FIT>
+constexpr bool has_more_warps<contiguous_rows<X, Y, ALL_FIT>> =
+    sizeof(typename compute_of<X>::type) == sizeof(float) &&
+    contiguous_rows<X, Y, ALL_FIT>::CLUSTER_WARPS < MORE_CLUSTER_WARPS;
+
+/* Calls method(the warps that find room on a multiprocessor, a constant). */
+template <typename Rows, typename Method>
+static ons_status with_warps(int threads, Method method) {
+    constexpr int USUAL = Rows::CLUSTER_WARPS;
+    const int warps = 2 * threads / WARP;
+    if constexpr (has_more_warps<Rows>)
+        if (warps > USUAL)
+            return with_constant<MORE_CLUSTER_WARPS, MOST_CLUSTER_WARPS>(
+                warps > MORE_CLUSTER_WARPS ? MOST_CLUSTER_WARPS : MORE_CLUSTER_WARPS, method);
+    return method(std::integral_constant<int, USUAL>());
+}
+
 ons_status ons_cuda_cluster(const launch_request &request) {
     if (request.plan->threads == LANDING_THREADS) return cluster_landing(request);
     return with_rows_or_packs(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         using Form = block_form<decltype(is_columns)>;
-        return launch_panels(request, shape_of<Rows, Form>(request.plan),
-                             cluster_kernel<Rows, Form>, rows.arguments);
+        return with_warps<Rows>(request.plan->threads, [&](auto warps) {
+            return launch_panels(request, shape_of<Rows, Form>(request.plan),
+                                 cluster_kernel<Rows, Form, decltype(warps)::value>,
+                                 rows.arguments);
+        });
     });
 }
 
@@ -107,7 +128,7 @@ int active_clusters(const void *kernel, int blocks, int threads, int shared_byte
 
 template <typename Rows, typename Form>
 static int largest_cluster() {
-    auto *kernel = (const void *)cluster_kernel<Rows, Form>;
+    auto *kernel = (const void *)cluster_kernel<Rows, Form, Rows::CLUSTER_WARPS>;
     ons_plan full = {};
     full.threads = CLUSTER_THREADS;
     for (int blocks = LARGEST_CLUSTER; blocks > 1; blocks /= 2) {

@@ -91,6 +91,18 @@ __device__ __forceinline__ void hold_row(const typename Landing::Row &row, Landi
     }
 }
 
+/* The first warp of the block waits for all of them, which do not wait for it; whether it is this
+ * one. */
+__device__ inline bool first_awaits_block() {
+    const bool first = warp_of_block() == 0;
+    __syncwarp();
+    if (first)
+        asm volatile("barrier.sync 1, %0;" ::"n"((int)LANDING_THREADS) : "memory");
+    else
+        asm volatile("barrier.arrive 1, %0;" ::"n"((int)LANDING_THREADS) : "memory");
+    return first;
+}
+
 #endif
 
 template <typename Rows>
@@ -107,8 +119,9 @@ __global__ void __launch_bounds__(LANDING_THREADS, 1)
     static_assert(sizeof arrived + sizeof barriers <= LANDING_BESIDES);
     const int blocks = cluster_size(), step = gridDim.x / blocks;
     const share_of_warp share((int)((of.N + Rows::V - 1) / Rows::V), cluster_rank(), blocks);
-    auto *parts = (state<Real> *)shared; /* of the even rows, and of the odd ones */
-    unsigned char *memory = (unsigned char *)(parts + 2 * share.warps) +
+    /* of the even rows, and of the odd ones: of the cluster's blocks, and of this one's warps */
+    auto *parts = (state<Real> *)shared, *parts_of_block = parts + 2 * blocks;
+    unsigned char *memory = (unsigned char *)(parts_of_block + 2 * warps_of_block()) +
                             warp_of_block() * (held_tiles * HELD_TILE_BYTES + slots * SLOT_ROOM);
     auto *held = (held_slot<Real, Landing::CHUNKS> *)memory;
     arrived[0].make_ready();
@@ -124,12 +137,17 @@ __global__ void __launch_bounds__(LANDING_THREADS, 1)
             /* A block that is ahead by one row sends to the other half of the parts; by two it
              * cannot be, since each waits for all. */
             arrivals &arriving = arrived[turn % 2];
-            state<Real> *of_row = parts + turn % 2 * share.warps;
-            arriving.announce(share.warps * sizeof(state<Real>));
-            if (threadIdx.x % WARP < blocks)
-                arriving.send(of_row + share.warp, threadIdx.x % WARP, mine);
+            state<Real> *of_row = parts + turn % 2 * blocks;
+            state<Real> *of_block = parts_of_block + turn % 2 * warps_of_block();
+            arriving.announce(blocks * sizeof(state<Real>));
+            if (block_a_row::writes()) of_block[warp_of_block()] = mine;
+            if (first_awaits_block()) {
+                mine = block_a_row::merge_parts(of_block, warps_of_block());
+                if (threadIdx.x % WARP < blocks)
+                    arriving.send(of_row + cluster_rank(), threadIdx.x % WARP, mine);
+            }
             arriving.await(turn / 2 % 2);
-            return block_a_row::merge_parts(of_row, share.warps);
+            return block_a_row::merge_parts(of_row, blocks);
         });
     }
 #endif

@@ -9,26 +9,31 @@
  * type. */
 enum {
     WARP = 32,
-    WARP_ROW_THREADS = 128,    /* the most of a block in fused_warp */
-    WARP_CHUNKS = 8,           /* the most chunks of a lane there */
-    FEW_WARP_CHUNKS = 2,       /* as many where fewer than a warp's lanes hold the row */
-    BLOCK_CHUNKS = 8,          /* of a thread in fused_block and online_block */
-    BLOCK_THREADS = 1024,      /* the most of a block there, on rows without gaps */
-    ANY_BLOCK_THREADS = 512,   /* and on others, whose addresses take more registers */
-    TILE_CHUNKS = 4,           /* of a thread in the methods that pass several times */
-    PASS_THREADS = 512,        /* the most of a block there */
-    CLUSTER_THREADS = 256,     /* the most of a block in cluster, and those in grid */
-    FEW_CLUSTER_WARPS = 4,     /* the fewest of a block where there are more than two blocks */
-    CLUSTER_WARPS = 16,        /* that find room on a multiprocessor, of rows without gaps */
-    CLUSTER_WARPS_16_BIT = 24, /* the same of 16-bit rows */
-    COLUMN_CLUSTER_WARPS = 20, /* the same of columns side by side */
-    CLUSTER_CHUNKS = 16,       /* of a thread there */
-    LARGEST_CLUSTER = 16,      /* blocks */
-    FETCH_AHEAD = 7 << 20,     /* bytes from a row to the one that is fetched with it */
-    LANDING_THREADS = 512,     /* of a block there, of rows that land in shared memory */
-    HELD_CHUNKS = 8,           /* of a thread in a tile that is held in shared memory */
-    MOST_HELD = 2,             /* such tiles of a warp */
-    SLOT_BYTES = 2048,         /* of elements that land at once */
+    WARP_ROW_THREADS = 128,     /* the most of a block in fused_warp */
+    WARP_CHUNKS = 8,            /* the most chunks of a lane there */
+    FEW_WARP_CHUNKS = 2,        /* as many where fewer than a warp's lanes hold the row */
+    BLOCK_CHUNKS = 8,           /* of a thread in fused_block and online_block */
+    BLOCK_THREADS = 1024,       /* the most of a block there, on rows without gaps */
+    ANY_BLOCK_THREADS = 512,    /* and on others, whose addresses take more registers */
+    TILE_CHUNKS = 4,            /* of a thread in the methods that pass several times */
+    PASS_THREADS = 512,         /* the most of a block there */
+    SPLIT_CHUNKS = 8,           /* of a thread in split, in the row form */
+    SPLIT_THREADS = 256,        /* of a block there */
+    CLUSTER_THREADS = 256,      /* the most of a block in cluster, and those in grid */
+    FEW_CLUSTER_WARPS = 4,      /* the fewest of a block where there are more than two blocks */
+    LONG_CLUSTER_THREADS = 384, /* the most in cluster where 256 do not hold a row without gaps */
+    CLUSTER_WARPS = 16,         /* that find room on a multiprocessor, of rows without gaps */
+    CLUSTER_WARPS_16_BIT = 24,  /* the same of 16-bit rows */
+    MORE_CLUSTER_WARPS = 20,    /* the same of others with 320 threads a block */
+    MOST_CLUSTER_WARPS = 24,    /* and with 384 */
+    COLUMN_CLUSTER_WARPS = 20,  /* the same of columns side by side */
+    CLUSTER_CHUNKS = 16,        /* of a thread there */
+    LARGEST_CLUSTER = 16,       /* blocks */
+    FETCH_AHEAD = 7 << 20,      /* bytes from a row to the one that is fetched with it */
+    LANDING_THREADS = 512,      /* of a block there, of rows that land in shared memory */
+    HELD_CHUNKS = 8,            /* of a thread in a tile that is held in shared memory */
+    MOST_HELD = 2,              /* such tiles of a warp */
+    SLOT_BYTES = 2048,          /* of elements that land at once */
     SLOT_ROOM = SLOT_BYTES + 16,
     FEW_SLOTS = 2, /* of a warp */
     MOST_SLOTS = 6,
@@ -41,12 +46,12 @@ extern "C" {
 #endif
 
 /* The shared memory of a block whose rows land there, of a cluster of so many: for each of its
- * warps tiles that it holds, slots, and the states of all warps of the cluster twice; and what the
- * kernel has besides. */
+ * warps tiles that it holds, and slots; the states of its warps and of the cluster's blocks, twice;
+ * and what the kernel has besides. */
 static inline int64_t ons_landing_bytes(int64_t blocks, int64_t compute_bytes, int64_t held_tiles,
                                         int64_t slots) {
     const int64_t warps = LANDING_THREADS / WARP, tile = 16 * HELD_CHUNKS * WARP;
-    return LANDING_BESIDES + 2 * blocks * warps * 2 * compute_bytes +
+    return LANDING_BESIDES + 2 * (blocks + warps) * 2 * compute_bytes +
            warps * (held_tiles * tile + slots * SLOT_ROOM);
 }
 

@@ -41,17 +41,17 @@ __device__ inline void online_step(running_state<Real> &so_far, const Tile &tile
 }
 
 /* Reads the tiles again, and writes the results. */
-template <typename Form, typename Rows>
+template <typename Form, int K = TILE_CHUNKS, typename Rows>
 __device__ inline void finish_tiles(const Rows &row, int64_t first, int64_t end,
                                     state<typename Rows::Real> total) {
     using Real = typename Rows::Real;
     softmax_finish<Real> finish(total);
     reference<Real> to(total.m);
-    for_each_tile<Form, TILE_CHUNKS>(row, first, end, [&](int64_t chunk, const auto &tile) {
-        Real x[TILE<Real>];
+    for_each_tile<Form, K>(row, first, end, [&](int64_t chunk, const auto &tile) {
+        Real x[K * CHUNK<Real>];
         exponentiate(tile, to, x);
         finish(x);
-        row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
+        row.template store<K, Form::STRIDE, true>(chunk, x, tile.kept());
     });
 }
 

@@ -80,9 +80,9 @@ __device__ inline state<Real> merge_some(const state<Real> *parts, int first, in
     return all;
 }
 
-/* The same, of parts that a warp has in registers: of the at most 2^18 elements of a row, each has
+/* The same, of parts that a warp has in registers: of the at most 2^19 elements of a row, each has
  * at most 2^11 or so. Where all maxima are ordinary, the d's that are relative to the largest fit a
- * fixed_sum: those add up to at least 1/2. 2^-HELD_DOWN brings 2^18 below 2^16, 2^11 below 128. */
+ * fixed_sum: those add up to at least 1/2. 2^-HELD_DOWN brings 2^19 below 2^16, 2^11 below 128. */
 constexpr int HELD_DOWN = 6;
 template <typename Real>
 __device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int count) {

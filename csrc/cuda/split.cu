@@ -13,18 +13,33 @@ struct part_of_row {
           end(first + chunks_a_part < chunks ? first + chunks_a_part : chunks) {}
 };
 
+/* Of a row that warps share, fewer threads with more of it each than in the other methods that pass
+ * several times: a block has less to merge, and so many more find room. */
+template <typename Form>
+constexpr int THREADS = Form::ROWS == 1 ? SPLIT_THREADS : PASS_THREADS;
+template <typename Real, typename Form>
+constexpr int CHUNKS =
+    Form::ROWS == 1 && sizeof(Real) == sizeof(float) ? SPLIT_CHUNKS : TILE_CHUNKS;
+
+/* The fewest blocks that find room on a multiprocessor: of rows without gaps that do not begin with
+ * a pack it would be two, though with three a few bytes are spilled. */
+template <typename Rows>
+constexpr int LEAST_BLOCKS = 2;
+template <typename X, typename Y, bool ALL_FIT>
+constexpr int LEAST_BLOCKS<contiguous_rows<X, Y, ALL_FIT>> = sizeof(X) <= sizeof(float) ? 3 : 2;
+
 /* The states lie in `states` by panel, part and row of the panel. */
 template <typename Rows, typename Form>
-__global__ void __launch_bounds__(PASS_THREADS)
+__global__ void __launch_bounds__(THREADS<Form>, LEAST_BLOCKS<Rows>)
     split_statistics_kernel(const __grid_constant__ typename Rows::arguments of, int parts,
                             int64_t chunks_a_part, state<typename Rows::Real> *states) {
     using Real = typename Rows::Real;
-    __shared__ state<Real> warps[PASS_THREADS / WARP * Form::ROWS];
+    __shared__ state<Real> warps[THREADS<Form> / WARP * Form::ROWS];
     part_of_row part(parts, chunks_a_part, (of.N + Rows::V - 1) / Rows::V);
     Rows::template visit<(Form::ROWS > 1)>(
         of, part.panel * Form::ROWS + Form::row(), [&](const auto &row) {
             running_state<Real> so_far;
-            for_each_tile<Form, TILE_CHUNKS>(
+            for_each_tile<Form, CHUNKS<Real, Form>>(
                 row, part.first, part.end,
                 [&](int64_t, const auto &tile) { online_step(so_far, tile); });
             state<Real> mine = merge_block<Form>(Form::merge_warp(so_far.rounded()), warps);
@@ -33,15 +48,29 @@ __global__ void __launch_bounds__(PASS_THREADS)
         });
 }
 
+/* The state of a row from those of its parts. In the row form they are shared out to all threads of
+ * the block, which call this together and once. */
+template <typename Form, typename Real>
+__device__ inline state<Real> merge_row(const state<Real> *states, int parts) {
+    if constexpr (Form::ROWS > 1) {
+        return Form::merge_parts(states, parts);
+    } else {
+        __shared__ state<Real> warps[THREADS<Form> / WARP];
+        return merge_block<Form>(
+            Form::merge_warp(merge_some(states, threadIdx.x, parts, blockDim.x)), warps);
+    }
+}
+
 template <typename Rows, typename Form>
-__global__ void __launch_bounds__(PASS_THREADS)
+__global__ void __launch_bounds__(THREADS<Form>, LEAST_BLOCKS<Rows>)
     split_finish_kernel(const __grid_constant__ typename Rows::arguments of, int parts,
                         int64_t chunks_a_part, const state<typename Rows::Real> *states) {
     part_of_row part(parts, chunks_a_part, (of.N + Rows::V - 1) / Rows::V);
     Rows::template visit<(Form::ROWS > 1)>(
         of, part.panel * Form::ROWS + Form::row(), [&](const auto &row) {
             states += (of.first + part.panel * Form::ROWS) * parts;
-            finish_tiles<Form>(row, part.first, part.end, Form::merge_parts(states, parts));
+            finish_tiles<Form, CHUNKS<typename Rows::Real, Form>>(row, part.first, part.end,
+                                                                  merge_row<Form>(states, parts));
         });
 }
 
