@@ -174,7 +174,6 @@ def main(arguments: list[str]) -> int:
         return 2
     print(markdown([COLUMNS, *map(line, found)]))
     if options.json:
-        options.ncu = str(options.ncu)
         document = {**about(options), "cases": found}
         options.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 
 import pytest
@@ -39,6 +40,25 @@ def require(*programs):
         raise Missing(f"{' and '.join(absent)} not found")
 
 
+def compile_with(program, *command):
+    """Runs a compiler; Missing where a header is."""
+    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    done = subprocess.run(command, env=plain, capture_output=True, text=True)
+    absent = re.search(r"fatal error: '?([\w./]+)'?(: No such file| file not found)", done.stderr)
+    if absent:
+        raise Missing(f"{absent[1]} not found")
+    if done.returncode != 0:
+        raise RuntimeError(f"{command[0]} failed on {program}:\n{done.stderr[-3000:]}")
+
+
+def compiled(source, folder, compiler, flags):
+    """The object of a source, in the folder."""
+    name = os.path.relpath(source, os.path.dirname(HERE)).replace(os.sep, "_")
+    target = os.path.join(folder, f"{name}.o")
+    compile_with(source, compiler, *FLAGS, *flags, "-c", "-o", target, source)
+    return target
+
+
 def build(program, folder, compiler=COMPILER, flags=(), parts=("*.c", "cpu/*.c", "cuda/absent.c")):
     """tests/<program>.c with the core, or these parts of it, in the folder; its path. Missing without the
     compiler or a header."""
@@ -47,14 +67,9 @@ def build(program, folder, compiler=COMPILER, flags=(), parts=("*.c", "cpu/*.c",
     for part in parts:
         sources += glob(os.path.join(CSRC, part))
     target = os.path.join(folder, program)
-    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    command = [compiler, *FLAGS, *flags, "-o", target, *sorted(sources), "-lm"]
-    done = subprocess.run(command, env=plain, capture_output=True, text=True)
-    absent = re.search(r"fatal error: '?([\w./]+)'?(: No such file| file not found)", done.stderr)
-    if absent:
-        raise Missing(f"{absent[1]} not found")
-    if done.returncode != 0:
-        raise RuntimeError(f"{compiler} failed on the core and {program}.c:\n{done.stderr[-3000:]}")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # with sanitizers each takes up to a minute
+        objects = list(pool.map(lambda source: compiled(source, folder, compiler, flags), sorted(sources)))
+    compile_with(program, compiler, *flags, "-pthread", "-o", target, *objects, "-lm")
     return target
 
 

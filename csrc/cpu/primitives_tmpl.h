@@ -65,7 +65,7 @@
 #include "fused_tmpl.h"
 #include "group_tmpl.h"
 #include "short_tmpl.h"
-#include "columns_tmpl.h"
+#include "fused_columns_tmpl.h"
 
 static const ons_kernels FN(kernels) = {
     .row = {FN(max_row), FN(refer), FN(sum_exp_row), FN(exp_store_sum_row), FN(normalize),

@@ -41,8 +41,9 @@ done:
 /* Whether an answer, which it drops, is the wanted one; -1: an exception. */
 static int is_answer(PyObject *answer, PyObject *wanted) {
     if (!answer) return -1;
+    int same = answer == wanted;
     Py_DECREF(answer);
-    return answer == wanted;
+    return same;
 }
 
 /* An attribute of a tensor by the descriptor that the type has for it: no name is looked up. */

@@ -1,8 +1,8 @@
-/* columns_tmpl.h - softmax of neighbouring rows that lie side by side, panel after panel: while the
- * exponentials of a panel are computed, the panel before is divided and the one behind comes from
- * memory, is compared, and takes the place of the one before. Two panels stay in the caches so,
- * and the core computes while memory moves. Adds up as row_tmpl.h does. Part of primitives_tmpl.h,
- * whose parameters and names it uses. */
+/* fused_columns_tmpl.h - softmax of neighbouring rows that lie side by side, panel after panel:
+ * while the exponentials of a panel are computed, the panel before is divided and the one behind
+ * comes from memory, is compared, and takes the place of the one before. Two panels stay in the
+ * caches so, and the core computes while memory moves. Adds up as row_tmpl.h does. Part of
+ * primitives_tmpl.h, whose parameters and names it uses. */
 
 /* A panel, and what there is one of a column. Beyond its width there is room for a vector. */
 typedef struct {
