@@ -98,8 +98,19 @@ class fixed_sum {
 
     template <int LANES>
     __device__ float over_lanes() const {
-        return fmaf((float)count_over_lanes<LANES>(low), 0x1p-38f,
-                    (float)count_over_lanes<LANES>(high) * 0x1p-15f);
+        const int2 all = digits_over_lanes<LANES>(int2{high, low});
+        return fmaf((float)all.y, 0x1p-38f, (float)all.x * 0x1p-15f);
+    }
+
+    /* What a sum is made of, to be added up elsewhere. */
+    __device__ int2 digits() const { return {high, low}; }
+    __device__ void add(int2 digits) {
+        high += digits.x;
+        low += digits.y;
+    }
+    template <int LANES>
+    __device__ static int2 digits_over_lanes(int2 digits) {
+        return {count_over_lanes<LANES>(digits.x), count_over_lanes<LANES>(digits.y)};
     }
 
    private:
