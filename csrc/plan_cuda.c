@@ -76,9 +76,12 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
     int64_t most_lanes =
         (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
-    int64_t threads = ceil_div(row->chunks, BLOCK_CHUNKS) * row->threads_a_lane;
+    bool few = plan->method == ONS_METHOD_fused_block && plan->form == ONS_ROW_FORM &&
+               row->chunks <= FEW_WARPS * WARP * FEW_CHUNKS;
+    int chunks = !few ? BLOCK_CHUNKS : row->narrow ? FEW_CHUNKS_16_BIT : FEW_CHUNKS;
+    int64_t threads = ceil_div(row->chunks, chunks) * row->threads_a_lane;
     plan->threads = (int)ceil_div(threads, WARP) * WARP;
-    plan->elements_a_thread = BLOCK_CHUNKS * row->chunk;
+    plan->elements_a_thread = chunks * row->chunk;
     plan->blocks_a_row = 1;
     plan->longest_row = most_lanes * BLOCK_CHUNKS * row->chunk;
 }

@@ -15,6 +15,9 @@ enum {
     BLOCK_CHUNKS = 8,           /* of a thread in fused_block and online_block */
     BLOCK_THREADS = 1024,       /* the most of a block there, on rows without gaps */
     ANY_BLOCK_THREADS = 512,    /* and on others, whose addresses take more registers */
+    FEW_CHUNKS = 4,             /* of a thread in fused_block where the row is short, */
+    FEW_CHUNKS_16_BIT = 8,      /* of 16-bit rows */
+    FEW_WARPS = 8,              /* the most of such a block */
     TILE_CHUNKS = 4,            /* of a thread in the methods that pass several times */
     PASS_THREADS = 512,         /* the most of a block there */
     SPLIT_CHUNKS = 8,           /* of a thread in split, in the row form */

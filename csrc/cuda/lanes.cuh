@@ -98,7 +98,19 @@ class fixed_sum {
 
     template <int LANES>
     __device__ float over_lanes() const {
-        return rounded(count_over_lanes<LANES>(high), count_over_lanes<LANES>(low));
+        const int2 all = digits_over_lanes<LANES>(int2{high, low});
+        return rounded(all.x, all.y);
+    }
+
+    /* What a sum is made of, to be added up elsewhere. */
+    __device__ int2 digits() const { return {high, low}; }
+    __device__ void add(int2 digits) {
+        high += digits.x;
+        low += digits.y;
+    }
+    template <int LANES>
+    __device__ static int2 digits_over_lanes(int2 digits) {
+        return {count_over_lanes<LANES>(digits.x), count_over_lanes<LANES>(digits.y)};
     }
 
    private:

@@ -125,16 +125,21 @@ __device__ __forceinline__ auto sum_as_tree(int first, Make make) {
         return sum_as_tree<n / 2>(first, make) + sum_as_tree<n / 2>(first + n / 2, make);
 }
 
+/* Which of a thread's K chunks are added up together, where they are in GROUPS groups: every
+ * GROUPS-th, or K / GROUPS neighbours. */
+enum grouping { TURN_BY_TURN, SIDE_BY_SIDE };
+
 /* Calls make(e) for each element of n, which gives the e-th exponential; returns the sums of GROUPS
- * groups of chunks, of which chunk k is in group k % GROUPS. */
-template <int GROUPS, int n, typename Real, typename Make>
+ * groups of chunks. */
+template <int GROUPS, grouping BY, int n, typename Real, typename Make>
 __device__ __forceinline__ group_sums<Real, GROUPS> sum_in_groups(Real (&x)[n], Make make) {
     constexpr int V = CHUNK<Real>;
     group_sums<Real, GROUPS> sums;
 #pragma unroll
     for (int g = 0; g < GROUPS; g++)
         sums.of[g] = sum_as_tree<n / GROUPS>(0, [&](int i) {
-            const int e = (i / V * GROUPS + g) * V + i % V;
+            const int e =
+                BY == TURN_BY_TURN ? (i / V * GROUPS + g) * V + i % V : g * (n / GROUPS) + i;
             return x[e] = make(e);
         });
     return sums;
@@ -142,14 +147,14 @@ __device__ __forceinline__ group_sums<Real, GROUPS> sum_in_groups(Real (&x)[n], 
 
 /* Fills x with the lifted exponentials of a tile; returns their sums. A warp comes to it together.
  */
-template <int GROUPS = 1, typename Tile, typename Real, int n>
+template <int GROUPS = 1, grouping BY = TURN_BY_TURN, typename Tile, typename Real, int n>
 __device__ __forceinline__ group_sums<Real, GROUPS> exponentiate(const Tile &tile,
                                                                  const reference<Real> &to,
                                                                  Real (&x)[n]) {
     const exponentials<Real> &exponential = to.exponential;
     if constexpr (Tile::HAS_SMALLEST) {
         if (__all_sync(~0u, to.anchor == 0 && tile.smallest() >= exponential.floor))
-            return sum_in_groups<GROUPS>(
+            return sum_in_groups<GROUPS, BY>(
                 x, [&](int e) { return exponential.from_floor_on(tile.element(e)); });
     }
 #pragma unroll
@@ -158,7 +163,7 @@ __device__ __forceinline__ group_sums<Real, GROUPS> exponentiate(const Tile &til
 #pragma unroll
         for (int e = 0; e < n; e++) x[e] -= to.anchor;
     }
-    return sum_in_groups<GROUPS>(x, [&](int e) { return exponential(x[e]); });
+    return sum_in_groups<GROUPS, BY>(x, [&](int e) { return exponential(x[e]); });
 }
 
 #endif
