@@ -46,7 +46,8 @@ WAITS = {
         "dispatch_stall",
         "sleeping",
         "no_instruction",
-        "branch_resolve",
+        "branch_resolving",
+        "drain",
     )
 }
 METRICS = [DURATION, READ, WRITTEN, EXECUTED, ISSUE, WARPS, MEMORY, *WAITS]

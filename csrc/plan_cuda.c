@@ -73,12 +73,19 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     plan->longest_row = (plan->form == ONS_ROW_FORM ? WARP : 1) * WARP_CHUNKS * row->chunk;
 }
 
+/* The chunks of a thread. In short rows it has fewer, so that its block is soon done. */
+static int block_chunks(const row_of_chunks *row, const ons_plan *plan) {
+    if (plan->method != ONS_METHOD_fused_block || plan->form == ONS_COLUMN_FORM ||
+        row->chunks > FEW_WARPS * WARP * FEW_CHUNKS)
+        return BLOCK_CHUNKS;
+    if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
+    return row->narrow ? FEW_CHUNKS_16_BIT : FEW_CHUNKS;
+}
+
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
     int64_t most_lanes =
         (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
-    bool few = plan->method == ONS_METHOD_fused_block && plan->form == ONS_ROW_FORM &&
-               row->chunks <= FEW_WARPS * WARP * FEW_CHUNKS;
-    int chunks = !few ? BLOCK_CHUNKS : row->narrow ? FEW_CHUNKS_16_BIT : FEW_CHUNKS;
+    int chunks = block_chunks(row, plan);
     int64_t threads = ceil_div(row->chunks, chunks) * row->threads_a_lane;
     plan->threads = (int)ceil_div(threads, WARP) * WARP;
     plan->elements_a_thread = chunks * row->chunk;

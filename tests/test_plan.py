@@ -105,18 +105,25 @@ def test_rows_of_whole_warps_have_small_blocks(N, rows, of_float32, of_16_bits):
     assert many.threads == 32 and many.elements_a_thread == fewer.elements_a_thread == 32
 
 
-@pytest.mark.parametrize("N, of_float32, of_16_bits", [(100, 32, 32), (1000, 64, 32), (4096, 256, 128)])
-def test_few_warps_of_a_block(N, of_float32, of_16_bits):
-    """On a GPU. 16-bit rows that come as such have half the warps; with the same bits (test_gpu_bits.py)."""
+@pytest.mark.parametrize(
+    "N, float32, bits_16",
+    [(100, (32, 8), (32, 8)), (1024, (128, 8), (128, 8)), (1025, (96, 16), (64, 32)), (4096, (256, 16), (128, 32))],
+)
+def test_few_warps_of_a_block(N, float32, bits_16):
+    """On a GPU: threads, elements a thread. 16-bit rows that come as such have half the warps where they are
+    not very short, with the same bits (test_gpu_bits.py)."""
     for rows in (1, 10**6):
         plans = [
             ons.plan((rows, N), dtype=dtype, device="cuda", method="fused_block")
             for dtype in ("float32", "bfloat16", "float16")
         ]
-        assert [plan.threads for plan in plans] == [of_float32, of_16_bits, of_16_bits]
-        assert [plan.elements_a_thread for plan in plans] == [16, 32, 32]
-    longer = ons.plan((rows, 4097), device="cuda", method="fused_block")
-    assert (longer.threads, longer.elements_a_thread) == (160, 32)
+        shapes = [(plan.threads, plan.elements_a_thread) for plan in plans]
+        assert shapes == [float32, bits_16, bits_16]
+
+
+def test_more_warps_of_a_block():
+    plan = ons.plan((10, 4097), device="cuda", method="fused_block")
+    assert (plan.threads, plan.elements_a_thread) == (160, 32)
 
 
 def test_cliffs_of_the_gpu_are_those_of_the_readme():

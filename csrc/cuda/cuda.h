@@ -9,15 +9,16 @@
  * type. */
 enum {
     WARP = 32,
-    WARP_ROW_THREADS = 128,     /* the most of a block in fused_warp */
-    WARP_CHUNKS = 8,            /* the most chunks of a lane there */
-    FEW_WARP_CHUNKS = 2,        /* as many where fewer than a warp's lanes hold the row */
-    BLOCK_CHUNKS = 8,           /* of a thread in fused_block and online_block */
-    BLOCK_THREADS = 1024,       /* the most of a block there, on rows without gaps */
-    ANY_BLOCK_THREADS = 512,    /* and on others, whose addresses take more registers */
-    FEW_CHUNKS = 4,             /* of a thread in fused_block where the row is short, */
-    FEW_CHUNKS_16_BIT = 8,      /* of 16-bit rows */
-    FEW_WARPS = 8,              /* the most of such a block */
+    WARP_ROW_THREADS = 128,  /* the most of a block in fused_warp */
+    WARP_CHUNKS = 8,         /* the most chunks of a lane there */
+    FEW_WARP_CHUNKS = 2,     /* as many where fewer than a warp's lanes hold the row */
+    BLOCK_CHUNKS = 8,        /* of a thread in fused_block and online_block */
+    BLOCK_THREADS = 1024,    /* the most of a block there, on rows without gaps */
+    ANY_BLOCK_THREADS = 512, /* and on others, whose addresses take more registers */
+    SHORT_CHUNKS = 2,        /* of a thread in fused_block where a warp could hold the row, */
+    FEW_CHUNKS = 4,          /* where so many warps can, */
+    FEW_WARPS = 8,
+    FEW_CHUNKS_16_BIT = 8,      /* and half as many of 16-bit rows */
     TILE_CHUNKS = 4,            /* of a thread in the methods that pass several times */
     PASS_THREADS = 512,         /* the most of a block there */
     SPLIT_CHUNKS = 8,           /* of a thread in split, in the row form */
@@ -33,6 +34,7 @@ enum {
     CLUSTER_CHUNKS = 16,        /* of a thread there */
     LARGEST_CLUSTER = 16,       /* blocks */
     FETCH_AHEAD = 7 << 20,      /* bytes from a row to the one that is fetched with it */
+    FETCH_LEAST = 24 << 20,     /* of all rows where any are: of fewer most begin at once */
     LANDING_THREADS = 512,      /* of a block there, of rows that land in shared memory */
     HELD_CHUNKS = 8,            /* of a thread in a tile that is held in shared memory */
     MOST_HELD = 2,              /* such tiles of a warp */

@@ -9,7 +9,10 @@
 template <typename Real>
 struct alignas(16) divisor {
     Real m, whole, rest;
-    Real steps; /* of an ordinary m, else +inf */
+    Real steps; /* of an ordinary m, else BEYOND */
+
+    /* Farther above the steps of every ordinary m than exponentials can be moved. */
+    static constexpr Real BEYOND = arithmetic<Real>::MAGIC + (Real)0x1p23;
 
     divisor() = default;
     __device__ explicit divisor(state<Real> row) : m(row.m) {
@@ -17,7 +20,7 @@ struct alignas(16) divisor {
         whole = A::reciprocal(row.d);
         rest = fma(-whole, row.d, (Real)1) * whole;
         if (!isfinite(m)) whole = A::nan();
-        steps = is_ordinary(m) ? A::steps(m) : A::infinity();
+        steps = is_ordinary(m) ? A::steps(m) : BEYOND;
     }
 };
 

@@ -38,29 +38,44 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
         });
 }
 
-template <typename Rows>
-constexpr int FEW_WARPS_CHUNKS = Rows::NARROW ? FEW_CHUNKS_16_BIT : FEW_CHUNKS;
-template <typename Rows>
-constexpr int FEW_WARPS_THREADS = FEW_WARPS * WARP * FEW_CHUNKS / FEW_WARPS_CHUNKS<Rows>;
+/* The threads of the largest such block: of short rows those that a warp could hold too. */
+constexpr int few_threads(int chunks_a_thread) {
+    constexpr int SHORT = WARP * WARP_CHUNKS, LONG = FEW_WARPS * WARP * FEW_CHUNKS;
+    return (chunks_a_thread == SHORT_CHUNKS ? SHORT : LONG) / chunks_a_thread;
+}
 
-template <typename Rows>
-__global__ void __launch_bounds__(FEW_WARPS_THREADS<Rows>,
-                                  Rows::BLOCKS *Rows::BLOCK_THREADS / FEW_WARPS_THREADS<Rows>)
+/* A thread's K chunks in GROUPS groups: those that as many threads have where rows are not of 16
+ * bits. */
+template <typename Rows, int K, int GROUPS>
+__global__ void __launch_bounds__(few_threads(K),
+                                  Rows::BLOCKS *Rows::BLOCK_THREADS / few_threads(K))
     fused_few_warps_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
-    constexpr int K = FEW_WARPS_CHUNKS<Rows>;
     __shared__ few_warps<Real> warps;
     Rows::template visit<false>(of, blockIdx.x, [&](const auto &row) {
         const int chunk = block_a_row::template chunk<K>(warp_of_block());
         auto tile = row.template load<K, WARP>(chunk);
+        if constexpr (fetched_by_block<Rows>)
+            fetching<Rows>::template ahead<K>(of, blockIdx.x, warp_of_block());
         Real x[K * Rows::V];
         auto m = warps.max(tile.largest());
-        auto d =
-            warps.normalizer(exponentiate<K / FEW_CHUNKS, SIDE_BY_SIDE>(tile, reference(m), x));
+        auto d = warps.normalizer(exponentiate<GROUPS, SIDE_BY_SIDE>(tile, reference(m), x));
         softmax_finish finish(state{m, d});
         finish(x);
         row.template store<K, WARP, false>(chunk, x, tile.kept());
     });
+}
+
+template <typename Rows>
+static ons_status launch_few_warps(const launch_request &request, const Rows &rows) {
+    using R = typename Rows::Rows;
+    constexpr int K = R::NARROW ? FEW_CHUNKS_16_BIT : FEW_CHUNKS;
+    const launch_shape shape = {1, request.plan->threads};
+    if (request.plan->elements_a_thread == SHORT_CHUNKS * R::V)
+        return launch_panels(request, shape, fused_few_warps_kernel<R, SHORT_CHUNKS, 1>,
+                             rows.arguments);
+    return launch_panels(request, shape, fused_few_warps_kernel<R, K, K / FEW_CHUNKS>,
+                         rows.arguments);
 }
 
 ons_status ons_cuda_fused_block(const launch_request &request) {
@@ -69,8 +84,7 @@ ons_status ons_cuda_fused_block(const launch_request &request) {
         using Rows = typename decltype(rows)::Rows;
         if constexpr (!decltype(is_columns)::value)
             if (plan->tile <= FEW_WARPS * WARP * FEW_CHUNKS * Rows::V)
-                return launch_panels(request, {1, plan->threads}, fused_few_warps_kernel<Rows>,
-                                     rows.arguments);
+                return launch_few_warps(request, rows);
         return launch_panels(request, {1, plan->threads},
                              fused_block_kernel<Rows, block_form<decltype(is_columns)>>,
                              rows.arguments);

@@ -108,9 +108,11 @@ struct rows_of {
     typename Rows::arguments arguments;
 };
 
-/* How many rows behind a row those are that are fetched with it: FETCH_AHEAD bytes. */
+/* How many rows behind a row those are that are fetched with it: FETCH_AHEAD bytes, or none. */
 inline int64_t rows_ahead(const launch_request &request) {
-    return FETCH_AHEAD / (request.plan->N * ons_dtype_size(request.problem->x.dtype) + 1) + 1;
+    int64_t row_bytes = request.plan->N * ons_dtype_size(request.problem->x.dtype);
+    bool pays = request.plan->rows * row_bytes >= FETCH_LEAST;
+    return pays ? FETCH_AHEAD / (row_bytes + 1) + 1 : request.plan->rows;
 }
 
 inline problem_arguments as_it_is(const launch_request &request) {
