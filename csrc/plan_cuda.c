@@ -35,6 +35,7 @@ typedef struct {
     int chunk;          /* elements */
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
     bool narrow;        /* Rows::NARROW: its elements are of one type of 16 bits */
+    bool whole;         /* packs, of a chunk's elements each */
     bool contiguous;    /* rows without gaps, in the row form */
     bool packed;        /* columns side by side, in the column form */
     const ons_gpu *gpu;
@@ -73,13 +74,20 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     plan->longest_row = (plan->form == ONS_ROW_FORM ? WARP : 1) * WARP_CHUNKS * row->chunk;
 }
 
+/* Those that all threads of whole warps have together, so many each. */
+static int64_t chunks_with(int chunks, const row_of_chunks *row) {
+    return ceil_div(row->chunks, chunks * WARP) * chunks * WARP;
+}
+
 /* The chunks of a thread. In short rows it has fewer, so that its block is soon done. */
 static int block_chunks(const row_of_chunks *row, const ons_plan *plan) {
     if (plan->method != ONS_METHOD_fused_block || plan->form == ONS_COLUMN_FORM ||
         row->chunks > FEW_WARPS * WARP * FEW_CHUNKS)
         return BLOCK_CHUNKS;
     if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
-    return row->narrow ? FEW_CHUNKS_16_BIT : FEW_CHUNKS;
+    if (!row->narrow) return FEW_CHUNKS;
+    int64_t few = chunks_with(FEW_CHUNKS, row), more = chunks_with(FEW_CHUNKS_16_BIT, row);
+    return !row->whole && 5 * few <= 4 * more ? FEW_CHUNKS : FEW_CHUNKS_16_BIT;
 }
 
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
@@ -131,7 +139,8 @@ static int longest_block(const row_of_chunks *row) {
 }
 
 /* The blocks of a cluster, and the warps of each: so that of the warps that find room on a
- * multiprocessor the most have elements of a row. */
+ * multiprocessor the most have elements of a row. 16-bit rows that are not whole packs are bound by
+ * what their warps do, those without elements too: fewer of these then count twice. */
 static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_plan *plan) {
     int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
     bool narrow = row->contiguous && row->narrow;
@@ -148,7 +157,8 @@ static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_pla
     for (int warps = 1; warps <= most_warps; warps++) {
         int64_t blocks = most(2, ceil_div(filled, warps));
         if (blocks > most_blocks || (blocks > 2 && warps < FEW_CLUSTER_WARPS)) continue;
-        double busy = (double)(room / warps * warps) * (double)filled / (double)(blocks * warps);
+        double share = (double)filled / (double)(blocks * warps);
+        double busy = room / warps * warps * share * (narrow && !row->whole ? share : 1);
         if (busy <= best) continue;
         best = busy;
         plan->blocks_a_row = blocks;
@@ -251,9 +261,13 @@ static bool fits(ons_method method, const row_of_chunks *row, ons_plan *plan) {
 #define RESULTS_LONG "benchmarks/results/cuda-h200-2026-11-21-long.json: "
 #define RESULTS_COLUMNS "benchmarks/results/cuda-h200-2026-11-21-columns.json: "
 enum {
+    /* The most rows for each multiprocessor that blocks of several warps take where a warp could
+     * with more than half of the chunks it may have. */
+    FEW_ROWS_A_MULTIPROCESSOR = 2,
     /* The longest rows that a block takes where a cluster could, in bytes of the input: a longer
      * row's block is alone on its multiprocessor, or nearly. */
     BLOCK_ROW_BYTES_16_BIT = 1 << 14,
+    BLOCK_ROW_BYTES_16_BIT_ODD = 1 << 15, /* not of whole packs */
     BLOCK_ROW_BYTES = 1 << 16,
     /* The longest of 16 bits in packs of columns. */
     BLOCK_COLUMN_LENGTH_16_BIT = 320,
@@ -275,12 +289,18 @@ static double copy_speed_of(const ons_gpu *gpu) { return strstr(gpu->name, "H200
 static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
     int64_t bytes = plan->N * ons_dtype_size(dtype);
     bool clusters = row->gpu->cluster_blocks >= 2, narrow = ons_dtype_size(dtype) == 2;
-    int block_bytes = narrow ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
+    int block_bytes = !narrow      ? BLOCK_ROW_BYTES
+                      : row->whole ? BLOCK_ROW_BYTES_16_BIT
+                                   : BLOCK_ROW_BYTES_16_BIT_ODD;
     int landing_rows = narrow ? LANDING_ROWS_16_BIT : LANDING_ROWS;
     int64_t grid_rows = plan->N <= GRID_LONE_ROW ? 1
                         : narrow                 ? GRID_ELEMENTS_16_BIT / plan->N
                                                  : GRID_ROWS;
-    if (fits(ONS_METHOD_fused_warp, row, plan)) {
+    bool few_rows = plan->rows <= FEW_ROWS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
+    if (few_rows && 2 * row->chunks > WARP * WARP_CHUNKS && row->chunks <= WARP * WARP_CHUNKS &&
+        fits(ONS_METHOD_fused_block, row, plan)) {
+        plan->reason = "few rows that a warp could hold: four are sooner done";
+    } else if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "the row fits the registers of a warp: one read, no barrier";
         plan->measured = RESULTS
             "float32 1048576x256: fused_warp 1.00, fused_block 0.68; float32 262144x1024: "
@@ -393,6 +413,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
                          chunk,
                          columns ? WARP : 1,
                          narrow,
+                         plan->N % chunk == 0,
                          !columns && is_contiguous(problem),
                          columns && is_packed(problem),
                          &gpu};

@@ -107,11 +107,18 @@ def test_rows_of_whole_warps_have_small_blocks(N, rows, of_float32, of_16_bits):
 
 @pytest.mark.parametrize(
     "N, float32, bits_16",
-    [(100, (32, 8), (32, 8)), (1024, (128, 8), (128, 8)), (1025, (96, 16), (64, 32)), (4096, (256, 16), (128, 32))],
+    [
+        (100, (32, 8), (32, 8)),
+        (1024, (128, 8), (128, 8)),
+        (1025, (96, 16), (96, 16)),  # by 64 threads half of them would have no element
+        (1028, (96, 16), (64, 32)),
+        (2049, (160, 16), (96, 32)),
+        (4096, (256, 16), (128, 32)),
+    ],
 )
 def test_few_warps_of_a_block(N, float32, bits_16):
     """On a GPU: threads, elements a thread. 16-bit rows that come as such have half the warps where they are
-    not very short, with the same bits (test_gpu_bits.py)."""
+    not very short and that wastes few, with the same bits (test_gpu_bits.py)."""
     for rows in (1, 10**6):
         plans = [
             ons.plan((rows, N), dtype=dtype, device="cuda", method="fused_block")
@@ -124,6 +131,34 @@ def test_few_warps_of_a_block(N, float32, bits_16):
 def test_more_warps_of_a_block():
     plan = ons.plan((10, 4097), device="cuda", method="fused_block")
     assert (plan.threads, plan.elements_a_thread) == (160, 32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_few_rows_go_to_more_warps(dtype):
+    """On a GPU: rows that a warp could hold, by several warps each as long as that leaves multiprocessors idle."""
+    for rows, N, method in [
+        (1, 1024, "fused_block"),
+        (64, 513, "fused_block"),
+        (1, 512, "fused_warp"),
+        (4096, 1024, "fused_warp"),
+    ]:
+        assert ons.plan((rows, N), dtype=dtype, device="cuda").method == method
+
+
+@pytest.mark.parametrize(
+    "N, method, blocks",
+    [
+        (9001, "fused_block", 1),
+        (9004, "cluster", 2),
+        (16385, "cluster", 2),
+        (20001, "cluster", 2),
+        (20004, "cluster", 3),
+    ],
+)
+def test_16_bit_rows_that_are_not_whole_packs(N, method, blocks):
+    """On a GPU: a block as long as it holds them, then clusters of which few warps have no element."""
+    plan = ons.plan((2048, N), dtype="bfloat16", device="cuda")
+    assert (plan.method, plan.blocks_a_row) == (method, blocks)
 
 
 def test_cliffs_of_the_gpu_are_those_of_the_readme():

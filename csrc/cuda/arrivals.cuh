@@ -11,13 +11,13 @@ __device__ inline uint32_t shared_address(const void *at) {
     return (uint32_t)__cvta_generic_to_shared(at);
 }
 
+/* The next three read anew each time: they need no register meanwhile. */
 __device__ inline uint32_t cluster_index() {
     uint32_t index;
-    asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(index));
     return index;
 }
 
-/* The next two read anew each time: they need no register meanwhile. */
 __device__ inline int thread_of_block() {
     int thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));

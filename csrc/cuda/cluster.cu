@@ -11,6 +11,30 @@
 #include "launch.cuh"
 #include "panel.cuh"
 
+#if __CUDA_ARCH__ >= 900
+/* This thread's row, read anew each time. */
+template <typename Form>
+struct row_of_cluster {
+    __device__ operator int64_t() const {
+        return (int64_t)cluster_index() * Form::ROWS + Form::row();
+    }
+};
+#endif
+
+/* Whether warps that have no element of the row leave at once. What bounds 16-bit rows off
+ * alignment is what their warps do; elsewhere to ask costs more. */
+template <typename Rows>
+constexpr bool empty_warps_leave = false;
+template <typename X, typename Y>
+constexpr bool empty_warps_leave<contiguous_rows<X, Y, false>> =
+    contiguous_rows<X, Y, false>::NARROW;
+
+template <typename Rows>
+__device__ inline int warps_with_elements(int64_t N) {
+    constexpr int PART = CLUSTER_CHUNKS * WARP * Rows::V;
+    return (int)((N + PART - 1) / PART);
+}
+
 /* In shared memory, in the row form: the states of every warp of the cluster, warp `w` of block `r`
  * at part r * warps + w. In the column form: a panel_of_cluster.
  *
@@ -31,31 +55,34 @@ __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
     if constexpr (Form::ROWS > 1) answered.make_ready();
     arrivals::say_ready();
 
-    Rows::template visit<(Form::ROWS > 1)>(
-        of, (int64_t)cluster_index() * Form::ROWS + Form::row(), [&](const auto &row) {
-            auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk());
-            if constexpr (Form::ROWS == 1)
-                fetching<Rows>::template ahead<CLUSTER_CHUNKS>(of, cluster_index(), warp());
-            Real x[CLUSTER_CHUNKS * Rows::V];
-            auto m = Form::max(tile.largest());
-            auto d = Form::normalizer(exponentiate(tile, reference(m), x));
+    Rows::template visit<(Form::ROWS > 1)>(of, row_of_cluster<Form>(), [&](const auto &row) {
+        if constexpr (Form::ROWS == 1 && empty_warps_leave<Rows>)
+            if (warp() >= warps_with_elements<Rows>(of.N)) return;
+        auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk());
+        if constexpr (Form::ROWS == 1)
+            fetching<Rows>::template ahead<CLUSTER_CHUNKS>(of, cluster_index(), warp());
+        Real x[CLUSTER_CHUNKS * Rows::V];
+        auto m = Form::max(tile.largest());
+        auto d = Form::normalizer(exponentiate(tile, reference(m), x));
 
-            if constexpr (Form::ROWS == 1) {
-                /* each warp sends its own, so that none waits for another of its block */
-                arrivals::await_ready();
-                arrived.announce(blocks * warps * sizeof(state<Real>));
-                const uint32_t to = thread_of_block() % WARP;
-                if (to < blocks) arrived.send(parts + warp(), to, {m, d});
-                arrived.await();
-                softmax_finish finish(m, Form::merge_held(parts, blocks * warps));
-                finish(x);
-            } else {
-                panel_of_cluster<Real> panel(shared, arrived, answered);
-                softmax_finish finish(m, panel.template merge<Form>(m, d));
-                finish(x);
-            }
-            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept());
-        });
+        if constexpr (Form::ROWS == 1) {
+            /* each warp sends its own, so that none waits for another of its block */
+            arrivals::await_ready();
+            const int parted =
+                empty_warps_leave<Rows> ? warps_with_elements<Rows>(of.N) : (int)blocks * warps;
+            arrived.announce(parted * sizeof(state<Real>));
+            const int to = thread_of_block() % WARP; /* a block of which not all warps have left */
+            if (to * warps < parted) arrived.send(parts + warp(), to, {m, d});
+            arrived.await();
+            softmax_finish finish(m, Form::merge_held(parts, parted));
+            finish(x);
+        } else {
+            panel_of_cluster<Real> panel(shared, arrived, answered);
+            softmax_finish finish(m, panel.template merge<Form>(m, d));
+            finish(x);
+        }
+        row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept());
+    });
 #endif
 }
 

@@ -1,5 +1,7 @@
 /* contiguous.cuh - contiguous_rows: rows without gaps, by fitting_row where the row's address is a
- * multiple of a pack's size in x and in y, else by shifted_row. */
+ * multiple of a pack's size in x and in y, else by shifted_row. 16-bit rows
+ * off alignment come all by shifted_row, which has its constants for them: with two ways of
+ * everything between the loads and the stores a kernel is more than the instruction caches hold. */
 #ifndef ONS_CONTIGUOUS_CUH
 #define ONS_CONTIGUOUS_CUH
 
@@ -27,19 +29,33 @@ struct contiguous_rows {
                (uintptr_t)of.y % sizeof(pack<Y, V>) == 0 && of.y_pitch % V == 0;
     }
 
+    /* The pointers of the `row`-th row of this launch, each made anew where it is used. */
+    template <typename Row>
+    class pointers {
+       public:
+        __device__ pointers(const arguments &of_, Row row_) : of(of_), row(row_) {}
+        __device__ const X *x() const { return of.x + (row + of.first) * of.x_pitch; }
+        __device__ Y *y() const { return of.y + (row + of.first) * of.y_pitch; }
+
+       private:
+        const arguments &of;
+        Row row;
+    };
+
     /* One way for all lanes of a warp, which then do what they share together. */
-    template <bool BEYOND, typename Body>
-    __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
-        row += of.first;
-        int64_t N = BEYOND && row >= of.rows ? 0 : of.N;
-        const X *x = of.x + row * of.x_pitch;
-        Y *y = of.y + row * of.y_pitch;
+    template <bool BEYOND, typename Row, typename Body>
+    __device__ __forceinline__ static void visit(const arguments &of, Row row, Body body) {
+        using P = pointers<Row>;
+        const P at(of, row);
+        const int64_t N = BEYOND && row + of.first >= of.rows ? 0 : of.N;
         if constexpr (ALL_FIT)
-            body(fitting_row<X, Y, true>(x, y, N));
-        else if (__all_sync(~0u, begin_with_pack<X, Y, V>(x, y)))
-            body(fitting_row<X, Y, false>(x, y, N));
+            body(fitting_row<X, Y, true, P>(at, N));
+        else if constexpr (NARROW)
+            body(shifted_row<X, Y, P>(at, N));
+        else if (__all_sync(~0u, begin_with_pack<X, Y, V>(at.x(), at.y())))
+            body(fitting_row<X, Y, false, P>(at, N));
         else
-            body(shifted_row<X, Y>(x, y, N));
+            body(shifted_row<X, Y, P>(at, N));
     }
 };
 

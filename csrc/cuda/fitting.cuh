@@ -5,18 +5,32 @@
 
 #include "tile.cuh"
 
+/* Where a row's elements come from and go to. */
+template <typename X, typename Y>
+class row_pointers {
+   public:
+    __device__ row_pointers(const X *x_, Y *y_) : from(x_), to(y_) {}
+    __device__ const X *x() const { return from; }
+    __device__ Y *y() const { return to; }
+
+   private:
+    const X *from;
+    Y *to;
+};
+
 /* A row whose x and y begin with a pack; WHOLE: and end with one. */
-template <typename X, typename Y, bool WHOLE>
+template <typename X, typename Y, bool WHOLE, typename Pointers = row_pointers<X, Y>>
 class fitting_row {
    public:
     using Real = typename compute_of<X>::type;
     static constexpr int V = CHUNK<Real>;
 
-    __device__ fitting_row(const X *x_, Y *y_, int64_t N_) : N(N_), x(x_), y(y_) {}
+    __device__ fitting_row(const Pointers &pointers_, int64_t N_) : N(N_), pointers(pointers_) {}
+    __device__ fitting_row(const X *x, Y *y, int64_t N_) : N(N_), pointers(x, y) {}
 
     template <int K, int STRIDE>
     __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
-        const X *from = x + chunk * V;
+        const X *from = pointers.x() + chunk * V;
         const int left = elements_left(N, chunk * V);
         packed_tile<X, K> tile;
         if (has_all<K, STRIDE, V>(left)) {
@@ -46,7 +60,7 @@ class fitting_row {
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
                                           keep_bits<K * V>) const {
-        Y *to = y + chunk * V;
+        Y *to = pointers.y() + chunk * V;
         const int left = elements_left(N, chunk * V), end = last_place<K, STRIDE, V>(left);
         pack<Y, V> raw[K];
         if (has_all<K, STRIDE, V>(left)) {
@@ -83,8 +97,7 @@ class fitting_row {
         return some;
     }
 
-    const X *x;
-    Y *y;
+    Pointers pointers;
 };
 
 #endif

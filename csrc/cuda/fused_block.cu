@@ -69,13 +69,16 @@ __global__ void __launch_bounds__(few_threads(K),
 template <typename Rows>
 static ons_status launch_few_warps(const launch_request &request, const Rows &rows) {
     using R = typename Rows::Rows;
-    constexpr int K = R::NARROW ? FEW_CHUNKS_16_BIT : FEW_CHUNKS;
     const launch_shape shape = {1, request.plan->threads};
-    if (request.plan->elements_a_thread == SHORT_CHUNKS * R::V)
-        return launch_panels(request, shape, fused_few_warps_kernel<R, SHORT_CHUNKS, 1>,
+    const int chunks = request.plan->elements_a_thread / R::V;
+    if constexpr (R::NARROW)
+        if (chunks == FEW_CHUNKS_16_BIT)
+            return launch_panels(request, shape, fused_few_warps_kernel<R, FEW_CHUNKS_16_BIT, 2>,
+                                 rows.arguments);
+    return with_constant<SHORT_CHUNKS, FEW_CHUNKS>(chunks, [&](auto K) {
+        return launch_panels(request, shape, fused_few_warps_kernel<R, decltype(K)::value, 1>,
                              rows.arguments);
-    return launch_panels(request, shape, fused_few_warps_kernel<R, K, K / FEW_CHUNKS>,
-                         rows.arguments);
+    });
 }
 
 ons_status ons_cuda_fused_block(const launch_request &request) {

@@ -93,7 +93,8 @@ class masked_row : public Row {
 #pragma unroll 1
         for (int e = 0; e < K * V; e++) {
             const int64_t at = chunk * V + place<STRIDE, V>(e);
-            if (place<STRIDE, V>(e) < left && mask.excludes(at)) Row::y[at] = from_real<X>((Real)0);
+            if (place<STRIDE, V>(e) < left && mask.excludes(at))
+                Row::pointers.y()[at] = from_real<X>((Real)0);
         }
     }
 

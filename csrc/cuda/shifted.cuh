@@ -9,9 +9,9 @@
  * and gets the chunk's end from the lane that reads the next one; it writes the pack that ends in
  * its chunk, with the end of the chunk before from the lane that has it. To be called by all the
  * STRIDE lanes that share the row. */
-template <typename X, typename Y>
-class shifted_row : public fitting_row<X, Y, false> {
-    using base = fitting_row<X, Y, false>;
+template <typename X, typename Y, typename Pointers = row_pointers<X, Y>>
+class shifted_row : public fitting_row<X, Y, false, Pointers> {
+    using base = fitting_row<X, Y, false, Pointers>;
 
    public:
     using Real = typename base::Real;
@@ -20,15 +20,16 @@ class shifted_row : public fitting_row<X, Y, false> {
 
     template <int K, int STRIDE>
     __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
-        const int bytes = (int)((uintptr_t)base::x % sizeof(pack<X, V>));
+        const X *const x = base::pointers.x();
+        const int bytes = (int)((uintptr_t)x % sizeof(pack<X, V>));
         packed_tile<X, K> tile;
         if constexpr (sizeof(X) == 2 && STRIDE == WARP) {
-            load_stretch(chunk, bytes, tile);
+            load_stretch(x, chunk, bytes, tile);
             return tile;
         }
         const int ahead = bytes / (int)sizeof(X), lane = threadIdx.x % STRIDE;
         const int left = elements_left(base::N, chunk * V);
-        const X *from = base::x + chunk * V - ahead; /* where the pack begins */
+        const X *from = x + chunk * V - ahead; /* where the pack begins */
         pack<X, V>(&raw)[K] = tile.raw, next = {};
 #pragma unroll
         for (int k = 0; k < K; k++)
@@ -76,15 +77,16 @@ class shifted_row : public fitting_row<X, Y, false> {
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
                                           keep_bits<K * V>) const {
-        const int bytes = (int)((uintptr_t)base::y % sizeof(pack<Y, V>));
+        Y *const y = base::pointers.y();
+        const int bytes = (int)((uintptr_t)y % sizeof(pack<Y, V>));
         if constexpr (sizeof(Y) == 2 && STRIDE == WARP) {
-            store_stretch<STREAM>(chunk, bytes, from);
+            store_stretch<STREAM>(y, chunk, bytes, from);
             return;
         }
         const int before = bytes / (int)sizeof(Y), own = V - before, lane = threadIdx.x % STRIDE;
         const int left = elements_left(base::N, chunk * V);
         const bool has_first = before == 0 || (lane > 0 && chunk > 0);
-        Y *to = base::y + chunk * V;
+        Y *to = y + chunk * V;
         const int end = last_place<K, STRIDE, V>(left);
         pack<Y, V> raw[2], first, last, before_last; /* raw: of this k and of the one before */
 #pragma unroll
@@ -124,12 +126,12 @@ class shifted_row : public fitting_row<X, Y, false> {
 
    private:
     template <int K>
-    __device__ __forceinline__ void load_stretch(int64_t chunk, int bytes,
+    __device__ __forceinline__ void load_stretch(const X *x, int64_t chunk, int bytes,
                                                  packed_tile<X, K> &tile) const {
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
         /* the word in which the last chunk ends is the row's too */
         const int whole = whole_times<K, V>(left - (bytes % 4 != 0));
-        const X *from = base::x + chunk * V;
+        const X *from = x + chunk * V;
         if (__all_sync(~0u, whole == K)) {
             with_shift<X>(bytes, [&](auto shift) {
                 read_stretch<decltype(shift)::value>((const char *)from, K, tile.raw, [] {});
@@ -157,12 +159,12 @@ class shifted_row : public fitting_row<X, Y, false> {
     }
 
     template <bool STREAM, int n>
-    __device__ __forceinline__ void store_stretch(int64_t chunk, int bytes,
+    __device__ __forceinline__ void store_stretch(Y *y, int64_t chunk, int bytes,
                                                   const Real (&from)[n]) const {
         constexpr int K = n / V;
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
         const int whole = whole_times<K, V>(left);
-        Y *to = base::y + chunk * V;
+        Y *to = y + chunk * V;
         pack<Y, V> raw[K];
 #pragma unroll
         for (int k = 0; k < K; k++) raw[k] = rounded_pack<Y, V>(from + k * V);
