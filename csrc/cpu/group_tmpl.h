@@ -121,7 +121,9 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
 
 /* The same of whole groups of rows of whole quads that follow each other in y without a gap: y is
  * divided from its first aligned place on, whatever row that is in. What is left is joined with the
- * next group by `shared`, as begin_quotient does it. */
+ * next group by `shared`, as begin_quotient does it. Rows are divided in `turn`, a KiB behind the
+ * places of x that are read meanwhile (see FN(lag)); not where two groups fill the first cache,
+ * which takes them best in the order in which they were written. */
 INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
     int64_t fetch = (GROUP + (FN(ahead) + bytes - 1) / bytes) * run->x.across;
@@ -139,7 +141,7 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
         before += head;
         y += head;
     }
-    int64_t turn = GROUP * bytes > 8192 ? 0 : 1024 / bytes;
+    int64_t turn = GROUP * bytes <= 8192 ? 1024 / bytes : 0;
     for (int64_t i = 0; i < GROUP; i++) {
         int64_t k = (i + turn) % GROUP, next = k + 1 < GROUP ? k + 1 : k;
         const T *from = before + k * N;
