@@ -204,7 +204,10 @@ INLINE void FN(lanes_meanwhile)(VEC *lanes, VEC shift, VEC floor, T *e, const ch
         for (int64_t v = 0; v < VECS; v++) {
             VEC four[4];
             int64_t at = q + v * WIDTH;
-            for (int64_t k = 0; k < 4; k++) four[k] = FN(take)(x + (at + k * LANES) * size, as);
+            for (int64_t k = 0; k < 4; k++) {
+                four[k] = FN(take)(x + (at + k * LANES) * size, as);
+                if (!past_caches) four[k] = V(held)(four[k]); /* long rows from memory lose by it */
+            }
             FN(exponential_each)(four, 4, shift, floor);
             for (int64_t k = 0; k < 4; k++) V(store)(e + at + k * LANES, four[k]);
             VEC sum = V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
