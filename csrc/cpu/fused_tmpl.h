@@ -65,6 +65,7 @@ INLINE void FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_
         ons_state_raise(&state, far ? 0.0 : (double)m);
         FN(refer)(&rows);
         with.behind = FN(begin_maximum)(behind, last ? 0 : N);
+        with.lag = FN(lag);
         with.fetch = FN(fetched_with)(run, in_memory, bytes);
         with.fetch_step = bytes == N * FN(size_as)(as) ? QUAD * FN(size_as)(as) : 0;
         if (far)

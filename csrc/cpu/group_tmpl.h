@@ -10,8 +10,6 @@
 typedef struct {
     T m[GROUP], anchor[GROUP], shift[GROUP], floor[GROUP], factor[GROUP], beyond[GROUP];
     double d[GROUP]; /* lifted */
-    /* a vector of each row's factor, and of what that rounded away; one more to read beyond */
-    T factors[(GROUP + 1) * WIDTH], beyonds[(GROUP + 1) * WIDTH];
 } FN(group);
 
 /* Shift and floor of rows from their m, one a lane: c is ceil(m * log2(e)), or where that is next
@@ -64,10 +62,6 @@ INLINE void FN(normalize_group)(FN(group) * group) {
     VEC none = V(sub)(m, m); /* NaN where m is not finite, else 0 */
     V(store)(group->factor, V(add)(factor, none));
     V(store)(group->beyond, V(narrow)(beyond));
-    for (int64_t i = 0; i < GROUP; i++) {
-        V(store)(group->factors + i * WIDTH, SET_OF(group->factor, i));
-        V(store)(group->beyonds + i * WIDTH, SET_OF(group->beyond, i));
-    }
 }
 
 /* e = e^x of a row that is taken relative to its anchor, and the sums in the lanes. */
@@ -113,6 +107,7 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
             at->follow && (full || at->done + i + 1 < run->count) ? at->shared : NULL;
         with.behind =
             FN(begin_maximum)(x + GROUP * run->x.across, full || i < at->rows_behind ? N : 0);
+        with.lag = 0;
         with.fetch = x + fetch;
         with.fetch_step = QUAD * FN(size_as)(as);
         if (!full && at->anchored)
@@ -126,15 +121,17 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
 
 /* The same of whole groups of rows of whole quads that follow each other in y without a gap: y is
  * divided from its first aligned place on, whatever row that is in. What is left is joined with the
- * next group by `shared`, as begin_quotient does it. */
+ * next group by `shared`, as begin_quotient does it. Rows are divided in `turn`, a KiB behind the
+ * places of x that are read meanwhile (see FN(lag)); not where two groups fill the first cache,
+ * which takes them best in the order in which they were written. */
 INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
     int64_t fetch = (GROUP + (FN(ahead) + bytes - 1) / bytes) * run->x.across;
     T *y = (T *)(void *)at->y;
-    const T *before = at->e_before, *factors = at->before->factors, *beyonds = at->before->beyonds;
+    const T *before = at->e_before, *factors = at->before->factor, *beyonds = at->before->beyond;
     int64_t head = past_caches ? FN(unaligned)(y, N) : 0;
     if (head > 0) {
-        VEC first = V(times)(V(load)(before), V(load)(factors), V(load)(beyonds));
+        VEC first = V(times)(V(load)(before), SET_OF(factors, 0), SET_OF(beyonds, 0));
         if (at->done > 0) {
             V(store_part)(at->shared + WIDTH - head, first, head);
             V(stream)(y + head - WIDTH, V(load)(at->shared));
@@ -144,12 +141,16 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
         before += head;
         y += head;
     }
-    for (int64_t i = 0; i < GROUP; i++, before += N, y += N) {
+    int64_t turn = GROUP * bytes <= 8192 ? 1024 / bytes : 0;
+    for (int64_t i = 0; i < GROUP; i++) {
+        int64_t k = (i + turn) % GROUP, next = k + 1 < GROUP ? k + 1 : k;
+        const T *from = before + k * N;
+        T *to = y + k * N;
         const T *x = (const T *)(const void *)(at->x + i * run->x.across);
         const T *behind = (const T *)(const void *)((const char *)x + GROUP * run->x.across);
         T *e = at->e + i * N;
         VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
-        VEC factor = V(load)(factors + i * WIDTH), beyond = V(load)(beyonds + i * WIDTH);
+        VEC factor = SET_OF(factors, k), beyond = SET_OF(beyonds, k);
         VEC lanes[VECS], even = V(set)((T)-INFINITY), odd = even;
         for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
         for (int64_t q = 0; q < N; q += QUAD) {
@@ -159,19 +160,19 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
                 lanes[v] = V(add)(lanes[v], sum);
             }
             int64_t last = q + QUAD - WIDTH;
-            for (int64_t k = q; k < last; k += WIDTH) {
-                VEC quotient = V(times)(V(load)(before + k), factor, beyond);
-                FN(put_vector)(y + k, quotient, past_caches);
+            for (int64_t j = q; j < last; j += WIDTH) {
+                VEC quotient = V(times)(V(held)(V(load)(from + j)), factor, beyond);
+                FN(put_vector)(to + j, quotient, past_caches);
             }
             if (q + QUAD == N) { /* which goes on in the next row */
-                factor = V(load)(factors + i * WIDTH + head);
-                beyond = V(load)(beyonds + i * WIDTH + head);
+                factor = V(join)(factor, SET_OF(factors, next), WIDTH - head);
+                beyond = V(join)(beyond, SET_OF(beyonds, next), WIDTH - head);
             }
-            VEC quotient = V(times)(V(load)(before + last), factor, beyond);
-            if (q + QUAD == N && i + 1 == GROUP && head > 0)
+            VEC quotient = V(times)(V(held)(V(load)(from + last)), factor, beyond);
+            if (q + QUAD == N && k + 1 == GROUP && head > 0)
                 V(store)(at->shared, quotient);
             else
-                FN(put_vector)(y + last, quotient, past_caches);
+                FN(put_vector)(to + last, quotient, past_caches);
             for (int64_t k = q; k < q + QUAD; k += 2 * WIDTH) {
                 even = V(max)(V(load)(behind + k), even);
                 odd = V(max)(V(load)(behind + k + WIDTH), odd);
@@ -197,10 +198,6 @@ INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
     bool whole = WIDTH > 1 && FN(size_as)(as) != 2 && run->N % QUAD == 0 && run->pitch == run->N &&
                  run->y.across == run->N * (int64_t)sizeof(T) &&
                  (uintptr_t)run->y.data % sizeof(T) == 0;
-    V(store)(groups[0].factors + GROUP * WIDTH, V(set)(0));
-    V(store)(groups[0].beyonds + GROUP * WIDTH, V(set)(0));
-    V(store)(groups[1].factors + GROUP * WIDTH, V(set)(0));
-    V(store)(groups[1].beyonds + GROUP * WIDTH, V(set)(0));
     at.rows = run->count < GROUP ? run->count : GROUP;
     for (int64_t i = 0; i < GROUP; i++) {
         FN(maximum) m = FN(begin_maximum)(at.x + i * run->x.across, i < at.rows ? run->N : 0);
@@ -223,12 +220,10 @@ INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
         else
             FN(next_group)(&at, run, as, false, at.past_caches);
         FN(group) *behind = before;
-        for (int64_t i = 0; i < GROUP; i++) now->d[i] = V(sum_lanes)(at.sums[i]);
-        V(transpose)(at.largest);
-        for (int64_t i = 1; i < GROUP; i++) at.largest[0] = V(max)(at.largest[i], at.largest[0]);
-        V(store)(behind->m, at.largest[0]);
-        FN(normalize_group)(now);
+        V(store)(behind->m, V(max_rows)(at.largest));
         at.anchored = FN(refer_group)(behind);
+        V(sum_rows)(now->d, at.sums);
+        FN(normalize_group)(now);
         before = now;
         now = behind;
         T *other = at.e;

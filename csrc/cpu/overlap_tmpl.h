@@ -6,6 +6,11 @@
 /* Bytes from the element whose maximum is taken to the one that is fetched. */
 enum { FN(ahead) = 8192 };
 
+/* Elements that the division of a row stays behind the maximum of another. Arrays often begin at
+ * the same place of a page, and rows are as often a multiple of a page: a load of x that follows a
+ * store to y with the same last 12 bits of its address waits for it. */
+enum { FN(lag) = 512 / sizeof(T) };
+
 /* Into the second cache: so far ahead the first one would lose other lines by it. */
 INLINE void FN(fetch)(const char *line) { __builtin_prefetch(line, 0, 2); }
 
@@ -174,12 +179,13 @@ INLINE T FN(end_maximum)(FN(maximum) * m, ons_dtype as) {
 typedef struct {
     FN(quotient) before;
     FN(maximum) behind;
+    int64_t lag;
     const char *fetch;
     int64_t fetch_step; /* bytes that are fetched meanwhile */
 } FN(meanwhile);
 
 INLINE void FN(go_on)(FN(meanwhile) * with, ons_dtype as_y, ons_dtype as, bool past_caches) {
-    if (with->before.at + QUAD <= with->before.n)
+    if (with->before.at + QUAD <= with->before.n && with->before.at + with->lag <= with->behind.at)
         FN(divide_vectors)(&with->before, QUAD / WIDTH, as_y, past_caches);
     if (with->behind.at + QUAD <= with->behind.n)
         FN(compare_vectors)(&with->behind, QUAD / WIDTH / 2, as);
@@ -198,7 +204,10 @@ INLINE void FN(lanes_meanwhile)(VEC *lanes, VEC shift, VEC floor, T *e, const ch
         for (int64_t v = 0; v < VECS; v++) {
             VEC four[4];
             int64_t at = q + v * WIDTH;
-            for (int64_t k = 0; k < 4; k++) four[k] = FN(take)(x + (at + k * LANES) * size, as);
+            for (int64_t k = 0; k < 4; k++) {
+                four[k] = FN(take)(x + (at + k * LANES) * size, as);
+                if (!past_caches) four[k] = V(held)(four[k]); /* long rows from memory lose by it */
+            }
             FN(exponential_each)(four, 4, shift, floor);
             for (int64_t k = 0; k < 4; k++) V(store)(e + at + k * LANES, four[k]);
             VEC sum = V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));

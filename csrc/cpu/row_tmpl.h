@@ -31,7 +31,7 @@ static void FN(max_row)(const ons_rows *rows, ons_tile kept, ons_tile tile, int6
 /* The exponentials of 4 vectors, LANES elements apart, stored and added up. */
 INLINE VEC FN(whole_quad)(T *e, const T *x, VEC shift, VEC floor, bool plain) {
     VEC four[4];
-    for (int64_t k = 0; k < 4; k++) four[k] = V(load)(x + k * LANES);
+    for (int64_t k = 0; k < 4; k++) four[k] = V(held)(V(load)(x + k * LANES));
     if (!plain) FN(exponential_each)(four, 4, shift, floor);
     if (e)
         for (int64_t k = 0; k < 4; k++) V(store)(e + k * LANES, four[k]);
@@ -53,7 +53,7 @@ INLINE VEC FN(part_of_quad)(T *e, const T *x, int64_t n, VEC shift, VEC floor, b
             V(store)(e + j, four[k]);
         else if (e)
             V(store_part)(e + j, four[k], left);
-        if (left < WIDTH) four[k] = V(keep_part)(four[k], left);
+        if (left < WIDTH) four[k] = V(join)(four[k], V(set)(0), left);
     }
     return V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
 }

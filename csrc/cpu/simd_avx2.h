@@ -35,14 +35,15 @@ static inline f32_vec f32_load_part(const float *p, int64_t k) {
 static inline void f32_store_part(float *p, f32_vec a, int64_t k) {
     _mm256_maskstore_ps(p, f32_first(k), a);
 }
-static inline f32_vec f32_keep_part(f32_vec a, int64_t k) {
-    return _mm256_and_ps(a, _mm256_castsi256_ps(f32_first(k)));
+static inline f32_vec f32_join(f32_vec a, f32_vec b, int64_t k) {
+    return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(f32_first(k)));
 }
 static inline f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
     __m256i bytes = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)where));
     __m256i out = _mm256_cmpeq_epi32(bytes, _mm256_setzero_si256());
     return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(out));
 }
+static inline f32_vec f32_held(f32_vec a) { return a; }
 static inline f32_vec f32_add(f32_vec a, f32_vec b) { return _mm256_add_ps(a, b); }
 static inline f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm256_sub_ps(a, b); }
 static inline f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm256_mul_ps(a, b); }
@@ -93,8 +94,8 @@ static inline f64_vec f64_load_part(const double *p, int64_t k) {
 static inline void f64_store_part(double *p, f64_vec a, int64_t k) {
     _mm256_maskstore_pd(p, f64_first(k), a);
 }
-static inline f64_vec f64_keep_part(f64_vec a, int64_t k) {
-    return _mm256_and_pd(a, _mm256_castsi256_pd(f64_first(k)));
+static inline f64_vec f64_join(f64_vec a, f64_vec b, int64_t k) {
+    return _mm256_blendv_pd(b, a, _mm256_castsi256_pd(f64_first(k)));
 }
 static inline f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
     int32_t four;
@@ -103,6 +104,7 @@ static inline f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
     __m256i out = _mm256_cmpeq_epi64(bytes, _mm256_setzero_si256());
     return _mm256_blendv_pd(a, b, _mm256_castsi256_pd(out));
 }
+static inline f64_vec f64_held(f64_vec a) { return a; }
 static inline f64_vec f64_add(f64_vec a, f64_vec b) { return _mm256_add_pd(a, b); }
 static inline f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm256_sub_pd(a, b); }
 static inline f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm256_mul_pd(a, b); }
@@ -138,15 +140,17 @@ static inline __m256d ons_high_half(__m256 a) {
     return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
 }
 
-static inline double f32_sum_lanes(const f32_vec *lanes) {
+static inline __m256d ons_lanes_in_double(const f32_vec *lanes) {
     __m256d low = _mm256_add_pd(ons_low_half(lanes[0]), ons_low_half(lanes[1]));
     __m256d high = _mm256_add_pd(ons_high_half(lanes[0]), ons_high_half(lanes[1]));
-    return ons_sum_of_4(_mm256_add_pd(low, high));
+    return _mm256_add_pd(low, high);
+}
+static inline double f32_sum_lanes(const f32_vec *lanes) {
+    return ons_sum_of_4(ons_lanes_in_double(lanes));
 }
 static inline double f64_sum_lanes(const f64_vec *lanes) {
     return ons_sum_of_4(_mm256_add_pd(lanes[0], lanes[1]));
 }
-
 /* Row i becomes column i: pairs of rows, fours, then the 128-bit parts. */
 static inline void f32_transpose(f32_vec *a) {
     f32_vec b[8];
@@ -176,6 +180,42 @@ static inline void f64_transpose(f64_vec *a) {
         a[c] = _mm256_permute2f128_pd(b[c], b[c + 2], 0x20);
         a[c + 2] = _mm256_permute2f128_pd(b[c], b[c + 2], 0x31);
     }
+}
+
+/* One lane of each of 4 rows: what `merge` makes of its lanes l and l + 2, then of the two left. */
+static inline f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f64_vec)) {
+    f64_vec two[2];
+    for (int k = 0; k < 2; k++) /* rows k and k + 2 */
+        two[k] = merge(_mm256_permute2f128_pd(a[k], a[k + 2], 0x20),
+                       _mm256_permute2f128_pd(a[k], a[k + 2], 0x31));
+    return merge(_mm256_unpacklo_pd(two[0], two[1]), _mm256_unpackhi_pd(two[0], two[1]));
+}
+static inline void f64_sum_rows(double *d, f64_vec (*lanes)[2]) {
+    f64_vec sums[4];
+    for (int i = 0; i < 4; i++) sums[i] = f64_add(lanes[i][0], lanes[i][1]);
+    f64_store(d, ons_merge_rows(sums, f64_add));
+}
+static inline void f32_sum_rows(double *d, f32_vec (*lanes)[2]) {
+    for (int first = 0; first < 8; first += 4) {
+        f64_vec sums[4];
+        for (int i = 0; i < 4; i++) sums[i] = ons_lanes_in_double(lanes[first + i]);
+        f64_store(d + first, ons_merge_rows(sums, f64_add));
+    }
+}
+static inline f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
+static inline f32_vec f32_max_rows(const f32_vec *a) {
+    f32_vec two[4], four[2];
+    for (int k = 0; k < 4; k++) {
+        f32_vec low = a[2 * k], high = a[2 * k + 1];
+        two[k] = f32_max(_mm256_unpacklo_ps(low, high), _mm256_unpackhi_ps(low, high));
+    }
+    for (int k = 0; k < 2; k++) {
+        __m256d low = _mm256_castps_pd(two[2 * k]), high = _mm256_castps_pd(two[2 * k + 1]);
+        four[k] = f32_max(_mm256_castpd_ps(_mm256_unpacklo_pd(low, high)),
+                          _mm256_castpd_ps(_mm256_unpackhi_pd(low, high)));
+    }
+    return f32_max(_mm256_permute2f128_ps(four[0], four[1], 0x20),
+                   _mm256_permute2f128_ps(four[0], four[1], 0x31));
 }
 
 static inline f32_vec f32_narrow(const double *p) {

@@ -26,12 +26,16 @@ static inline f32_vec f32_load_part(const float *p, int64_t k) {
 static inline void f32_store_part(float *p, f32_vec a, int64_t k) {
     _mm512_mask_storeu_ps(p, f32_first(k), a);
 }
-static inline f32_vec f32_keep_part(f32_vec a, int64_t k) {
-    return _mm512_maskz_mov_ps(f32_first(k), a);
+static inline f32_vec f32_join(f32_vec a, f32_vec b, int64_t k) {
+    return _mm512_mask_mov_ps(b, f32_first(k), a);
 }
 static inline f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
     __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)where);
     return _mm512_mask_mov_ps(b, _mm_test_epi8_mask(bytes, bytes), a);
+}
+static inline f32_vec f32_held(f32_vec a) {
+    __asm__("" : "+v"(a));
+    return a;
 }
 static inline f32_vec f32_add(f32_vec a, f32_vec b) { return _mm512_add_ps(a, b); }
 static inline f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm512_sub_ps(a, b); }
@@ -77,12 +81,16 @@ static inline f64_vec f64_load_part(const double *p, int64_t k) {
 static inline void f64_store_part(double *p, f64_vec a, int64_t k) {
     _mm512_mask_storeu_pd(p, f64_first(k), a);
 }
-static inline f64_vec f64_keep_part(f64_vec a, int64_t k) {
-    return _mm512_maskz_mov_pd(f64_first(k), a);
+static inline f64_vec f64_join(f64_vec a, f64_vec b, int64_t k) {
+    return _mm512_mask_mov_pd(b, f64_first(k), a);
 }
 static inline f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
     __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)where);
     return _mm512_mask_mov_pd(b, (__mmask8)_mm_test_epi8_mask(bytes, bytes), a);
+}
+static inline f64_vec f64_held(f64_vec a) {
+    __asm__("" : "+v"(a));
+    return a;
 }
 static inline f64_vec f64_add(f64_vec a, f64_vec b) { return _mm512_add_pd(a, b); }
 static inline f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm512_sub_pd(a, b); }
@@ -114,12 +122,14 @@ static inline double f64_sum_lanes(const f64_vec *lanes) {
     __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
+static inline f64_vec ons_lanes_in_double(f32_vec a) {
+    f64_vec low = _mm512_cvtps_pd(_mm512_castps512_ps256(a));
+    return _mm512_add_pd(low, _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)));
+}
 static inline double f32_sum_lanes(const f32_vec *lanes) {
-    f64_vec low = _mm512_cvtps_pd(_mm512_castps512_ps256(*lanes));
-    f64_vec sum = _mm512_add_pd(low, _mm512_cvtps_pd(_mm512_extractf32x8_ps(*lanes, 1)));
+    f64_vec sum = ons_lanes_in_double(*lanes);
     return f64_sum_lanes(&sum);
 }
-
 /* Row i becomes column i: pairs of rows, fours, then the 128-bit parts. */
 static inline void f32_transpose(f32_vec *a) {
     f32_vec b[16];
@@ -161,6 +171,49 @@ static inline void f64_transpose(f64_vec *a) {
         b[c + 4] = _mm512_shuffle_f64x2(a[c], a[c + 4], 0xdd);
     }
     for (int c = 0; c < 8; c++) a[c] = b[c];
+}
+
+/* One lane of each of 8 rows: what `merge` makes of its lanes l and l + 4, then l and l + 2, then
+ * the two left. */
+static inline f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f64_vec)) {
+    f64_vec two[4], four[2];
+    for (int k = 0; k < 4; k++) { /* rows i and i + 2 */
+        f64_vec low = a[k / 2 * 4 + k % 2], high = a[k / 2 * 4 + k % 2 + 2];
+        two[k] =
+            merge(_mm512_shuffle_f64x2(low, high, 0x44), _mm512_shuffle_f64x2(low, high, 0xee));
+    }
+    for (int k = 0; k < 2; k++) /* 0, 2, 4, 6 and the others */
+        four[k] = merge(_mm512_shuffle_f64x2(two[k], two[k + 2], 0x88),
+                        _mm512_shuffle_f64x2(two[k], two[k + 2], 0xdd));
+    return merge(_mm512_unpacklo_pd(four[0], four[1]), _mm512_unpackhi_pd(four[0], four[1]));
+}
+static inline void f64_sum_rows(double *d, f64_vec (*lanes)[1]) {
+    f64_store(d, ons_merge_rows(*lanes, f64_add));
+}
+static inline void f32_sum_rows(double *d, f32_vec (*lanes)[1]) {
+    for (int first = 0; first < 16; first += 8) {
+        f64_vec sums[8];
+        for (int i = 0; i < 8; i++) sums[i] = ons_lanes_in_double(*lanes[first + i]);
+        f64_store(d + first, ons_merge_rows(sums, f64_add));
+    }
+}
+static inline f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
+static inline f32_vec f32_max_rows(const f32_vec *a) {
+    f32_vec two[8], four[4], eight[2];
+    for (int k = 0; k < 8; k++) {
+        f32_vec low = a[2 * k], high = a[2 * k + 1];
+        two[k] = f32_max(_mm512_unpacklo_ps(low, high), _mm512_unpackhi_ps(low, high));
+    }
+    for (int k = 0; k < 4; k++) {
+        __m512d low = _mm512_castps_pd(two[2 * k]), high = _mm512_castps_pd(two[2 * k + 1]);
+        four[k] = f32_max(_mm512_castpd_ps(_mm512_unpacklo_pd(low, high)),
+                          _mm512_castpd_ps(_mm512_unpackhi_pd(low, high)));
+    }
+    for (int k = 0; k < 2; k++)
+        eight[k] = f32_max(_mm512_shuffle_f32x4(four[2 * k], four[2 * k + 1], 0x88),
+                           _mm512_shuffle_f32x4(four[2 * k], four[2 * k + 1], 0xdd));
+    return f32_max(_mm512_shuffle_f32x4(eight[0], eight[1], 0x88),
+                   _mm512_shuffle_f32x4(eight[0], eight[1], 0xdd));
 }
 
 static inline f32_vec f32_narrow(const double *p) {

@@ -34,8 +34,8 @@ static inline void f32_store_part(float *p, f32_vec a, int64_t k) {
     if (k > 1) vst1q_lane_f32(p + 1, a, 1);
     if (k > 2) vst1q_lane_f32(p + 2, a, 2);
 }
-static inline f32_vec f32_keep_part(f32_vec a, int64_t k) {
-    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a), f32_first(k)));
+static inline f32_vec f32_join(f32_vec a, f32_vec b, int64_t k) {
+    return vbslq_f32(f32_first(k), a, b);
 }
 static inline f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
     uint32_t four;
@@ -43,6 +43,7 @@ static inline f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
     uint16x8_t bytes = vmovl_u8(vcreate_u8(four));
     return vbslq_f32(vcgtq_u32(vmovl_u16(vget_low_u16(bytes)), vdupq_n_u32(0)), a, b);
 }
+static inline f32_vec f32_held(f32_vec a) { return a; }
 static inline f32_vec f32_add(f32_vec a, f32_vec b) { return vaddq_f32(a, b); }
 static inline f32_vec f32_sub(f32_vec a, f32_vec b) { return vsubq_f32(a, b); }
 static inline f32_vec f32_mul(f32_vec a, f32_vec b) { return vmulq_f32(a, b); }
@@ -94,13 +95,14 @@ static inline f64_vec f64_load_part(const double *p, int64_t k) {
 static inline void f64_store_part(double *p, f64_vec a, int64_t k) {
     if (k > 0) vst1q_lane_f64(p, a, 0);
 }
-static inline f64_vec f64_keep_part(f64_vec a, int64_t k) {
-    return vreinterpretq_f64_u32(vandq_u32(vreinterpretq_u32_f64(a), f64_first(k)));
+static inline f64_vec f64_join(f64_vec a, f64_vec b, int64_t k) {
+    return vbslq_f64(vreinterpretq_u64_u32(f64_first(k)), a, b);
 }
 static inline f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
     uint64x2_t in = {where[0] ? ~(uint64_t)0 : 0, where[1] ? ~(uint64_t)0 : 0};
     return vbslq_f64(in, a, b);
 }
+static inline f64_vec f64_held(f64_vec a) { return a; }
 static inline f64_vec f64_add(f64_vec a, f64_vec b) { return vaddq_f64(a, b); }
 static inline f64_vec f64_sub(f64_vec a, f64_vec b) { return vsubq_f64(a, b); }
 static inline f64_vec f64_mul(f64_vec a, f64_vec b) { return vmulq_f64(a, b); }
@@ -141,6 +143,16 @@ static inline double f64_sum_lanes(const f64_vec *lanes) {
     f64_vec low = vaddq_f64(lanes[0], lanes[2]), high = vaddq_f64(lanes[1], lanes[3]);
     return vaddvq_f64(vaddq_f64(low, high));
 }
+static inline void f32_sum_rows(double *d, f32_vec (*lanes)[4]) {
+    for (int i = 0; i < 4; i++) d[i] = f32_sum_lanes(lanes[i]);
+}
+static inline void f64_sum_rows(double *d, f64_vec (*lanes)[4]) {
+    for (int i = 0; i < 2; i++) d[i] = f64_sum_lanes(lanes[i]);
+}
+static inline f32_vec f32_max_rows(const f32_vec *a) {
+    return vpmaxq_f32(vpmaxq_f32(a[0], a[1]), vpmaxq_f32(a[2], a[3]));
+}
+static inline f64_vec f64_max_rows(const f64_vec *a) { return vpmaxq_f64(a[0], a[1]); }
 
 static inline uint16x4_t ons_load_four(const char *p) {
     return vld1_u16((const uint16_t *)(const void *)p);

@@ -46,8 +46,9 @@ static inline double f64_times(double a, double factor, double beyond) {
     static inline void P##_store_part(TYPE *p, TYPE a, int64_t k) {                            \
         if (k > 0) P##_store(p, a);                                                            \
     }                                                                                          \
-    static inline TYPE P##_keep_part(TYPE a, int64_t k) { return k > 0 ? a : 0; }              \
+    static inline TYPE P##_join(TYPE a, TYPE b, int64_t k) { return k > 0 ? a : b; }           \
     static inline TYPE P##_where(const char *where, TYPE a, TYPE b) { return *where ? a : b; } \
+    static inline TYPE P##_held(TYPE a) { return a; }                                          \
     static inline TYPE P##_add(TYPE a, TYPE b) { return a + b; }                               \
     static inline TYPE P##_sub(TYPE a, TYPE b) { return a - b; }                               \
     static inline TYPE P##_mul(TYPE a, TYPE b) { return a * b; }                               \
@@ -65,7 +66,11 @@ static inline double f64_times(double a, double factor, double beyond) {
         for (int half = LANES / 2; half > 0; half /= 2)                                        \
             for (int l = 0; l < half; l++) tree[l] += tree[l + half];                          \
         return tree[0];                                                                        \
-    }
+    }                                                                                          \
+    static inline void P##_sum_rows(double *d, TYPE(*lanes)[LANES]) {                          \
+        *d = P##_sum_lanes(*lanes);                                                            \
+    }                                                                                          \
+    static inline TYPE P##_max_rows(const TYPE *a) { return *a; }
 
 ONS_SCALAR_VOCABULARY(f32, float, ONS_LANES_F32)
 ONS_SCALAR_VOCABULARY(f64, double, ONS_LANES_F64)
