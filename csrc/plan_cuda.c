@@ -56,6 +56,12 @@ static int limit_of_warps(const row_of_chunks *row, int64_t rows) {
     return row->narrow ? 2 * WARP : rows >= MANY_WARP_ROWS ? WARP : WARP_ROW_THREADS;
 }
 
+/* The chunks of a lane that has `needed`: of the numbers for which there are kernels. */
+static int64_t chunks_of_lane(int64_t needed, bool whole_warp) {
+    int64_t power = power_of_two_from(needed), less = power / 4 * 3;
+    return whole_warp && needed > 2 && needed <= less ? less : power;
+}
+
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     int64_t lanes = 1;
     if (plan->form == ONS_ROW_FORM && row->chunks <= 2) {
@@ -65,7 +71,7 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
         /* half of them, with the same bits (fused_warp.cu) */
         if (row->narrow && row->chunks <= FEW_WARP_CHUNKS * WARP) lanes /= 2;
     }
-    int64_t chunks = power_of_two_from(ceil_div(row->chunks, lanes));
+    int64_t chunks = chunks_of_lane(ceil_div(row->chunks, lanes), lanes == WARP);
     bool full = lanes * chunks == WARP * WARP_CHUNKS;
     int limit = full ? limit_of_warps(row, plan->rows) : WARP_ROW_THREADS;
     plan->threads = threads_of_warps(row, plan->rows * lanes, limit);
@@ -87,7 +93,7 @@ static int block_chunks(const row_of_chunks *row, const ons_plan *plan) {
     if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
     if (!row->narrow) return FEW_CHUNKS;
     int64_t few = chunks_with(FEW_CHUNKS, row), more = chunks_with(FEW_CHUNKS_16_BIT, row);
-    return !row->whole && 5 * few <= 4 * more ? FEW_CHUNKS : FEW_CHUNKS_16_BIT;
+    return 5 * few <= 4 * more ? FEW_CHUNKS : FEW_CHUNKS_16_BIT;
 }
 
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
@@ -257,9 +263,7 @@ static bool fits(ons_method method, const row_of_chunks *row, ons_plan *plan) {
 }
 
 /* The thresholds of `auto` on a GPU. What they rest on stands beside each choice, as x copy. */
-#define RESULTS "benchmarks/results/cuda-h200-2026-11-21.json: "
-#define RESULTS_LONG "benchmarks/results/cuda-h200-2026-11-21-long.json: "
-#define RESULTS_COLUMNS "benchmarks/results/cuda-h200-2026-11-21-columns.json: "
+#define RESULTS "benchmarks/results/cuda-h200-2026-11-22.json: "
 enum {
     /* The most rows for each multiprocessor that blocks of several warps take where a warp could
      * with more than half of the chunks it may have. */
@@ -294,43 +298,47 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
                                    : BLOCK_ROW_BYTES_16_BIT_ODD;
     int landing_rows = narrow ? LANDING_ROWS_16_BIT : LANDING_ROWS;
     int64_t grid_rows = plan->N <= GRID_LONE_ROW ? 1
-                        : narrow                 ? GRID_ELEMENTS_16_BIT / plan->N
+                        : narrow                 ? ceil_div(GRID_ELEMENTS_16_BIT, plan->N)
                                                  : GRID_ROWS;
     bool few_rows = plan->rows <= FEW_ROWS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
     if (few_rows && 2 * row->chunks > WARP * WARP_CHUNKS && row->chunks <= WARP * WARP_CHUNKS &&
         fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "few rows that a warp could hold: four are sooner done";
+        plan->measured = RESULTS
+            "float32 1x1024: fused_block 0.68, fused_warp 0.62; bfloat16 64x1024: fused_block "
+            "0.73, fused_warp 0.71";
     } else if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "the row fits the registers of a warp: one read, no barrier";
         plan->measured = RESULTS
-            "float32 1048576x256: fused_warp 1.00, fused_block 0.68; float32 262144x1024: "
-            "fused_warp 0.99, fused_block 1.00";
+            "float32 1048576x256: fused_warp 1.00, fused_block 0.81; float32 262144x1024: "
+            "fused_warp 1.00, fused_block 1.02; bfloat16 4096x1024: fused_warp 0.96, fused_block "
+            "0.79";
     } else if ((!clusters || bytes <= block_bytes) && fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "the row fits the registers of a block: one read";
         plan->measured = RESULTS
-            "float32 16384x16384: fused_block 0.98, cluster 0.98; bfloat16 32768x8192: fused_block "
-            "0.98, cluster 0.94";
+            "float32 16384x16384: fused_block 1.01, cluster 1.00; bfloat16 32768x8192: fused_block "
+            "1.02, cluster 1.01; bfloat16 65520x4097: fused_block 0.91, cluster 0.43";
     } else if (fits(ONS_METHOD_cluster, row, plan) && plan->threads != LANDING_THREADS) {
         plan->reason = "the row fits the registers of a cluster: one read";
         plan->measured = RESULTS
-            "float32 8192x32768: cluster 0.98, fused_block 0.97; bfloat16 8192x32768: cluster "
-            "0.98, fused_block 0.81; float32 1024x262144: cluster 0.94, online 0.65";
+            "float32 8192x32768: cluster 1.01, fused_block 1.01; bfloat16 8192x32768: cluster "
+            "1.01, fused_block 0.95; float32 1024x262144: cluster 0.93, online 0.65";
     } else if (plan->rows >= landing_rows && fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "the row fits the registers and shared memory of a cluster: one read";
-        plan->measured = RESULTS_LONG
-            "float32 512x524288: cluster 0.85, split 0.64; float32 256x1048576: cluster 0.70, "
-            "split 0.64; bfloat16 512x524288: cluster 0.73, online 0.58";
+        plan->measured = RESULTS
+            "float32 512x524288: cluster 0.88, split 0.66; float32 256x1048576: cluster 0.78, "
+            "split 0.66; bfloat16 512x524288: cluster 0.79, online 0.58";
     } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH &&
                fits(ONS_METHOD_grid, row, plan)) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
         plan->measured = RESULTS
-            "float32 16x16777216: split 0.61, grid 0.57; bfloat16 64x4194304: split 0.53, grid "
-            "0.38";
+            "float32 1x16777216: grid 0.59, split 0.54; bfloat16 1x16777216: grid 0.50, split "
+            "0.46; bfloat16 64x4194304: split 0.55, grid 0.38";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "rows too long to be held: blocks share each one";
         plan->measured = RESULTS
-            "float32 64x4194304: split 0.65, online 0.45; float32 1x268435456: split 0.64, grid "
+            "float32 64x4194304: split 0.66, online 0.45; float32 1x268435456: split 0.65, grid "
             "0.63";
     }
     return plan->method;
@@ -346,11 +354,11 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_dtype dtyp
         plan->reason = "32 rows fit the registers of a block: one read";
     } else if (fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "32 rows fit the registers of a cluster: one read";
-        plan->measured = RESULTS_COLUMNS "float32 4096x4096 axis 0: cluster 0.78, online 0.40";
+        plan->measured = RESULTS "float32 4096x4096 axis 0: cluster 0.83, online 0.55";
     } else if (2 * panels >= row->gpu->multiprocessors) {
         plan->method = ONS_METHOD_online;
         plan->reason = "rows too long to be held, and enough of them for blocks of 32";
-        plan->measured = RESULTS "float32 4096x4096 axis 0: online 0.40, split 0.34";
+        plan->measured = RESULTS "float32 4096x4096 axis 0: online 0.55, split 0.45";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "few rows, too long to be held: blocks share each 32";

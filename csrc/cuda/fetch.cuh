@@ -60,11 +60,4 @@ struct fetching<masked_rows<T>> {
     }
 };
 
-/* Whether a block does so that has a row alone. 16-bit rows with a mask or a scale would spill, and
- * have the speed of the copy as they are. */
-template <typename Rows>
-constexpr bool fetched_by_block = true;
-template <typename T>
-constexpr bool fetched_by_block<masked_rows<T>> = sizeof(T) != 2;
-
 #endif

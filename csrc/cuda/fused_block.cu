@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
         of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
             int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
             auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
-            if constexpr (Form::ROWS == 1 && fetched_by_block<Rows>)
+            if constexpr (Form::ROWS == 1)
                 fetching<Rows>::template ahead<BLOCK_CHUNKS>(of, blockIdx.x, warp_of_block());
             Real x[BLOCK_CHUNKS * Rows::V];
             auto m = Form::max(tile.largest());
@@ -49,14 +49,13 @@ constexpr int few_threads(int chunks_a_thread) {
 template <typename Rows, int K, int GROUPS>
 __global__ void __launch_bounds__(few_threads(K),
                                   Rows::BLOCKS *Rows::BLOCK_THREADS / few_threads(K))
-    fused_few_warps_kernel(const __grid_constant__ typename Rows::arguments of) {
+    fused_block_few_warps_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ few_warps<Real> warps;
     Rows::template visit<false>(of, blockIdx.x, [&](const auto &row) {
         const int chunk = block_a_row::template chunk<K>(warp_of_block());
         auto tile = row.template load<K, WARP>(chunk);
-        if constexpr (fetched_by_block<Rows>)
-            fetching<Rows>::template ahead<K>(of, blockIdx.x, warp_of_block());
+        fetching<Rows>::template ahead<K>(of, blockIdx.x, warp_of_block());
         Real x[K * Rows::V];
         auto m = warps.max(tile.largest());
         auto d = warps.normalizer(exponentiate<GROUPS, SIDE_BY_SIDE>(tile, reference(m), x));
@@ -73,10 +72,11 @@ static ons_status launch_few_warps(const launch_request &request, const Rows &ro
     const int chunks = request.plan->elements_a_thread / R::V;
     if constexpr (R::NARROW)
         if (chunks == FEW_CHUNKS_16_BIT)
-            return launch_panels(request, shape, fused_few_warps_kernel<R, FEW_CHUNKS_16_BIT, 2>,
+            return launch_panels(request, shape,
+                                 fused_block_few_warps_kernel<R, FEW_CHUNKS_16_BIT, 2>,
                                  rows.arguments);
     return with_constant<SHORT_CHUNKS, FEW_CHUNKS>(chunks, [&](auto K) {
-        return launch_panels(request, shape, fused_few_warps_kernel<R, decltype(K)::value, 1>,
+        return launch_panels(request, shape, fused_block_few_warps_kernel<R, decltype(K)::value, 1>,
                              rows.arguments);
     });
 }

@@ -46,7 +46,7 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
                 return launch_with(fused_warp_kernel<Rows, lanes_a_row<1>, decltype(K)::value>);
             });
         else if (lanes == WARP)
-            return with_constant<2, 4, 8>(chunks, [&](auto K) {
+            return with_constant<2, 3, 4, 6, 8>(chunks, [&](auto K) {
                 return launch_with(fused_warp_kernel<Rows, lanes_a_row<WARP>, decltype(K)::value>);
             });
         else if (chunks == 1)

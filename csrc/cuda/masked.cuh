@@ -72,7 +72,7 @@ class mask_row {
     int step;
 };
 
-/* Row: shifted_row, which takes aligned rows too. */
+/* Row: fitting_row or shifted_row. */
 template <typename X, typename Row>
 class masked_row : public Row {
    public:
@@ -183,18 +183,24 @@ struct masked_rows {
 
     template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
-        using by_factor = scaled_row<T, shifted_row<T, T>>;
-        using by_any = rescaled_row<T, shifted_row<T, T>>;
         const int64_t N = BEYOND && row + of.first >= of.rows ? 0 : of.N;
         const int where_step = (int)of.problem.where.stride[of.problem.dims - 1];
         const row_address at(of, row);
         const T *x = (const T *)at.x;
         T *y = (T *)at.y;
-        if (__all_sync(~0u, by_factor::can_take(at.scale)))
-            body(by_factor(x, y, N, at, where_step));
+        if (!__all_sync(~0u, by_factor<shifted>::can_take(at.scale)))
+            body(rescaled_row<T, shifted>(x, y, N, at, where_step));
+        else if (!NARROW && __all_sync(~0u, begin_with_pack<T, T, V>(x, y)))
+            body(by_factor<fitting>(x, y, N, at, where_step));
         else
-            body(by_any(x, y, N, at, where_step));
+            body(by_factor<shifted>(x, y, N, at, where_step));
     }
+
+   private:
+    using shifted = shifted_row<T, T>; /* of 16 bits aligned ones too, as contiguous_rows does */
+    using fitting = fitting_row<T, T, false>;
+    template <typename Row>
+    using by_factor = scaled_row<T, Row>;
 };
 
 #endif

@@ -116,13 +116,13 @@ struct real_tile {
     }
 };
 
-/* make(first) + ... + make(first + n - 1), added up as a tree; n is a power of two. */
+/* make(first) + ... + make(first + n - 1), added up as a tree. */
 template <int n, typename Make>
 __device__ __forceinline__ auto sum_as_tree(int first, Make make) {
     if constexpr (n == 1)
         return make(first);
     else
-        return sum_as_tree<n / 2>(first, make) + sum_as_tree<n / 2>(first + n / 2, make);
+        return sum_as_tree<n / 2>(first, make) + sum_as_tree<n - n / 2>(first + n / 2, make);
 }
 
 /* Which of a thread's K chunks are added up together, where they are in GROUPS groups: every
