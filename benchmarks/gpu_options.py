@@ -62,9 +62,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def random_lengths(count: int) -> list[int]:
-    """Log-uniform, the same every time."""
+    """Log-uniform, all different, the same every time."""
     draw = random.Random(0).uniform
-    return sorted({round(2 ** draw(math.log2(SWEEP[0]), math.log2(SWEEP[1]))) for _ in range(count)})
+    lengths: set[int] = set()
+    while len(lengths) < count:
+        lengths.add(round(2 ** draw(math.log2(SWEEP[0]), math.log2(SWEEP[1]))))
+    return sorted(lengths)
 
 
 def complete(options: argparse.Namespace) -> None:

@@ -5,8 +5,8 @@
 
 #include "../onsoftmax.h"
 
-/* The shapes of the kernels, of which plan_cuda.c makes plans. A chunk is 16 bytes of the compute
- * type. */
+/* The shapes of the kernels, of which plan_cuda_shape.c makes plans. A chunk is 16 bytes of the
+ * compute type. */
 enum {
     WARP = 32,
     WARP_ROW_THREADS = 128,  /* the most of a block in fused_warp */

@@ -1,0 +1,26 @@
+/* plan_cuda.h - what the planner for GPUs shares: the shape of a method, and what it depends on. */
+#ifndef ONS_PLAN_CUDA_H
+#define ONS_PLAN_CUDA_H
+
+#include "cuda/cuda.h"
+#include "plan.h"
+
+/* A row in chunks, and how many of a block's threads share one. */
+typedef struct {
+    int64_t chunks;
+    int chunk;          /* elements */
+    int threads_a_lane; /* 1 in the row form, 32 in the column form */
+    bool narrow;        /* Rows::NARROW: its elements are of one type of 16 bits */
+    bool whole;         /* packs, of a chunk's elements each */
+    bool contiguous;    /* rows without gaps, in the row form */
+    bool packed;        /* columns side by side, in the column form */
+    const ons_gpu *gpu;
+} row_of_chunks;
+
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The shape of plan->method: its threads, blocks, longest row and workspace. */
+ons_status ons_shape_on_gpu(const row_of_chunks *row, ons_plan *plan);
+
+#endif

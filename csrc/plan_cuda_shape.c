@@ -1,0 +1,235 @@
+/* plan_cuda_shape.c - the shape of a method on a GPU. Its lanes, chunks and blocks of a row are
+ * functions of N, the types and the GPU alone, so that a row's bits are; the rows in a block may
+ * depend on their number. */
+#include "plan_cuda.h"
+
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static int64_t power_of_two_from(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+enum { CHUNK_OF_FLOATS = 4 };
+
+/* Which methods take columns in packs. */
+static bool has_packs(ons_method method) {
+    return method == ONS_METHOD_fused_warp || method == ONS_METHOD_fused_block ||
+           method == ONS_METHOD_cluster;
+}
+
+/* The threads of a block in fused_warp, of so many together and not more than `limit`: so that
+ * every multiprocessor has one. */
+static int threads_of_warps(const row_of_chunks *row, int64_t together, int limit) {
+    int64_t share = ceil_div(together, row->gpu->multiprocessors);
+    return (int)most(WARP, least(limit, power_of_two_from(share)));
+}
+
+enum { MANY_WARP_ROWS = 1 << 16 };
+
+/* Of rows that fill a warp's lanes fewer than of others: the less waits for the last of a block. A
+ * GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of 520 in a block each. */
+static int limit_of_warps(const row_of_chunks *row, int64_t rows) {
+    return row->narrow ? 2 * WARP : rows >= MANY_WARP_ROWS ? WARP : WARP_ROW_THREADS;
+}
+
+/* The chunks of a lane that has `needed`: of the numbers for which there are kernels. */
+static int64_t chunks_of_lane(int64_t needed, bool whole_warp) {
+    int64_t power = power_of_two_from(needed), less = power / 4 * 3;
+    return whole_warp && needed > 2 && needed <= less ? less : power;
+}
+
+static void take_warp(const row_of_chunks *row, ons_plan *plan) {
+    int64_t lanes = 1;
+    if (plan->form == ONS_ROW_FORM && row->chunks <= 2) {
+        lanes = row->chunks;
+    } else if (plan->form == ONS_ROW_FORM) {
+        lanes = least(power_of_two_from(ceil_div(row->chunks, FEW_WARP_CHUNKS)), WARP);
+        /* half of them, with the same bits (fused_warp.cu) */
+        if (row->narrow && row->chunks <= FEW_WARP_CHUNKS * WARP) lanes /= 2;
+    }
+    int64_t chunks = chunks_of_lane(ceil_div(row->chunks, lanes), lanes == WARP);
+    bool full = lanes * chunks == WARP * WARP_CHUNKS;
+    int limit = full ? limit_of_warps(row, plan->rows) : WARP_ROW_THREADS;
+    plan->threads = threads_of_warps(row, plan->rows * lanes, limit);
+    plan->width = plan->threads / lanes;
+    plan->elements_a_thread = (int)(chunks * row->chunk);
+    plan->longest_row = (plan->form == ONS_ROW_FORM ? WARP : 1) * WARP_CHUNKS * row->chunk;
+}
+
+/* Those that all threads of whole warps have together, so many each. */
+static int64_t chunks_with(int chunks, const row_of_chunks *row) {
+    return ceil_div(row->chunks, chunks * WARP) * chunks * WARP;
+}
+
+/* The chunks of a thread. In short rows it has fewer, so that its block is soon done. */
+static int block_chunks(const row_of_chunks *row, const ons_plan *plan) {
+    if (plan->method != ONS_METHOD_fused_block || plan->form == ONS_COLUMN_FORM ||
+        row->chunks > FEW_WARPS * WARP * FEW_CHUNKS)
+        return BLOCK_CHUNKS;
+    if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
+    if (!row->narrow) return FEW_CHUNKS;
+    int64_t few = chunks_with(FEW_CHUNKS, row), more = chunks_with(FEW_CHUNKS_16_BIT, row);
+    return 5 * few <= 4 * more ? FEW_CHUNKS : FEW_CHUNKS_16_BIT;
+}
+
+static void take_block(const row_of_chunks *row, ons_plan *plan) {
+    int64_t most_lanes =
+        (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
+    int chunks = block_chunks(row, plan);
+    int64_t threads = ceil_div(row->chunks, chunks) * row->threads_a_lane;
+    plan->threads = (int)ceil_div(threads, WARP) * WARP;
+    plan->elements_a_thread = chunks * row->chunk;
+    plan->blocks_a_row = 1;
+    plan->longest_row = most_lanes * BLOCK_CHUNKS * row->chunk;
+}
+
+static void take_passes(const row_of_chunks *row, ons_plan *plan) {
+    int64_t threads = ceil_div(row->chunks, TILE_CHUNKS) * row->threads_a_lane;
+    plan->threads = (int)least(PASS_THREADS, ceil_div(threads, WARP) * WARP);
+    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    plan->blocks_a_row = 1;
+}
+
+/* The parts of a row: so many, of at least and at most so many chunks each; and the most there may
+ * be, so that merging them stays cheap. */
+enum {
+    SPLIT_PARTS = 512,
+    SPLIT_PART_CHUNKS = 1 << 12,
+    SPLIT_LONG_PART_CHUNKS = 1 << 14,
+    SPLIT_MOST_PARTS = 1 << 12
+};
+
+static void take_split(const row_of_chunks *row, ons_plan *plan) {
+    bool in_row_form = plan->form == ONS_ROW_FORM;
+    int64_t shortest = SPLIT_PART_CHUNKS / row->threads_a_lane;
+    int64_t chunks = most(least(ceil_div(row->chunks, SPLIT_PARTS), SPLIT_LONG_PART_CHUNKS),
+                          ceil_div(row->chunks, SPLIT_MOST_PARTS));
+    chunks = ceil_div(chunks, shortest) * shortest;
+    plan->threads = in_row_form ? SPLIT_THREADS : PASS_THREADS;
+    plan->elements_a_thread =
+        (in_row_form && row->chunk == CHUNK_OF_FLOATS ? SPLIT_CHUNKS : TILE_CHUNKS) * row->chunk;
+    plan->tile = chunks * row->chunk;
+    plan->blocks_a_row = ceil_div(row->chunks, chunks);
+    plan->workspace_bytes = ceil_div(plan->rows, plan->width) * plan->width * plan->blocks_a_row *
+                            2 * ons_dtype_size(plan->compute);
+}
+
+/* The most threads of a cluster's block. */
+static int longest_block(const row_of_chunks *row) {
+    return row->contiguous && row->chunk == CHUNK_OF_FLOATS ? LONG_CLUSTER_THREADS
+                                                            : CLUSTER_THREADS;
+}
+
+/* The blocks of a cluster, and the warps of each: so that of the warps that find room on a
+ * multiprocessor the most have elements of a row. 16-bit rows that are not whole packs are bound by
+ * what their warps do, those without elements too: fewer of these then count twice. */
+static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_plan *plan) {
+    int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
+    bool narrow = row->contiguous && row->narrow;
+    int room = plan->form == ONS_COLUMN_FORM ? COLUMN_CLUSTER_WARPS
+               : narrow                      ? CLUSTER_WARPS_16_BIT
+                                             : CLUSTER_WARPS;
+    int most_warps = CLUSTER_THREADS / WARP;
+    if (most_blocks * most_warps < filled && longest_block(row) > CLUSTER_THREADS) {
+        bool some_more = !narrow && most_blocks * MORE_CLUSTER_WARPS / 2 >= filled;
+        room = some_more ? MORE_CLUSTER_WARPS : MOST_CLUSTER_WARPS;
+        most_warps = room / 2;
+    }
+    double best = 0;
+    for (int warps = 1; warps <= most_warps; warps++) {
+        int64_t blocks = most(2, ceil_div(filled, warps));
+        if (blocks > most_blocks || (blocks > 2 && warps < FEW_CLUSTER_WARPS)) continue;
+        double share = (double)filled / (double)(blocks * warps);
+        double busy = room / warps * warps * share * (narrow && !row->whole ? share : 1);
+        if (busy <= best) continue;
+        best = busy;
+        plan->blocks_a_row = blocks;
+        plan->threads = warps * WARP;
+    }
+}
+
+/* Of rows that land in shared memory, the chunks that a cluster of so many blocks holds. */
+static int64_t landing_chunks(const row_of_chunks *row, int blocks, const ons_plan *plan) {
+    int64_t size = ons_dtype_size(plan->compute), held = MOST_HELD;
+    if ((blocks == 8 ? row->gpu->clusters_of_8 : row->gpu->clusters_of_16) == 0) return 0;
+    while (ons_landing_bytes(blocks, size, held, FEW_SLOTS) > row->gpu->shared_bytes)
+        if (--held < 0) return 0;
+    return (int64_t)blocks * LANDING_THREADS * (CLUSTER_CHUNKS + held * HELD_CHUNKS);
+}
+
+/* The fewest blocks that hold the row: of 8 blocks more find a multiprocessor than of 16. */
+static void take_landing(const row_of_chunks *row, ons_plan *plan) {
+    int64_t of_8 = landing_chunks(row, 8, plan), of_16 = landing_chunks(row, 16, plan);
+    if (most(of_8, of_16) * row->chunk <= plan->longest_row) return;
+    bool registers = plan->N <= plan->longest_row;
+    plan->longest_row = most(of_8, of_16) * row->chunk;
+    if (registers) return;
+    plan->threads = LANDING_THREADS;
+    plan->blocks_a_row = row->chunks <= of_8 ? 8 : 16;
+    plan->tile = (row->chunks <= of_8 ? of_8 : of_16) * row->chunk;
+}
+
+static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
+    int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+    int64_t chunks_a_block = CLUSTER_CHUNKS * longest_block(row) / row->threads_a_lane;
+    plan->blocks_a_row = most(blocks, 1);
+    plan->threads = CLUSTER_THREADS;
+    plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
+    plan->longest_row = blocks * chunks_a_block * row->chunk;
+    if (blocks < 2) return ONS_E_NO_CLUSTERS;
+    shape_cluster(row, blocks, plan);
+    if (row->contiguous) take_landing(row, plan);
+    return ONS_OK;
+}
+
+static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {
+    int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
+    plan->threads = CLUSTER_THREADS;
+    plan->blocks_a_row = least(row->gpu->multiprocessors, ceil_div(row->chunks, chunks_a_block));
+    plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
+    /* twice, since one row's are read while the next row's are written */
+    plan->workspace_bytes =
+        2 * plan->blocks_a_row * plan->width * 2 * ons_dtype_size(plan->compute);
+    return row->gpu->cooperative ? ONS_OK : ONS_E_NO_GRID;
+}
+
+/* Columns in packs: a thread has as many rows as a chunk has elements, and the less of each. Which
+ * elements of a row are added up together stays what it is. */
+static void take_packs(const row_of_chunks *row, ons_plan *plan) {
+    if (plan->method == ONS_METHOD_fused_warp) {
+        int lanes = plan->tile > PACKS_A_LANE ? 2 : 1;
+        plan->threads =
+            threads_of_warps(row, ceil_div(plan->rows * lanes, row->chunk), WARP_ROW_THREADS);
+        plan->width = plan->threads / lanes * row->chunk;
+        plan->elements_a_thread = (int)plan->tile / lanes;
+    } else {
+        plan->elements_a_thread /= row->chunk;
+    }
+}
+
+ons_status ons_shape_on_gpu(const row_of_chunks *row, ons_plan *plan) {
+    plan->longest_row = plan->workspace_bytes = plan->tile = 0;
+    plan->width = row->threads_a_lane;
+    ons_status status = ONS_OK;
+    switch (plan->method) {
+    case ONS_METHOD_fused_warp: take_warp(row, plan); break;
+    case ONS_METHOD_fused_block:
+    case ONS_METHOD_online_block: take_block(row, plan); break;
+    case ONS_METHOD_split: take_split(row, plan); break;
+    case ONS_METHOD_cluster: status = take_cluster(row, plan); break;
+    case ONS_METHOD_grid: status = take_grid(row, plan); break;
+    default: take_passes(row, plan);
+    }
+    if (plan->tile == 0)
+        plan->tile =
+            plan->elements_a_thread * (plan->threads / plan->width) * most(plan->blocks_a_row, 1);
+    if (plan->form == ONS_COLUMN_FORM) {
+        plan->x_direct = plan->y_direct = row->packed && has_packs(plan->method);
+        if (plan->x_direct) take_packs(row, plan);
+    }
+    if (status == ONS_OK && plan->longest_row && plan->N > plan->longest_row)
+        status = ONS_E_ROW_TOO_LONG;
+    return status;
+}
