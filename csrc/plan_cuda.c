@@ -23,8 +23,7 @@ enum {
     FEW_ROWS_A_MULTIPROCESSOR = 2,
     /* The longest rows that a block takes where a cluster could, in bytes of the input: a longer
      * row's block is alone on its multiprocessor, or nearly. */
-    BLOCK_ROW_BYTES_16_BIT = 1 << 14,
-    BLOCK_ROW_BYTES_16_BIT_ODD = 1 << 15, /* not of whole packs */
+    BLOCK_ROW_BYTES_16_BIT = 1 << 15,
     BLOCK_ROW_BYTES = 1 << 16,
     /* The longest of 16 bits in packs of columns. */
     BLOCK_COLUMN_LENGTH_16_BIT = 320,
@@ -46,9 +45,7 @@ static double copy_speed_of(const ons_gpu *gpu) { return strstr(gpu->name, "H200
 static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
     int64_t bytes = plan->N * ons_dtype_size(dtype);
     bool clusters = row->gpu->cluster_blocks >= 2, narrow = ons_dtype_size(dtype) == 2;
-    int block_bytes = !narrow      ? BLOCK_ROW_BYTES
-                      : row->whole ? BLOCK_ROW_BYTES_16_BIT
-                                   : BLOCK_ROW_BYTES_16_BIT_ODD;
+    int block_bytes = narrow ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
     int landing_rows = narrow ? LANDING_ROWS_16_BIT : LANDING_ROWS;
     int64_t grid_rows = plan->N <= GRID_LONE_ROW ? 1
                         : narrow                 ? ceil_div(GRID_ELEMENTS_16_BIT, plan->N)

@@ -148,8 +148,7 @@ def test_few_rows_go_to_more_warps(dtype):
 @pytest.mark.parametrize(
     "N, method, blocks",
     [
-        (9001, "fused_block", 1),
-        (9004, "cluster", 2),
+        (16383, "fused_block", 1),
         (16385, "cluster", 2),
         (20001, "cluster", 2),
         (20004, "cluster", 3),
