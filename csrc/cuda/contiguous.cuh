@@ -1,7 +1,7 @@
 /* contiguous.cuh - contiguous_rows: rows without gaps, by fitting_row where the row's address is a
- * multiple of a pack's size in x and in y, else by shifted_row. 16-bit rows
- * off alignment come all by shifted_row, which has its constants for them: with two ways of
- * everything between the loads and the stores a kernel is more than the instruction caches hold. */
+ * multiple of a pack's size in x and in y, else by shifted_row. 16-bit rows that do not all fit
+ * come all by shifted_row, which has constants for each place in a pack: with a second way of
+ * everything between loads and stores a kernel is more than the instruction caches hold. */
 #ifndef ONS_CONTIGUOUS_CUH
 #define ONS_CONTIGUOUS_CUH
 

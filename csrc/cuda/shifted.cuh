@@ -1,4 +1,4 @@
-/* shifted.cuh - shifted_row: a row that begins between two packs, in x or in y. */
+/* shifted.cuh - shifted_row: a row that begins between two packs, in x or in y, or anywhere. */
 #ifndef ONS_SHIFTED_CUH
 #define ONS_SHIFTED_CUH
 
