@@ -174,6 +174,9 @@ ons_status ons_gpu_of(const void *memory, int *gpu);
 /* Whether what this thread asks of CUDA is of that GPU. */
 bool ons_gpu_is_current(int gpu);
 
+/* Makes it so. Returns the GPU that was current before, -1 where that failed. */
+int ons_gpu_make_current(int gpu);
+
 /* What the driver says of the kernel that a plan runs (the second one of `split`). */
 typedef struct {
     int registers, spilled_bytes, shared_bytes, blocks_a_multiprocessor;

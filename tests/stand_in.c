@@ -11,6 +11,7 @@
 #define ons_gpu_describe absent_gpu_describe
 #define ons_gpu_of absent_gpu_of
 #define ons_gpu_is_current absent_gpu_is_current
+#define ons_gpu_make_current absent_gpu_make_current
 #define ons_describe_kernel absent_describe_kernel
 #define ons_gpu_allocate absent_gpu_allocate
 #define ons_gpu_free absent_gpu_free
@@ -25,6 +26,7 @@
 #undef ons_gpu_describe
 #undef ons_gpu_of
 #undef ons_gpu_is_current
+#undef ons_gpu_make_current
 #undef ons_describe_kernel
 #undef ons_gpu_allocate
 #undef ons_gpu_free
@@ -62,6 +64,7 @@ ons_status ons_gpu_of(const void *memory, int *gpu) {
 }
 
 bool ons_gpu_is_current(int gpu) { return gpu == 0; }
+int ons_gpu_make_current(int gpu) { return gpu == 0 ? 0 : -1; }
 
 ons_status ons_gpu_describe(int gpu, ons_gpu *description) {
     *description = (ons_gpu){.architecture = 90,

@@ -34,6 +34,11 @@ bool ons_gpu_is_current(int gpu) {
     return false;
 }
 
+int ons_gpu_make_current(int gpu) {
+    UNUSED(gpu);
+    return -1;
+}
+
 ons_status ons_describe_kernel(const ons_problem *problem, const ons_plan *plan,
                                ons_kernel_facts *facts) {
     UNUSED(problem);

@@ -102,6 +102,12 @@ bool ons_gpu_is_current(int gpu) {
     return status_of(cudaGetDevice(&current)) == ONS_OK && current == gpu;
 }
 
+int ons_gpu_make_current(int gpu) {
+    int before;
+    if (status_of(cudaGetDevice(&before)) != ONS_OK) return -1;
+    return before == gpu || status_of(cudaSetDevice(gpu)) == ONS_OK ? before : -1;
+}
+
 ons_status ons_gpu_allocate(int gpu, void *stream, int64_t bytes, void **memory) {
     current_gpu here(gpu);
     if (here.error != cudaSuccess) return status_of(here.error);

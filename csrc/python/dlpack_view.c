@@ -27,16 +27,17 @@ PyObject *ons_hold_managed(dlpack_managed_versioned *managed) {
     return held;
 }
 
-/* Whether __dlpack_device__ says that the array is on a GPU; an array without it is on the CPU. */
-static int is_on_gpu(ons_module *module, PyObject *array) {
+/* Whether __dlpack_device__ says that the array is on a GPU, and on which; an array without it is
+ * on the CPU. */
+static int is_on_gpu(ons_module *module, PyObject *array, int *number) {
     PyObject *place = PyObject_CallMethodNoArgs(array, module->names.dlpack_device);
-    int type = 0, number;
+    int type = 0;
     if (!place && PyErr_ExceptionMatches(PyExc_AttributeError)) {
         PyErr_Clear();
         return 0;
     }
     PyObject *plain = place ? PySequence_Tuple(place) : NULL;
-    bool known = plain && PyArg_ParseTuple(plain, "ii", &type, &number);
+    bool known = plain && PyArg_ParseTuple(plain, "ii", &type, number);
     Py_XDECREF(place);
     Py_XDECREF(plain);
     return known ? type == DLPACK_CUDA || type == DLPACK_CUDA_MANAGED : -1;
@@ -48,16 +49,18 @@ static PyObject *stream_number(bool own_stream, void *stream) {
     return stream ? PyLong_FromVoidPtr(stream) : PyLong_FromLong(1);
 }
 
-/* array.__dlpack__(max_version=(1, 3)), with stream= on a GPU; and as it was before versions where
- * that is not understood. */
+/* array.__dlpack__(max_version=(1, 3)), with stream= on a GPU, which is the current one meanwhile:
+ * torch refuses otherwise. And as it was before versions where that is not understood. */
 static PyObject *capsule_of(ons_module *module, PyObject *array, bool own_stream, void *stream) {
-    int gpu = is_on_gpu(module, array);
+    int number_of_gpu, before = -1;
+    int gpu = is_on_gpu(module, array, &number_of_gpu);
     PyObject *capsule = NULL, *number = NULL, *version = NULL;
     PyObject *method = gpu < 0 ? NULL : PyObject_GetAttr(array, module->names.dlpack);
     if (!method) return NULL;
     if (gpu) number = stream_number(own_stream, stream);
     if (!gpu || number) version = Py_BuildValue("(ii)", 1, 3);
     if (version) {
+        if (gpu) before = ons_gpu_make_current(number_of_gpu);
         PyObject *arguments[] = {version, number};
         capsule = PyObject_Vectorcall(
             method, arguments, 0,
@@ -67,6 +70,7 @@ static PyObject *capsule_of(ons_module *module, PyObject *array, bool own_stream
             capsule = PyObject_Vectorcall(method, &number, 0,
                                           gpu ? module->names.dlpack_keywords_old : NULL);
         }
+        if (before >= 0) ons_gpu_make_current(before);
     }
     Py_DECREF(method);
     Py_XDECREF(number);
