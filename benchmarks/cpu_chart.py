@@ -1,6 +1,6 @@
 """The chart of a run of bench_cpu.py, time against N, from its JSON document; needs matplotlib.
 
-python benchmarks/cpu_chart.py benchmarks/results/cpu-*-2026-11-21.json
+python benchmarks/cpu_chart.py benchmarks/results/cpu-avx512-2026-11-22.json
 """
 
 from __future__ import annotations

@@ -151,6 +151,7 @@ static inline double f32_sum_lanes(const f32_vec *lanes) {
 static inline double f64_sum_lanes(const f64_vec *lanes) {
     return ons_sum_of_4(_mm256_add_pd(lanes[0], lanes[1]));
 }
+
 /* Row i becomes column i: pairs of rows, fours, then the 128-bit parts. */
 static inline void f32_transpose(f32_vec *a) {
     f32_vec b[8];

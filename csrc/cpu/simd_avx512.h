@@ -130,6 +130,7 @@ static inline double f32_sum_lanes(const f32_vec *lanes) {
     f64_vec sum = ons_lanes_in_double(*lanes);
     return f64_sum_lanes(&sum);
 }
+
 /* Row i becomes column i: pairs of rows, fours, then the 128-bit parts. */
 static inline void f32_transpose(f32_vec *a) {
     f32_vec b[16];

@@ -10,6 +10,51 @@
 /* How far apart the parts of two columns lie: odd, so that a warp writes to all banks. */
 __host__ __device__ constexpr int column_stride(int parts) { return parts | 1; }
 
+/* merge_panel (reduce.cuh) of what is held in registers, as in merge_held_by_warp; part p of row r
+ * is at parts[r * next + p]. */
+template <int ROWS, typename Real, typename Take>
+__device__ inline void merge_held_panel(const state<Real> *parts, int count, int next, Take take) {
+    using A = arithmetic<Real>;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < ROWS * MERGERS; i += blockDim.x) {
+        const int row = i / MERGERS, lane = i % MERGERS;
+        const state<Real> *const of_row = parts + row * next;
+        const state<Real> first = lane < count ? of_row[lane] : empty_state<Real>();
+        Real m = first.m;
+        bool ordinary = is_ordinary(m) || m == -A::infinity();
+#pragma unroll 1
+        for (int part = lane + MERGERS; part < count; part += MERGERS) {
+            const Real one = of_row[part].m;
+            ordinary = ordinary && (is_ordinary(one) || one == -A::infinity());
+            m = larger(m, one);
+        }
+        m = max_over_lanes<MERGERS>(m);
+        Real d = 0;
+        if constexpr (sizeof(Real) == sizeof(float)) {
+            const unsigned lanes = ((1u << MERGERS) - 1) << (threadIdx.x % WARP - lane);
+            ordinary = (__ballot_sync(~0u, ordinary && is_ordinary(m)) & lanes) == lanes;
+            const Real steps = A::steps(m);
+            auto moved = [&](const state<Real> &one) {
+                return ordinary ? one.d * A::power(A::apart(A::steps(one.m), steps) - HELD_DOWN)
+                                : 0;
+            };
+            fixed_sum sum;
+            sum.add(moved(first));
+#pragma unroll 1
+            for (int part = lane + MERGERS; part < count; part += MERGERS)
+                sum.add(moved(of_row[part]));
+            d = sum.over_lanes<MERGERS>() * A::power(HELD_DOWN);
+        } else {
+            ordinary = false;
+        }
+        if (!__all_sync(~0u, ordinary)) {
+            const Real other = merge_long(of_row, lane, count, 1, m);
+            if (!ordinary) d = other;
+        }
+        take(row, lane, state<Real>{m, d});
+    }
+}
+
 /* In the shared memory of a block that has all of a panel. */
 template <typename Real, int WARPS>
 struct panel_of_block {
