@@ -113,6 +113,7 @@ typedef struct {
     /* On a GPU alone: */
     int64_t blocks_a_row;  /* blocks that share a row; 0 where a block has several rows */
     int elements_a_thread; /* of a row, held at once in its registers */
+    bool in_spans;         /* a block's rows come and go as one span of memory */
     int64_t longest_row;   /* that the method can hold; 0: any */
     double copy_speed;     /* of this GPU, in bytes a second as a run measured it; 0: none did */
 } ons_plan;

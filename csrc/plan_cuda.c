@@ -19,8 +19,9 @@ static bool fits(ons_method method, const row_of_chunks *row, ons_plan *plan) {
 #define RESULTS "benchmarks/results/cuda-h200-2026-11-22.json: "
 enum {
     /* The most rows for each multiprocessor that blocks of several warps take where a warp could
-     * with more than half of the chunks it may have. */
+     * with 5 to 8 chunks a lane, and with more. */
     FEW_ROWS_A_MULTIPROCESSOR = 2,
+    FEW_LONGER_ROWS_A_MULTIPROCESSOR = 8,
     /* The longest rows that a block takes where a cluster could, in bytes of the input: a longer
      * row's block is alone on its multiprocessor, or nearly. */
     BLOCK_ROW_BYTES_16_BIT = 1 << 15,
@@ -50,10 +51,12 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     int64_t grid_rows = plan->N <= GRID_LONE_ROW ? 1
                         : narrow                 ? ceil_div(GRID_ELEMENTS_16_BIT, plan->N)
                                                  : GRID_ROWS;
-    bool few_rows = plan->rows <= FEW_ROWS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
-    if (few_rows && 2 * row->chunks > WARP * WARP_CHUNKS && row->chunks <= WARP * WARP_CHUNKS &&
-        fits(ONS_METHOD_fused_block, row, plan)) {
-        plan->reason = "few rows that a warp could hold: four are sooner done";
+    int few = row->chunks > WARP * WARP_CHUNKS ? FEW_LONGER_ROWS_A_MULTIPROCESSOR
+                                               : FEW_ROWS_A_MULTIPROCESSOR;
+    bool few_rows = plan->rows <= few * row->gpu->multiprocessors;
+    if (few_rows && 2 * row->chunks > WARP * WARP_CHUNKS &&
+        fits(ONS_METHOD_fused_warp, row, plan) && fits(ONS_METHOD_fused_block, row, plan)) {
+        plan->reason = "few rows that a warp could hold: several warps are sooner done";
         plan->measured = RESULTS
             "float32 1x1024: fused_block 0.68, fused_warp 0.62; bfloat16 64x1024: fused_block "
             "0.73, fused_warp 0.71";
@@ -137,6 +140,20 @@ static bool is_contiguous(const ons_problem *problem) {
            (problem->extent[last] == 1 || has_no_gaps(problem, last));
 }
 
+/* span.cuh: contiguous rows of one type that lie one after the other, from the same place in a pack
+ * on in x and in y. Rows that all begin and end with a pack gain by it in 16 bits alone, where they
+ * are no multiples of 32 bytes: those meet in the same banks of shared memory. */
+static bool lie_as_span(const ons_problem *problem, int64_t N) {
+    enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
+    int64_t size = ons_dtype_size(problem->x.dtype), chunk = 16 / ons_dtype_size(ONS_FLOAT32);
+    uintptr_t x = (uintptr_t)problem->x.data, y = (uintptr_t)problem->y.data;
+    bool whole = N % chunk == 0 && x % (uintptr_t)(chunk * size) == 0;
+    bool pays = !whole || (size == 2 && N > LONGEST_BY_LANES_16_BIT && N % BANKS_MEET != 0);
+    return is_contiguous(problem) && problem->dims == 2 && problem->x.dtype == problem->y.dtype &&
+           size <= ons_dtype_size(ONS_FLOAT32) && pays && (x - y) % 16 == 0 &&
+           problem->x.stride[0] == N * size && problem->y.stride[0] == N * size;
+}
+
 /* packed_columns, of a problem in the column form: all packs of columns, as many as a chunk has
  * elements, lie at multiples of their size. */
 static bool is_packed(const ons_problem *problem) {
@@ -174,6 +191,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
                          plan->N % chunk == 0,
                          !columns && is_contiguous(problem),
                          columns && is_packed(problem),
+                         !columns && lie_as_span(problem, plan->N),
                          &gpu};
     if (row.chunks == 0) row.chunks = 1;
 

@@ -14,6 +14,7 @@ typedef struct {
     bool whole;         /* packs, of a chunk's elements each */
     bool contiguous;    /* rows without gaps, in the row form */
     bool packed;        /* columns side by side, in the column form */
+    bool span;          /* rows one after the other that are faster taken together (span.cuh) */
     const ons_gpu *gpu;
 } row_of_chunks;
 

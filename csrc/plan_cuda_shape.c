@@ -34,28 +34,44 @@ static int limit_of_warps(const row_of_chunks *row, int64_t rows) {
     return row->narrow ? 2 * WARP : rows >= MANY_WARP_ROWS ? WARP : WARP_ROW_THREADS;
 }
 
+/* The most chunks of a lane of a warp that a row has to itself. */
+static int warp_chunks(const row_of_chunks *row) {
+    return row->narrow ? WARP_CHUNKS_16_BIT : WARP_CHUNKS;
+}
+
 /* The chunks of a lane that has `needed`: of the numbers for which there are kernels. */
-static int64_t chunks_of_lane(int64_t needed, bool whole_warp) {
-    int64_t power = power_of_two_from(needed), less = power / 4 * 3;
-    return whole_warp && needed > 2 && needed <= less ? less : power;
+static int64_t chunks_of_lane(int64_t needed, int64_t lanes) {
+    if (lanes < WARP) return power_of_two_from(needed);
+    return needed == 9 || needed == 10 ? 10 : ons_chunks_for_bits((int)needed);
+}
+
+/* From so many on as few lanes as hold it share a short row: of its elements, which cost less than
+ * what is done once a lane. Fewer rows are the sooner done, the more lanes each of them has. */
+enum { MANY_SHORT_ROWS = 8192 };
+
+/* The lanes in fact: half as many in rows of 16 bits, fewer where the rows come as a span. */
+static int64_t lanes_of_row(const row_of_chunks *row, ons_plan *plan) {
+    int64_t lanes = ons_lanes_for_bits(row->chunks);
+    bool many = plan->rows >= MANY_SHORT_ROWS;
+    if (!many && row->chunks > WARP * FEW_WARP_CHUNKS) return lanes;
+    int64_t in_span = ceil_div(row->chunks, many ? SPAN_CHUNKS : FEW_SPAN_CHUNKS);
+    plan->in_spans = row->span && in_span <= (row->narrow ? WARP : WARP / 2);
+    if (plan->in_spans) return power_of_two_from(in_span);
+    bool halved = row->narrow && row->chunks > 2 && row->chunks <= WARP / 2 * HALF_WARP_CHUNKS;
+    return halved ? lanes / 2 : lanes;
 }
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
-    int64_t lanes = 1;
-    if (plan->form == ONS_ROW_FORM && row->chunks <= 2) {
-        lanes = row->chunks;
-    } else if (plan->form == ONS_ROW_FORM) {
-        lanes = least(power_of_two_from(ceil_div(row->chunks, FEW_WARP_CHUNKS)), WARP);
-        /* half of them, with the same bits (fused_warp.cu) */
-        if (row->narrow && row->chunks <= FEW_WARP_CHUNKS * WARP) lanes /= 2;
-    }
-    int64_t chunks = chunks_of_lane(ceil_div(row->chunks, lanes), lanes == WARP);
-    bool full = lanes * chunks == WARP * WARP_CHUNKS;
+    bool in_rows = plan->form == ONS_ROW_FORM;
+    int64_t lanes = in_rows ? lanes_of_row(row, plan) : 1, needed = ceil_div(row->chunks, lanes);
+    bool exact = plan->in_spans || (in_rows && row->narrow && lanes < WARP);
+    int64_t chunks = exact ? needed : chunks_of_lane(needed, lanes);
+    bool full = !plan->in_spans && lanes * chunks >= WARP * WARP_CHUNKS;
     int limit = full ? limit_of_warps(row, plan->rows) : WARP_ROW_THREADS;
     plan->threads = threads_of_warps(row, plan->rows * lanes, limit);
     plan->width = plan->threads / lanes;
     plan->elements_a_thread = (int)(chunks * row->chunk);
-    plan->longest_row = (plan->form == ONS_ROW_FORM ? WARP : 1) * WARP_CHUNKS * row->chunk;
+    plan->longest_row = (in_rows ? WARP * warp_chunks(row) : WARP_CHUNKS) * row->chunk;
 }
 
 /* Those that all threads of whole warps have together, so many each. */
@@ -211,6 +227,7 @@ static void take_packs(const row_of_chunks *row, ons_plan *plan) {
 
 ons_status ons_shape_on_gpu(const row_of_chunks *row, ons_plan *plan) {
     plan->longest_row = plan->workspace_bytes = plan->tile = 0;
+    plan->in_spans = false;
     plan->width = row->threads_a_lane;
     ons_status status = ONS_OK;
     switch (plan->method) {

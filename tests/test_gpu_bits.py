@@ -186,6 +186,32 @@ def test_whole_stretches_off_alignment(method, dtype):
                     complaints.expect(what, same, "other bits")
 
 
+@each_dtype
+def test_rows_that_come_as_a_span(dtype):
+    """Short rows one after the other are taken together: the bits of each are those it has by itself, and
+    nothing beside them is written. Blocks, lanes and chunks that are just filled, and one more."""
+    lengths = (1, 2, 3, 4, 5, 7, 8, 9, 13, 17, 20, 29, 32, 33, 37, 64, 65, 81, 128, 129, 161, 250, 256, 257)
+    longer = (319, 322, 383, 385, 447, 449, 511, 513, 575, 639, 641, 642, 767, 769, 897, 1023)
+    with Complaints() as complaints:
+        for N, count in [(N, 131) for N in lengths] + [(N, rows) for N in longer for rows in (9, 8195)]:
+            x = random_rows(count, N, dtype, seed=N, offsets=(0, 90, -200))
+            try:
+                expected = softmax(spread_out(x, 8, 0), method="fused_warp")
+            except Refused:
+                continue
+            for offset, rows in ((0, count), (1, count), (3, 2), (7, count - 1)):
+                what = f"{name(dtype)} {rows}x{N}, offset {offset}"
+                memory = torch.full((offset + rows * N + 9,), 7, device=DEVICE, dtype=dtype)
+                out = memory[offset : offset + rows * N].view(rows, N)
+                same = agrees(expected[:rows], spread_out(x[:rows], 0, offset), method="fused_warp", out=out)
+                complaints.expect(what, same, "other bits")
+                beside = torch.cat([memory[:offset], memory[offset + rows * N :]])
+                complaints.expect(what, bool((beside == 7).all()), "written beside")
+                inside = spread_out(x[:rows], 0, offset)
+                same = agrees(expected[:rows], inside, method="fused_warp", out=inside)
+                complaints.expect(f"{what} in place", same, "other bits")
+
+
 @pytest.mark.parametrize("narrow", NARROW_DTYPES, ids=name)
 @pytest.mark.parametrize("method", [m for m in NAMED_METHODS if m != "fused"])  # fused may choose by type
 def test_16_bits_as_float32(method, narrow):

@@ -93,3 +93,13 @@ def test_longer_rows(method):
 def test_short_rows_of_another_type(method):
     x = values((33, 3), torch.float16)
     check(ons.softmax(on_gpu(x, 1), method=method, dtype=torch.float32), x, method=method)
+
+
+@pytest.mark.parametrize("shape", [(200, 3), (70, 10), (70, 33), (21, 131), (8192, 257)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=name)
+def test_rows_that_come_as_a_span(dtype, shape):
+    """In place, from between two packs."""
+    x = values(shape, dtype)
+    y = on_gpu(x, 1)
+    ons.softmax(y, method="fused_warp", out=y)
+    check(y, x, method="fused_warp")

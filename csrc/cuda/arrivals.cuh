@@ -3,13 +3,10 @@
 #ifndef ONS_ARRIVALS_CUH
 #define ONS_ARRIVALS_CUH
 
+#include "bulk.cuh"
 #include "finish.cuh"
 
 #if __CUDA_ARCH__ >= 900
-
-__device__ inline uint32_t shared_address(const void *at) {
-    return (uint32_t)__cvta_generic_to_shared(at);
-}
 
 /* The next three read anew each time: they need no register meanwhile. */
 __device__ inline uint32_t cluster_index() {

@@ -10,8 +10,12 @@
 enum {
     WARP = 32,
     WARP_ROW_THREADS = 128,  /* the most of a block in fused_warp */
-    WARP_CHUNKS = 8,         /* the most chunks of a lane there */
+    WARP_CHUNKS = 8,         /* the most chunks of a lane there, */
+    WARP_CHUNKS_16_BIT = 12, /* and of 16-bit rows */
     FEW_WARP_CHUNKS = 2,     /* as many where fewer than a warp's lanes hold the row */
+    SPAN_CHUNKS = 12,        /* the most of a lane where a block's rows come as a span, */
+    FEW_SPAN_CHUNKS = 8,     /* and where there are few rows */
+    HALF_WARP_CHUNKS = 7,    /* the most where 16 lanes hold a row of 16 bits */
     BLOCK_CHUNKS = 8,        /* of a thread in fused_block and online_block */
     BLOCK_THREADS = 1024,    /* the most of a block there, on rows without gaps */
     ANY_BLOCK_THREADS = 512, /* and on others, whose addresses take more registers */
@@ -48,7 +52,28 @@ enum {
 
 #ifdef __cplusplus
 extern "C" {
+#define ONS_CONSTANT constexpr
+#else
+#define ONS_CONSTANT static inline
 #endif
+
+/* The lanes of a warp that share a row of so many chunks in the row form of fused_warp, for its
+ * bits. What each of them has is added up as floats, and these sums exactly: so fewer may share it
+ * in fact that keep the sums of several apart. */
+ONS_CONSTANT int ons_lanes_for_bits(int64_t chunks) {
+    if (chunks <= 2) return (int)chunks;
+    int lanes = 1;
+    while (lanes < WARP && lanes * FEW_WARP_CHUNKS < chunks) lanes *= 2;
+    return lanes;
+}
+
+/* The chunks that each of a warp's lanes has of such a row, likewise, where it has `needed`: what
+ * is missing counts as 0. */
+ONS_CONSTANT int ons_chunks_for_bits(int needed) {
+    int chunks = 2;
+    while (chunks < needed) chunks = chunks % 3 ? chunks / 2 * 3 : chunks / 3 * 4;
+    return chunks;
+}
 
 /* The shared memory of a block whose rows land there, of a cluster of so many: for each of its
  * warps tiles that it holds, and slots; the states of its warps and of the cluster's blocks, twice;

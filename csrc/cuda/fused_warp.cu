@@ -3,10 +3,25 @@
  * the column form a lane has a whole row: it is neighbouring rows that lie side by side. In packs
  * it has four of them, up to 16 elements of each, and two lanes share longer ones.
  *
- * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, in the
- * column form at one. */
+ * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, of 12
+ * in 16 bits; in the column form at one lane.
+ *
+ * Short rows that are faster taken several together are fused_warp_span.cu's. */
 #include "finish.cuh"
 #include "launch.cuh"
+
+/* A warp's lanes may have less chunks of a row than theirs are added up as: none that are -inf. */
+template <int K>
+constexpr int CHUNKS_FOR_BITS = ons_chunks_for_bits(K);
+
+template <typename Form, int K, int GROUPS, typename Tile, typename Reference, typename Real, int n>
+__device__ __forceinline__ auto exponentiate_as(const Tile &tile, const Reference &to,
+                                                Real (&x)[n]) {
+    if constexpr (Form::STRIDE == WARP)
+        return exponentiate<GROUPS, TURN_BY_TURN, CHUNKS_FOR_BITS<K>>(tile, to, x);
+    else
+        return exponentiate<GROUPS>(tile, to, x);
+}
 
 /* GROUPS: as often the lanes that the row has for its bits share it in fact; these rows are of 16
  * bits, and are short: what is done once a lane costs them more than their elements do. */
@@ -20,7 +35,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
             auto tile = row.template load<K, Form::STRIDE>(chunk);
             Real x[K * Rows::V];
             auto m = Form::max(tile.largest());
-            auto d = Form::normalizer(exponentiate<GROUPS>(tile, reference(m), x));
+            auto d = Form::normalizer(exponentiate_as<Form, K, GROUPS>(tile, reference(m), x));
             softmax_finish finish(state{m, d});
             finish(x);
             row.template store<K, Form::STRIDE, false>(chunk, x, tile.kept());
@@ -29,6 +44,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
 
 ons_status ons_cuda_fused_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
+    if (plan->in_spans) return fused_warp_span(request);
     return with_rows_or_packs(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         auto launch_with = [&](auto kernel) {
@@ -45,24 +61,33 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
             return with_constant<1, 2, 4, 8>(chunks, [&](auto K) {
                 return launch_with(fused_warp_kernel<Rows, lanes_a_row<1>, decltype(K)::value>);
             });
-        else if (lanes == WARP)
-            return with_constant<2, 3, 4, 6, 8>(chunks, [&](auto K) {
+        else if (lanes == WARP) {
+            auto launch_chunks = [&](auto K) {
                 return launch_with(fused_warp_kernel<Rows, lanes_a_row<WARP>, decltype(K)::value>);
-            });
-        else if (chunks == 1)
+            };
+            if constexpr (Rows::NARROW)
+                return with_constant<3, 4, 6, 8, 10, 12>(chunks, launch_chunks);
+            else
+                return with_constant<2, 3, 4, 6, 8>(chunks, launch_chunks);
+        } else if (chunks == 1)
             return with_constant<1, 2>(lanes, [&](auto L) {
                 return launch_with(fused_warp_kernel<Rows, lanes_a_row<decltype(L)::value>, 1>);
             });
-        else
+        else if constexpr (Rows::NARROW)
             return with_constant<1, 2, 4, 8, 16>(lanes, [&](auto L) {
                 using Form = lanes_a_row<decltype(L)::value>;
-                constexpr int K = FEW_WARP_CHUNKS;
-                if constexpr (Rows::NARROW)
-                    return launch_with(fused_warp_kernel<Rows, Form, 2 * K, 2>);
-                else if constexpr (decltype(L)::value > 1)
-                    return launch_with(fused_warp_kernel<Rows, Form, K>);
+                auto launch_chunks = [&](auto K) {
+                    return launch_with(fused_warp_kernel<Rows, Form, decltype(K)::value, 2>);
+                };
+                if constexpr (decltype(L)::value == WARP / 2)
+                    return with_constant<3, 4, 5, 6, 7>(chunks, launch_chunks);
                 else
-                    return ONS_E_OPERAND;
+                    return with_constant<3, 4>(chunks, launch_chunks);
+            });
+        else
+            return with_constant<2, 4, 8, 16>(lanes, [&](auto L) {
+                return launch_with(
+                    fused_warp_kernel<Rows, lanes_a_row<decltype(L)::value>, FEW_WARP_CHUNKS>);
             });
     });
 }

@@ -59,7 +59,7 @@ class landing<contiguous_rows<X, Y, ALL_FIT>> {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(
                 barriers + (uint32_t)(threadIdx.x % WARP * sizeof(uint64_t))));
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        order_accesses();
         __syncwarp();
         for (int i = 0; i < slots; i++) ask();
     }
@@ -112,11 +112,7 @@ class landing<contiguous_rows<X, Y, ALL_FIT>> {
                          "r"(bytes)
                          : "memory");
             if (bytes > 0)
-                asm volatile(
-                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                    "[%0], [%1], %2, [%3];" ::"r"(shared_address(memory) + asked * SLOT_ROOM),
-                    "l"(from), "r"(bytes), "r"(barrier)
-                    : "memory");
+                bulk_read(shared_address(memory) + asked * SLOT_ROOM, from, bytes, barrier);
         }
         if (++asked == slots) asked = 0;
         if (++position == share.tiles * SLOTS) {
@@ -186,7 +182,7 @@ class landing<contiguous_rows<X, Y, ALL_FIT>> {
             const int64_t at = (const char *)rest - (const char *)from;
             *(X *)(memory + taken * SLOT_ROOM + off + at) = *rest;
         }
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        order_accesses();
         __syncwarp();
     }
 

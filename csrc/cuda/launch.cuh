@@ -23,6 +23,7 @@ typedef ons_status ons_cuda_method(const launch_request &request);
 #include "../methods.def"
 #undef ONS_METHOD
 
+ons_cuda_method fused_warp_span; /* fused_warp, of short rows together */
 ons_cuda_method cluster_landing; /* cluster, of the longest rows */
 
 struct launch_shape {

@@ -116,13 +116,17 @@ struct real_tile {
     }
 };
 
-/* make(first) + ... + make(first + n - 1), added up as a tree. */
-template <int n, typename Make>
+/* make(first) + ... + make(first + n - 1), added up as a tree, of which the last are 0 and left
+ * out: only HAVE are there. */
+template <int n, int HAVE = n, typename Make>
 __device__ __forceinline__ auto sum_as_tree(int first, Make make) {
     if constexpr (n == 1)
         return make(first);
+    else if constexpr (HAVE <= n / 2)
+        return sum_as_tree<n / 2, HAVE>(first, make);
     else
-        return sum_as_tree<n / 2>(first, make) + sum_as_tree<n - n / 2>(first + n / 2, make);
+        return sum_as_tree<n / 2>(first, make) +
+               sum_as_tree<n - n / 2, HAVE - n / 2>(first + n / 2, make);
 }
 
 /* Which of a thread's K chunks are added up together, where they are in GROUPS groups: every
@@ -130,31 +134,36 @@ __device__ __forceinline__ auto sum_as_tree(int first, Make make) {
 enum grouping { TURN_BY_TURN, SIDE_BY_SIDE };
 
 /* Calls make(e) for each element of n, which gives the e-th exponential; returns the sums of GROUPS
- * groups of chunks. */
-template <int GROUPS, grouping BY, int n, typename Real, typename Make>
+ * groups of chunks, each added up as one of OF chunks of which the last may not be there. */
+template <int GROUPS, grouping BY, int OF, int n, typename Real, typename Make>
 __device__ __forceinline__ group_sums<Real, GROUPS> sum_in_groups(Real (&x)[n], Make make) {
-    constexpr int V = CHUNK<Real>;
+    constexpr int V = CHUNK<Real>, K = n / V, MOST = (K + GROUPS - 1) / GROUPS;
+    static_assert(OF >= MOST && (BY == TURN_BY_TURN || K % GROUPS == 0));
     group_sums<Real, GROUPS> sums;
 #pragma unroll
-    for (int g = 0; g < GROUPS; g++)
-        sums.of[g] = sum_as_tree<n / GROUPS>(0, [&](int i) {
-            const int e =
-                BY == TURN_BY_TURN ? (i / V * GROUPS + g) * V + i % V : g * (n / GROUPS) + i;
+    for (int g = 0; g < GROUPS; g++) {
+        auto of_group = [&](int i) {
+            const int e = BY == TURN_BY_TURN ? (i / V * GROUPS + g) * V + i % V : g * MOST * V + i;
             return x[e] = make(e);
-        });
+        };
+        sums.of[g] = g < K - (MOST - 1) * GROUPS ? sum_as_tree<OF * V, MOST * V>(0, of_group)
+                                                 : sum_as_tree<OF * V, (MOST - 1) * V>(0, of_group);
+    }
     return sums;
 }
 
-/* Fills x with the lifted exponentials of a tile; returns their sums. A warp comes to it together.
- */
-template <int GROUPS = 1, grouping BY = TURN_BY_TURN, typename Tile, typename Real, int n>
+/* Fills x with the lifted exponentials of a tile; returns their sums, in groups as above. A warp
+ * comes to it together. */
+template <int GROUPS = 1, grouping BY = TURN_BY_TURN, int OF = 0, typename Tile, typename Real,
+          int n>
 __device__ __forceinline__ group_sums<Real, GROUPS> exponentiate(const Tile &tile,
                                                                  const reference<Real> &to,
                                                                  Real (&x)[n]) {
+    constexpr int CHUNKS = OF > 0 ? OF : (n / CHUNK<Real> + GROUPS - 1) / GROUPS;
     const exponentials<Real> &exponential = to.exponential;
     if constexpr (Tile::HAS_SMALLEST) {
         if (__all_sync(~0u, to.anchor == 0 && tile.smallest() >= exponential.floor))
-            return sum_in_groups<GROUPS, BY>(
+            return sum_in_groups<GROUPS, BY, CHUNKS>(
                 x, [&](int e) { return exponential.from_floor_on(tile.element(e)); });
     }
 #pragma unroll
@@ -163,7 +172,7 @@ __device__ __forceinline__ group_sums<Real, GROUPS> exponentiate(const Tile &til
 #pragma unroll
         for (int e = 0; e < n; e++) x[e] -= to.anchor;
     }
-    return sum_in_groups<GROUPS, BY>(x, [&](int e) { return exponential(x[e]); });
+    return sum_in_groups<GROUPS, BY, CHUNKS>(x, [&](int e) { return exponential(x[e]); });
 }
 
 #endif

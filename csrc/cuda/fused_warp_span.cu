@@ -1,0 +1,66 @@
+/* fused_warp_span.cu - fused_warp where rows are short and lie one after the other: a block's rows
+ * come and go as one span (span.cuh), and a lane takes its chunks from shared memory.
+ *
+ * LANES share a row, K chunks each: as few lanes as hold it, since what is done once a lane costs
+ * such rows more than their elements do. GROUPS: the lanes for its bits that each of them stands
+ * for, whose sums it keeps apart. */
+#include "finish.cuh"
+#include "launch.cuh"
+#include "span.cuh"
+
+/* OF: as how many chunks those of each group are added up. */
+template <typename T, int LANES, int K, int GROUPS, int OF>
+__global__ void __launch_bounds__(WARP_ROW_THREADS)
+    fused_warp_span_kernel(const __grid_constant__ span_arguments<T> of) {
+    using Form = lanes_a_row<LANES>;
+    extern __shared__ __align__(16) unsigned char memory[];
+    const span_of_block<T> span(of, of.first + (int64_t)blockIdx.x * Form::rows(), Form::rows(),
+                                memory);
+    span.read();
+    const auto chunks = span.template chunks<K, LANES>(Form::row(), Form::template chunk<K>());
+    const auto tile = chunks.load();
+    float x[K * CHUNK<float>];
+    const auto m = Form::max(tile.largest());
+    const auto d = Form::normalizer(exponentiate<GROUPS, TURN_BY_TURN, OF>(tile, reference(m), x));
+    softmax_finish finish(state{m, d});
+    finish(x);
+    chunks.store(x);
+    span.write();
+}
+
+template <typename T>
+static ons_status launch_rows_of(const launch_request &request) {
+    const ons_plan *plan = request.plan;
+    const ons_problem *of = request.problem;
+    const span_arguments<T> arguments = {(const T *)of->x.data, (T *)of->y.data, plan->rows,
+                                         plan->N, 0};
+    launch_shape shape = {1, plan->threads};
+    shape.shared_bytes = span_bytes<T>(plan->width, plan->N);
+    int chunks = plan->elements_a_thread / CHUNK<float>;
+    return with_constant<1, 2, 4, 8, 16, 32>(plan->threads / (int)plan->width, [&](auto lanes) {
+        constexpr int LANES = decltype(lanes)::value;
+        auto launch_chunks = [&](auto chunks_of_lane) {
+            constexpr int K = decltype(chunks_of_lane)::value;
+            constexpr int GROUPS = ons_lanes_for_bits(LANES * K) / LANES;
+            constexpr int OF = ons_chunks_for_bits((K + GROUPS - 1) / GROUPS);
+            return launch_panels(request, shape, fused_warp_span_kernel<T, LANES, K, GROUPS, OF>,
+                                 arguments);
+        };
+        if constexpr (LANES == 1)
+            return with_constant<1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12>(chunks, launch_chunks);
+        else if constexpr (LANES <= 8)
+            return with_constant<5, 6, 7, 8, 9, 10, 11, 12>(chunks, launch_chunks);
+        else if constexpr (LANES < WARP || sizeof(T) == 2)
+            return with_constant<7, 8, 9, 10, 11, 12>(chunks, launch_chunks);
+        else
+            return ONS_E_OPERAND;
+    });
+}
+
+ons_status fused_warp_span(const launch_request &request) {
+    switch (request.problem->x.dtype) {
+    case ONS_FLOAT16: return launch_rows_of<__half>(request);
+    case ONS_BFLOAT16: return launch_rows_of<__nv_bfloat16>(request);
+    default: return launch_rows_of<float>(request);
+    }
+}

@@ -1,0 +1,182 @@
+/* span.cuh - the rows of a block as one span: short rows that lie one after the other without gaps,
+ * in x as in y, most of which begin between two packs, or with one of 8 bytes that is half of what
+ * a lane can read at once. A block copies its rows to shared memory in whole packs of 16 bytes,
+ * wherever each begins; takes them from there, where any address will do; and brings the results
+ * back in the same way. */
+#ifndef ONS_SPAN_CUH
+#define ONS_SPAN_CUH
+
+#include <cuda_pipeline.h>
+
+#include "bulk.cuh"
+#include "tile.cuh"
+
+template <typename T>
+struct span_arguments {
+    const T *x;
+    T *y;
+    int64_t rows, N;
+    int64_t first; /* row of this launch */
+};
+
+/* A lane's K chunks of a row in shared memory: every LANES-th. A thread reads and writes the
+ * elements of its own chunks alone, so that its results may take their place as soon as it has
+ * them. All chunks but the last are whole: K is the least that holds the row. */
+template <typename T, int K, int LANES>
+class chunks_of_span {
+   public:
+    static constexpr int V = CHUNK<float>;
+
+    /* The row begins at `row`, between two words where `odd`. */
+    __device__ chunks_of_span(T *row, int N, int chunk, bool odd_)
+        : first(row + chunk * V), left(N - (chunk + (K - 1) * LANES) * V), odd(odd_) {}
+
+    __device__ packed_tile<T, K> load() const {
+        packed_tile<T, K> tile = {};
+#pragma unroll
+        for (int k = 0; k + 1 < K; k++) tile.raw[k] = whole(k);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            T last = from_real<T>(-arithmetic<float>::infinity());
+            if (i < left) last = first[PLACE * (K - 1) + i];
+            tile.raw[K - 1].put(i, last);
+        }
+        return tile;
+    }
+
+    __device__ void store(const float (&from)[K * V]) const {
+#pragma unroll
+        for (int k = 0; k + 1 < K; k++) put_whole(k, rounded_pack<T, V>(from + k * V));
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (i < left) first[PLACE * (K - 1) + i] = from_real<T>(from[(K - 1) * V + i]);
+    }
+
+   private:
+    static constexpr int PLACE = LANES * V; /* from a chunk to the next */
+
+    /* Of a chunk of 16-bit elements the two that share a word are read and written as one, the
+     * first two or those between; and two alone, of which one is the last. */
+    __device__ unsigned *two(int k) const { return (unsigned *)(first + odd + PLACE * k); }
+    __device__ unsigned short *one(int k) const {
+        return (unsigned short *)(first + (odd ? 0 : 2) + PLACE * k);
+    }
+    __device__ unsigned short *last(int k) const {
+        return (unsigned short *)(first + 3 + PLACE * k);
+    }
+
+    __device__ pack<T, V> whole(int k) const {
+        pack<T, V> chunk;
+        if constexpr (sizeof(T) == 4) {
+#pragma unroll
+            for (int i = 0; i < V; i++) chunk.word[i] = __float_as_uint(first[PLACE * k + i]);
+        } else {
+            const unsigned pair = *two(k), others = __byte_perm(*one(k), *last(k), 0x5410);
+            chunk.word[0] = __byte_perm(others, pair, odd ? 0x5410 : 0x7654);
+            chunk.word[1] = __byte_perm(pair, others, odd ? 0x7632 : 0x7654);
+        }
+        return chunk;
+    }
+
+    __device__ void put_whole(int k, const pack<T, V> &chunk) const {
+        if constexpr (sizeof(T) == 4) {
+#pragma unroll
+            for (int i = 0; i < V; i++) first[PLACE * k + i] = chunk.element(i);
+        } else {
+            *two(k) = __byte_perm(chunk.word[0], chunk.word[1], odd ? 0x5432 : 0x3210);
+            *one(k) =
+                (unsigned short)__byte_perm(chunk.word[0], chunk.word[1], odd ? 0x3210 : 0x7654);
+            *last(k) = (unsigned short)(chunk.word[1] >> 16);
+        }
+    }
+
+    T *first;
+    int left; /* elements from the last chunk's first one on */
+    bool odd;
+};
+
+/* The span of `rows` rows from `first` on, of which there may be fewer. `memory_` has span_bytes,
+ * and begins with a pack. */
+template <typename T>
+class span_of_block {
+    static constexpr int PACK = 16, SIZE = (int)sizeof(T);
+
+   public:
+    __device__ span_of_block(const span_arguments<T> &of_, int64_t first_, int rows,
+                             unsigned char *memory_)
+        : of(of_),
+          first(first_ * of_.N),
+          memory(memory_),
+          before((int)((uintptr_t)(of_.x + first) % PACK)),
+          end(before +
+              (int)(of_.rows - first_ < rows ? of_.rows - first_ : rows) * (int)of_.N * SIZE) {}
+
+    /* To be called by the whole block. */
+    __device__ void read() const {
+        const char *from = (const char *)(of.x + first) - before;
+        each_pack([&](int at) { __pipeline_memcpy_async(memory + at, from + at, PACK); });
+        __pipeline_commit();
+        each_other([&](int at) { *(T *)(memory + at) = *(const T *)(from + at); });
+        __pipeline_wait_prior(0);
+        __syncthreads();
+    }
+
+    /* Those of row `r` of the span from chunk `chunk` on. Behind the last row's all are any. */
+    template <int K, int LANES>
+    __device__ chunks_of_span<T, K, LANES> chunks(int r, int chunk) const {
+        const int N = (int)of.N, at = before + r * N * SIZE;
+        return {(T *)(memory + at), N, chunk, at % 4 != 0};
+    }
+
+    /* To be called by the whole block. */
+    __device__ void write() const {
+        char *to = (char *)(of.y + first) - before;
+#if __CUDA_ARCH__ >= 900
+        order_accesses();
+        __syncthreads();
+        const int bytes = last_whole() - first_whole();
+        if (threadIdx.x == 0 && bytes > 0)
+            bulk_write(to + first_whole(), memory + first_whole(), (uint32_t)bytes);
+#else
+        __syncthreads();
+        each_pack([&](int at) { *(uint4 *)(to + at) = *(const uint4 *)(memory + at); });
+#endif
+        each_other([&](int at) { *(T *)(to + at) = *(const T *)(memory + at); });
+    }
+
+   private:
+    /* Where the whole packs of the span begin and end in `memory`: those of no other block. */
+    __device__ int first_whole() const { return before > 0 ? PACK : 0; }
+    __device__ int last_whole() const { return max(end / PACK * PACK, first_whole()); }
+
+    /* Calls body with the places of these. */
+    template <typename Body>
+    __device__ __forceinline__ void each_pack(Body body) const {
+        const int step = blockDim.x * PACK, until = last_whole();
+#pragma unroll 4
+        for (int at = first_whole() + threadIdx.x * PACK; at < until; at += step) body(at);
+    }
+
+    /* Calls body with the places of the elements before and behind them, of which there are fewer
+     * than a warp has lanes. */
+    template <typename Body>
+    __device__ __forceinline__ void each_other(Body body) const {
+        if (((before | end) & (PACK - 1)) == 0) return;
+        const int head = before + threadIdx.x * SIZE, tail = last_whole() + threadIdx.x * SIZE;
+        if (head < min(first_whole(), end)) body(head);
+        if (tail < end) body(tail);
+    }
+
+    const span_arguments<T> &of;
+    int64_t first; /* element of the array */
+    unsigned char *memory;
+    int before, end; /* of its bytes in `memory`, which begins with the pack of the first one */
+};
+
+/* The shared memory of so many rows. */
+template <typename T>
+inline int span_bytes(int64_t rows, int64_t N) {
+    return (int)(rows * N * (int64_t)sizeof(T)) + 16;
+}
+
+#endif
