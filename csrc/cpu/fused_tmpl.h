@@ -3,17 +3,25 @@
  * maximum of the row behind is found (overlap_tmpl.h). Adds up as row_tmpl.h does. Part of
  * primitives_tmpl.h, whose parameters and names it uses. */
 
+/* Blocks whose lanes are added up together, in the caches and where they are several vectors: that
+ * is a chain of long instructions, and behind each block it would hold up the next one. */
+enum { FN(blocks_at_once) = VECS > 1 ? 16 : 1 };
+
 /* e = e^x, and their sum to the state. */
 INLINE void FN(exponentials)(const ons_rows *rows, T *e, const char *x, int64_t n,
                              FN(meanwhile) * with, ons_dtype as_y, ons_dtype as, bool past_caches) {
     VEC shift = SET_OF(rows->shift, 0), floor = SET_OF(rows->floor, 0);
+    VEC lanes[FN(blocks_at_once)][VECS];
     ons_state state = rows->state[0];
+    int64_t blocks = 0;
     for (int64_t j = 0; j < n; j += BLOCK) {
-        VEC lanes[VECS];
         FN(lanes_meanwhile)
-        (lanes, shift, floor, e + j, x + j * FN(size_as)(as), n - j < BLOCK ? n - j : BLOCK, with,
-         as_y, as, past_caches);
-        ons_state_add(&state, LOWERED * V(sum_lanes)(lanes));
+        (lanes[blocks++], shift, floor, e + j, x + j * FN(size_as)(as),
+         n - j < BLOCK ? n - j : BLOCK, with, as_y, as, past_caches);
+        if (!past_caches && blocks < FN(blocks_at_once) && j + BLOCK < n) continue;
+        for (int64_t b = 0; b < blocks; b++)
+            ons_state_add(&state, LOWERED * V(sum_lanes)(lanes[b]));
+        blocks = 0;
     }
     rows->state[0] = state;
 }

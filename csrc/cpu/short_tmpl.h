@@ -59,9 +59,13 @@ INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int6
                                        : V(load_part)(ROW(run->x, first + i) + b, left);
         V(transpose)(e + b);
     }
-    VEC m = V(set)((T)-INFINITY);
-    for (int64_t j = 0; j < N; j++) m = V(max)(e[j], m);
-    V(store)(group.m, m);
+    VEC even = V(set)((T)-INFINITY), odd = even;
+    for (int64_t j = 0; j + 2 <= N; j += 2) {
+        even = V(max)(e[j], even);
+        odd = V(max)(e[j + 1], odd);
+    }
+    if (N % 2 != 0) even = V(max)(e[N - 1], even);
+    V(store)(group.m, V(max)(even, odd));
     if (FN(refer_group)(&group))
         for (int64_t j = 0; j < N; j++) e[j] = V(sub)(e[j], V(load)(group.anchor));
     VEC shift = V(load)(group.shift), floor = V(load)(group.floor);
