@@ -198,9 +198,11 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     if (plan->method == ONS_METHOD_AUTO)
         plan->method = columns ? choose_in_column_form(&row, problem->x.dtype, plan)
                                : choose_in_row_form(&row, problem->x.dtype, plan);
+    /* by length alone: 16 bits have the float32 result, rounded */
     if (plan->method == ONS_METHOD_fused)
-        plan->method = fits(ONS_METHOD_fused_warp, &row, plan) ? ONS_METHOD_fused_warp
-                                                               : ONS_METHOD_fused_block;
+        plan->method = row.chunks <= WARP * WARP_CHUNKS && fits(ONS_METHOD_fused_warp, &row, plan)
+                           ? ONS_METHOD_fused_warp
+                           : ONS_METHOD_fused_block;
     ons_status status = ons_shape_on_gpu(&row, plan);
     if (ons_methods[plan->method].keeps != ONS_KEEPS_NOTHING)
         plan->on_chip_bytes = least(plan->tile, row.chunks * chunk) * ons_dtype_size(plan->compute);
