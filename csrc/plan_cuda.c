@@ -63,35 +63,35 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     } else if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "the row fits the registers of a warp: one read, no barrier";
         plan->measured = RESULTS
-            "float32 1048576x256: fused_warp 1.00, fused_block 0.81; float32 262144x1024: "
-            "fused_warp 1.00, fused_block 1.02; bfloat16 4096x1024: fused_warp 0.96, fused_block "
-            "0.79";
+            "float32 1048576x256: fused_warp 1.00, fused_block 0.80; float32 262144x1024: "
+            "fused_warp 1.00, fused_block 1.01; bfloat16 4096x1024: fused_warp 0.96, fused_block "
+            "0.78";
     } else if ((!clusters || bytes <= block_bytes) && fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "the row fits the registers of a block: one read";
         plan->measured = RESULTS
-            "float32 16384x16384: fused_block 1.01, cluster 1.00; bfloat16 32768x8192: fused_block "
-            "1.02, cluster 1.01; bfloat16 65520x4097: fused_block 0.91, cluster 0.43";
+            "float32 16384x16384: fused_block 1.00, cluster 1.00; bfloat16 32768x8192: fused_block "
+            "1.02, cluster 1.01; bfloat16 65520x4097: fused_block 0.90, cluster 0.43";
     } else if (fits(ONS_METHOD_cluster, row, plan) && plan->threads != LANDING_THREADS) {
         plan->reason = "the row fits the registers of a cluster: one read";
         plan->measured = RESULTS
-            "float32 8192x32768: cluster 1.01, fused_block 1.01; bfloat16 8192x32768: cluster "
+            "float32 8192x32768: cluster 1.00, fused_block 1.00; bfloat16 8192x32768: cluster "
             "1.01, fused_block 0.95; float32 1024x262144: cluster 0.93, online 0.65";
     } else if (plan->rows >= landing_rows && fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "the row fits the registers and shared memory of a cluster: one read";
         plan->measured = RESULTS
-            "float32 512x524288: cluster 0.88, split 0.66; float32 256x1048576: cluster 0.78, "
+            "float32 512x524288: cluster 0.89, split 0.66; float32 256x1048576: cluster 0.76, "
             "split 0.66; bfloat16 512x524288: cluster 0.79, online 0.58";
     } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH &&
                fits(ONS_METHOD_grid, row, plan)) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
         plan->measured = RESULTS
-            "float32 1x16777216: grid 0.59, split 0.54; bfloat16 1x16777216: grid 0.50, split "
+            "float32 1x16777216: grid 0.58, split 0.53; bfloat16 1x16777216: grid 0.50, split "
             "0.46; bfloat16 64x4194304: split 0.55, grid 0.38";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "rows too long to be held: blocks share each one";
         plan->measured = RESULTS
-            "float32 64x4194304: split 0.66, online 0.45; float32 1x268435456: split 0.65, grid "
+            "float32 64x4194304: split 0.65, online 0.45; float32 1x268435456: split 0.64, grid "
             "0.63";
     }
     return plan->method;
