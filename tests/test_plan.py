@@ -106,6 +106,24 @@ def test_rows_of_whole_warps_have_small_blocks(N, rows, of_float32, of_16_bits):
 
 
 @pytest.mark.parametrize(
+    "dtype, rows, N, elements, width",
+    [
+        ("float32", 10**6, 33, 36, 128),  # a lane alone has 9 chunks
+        ("float32", 64, 33, 20, 16),  # two lanes, sooner done
+        ("float32", 10**6, 32, 8, 32),  # whole packs: four lanes
+        ("bfloat16", 10**6, 257, 36, 16),
+        ("bfloat16", 64, 257, 12, 1),  # a warp
+        ("bfloat16", 10**6, 84, 44, 64),  # whole packs, but no multiple of 16 elements
+        ("bfloat16", 10**6, 64, 16, 32),
+    ],
+)
+def test_short_rows_come_together(dtype, rows, N, elements, width):
+    """On a GPU, as parts of a span: as few lanes as hold it share a row. Elements of a lane, rows a block."""
+    plan = ons.plan((rows, N), dtype=dtype, device="cuda", method="fused_warp")
+    assert (plan.elements_a_thread, plan.width) == (elements, width)
+
+
+@pytest.mark.parametrize(
     "N, float32, bits_16",
     [
         (100, (32, 8), (32, 8)),

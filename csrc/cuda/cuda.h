@@ -12,7 +12,7 @@ enum {
     WARP_ROW_THREADS = 128,  /* the most of a block in fused_warp */
     WARP_CHUNKS = 8,         /* the most chunks of a lane there, */
     WARP_CHUNKS_16_BIT = 12, /* and of 16-bit rows */
-    FEW_WARP_CHUNKS = 2,     /* as many where fewer than a warp's lanes hold the row */
+    FEW_WARP_CHUNKS = 2,     /* as many, for its bits, where less than a warp holds the row */
     SPAN_CHUNKS = 12,        /* the most of a lane where a block's rows come as a span, */
     FEW_SPAN_CHUNKS = 8,     /* and where there are few rows */
     HALF_WARP_CHUNKS = 7,    /* the most where 16 lanes hold a row of 16 bits */

@@ -10,7 +10,7 @@
 #include "finish.cuh"
 #include "launch.cuh"
 
-/* A warp's lanes may have less chunks of a row than theirs are added up as: none that are -inf. */
+/* As how many chunks those of each of a warp's lanes are added up, which may have fewer. */
 template <int K>
 constexpr int CHUNKS_FOR_BITS = ons_chunks_for_bits(K);
 
