@@ -22,6 +22,10 @@ enum {
      * with 5 to 8 chunks a lane, and with more. */
     FEW_ROWS_A_MULTIPROCESSOR = 2,
     FEW_LONGER_ROWS_A_MULTIPROCESSOR = 8,
+    /* Rows that a block could hold, above so many bytes, go to a cluster where there are so few
+     * that as many blocks for each find a multiprocessor. */
+    FEW_LONG_ROW_BYTES = 1 << 14,
+    FEW_BLOCKS = 4,
     /* The longest rows that a block takes where a cluster could, in bytes of the input: a longer
      * row's block is alone on its multiprocessor, or nearly. */
     BLOCK_ROW_BYTES_16_BIT = 1 << 15,
@@ -54,6 +58,8 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     int few = row->chunks > WARP * WARP_CHUNKS ? FEW_LONGER_ROWS_A_MULTIPROCESSOR
                                                : FEW_ROWS_A_MULTIPROCESSOR;
     bool few_rows = plan->rows <= few * row->gpu->multiprocessors;
+    bool few_long_rows = clusters && bytes > FEW_LONG_ROW_BYTES && bytes <= block_bytes &&
+                         FEW_BLOCKS * plan->rows <= row->gpu->multiprocessors;
     if (few_rows && 2 * row->chunks > WARP * WARP_CHUNKS &&
         fits(ONS_METHOD_fused_warp, row, plan) && fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "few rows that a warp could hold: several warps are sooner done";
@@ -66,12 +72,15 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
             "float32 1048576x256: fused_warp 1.00, fused_block 0.80; float32 262144x1024: "
             "fused_warp 1.00, fused_block 1.01; bfloat16 4096x1024: fused_warp 0.96, fused_block "
             "0.78";
+    } else if (few_long_rows && fits(ONS_METHOD_cluster, row, plan)) {
+        plan->reason = "few rows that a block could hold: several blocks are sooner done";
+        plan->measured = RESULTS "QUOTE";
     } else if ((!clusters || bytes <= block_bytes) && fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "the row fits the registers of a block: one read";
         plan->measured = RESULTS
             "float32 16384x16384: fused_block 1.00, cluster 1.00; bfloat16 32768x8192: fused_block "
             "1.02, cluster 1.01; bfloat16 65520x4097: fused_block 0.90, cluster 0.43";
-    } else if (fits(ONS_METHOD_cluster, row, plan) && plan->threads != LANDING_THREADS) {
+    } else if (fits(ONS_METHOD_cluster, row, plan) && !ons_row_lands(plan)) {
         plan->reason = "the row fits the registers of a cluster: one read";
         plan->measured = RESULTS
             "float32 8192x32768: cluster 1.00, fused_block 1.00; bfloat16 8192x32768: cluster "
@@ -140,6 +149,17 @@ static bool is_contiguous(const ons_problem *problem) {
            (problem->extent[last] == 1 || has_no_gaps(problem, last));
 }
 
+/* Contiguous rows of one type of which not all begin and end with a pack (contiguous.cuh). */
+static bool lie_between_packs(const ons_problem *problem, int64_t N) {
+    int64_t chunk = 16 / ons_dtype_size(ONS_FLOAT32), size = ons_dtype_size(problem->x.dtype);
+    if (!is_contiguous(problem) || problem->x.dtype != problem->y.dtype ||
+        size > ons_dtype_size(ONS_FLOAT32))
+        return false;
+    uintptr_t begins = (uintptr_t)problem->x.data | (uintptr_t)problem->y.data;
+    int64_t pitches = problem->dims == 2 ? problem->x.stride[0] | problem->y.stride[0] : 0;
+    return N % chunk || begins % (uintptr_t)(chunk * size) || pitches % (chunk * size);
+}
+
 /* span.cuh: contiguous rows of one type that lie one after the other, from the same place in a pack
  * on in x and in y. Rows that all begin and end with a pack gain by it in 16 bits alone, where they
  * are no multiples of 32 bytes: those meet in the same banks of shared memory. */
@@ -190,6 +210,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
                          narrow,
                          plan->N % chunk == 0,
                          !columns && is_contiguous(problem),
+                         !columns && lie_between_packs(problem, plan->N),
                          columns && is_packed(problem),
                          !columns && lie_as_span(problem, plan->N),
                          &gpu};

@@ -13,6 +13,7 @@ typedef struct {
     bool narrow;        /* Rows::NARROW: its elements are of one type of 16 bits */
     bool whole;         /* packs, of a chunk's elements each */
     bool contiguous;    /* rows without gaps, in the row form */
+    bool between_packs; /* such rows of one type of at most 32 bits that not all fit packs */
     bool packed;        /* columns side by side, in the column form */
     bool span;          /* rows one after the other that are faster taken together (span.cuh) */
     const ons_gpu *gpu;

@@ -74,26 +74,50 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     plan->longest_row = (in_rows ? WARP * warp_chunks(row) : WARP_CHUNKS) * row->chunk;
 }
 
-/* Those that all threads of whole warps have together, so many each. */
+/* The chunks that all threads of whole warps have together, so many each. */
 static int64_t chunks_with(int chunks, const row_of_chunks *row) {
     return ceil_div(row->chunks, chunks * WARP) * chunks * WARP;
 }
 
-/* The chunks of a thread. In short rows it has fewer, so that its block is soon done. */
-static int block_chunks(const row_of_chunks *row, const ons_plan *plan) {
-    if (plan->method != ONS_METHOD_fused_block || plan->form == ONS_COLUMN_FORM ||
-        row->chunks > FEW_WARPS * WARP * FEW_CHUNKS)
-        return BLOCK_CHUNKS;
+/* What a row of 16 bits between packs costs with so many chunks a thread: those that its warps
+ * have, the more, the more warps wait for each other and the more of a multiprocessor's room stays
+ * empty. */
+static double cost_between_packs(int chunks, const row_of_chunks *row) {
+    int64_t warps = ceil_div(row->chunks, chunks * WARP);
+    int64_t room = chunks > BLOCK_CHUNKS ? MANY_CHUNKS_WARPS : BLOCK_THREADS / WARP;
+    double waits = (double)warps / 64, empty = (double)(room % warps) / (double)room;
+    return (double)(warps * chunks) * (1 + waits) * (1 + empty / 2);
+}
+
+/* The code for more chunks than BLOCK_CHUNKS fills the instruction caches, and two warps are too
+ * different to share it. */
+static int chunks_between_packs(const row_of_chunks *row) {
+    if (row->chunks > MANY_CHUNKS_ROW) return BLOCK_CHUNKS;
+    int best = BLOCK_CHUNKS;
+    for (int chunks = BLOCK_CHUNKS + FEW_CHUNKS; chunks <= MOST_CHUNKS; chunks += FEW_CHUNKS)
+        if (ceil_div(row->chunks, chunks * WARP) != 2 &&
+            cost_between_packs(chunks, row) < cost_between_packs(best, row))
+            best = chunks;
+    return best;
+}
+
+/* The chunks of a thread in fused_block. In short rows it has fewer, so that its block is soon
+ * done. */
+static int block_chunks(const row_of_chunks *row) {
     if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
+    if (row->between_packs && row->narrow) return chunks_between_packs(row);
+    if (row->between_packs && row->chunks <= WARP * MOST_CHUNKS_32_BIT) return MOST_CHUNKS_32_BIT;
+    if (row->chunks > FEW_WARPS * WARP * FEW_CHUNKS) return BLOCK_CHUNKS;
     if (!row->narrow) return FEW_CHUNKS;
-    int64_t few = chunks_with(FEW_CHUNKS, row), more = chunks_with(FEW_CHUNKS_16_BIT, row);
-    return 5 * few <= 4 * more ? FEW_CHUNKS : FEW_CHUNKS_16_BIT;
+    int64_t few = chunks_with(FEW_CHUNKS, row), more = chunks_with(BLOCK_CHUNKS, row);
+    return 5 * few <= 4 * more ? FEW_CHUNKS : BLOCK_CHUNKS;
 }
 
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
     int64_t most_lanes =
         (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
-    int chunks = block_chunks(row, plan);
+    bool in_rows = plan->method == ONS_METHOD_fused_block && plan->form == ONS_ROW_FORM;
+    int chunks = in_rows ? block_chunks(row) : BLOCK_CHUNKS;
     int64_t threads = ceil_div(row->chunks, chunks) * row->threads_a_lane;
     plan->threads = (int)ceil_div(threads, WARP) * WARP;
     plan->elements_a_thread = chunks * row->chunk;
@@ -187,6 +211,21 @@ static void take_landing(const row_of_chunks *row, ons_plan *plan) {
     plan->tile = (row->chunks <= of_8 ? of_8 : of_16) * row->chunk;
 }
 
+/* Where rows are so few that a multiprocessor has at most one block: as many blocks as that allows,
+ * and several warps for what is one warp's elsewhere (cluster_few_rows.cu). */
+static void share_among_few(const row_of_chunks *row, int64_t most_blocks, ons_plan *plan) {
+    int64_t blocks = least(most_blocks, row->gpu->multiprocessors / most(plan->rows, 1));
+    if (blocks < plan->blocks_a_row) return;
+    int64_t parts = ceil_div(row->chunks, CLUSTER_CHUNKS * WARP),
+            of_block = ceil_div(parts, blocks);
+    int64_t sharers = least(4, FEW_ROWS_THREADS / WARP / of_block);
+    if (sharers < 2) return;
+    if (sharers == 3) sharers = 2;
+    plan->blocks_a_row = most(2, ceil_div(parts, of_block));
+    plan->threads = (int)(of_block * sharers) * WARP;
+    plan->elements_a_thread = (int)(CLUSTER_CHUNKS / sharers) * row->chunk;
+}
+
 static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
     int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
     int64_t chunks_a_block = CLUSTER_CHUNKS * longest_block(row) / row->threads_a_lane;
@@ -197,6 +236,7 @@ static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     shape_cluster(row, blocks, plan);
     if (row->contiguous) take_landing(row, plan);
+    if (plan->form == ONS_ROW_FORM && !ons_row_lands(plan)) share_among_few(row, blocks, plan);
     return ONS_OK;
 }
 

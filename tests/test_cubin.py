@@ -12,9 +12,10 @@ from onsoftmax import _core
 ROW_IN_REGISTERS = {
     "fused_warp_kernel",
     "fused_block_kernel",
-    "fused_block_few_warps_kernel",
+    "fused_block_of_columns_kernel",
     "online_block_kernel",
     "cluster_kernel",
+    "cluster_few_rows_kernel",
     "grid_kernel",
 }
 

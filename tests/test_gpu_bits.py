@@ -165,10 +165,21 @@ def test_whole_stretches_off_alignment(method, dtype):
             1023,
             1024,
             1025,
+            1535,
+            1536,
+            1537,
             2047,
             2048,
+            2049,
+            3073,
             4096,
             4097,
+            6143,
+            6145,
+            8191,
+            8193,
+            13_231,
+            16_383,
             65_535,
             65_536,
             65_537,
@@ -184,6 +195,35 @@ def test_whole_stretches_off_alignment(method, dtype):
                     same = agrees(y, view, method=method, out=out)
                     what = f"{method} {name(dtype)} N={N} gap {gap} offset {offset} to {3 - offset}"
                     complaints.expect(what, same, "other bits")
+
+
+@each_dtype
+def test_few_rows_of_a_cluster(dtype):
+    """Few rows go to more blocks and warps each, the fewer the more: with the bits of many."""
+    with Complaints() as complaints:
+        for N in (1500, 4097, 9000, 16_385, 32_000, 32_769, 50_257, 128_256, 128_259):
+            x = rows_of(N, dtype)
+            try:
+                y = softmax(x, method="cluster")
+            except Refused:
+                continue
+            for rows in (1, 2, 5, 8, 9, 16, 20, 26, 30):
+                for offset, gap in ((0, 0), (3, 0), (1, 4)):
+                    view = spread_out(x[:rows], gap, offset)
+                    same = agrees(y[:rows], view, method="cluster")
+                    what = f"{name(dtype)} N={N} rows={rows} gap {gap} offset {offset}"
+                    complaints.expect(what, same, "other bits")
+
+
+def test_long_rows_of_one_value():
+    """Every group of elements has the same sum, so that what their digits lack or have too much adds up."""
+    with Complaints() as complaints:
+        for N in (4096, 8192, 12_288, 16_384, 32_768):
+            values = torch.linspace(-3, 3, 500, device=DEVICE)
+            for method in ("fused_block", "cluster"):
+                y = softmax(values[:, None].expand(-1, N).contiguous(), method=method)
+                worst = ((y * N - 1).abs().max() / torch.finfo(torch.float32).eps).item()
+                complaints.expect(f"{method} N={N}", worst <= 4, f"{worst} eps")
 
 
 @each_dtype

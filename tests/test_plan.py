@@ -128,15 +128,20 @@ def test_short_rows_come_together(dtype, rows, N, elements, width):
     [
         (100, (32, 8), (32, 8)),
         (1024, (128, 8), (128, 8)),
-        (1025, (96, 16), (96, 16)),  # by 64 threads half of them would have no element
+        (1028, (96, 16), (96, 16)),  # by 64 threads half of them would have no element
+        (1025, (32, 48), (32, 48)),  # between packs a warp alone
         (1600, (128, 16), (64, 32)),
         (2049, (160, 16), (96, 32)),
         (4096, (256, 16), (128, 32)),
+        (4097, (160, 32), (96, 48)),
+        (4100, (160, 32), (160, 32)),
+        (13231, (416, 32), (224, 64)),
+        (16385, (544, 32), (544, 32)),
     ],
 )
-def test_few_warps_of_a_block(N, float32, bits_16):
+def test_warps_of_a_block(N, float32, bits_16):
     """On a GPU: threads, elements a thread. 16-bit rows that come as such have half the warps where they are
-    not very short and that wastes few, with the same bits (test_gpu_bits.py)."""
+    not very short and that wastes few, and fewer still between packs, with the same bits (test_gpu_bits.py)."""
     for rows in (1, 10**6):
         plans = [
             ons.plan((rows, N), dtype=dtype, device="cuda", method="fused_block")
@@ -146,21 +151,38 @@ def test_few_warps_of_a_block(N, float32, bits_16):
         assert shapes == [float32, bits_16, bits_16]
 
 
-def test_more_warps_of_a_block():
-    plan = ons.plan((10, 4097), device="cuda", method="fused_block")
-    assert (plan.threads, plan.elements_a_thread) == (160, 32)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_few_rows_go_to_more_warps(dtype):
-    """On a GPU: rows that a warp could hold go to several warps each while multiprocessors would be idle."""
+def test_few_rows_go_to_more_warps_and_blocks(dtype):
+    """On a GPU: rows that a warp or a block could hold go to several each while multiprocessors would be idle."""
     for rows, N, method in [
         (1, 1024, "fused_block"),
         (64, 513, "fused_block"),
         (1, 512, "fused_warp"),
         (4096, 1024, "fused_warp"),
+        (33, 16384, "cluster"),
+        (34, 16384, "fused_block"),
+        (1, 4096, "fused_block"),
     ]:
         assert ons.plan((rows, N), dtype=dtype, device="cuda").method == method
+
+
+@pytest.mark.parametrize(
+    "rows, N, blocks, threads, elements",
+    [
+        (1, 32000, 16, 128, 16),  # four warps for what is one's elsewhere
+        (8, 50257, 13, 256, 16),
+        (1, 128256, 16, 256, 32),  # two
+        (1, 201088, 13, 256, 64),  # one
+        (20, 32000, 6, 192, 32),
+        (66, 32000, 4, 128, 64),
+        (1, 3000, 2, 128, 16),
+    ],
+)
+def test_few_rows_of_a_cluster(rows, N, blocks, threads, elements):
+    """On a GPU: while multiprocessors would be idle, more blocks and more warps a row, of the same bits."""
+    for dtype in ("float32", "bfloat16"):
+        plan = ons.plan((rows, N), dtype=dtype, device="cuda", method="cluster")
+        assert (plan.blocks_a_row, plan.threads, plan.elements_a_thread) == (blocks, threads, elements)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,11 @@ static ons_status with_warps(int threads, Method method) {
 }
 
 ons_status ons_cuda_cluster(const launch_request &request) {
-    if (request.plan->threads == LANDING_THREADS) return cluster_landing(request);
+    const ons_plan *plan = request.plan;
+    if (ons_row_lands(plan)) return cluster_landing(request);
+    if (plan->form == ONS_ROW_FORM &&
+        plan->elements_a_thread * ons_dtype_size(plan->compute) < CLUSTER_CHUNKS * 16)
+        return cluster_few_rows(request);
     return with_rows_or_packs(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         using Form = block_form<decltype(is_columns)>;

@@ -20,9 +20,12 @@ enum {
     BLOCK_THREADS = 1024,    /* the most of a block there, on rows without gaps */
     ANY_BLOCK_THREADS = 512, /* and on others, whose addresses take more registers */
     SHORT_CHUNKS = 2,        /* of a thread in fused_block where a warp could hold the row, */
-    FEW_CHUNKS = 4,          /* where so many warps can, */
+    FEW_CHUNKS = 4,          /* where FEW_WARPS can; so many are added up as floats at most */
     FEW_WARPS = 8,
-    FEW_CHUNKS_16_BIT = 8,      /* and half as many of 16-bit rows */
+    MOST_CHUNKS = 16,           /* where rows may lie between packs, in 16 bits; all groups of */
+    MOST_CHUNKS_32_BIT = 12,    /* FEW_CHUNKS below are possible too; in float32 for one warp */
+    MANY_CHUNKS_ROW = 4096,     /* the chunks of the longest such row */
+    MANY_CHUNKS_WARPS = 24,     /* of such rows that find room on a multiprocessor */
     TILE_CHUNKS = 4,            /* of a thread in the methods that pass several times */
     PASS_THREADS = 512,         /* the most of a block there */
     SPLIT_CHUNKS = 8,           /* of a thread in split, in the row form */
@@ -37,6 +40,7 @@ enum {
     COLUMN_CLUSTER_WARPS = 20,  /* the same of columns side by side */
     CLUSTER_CHUNKS = 16,        /* of a thread there */
     LARGEST_CLUSTER = 16,       /* blocks */
+    FEW_ROWS_THREADS = 256,     /* the most of a block there where rows are few */
     FETCH_AHEAD = 7 << 20,      /* bytes from a row to the one that is fetched with it */
     FETCH_LEAST = 24 << 20,     /* of all rows where any are: of fewer most begin at once */
     LANDING_THREADS = 512,      /* of a block there, of rows that land in shared memory */
@@ -83,6 +87,11 @@ static inline int64_t ons_landing_bytes(int64_t blocks, int64_t compute_bytes, i
     const int64_t warps = LANDING_THREADS / WARP, tile = 16 * HELD_CHUNKS * WARP;
     return LANDING_BESIDES + 2 * (blocks + warps) * 2 * compute_bytes +
            warps * (held_tiles * tile + slots * SLOT_ROOM);
+}
+
+/* Whether rows of `cluster` are longer than what its threads hold: they land in shared memory. */
+static inline bool ons_row_lands(const ons_plan *plan) {
+    return plan->tile > plan->blocks_a_row * plan->threads * plan->elements_a_thread;
 }
 
 ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *workspace);

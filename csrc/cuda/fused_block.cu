@@ -1,57 +1,38 @@
-/* fused_block.cu - the row stays in the registers of one block. Each warp takes its own maximum and
- * keeps its exponentials relative to it; one exchange of (m, d) through shared memory; then every
- * thread moves its exponentials to the row's reference, an exact power of two. Where the warps are
- * few, they exchange their maxima first, then their sums: a second barrier costs them less.
+/* fused_block.cu - the row stays in the registers of one block. The warps exchange their maxima
+ * through shared memory, then the sums of their exponentials. Columns take their exponentials
+ * relative to each warp's maximum, and exchange (m, d) at once; then every thread moves its
+ * exponentials to the column's reference, an exact power of two.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at Rows::BLOCK_THREADS threads of
  * BLOCK_CHUNKS chunks. */
+#include "block_row.cuh"
 #include "fetch.cuh"
-#include "few_warps.cuh"
 #include "finish.cuh"
 #include "launch.cuh"
 #include "panel.cuh"
 
-template <typename Rows, typename Form>
-__global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
+/* The threads of the largest block whose threads have K chunks. */
+template <typename Rows, int K>
+constexpr int MOST_THREADS = K == SHORT_CHUNKS   ? WARP_CHUNKS * WARP / K
+                             : K == FEW_CHUNKS   ? FEW_WARPS * WARP
+                             : K == BLOCK_CHUNKS ? Rows::BLOCK_THREADS
+                                                 : (MANY_CHUNKS_ROW / K + WARP - 1) / WARP * WARP;
+
+/* How many such blocks find room on a multiprocessor. */
+template <typename Rows, int K>
+constexpr int BLOCKS_OF_ROWS =
+    (K > BLOCK_CHUNKS ? MANY_CHUNKS_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /
+    MOST_THREADS<Rows, K>;
+
+/* A thread's K chunks are added up in groups of FEW_CHUNKS, so that it does not show how many it
+ * has; in float64 all together. */
+template <typename Rows, int K>
+__global__ void __launch_bounds__(MOST_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
-    constexpr int WARPS = Rows::BLOCK_THREADS / WARP;
-    __shared__ std::conditional_t<Form::ROWS == 1, state<Real>[WARPS], panel_of_block<Real, WARPS>>
-        parts;
-    Rows::template visit<(Form::ROWS > 1)>(
-        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
-            int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
-            auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
-            if constexpr (Form::ROWS == 1)
-                fetching<Rows>::template ahead<BLOCK_CHUNKS>(of, blockIdx.x, warp_of_block());
-            Real x[BLOCK_CHUNKS * Rows::V];
-            auto m = Form::max(tile.largest());
-            auto d = Form::normalizer(exponentiate(tile, reference(m), x));
-            if constexpr (Form::ROWS == 1) {
-                softmax_finish finish(m, merge_block<Form, true>(state{m, d}, parts));
-                finish(x);
-            } else {
-                softmax_finish finish(m, parts.template merge<Form>(m, d));
-                finish(x);
-            }
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
-        });
-}
-
-/* The threads of the largest such block: of short rows those that a warp could hold too. */
-constexpr int few_threads(int chunks_a_thread) {
-    constexpr int SHORT = WARP * WARP_CHUNKS, LONG = FEW_WARPS * WARP * FEW_CHUNKS;
-    return (chunks_a_thread == SHORT_CHUNKS ? SHORT : LONG) / chunks_a_thread;
-}
-
-/* A thread's K chunks in GROUPS groups: those that as many threads have where rows are not of 16
- * bits. */
-template <typename Rows, int K, int GROUPS>
-__global__ void __launch_bounds__(few_threads(K),
-                                  Rows::BLOCKS *Rows::BLOCK_THREADS / few_threads(K))
-    fused_block_few_warps_kernel(const __grid_constant__ typename Rows::arguments of) {
-    using Real = typename Rows::Real;
-    __shared__ few_warps<Real> warps;
+    constexpr bool GROUPED = sizeof(Real) == sizeof(float) && K > FEW_CHUNKS;
+    constexpr int GROUPS = GROUPED ? K / FEW_CHUNKS : 1;
+    __shared__ block_row<Real, MOST_THREADS<Rows, K> / WARP> warps;
     Rows::template visit<false>(of, blockIdx.x, [&](const auto &row) {
         const int chunk = block_a_row::template chunk<K>(warp_of_block());
         auto tile = row.template load<K, WARP>(chunk);
@@ -65,31 +46,57 @@ __global__ void __launch_bounds__(few_threads(K),
     });
 }
 
+template <typename Rows, typename Form>
+__global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
+    fused_block_of_columns_kernel(const __grid_constant__ typename Rows::arguments of) {
+    using Real = typename Rows::Real;
+    __shared__ panel_of_block<Real, Rows::BLOCK_THREADS / WARP> parts;
+    Rows::template visit<true>(
+        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
+            int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
+            auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
+            Real x[BLOCK_CHUNKS * Rows::V];
+            auto m = Form::max(tile.largest());
+            auto d = Form::normalizer(exponentiate(tile, reference(m), x));
+            softmax_finish finish(m, parts.template merge<Form>(m, d));
+            finish(x);
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
+        });
+}
+
+/* The most chunks of a thread: more than BLOCK_CHUNKS where rows may lie between packs, since what
+ * is done once a warp costs more there. */
 template <typename Rows>
-static ons_status launch_few_warps(const launch_request &request, const Rows &rows) {
-    using R = typename Rows::Rows;
-    const launch_shape shape = {1, request.plan->threads};
-    const int chunks = request.plan->elements_a_thread / R::V;
-    if constexpr (R::NARROW)
-        if (chunks == FEW_CHUNKS_16_BIT)
-            return launch_panels(request, shape,
-                                 fused_block_few_warps_kernel<R, FEW_CHUNKS_16_BIT, 2>,
-                                 rows.arguments);
-    return with_constant<SHORT_CHUNKS, FEW_CHUNKS>(chunks, [&](auto K) {
-        return launch_panels(request, shape, fused_block_few_warps_kernel<R, decltype(K)::value, 1>,
-                             rows.arguments);
-    });
+constexpr int MOST_CHUNKS_OF = BLOCK_CHUNKS;
+template <>
+constexpr int MOST_CHUNKS_OF<contiguous_rows<float, float, false>> = MOST_CHUNKS_32_BIT;
+template <>
+constexpr int MOST_CHUNKS_OF<contiguous_rows<__half, __half, false>> = MOST_CHUNKS;
+template <>
+constexpr int MOST_CHUNKS_OF<contiguous_rows<__nv_bfloat16, __nv_bfloat16, false>> = MOST_CHUNKS;
+
+template <typename Rows, int K, typename Arguments>
+static ons_status launch_block(const launch_request &request, const Arguments &arguments) {
+    if constexpr (K > MOST_CHUNKS_OF<Rows>)
+        return ONS_E_OPERAND;
+    else
+        return launch_panels(request, {1, request.plan->threads}, fused_block_kernel<Rows, K>,
+                             arguments);
 }
 
 ons_status ons_cuda_fused_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
     return with_rows_or_packs(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
-        if constexpr (!decltype(is_columns)::value)
-            if (plan->tile <= FEW_WARPS * WARP * FEW_CHUNKS * Rows::V)
-                return launch_few_warps(request, rows);
-        return launch_panels(request, {1, plan->threads},
-                             fused_block_kernel<Rows, block_form<decltype(is_columns)>>,
-                             rows.arguments);
+        using IsColumns = decltype(is_columns);
+        if constexpr (IsColumns::value)
+            return launch_panels(request, {1, plan->threads},
+                                 fused_block_of_columns_kernel<Rows, block_form<IsColumns>>,
+                                 rows.arguments);
+        else
+            return with_constant<SHORT_CHUNKS, FEW_CHUNKS, BLOCK_CHUNKS, 12, 16>(
+                plan->elements_a_thread / Rows::V, [&](auto K) {
+                    return launch_block<Rows, decltype(K)::value>(request, rows.arguments);
+                });
     });
 }

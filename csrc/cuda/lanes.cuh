@@ -98,26 +98,28 @@ class fixed_sum {
 
     template <int LANES>
     __device__ float over_lanes() const {
-        const int2 all = digits_over_lanes<LANES>(int2{high, low});
-        return rounded(all.x, all.y);
+        return rounded(digits_over_lanes<LANES>(digits()));
     }
 
     /* What a sum is made of, to be added up elsewhere. */
     __device__ int2 digits() const { return {high, low}; }
-    __device__ void add(int2 digits) {
-        high += digits.x;
-        low += digits.y;
-    }
     template <int LANES>
     __device__ static int2 digits_over_lanes(int2 digits) {
         return {count_over_lanes<LANES>(digits.x), count_over_lanes<LANES>(digits.y)};
     }
 
-   private:
-    __device__ static float rounded(int high, int low) {
-        return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f);
+    /* The same sum with low digits from 0 to below 2^23, which would be a high one. There is one
+     * way to write a sum like this, whatever it was added up from, and room for those of 2^8 more.
+     */
+    __device__ static int2 carried(int2 digits) {
+        return {digits.x + (digits.y >> 23), digits.y & ((1 << 23) - 1)};
     }
 
+    __device__ static float rounded(int2 digits) {
+        return fmaf((float)digits.y, 0x1p-38f, (float)digits.x * 0x1p-15f);
+    }
+
+   private:
     static constexpr float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
     int high = 0, low = 0;
 };

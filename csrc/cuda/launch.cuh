@@ -23,8 +23,9 @@ typedef ons_status ons_cuda_method(const launch_request &request);
 #include "../methods.def"
 #undef ONS_METHOD
 
-ons_cuda_method fused_warp_span; /* fused_warp, of short rows together */
-ons_cuda_method cluster_landing; /* cluster, of the longest rows */
+ons_cuda_method fused_warp_span;  /* fused_warp, of short rows together */
+ons_cuda_method cluster_landing;  /* cluster, of the longest rows, */
+ons_cuda_method cluster_few_rows; /* and of few */
 
 struct launch_shape {
     int64_t blocks; /* of the grid; in launch_panels, of each panel */

@@ -255,15 +255,14 @@ __device__ inline void merge_panel(const state<Real> *parts, int count, Take tak
 
 /* The states of a thread's rows from those of the block's warps. `parts` are in shared memory, one
  * for each warp and row; nobody may write to them before the next barrier of the block. */
-template <typename Form, bool HELD = false, typename State, typename Real>
+template <typename Form, typename State, typename Real>
 __device__ inline State merge_block(State warp, state<Real> *parts) {
     constexpr int ROWS = Form::ROWS;
     if (blockDim.x == WARP) return warp;
     if constexpr (ROWS == 1) {
         if (Form::writes()) parts[Form::slot(warp_of_block())] = warp;
         __syncthreads();
-        return HELD ? Form::merge_held(parts, warps_of_block())
-                    : Form::merge_parts(parts, warps_of_block());
+        return Form::merge_parts(parts, warps_of_block());
     } else {
         parts[Form::slot(warp_of_block())] = warp;
         __syncthreads();

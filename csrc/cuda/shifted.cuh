@@ -5,9 +5,10 @@
 #include "fitting.cuh"
 #include "stretch.cuh"
 
-/* A row whose x or y begins between two packs. Each lane reads the pack in which its chunk begins
- * and gets the chunk's end from the lane that reads the next one; it writes the pack that ends in
- * its chunk, with the end of the chunk before from the lane that has it. To be called by all the
+/* A row whose x or y begins between two packs. A whole warp reads its chunks word by word
+ * (stretch.cuh). Fewer lanes, and those of float64, each read the pack in which their chunk begins
+ * and get the chunk's end from the lane that reads the next one. A lane writes the pack that ends
+ * in its chunk, with the end of the chunk before from the lane that has it. To be called by all the
  * STRIDE lanes that share the row. */
 template <typename X, typename Y, typename Pointers = row_pointers<X, Y>>
 class shifted_row : public fitting_row<X, Y, false, Pointers> {
@@ -23,7 +24,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         const X *const x = base::pointers.x();
         const int bytes = (int)((uintptr_t)x % sizeof(pack<X, V>));
         packed_tile<X, K> tile;
-        if constexpr (sizeof(X) == 2 && STRIDE == WARP) {
+        if constexpr (sizeof(X) <= 4 && STRIDE == WARP) {
             load_stretch(x, chunk, bytes, tile);
             return tile;
         }
@@ -129,19 +130,20 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
     __device__ __forceinline__ void load_stretch(const X *x, int64_t chunk, int bytes,
                                                  packed_tile<X, K> &tile) const {
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
+        const bool half = bytes % 4;
         /* the word in which the last chunk ends is the row's too */
-        const int whole = whole_times<K, V>(left - (bytes % 4 != 0));
+        const int whole = whole_times<K, V>(left - half);
         const X *from = x + chunk * V;
         if (__all_sync(~0u, whole == K)) {
-            with_shift<X>(bytes, [&](auto shift) {
-                read_stretch<decltype(shift)::value>((const char *)from, K, tile.raw, [] {});
+            with_half<X>(half, [&](auto is_half) {
+                read_stretch<decltype(is_half)::value>(from, K, tile.raw, [] {});
             });
             return;
         }
         const int at = whole * (WARP * V), mine = left - lane * V - at;
         X single[V];
-        with_shift<X>(bytes, [&](auto shift) {
-            read_stretch<decltype(shift)::value>((const char *)from, whole, tile.raw, [&] {
+        with_half<X>(half, [&](auto is_half) {
+            read_stretch<decltype(is_half)::value>(from, whole, tile.raw, [&] {
 #pragma unroll
                 for (int i = 0; i < V; i++)
                     if (i < mine) single[i] = from[at + i];
@@ -191,6 +193,15 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
             if (!__all_sync(~0u, bytes == BYTES))
                 return with_shift<T, BYTES + (int)sizeof(T)>(bytes, body);
         body(std::integral_constant<int, BYTES>());
+    }
+
+    /* Calls body with `half`, which is the same in all lanes, as a constant; it is false where no
+     * element begins in the middle of a word. */
+    template <typename T, typename Body>
+    __device__ __forceinline__ static void with_half(bool half, Body body) {
+        if constexpr (sizeof(T) < 4)
+            if (__all_sync(~0u, half)) return body(std::true_type());
+        body(std::false_type());
     }
 
     /* A word of another of the lanes that share the row. */

@@ -1,0 +1,92 @@
+/* cluster_few_rows.cu - cluster, of rows so few that most of the GPU would be idle: more blocks for
+ * each, and SHARERS warps of a block for what is one warp's elsewhere, since the fewer elements a
+ * warp has, the sooner it is done. They exchange their maxima and then what each lane has of the
+ * sum, and add up as that one warp would: the bits are those of cluster.cu. */
+#include "arrivals.cuh"
+#include "finish.cuh"
+#include "launch.cuh"
+
+#if __CUDA_ARCH__ >= 900
+/* Of the warps that share a part of a row, in shared memory. All threads of the block come to max
+ * once, then once to normalizer. */
+template <typename Real, int WARPS, int SHARERS>
+class sharers {
+   public:
+    __device__ Real max(Real v) {
+        v = max_over_lanes<WARP>(v);
+        if (threadIdx.x % WARP == 0) maxima[warp_of_block()] = v;
+        __syncthreads();
+        v = maxima[first()];
+#pragma unroll
+        for (int i = 1; i < SHARERS; i++) v = larger(v, maxima[first() + i]);
+        return v;
+    }
+
+    /* d of the part, for its first warp. */
+    __device__ Real normalizer(Real lifted) {
+        const int lane = threadIdx.x % WARP;
+        of_lanes[warp_of_block()][lane] = lifted;
+        __syncthreads();
+        const auto sum =
+            sum_as_tree<SHARERS>(0, [&](int i) { return of_lanes[first() + i][lane]; });
+        return normalizer_over_lanes<WARP>(group_sums<Real, 1>{{sum}});
+    }
+
+   private:
+    __device__ static int first() { return warp_of_block() / SHARERS * SHARERS; }
+
+    Real maxima[WARPS], of_lanes[WARPS][WARP];
+};
+#endif
+
+template <typename Rows, int SHARERS>
+__global__ void __launch_bounds__(FEW_ROWS_THREADS, 2)
+    cluster_few_rows_kernel(const __grid_constant__ typename Rows::arguments of) {
+#if __CUDA_ARCH__ >= 900
+    using Real = typename Rows::Real;
+    constexpr int K = CLUSTER_CHUNKS / SHARERS, WARPS = FEW_ROWS_THREADS / WARP;
+    __shared__ state<Real> parts[LARGEST_CLUSTER * WARPS / SHARERS];
+    __shared__ sharers<Real, WARPS, SHARERS> shared;
+    __shared__ arrivals arrived;
+    const int parts_a_block = warps_of_block() / SHARERS,
+              parted = (int)cluster_size() * parts_a_block;
+    const int part = (int)cluster_rank() * parts_a_block + warp_of_block() / SHARERS;
+    const int sharer = warp_of_block() % SHARERS;
+    arrived.make_ready();
+    arrivals::say_ready();
+
+    Rows::template visit<false>(of, cluster_index(), [&](const auto &row) {
+        const int chunk = block_a_row::template chunk<K>(part * SHARERS + sharer);
+        auto tile = row.template load<K, WARP>(chunk);
+        Real x[K * Rows::V];
+        auto m = shared.max(tile.largest());
+        auto d = shared.normalizer(exponentiate(tile, reference(m), x));
+        arrivals::await_ready();
+        arrived.announce(parted * sizeof(state<Real>));
+        const int to = threadIdx.x % WARP;
+        if (sharer == 0 && to < (int)cluster_size()) arrived.send(parts + part, to, {m, d});
+        arrived.await();
+        softmax_finish finish(m, block_a_row::merge_held(parts, parted));
+        finish(x);
+        row.template store<K, WARP, true>(chunk, x, tile.kept());
+    });
+#endif
+}
+
+ons_status cluster_few_rows(const launch_request &request) {
+    const ons_plan *plan = request.plan;
+    return with_rows(request, [&](auto rows, auto is_columns) {
+        using Rows = typename decltype(rows)::Rows;
+        launch_shape shape = {plan->blocks_a_row, plan->threads};
+        shape.cluster = (int)plan->blocks_a_row;
+        const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
+        if constexpr (decltype(is_columns)::value)
+            return ONS_E_OPERAND;
+        else
+            return with_constant<2, 4>(sharers, [&](auto SHARERS) {
+                return launch_panels(request, shape,
+                                     cluster_few_rows_kernel<Rows, decltype(SHARERS)::value>,
+                                     rows.arguments);
+            });
+    });
+}
