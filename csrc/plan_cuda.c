@@ -74,7 +74,9 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
             "0.78";
     } else if (few_long_rows && fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "few rows that a block could hold: several blocks are sooner done";
-        plan->measured = RESULTS "QUOTE";
+        plan->measured = RESULTS
+            "float32 8x16384: cluster 0.66, fused_block 0.44; bfloat16 8x16384: cluster 0.71, "
+            "fused_block 0.53";
     } else if ((!clusters || bytes <= block_bytes) && fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "the row fits the registers of a block: one read";
         plan->measured = RESULTS

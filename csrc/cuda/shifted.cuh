@@ -6,10 +6,10 @@
 #include "stretch.cuh"
 
 /* A row whose x or y begins between two packs. A whole warp reads its chunks word by word
- * (stretch.cuh). Fewer lanes, and those of float64, each read the pack in which their chunk begins
- * and get the chunk's end from the lane that reads the next one. A lane writes the pack that ends
- * in its chunk, with the end of the chunk before from the lane that has it. To be called by all the
- * STRIDE lanes that share the row. */
+ * (16 bits: stretch.cuh). Fewer lanes, and those of float64, each read the pack in which their
+ * chunk begins and get the chunk's end from the lane that reads the next one. A lane writes the
+ * pack that ends in its chunk, with the end of the chunk before from the lane that has it. To be
+ * called by all the STRIDE lanes that share the row. */
 template <typename X, typename Y, typename Pointers = row_pointers<X, Y>>
 class shifted_row : public fitting_row<X, Y, false, Pointers> {
     using base = fitting_row<X, Y, false, Pointers>;
@@ -24,8 +24,12 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         const X *const x = base::pointers.x();
         const int bytes = (int)((uintptr_t)x % sizeof(pack<X, V>));
         packed_tile<X, K> tile;
-        if constexpr (sizeof(X) <= 4 && STRIDE == WARP) {
+        if constexpr (sizeof(X) == 2 && STRIDE == WARP) {
             load_stretch(x, chunk, bytes, tile);
+            return tile;
+        }
+        if constexpr (sizeof(X) == 4 && STRIDE == WARP) {
+            load_words(x + chunk * V, elements_left(base::N, chunk * V), tile);
             return tile;
         }
         const int ahead = bytes / (int)sizeof(X), lane = threadIdx.x % STRIDE;
@@ -127,6 +131,23 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
 
    private:
     template <int K>
+    __device__ __forceinline__ static void load_words(const X *from, int left,
+                                                      packed_tile<X, K> &tile) {
+        if (has_all<K, WARP, V>(left)) {
+#pragma unroll
+            for (int e = 0; e < K * V; e++)
+                tile.raw[e / V].word[e % V] = ((const unsigned *)from)[place<WARP, V>(e)];
+            return;
+        }
+#pragma unroll
+        for (int e = 0; e < K * V; e++)
+            if (place<WARP, V>(e) < left)
+                tile.raw[e / V].word[e % V] = ((const unsigned *)from)[place<WARP, V>(e)];
+#pragma unroll
+        for (int k = 0; k < K; k++) tile.raw[k].cut(left - place<WARP, V>(k * V));
+    }
+
+    template <int K>
     __device__ __forceinline__ void load_stretch(const X *x, int64_t chunk, int bytes,
                                                  packed_tile<X, K> &tile) const {
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
@@ -135,14 +156,14 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         const int whole = whole_times<K, V>(left - half);
         const X *from = x + chunk * V;
         if (__all_sync(~0u, whole == K)) {
-            with_half<X>(half, [&](auto is_half) {
+            with_half(half, [&](auto is_half) {
                 read_stretch<decltype(is_half)::value>(from, K, tile.raw, [] {});
             });
             return;
         }
         const int at = whole * (WARP * V), mine = left - lane * V - at;
         X single[V];
-        with_half<X>(half, [&](auto is_half) {
+        with_half(half, [&](auto is_half) {
             read_stretch<decltype(is_half)::value>(from, whole, tile.raw, [&] {
 #pragma unroll
                 for (int i = 0; i < V; i++)
@@ -195,13 +216,13 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         body(std::integral_constant<int, BYTES>());
     }
 
-    /* Calls body with `half`, which is the same in all lanes, as a constant; it is false where no
-     * element begins in the middle of a word. */
-    template <typename T, typename Body>
+    /* Calls body with `half`, which is the same in all lanes, as a constant. */
+    template <typename Body>
     __device__ __forceinline__ static void with_half(bool half, Body body) {
-        if constexpr (sizeof(T) < 4)
-            if (__all_sync(~0u, half)) return body(std::true_type());
-        body(std::false_type());
+        if (__all_sync(~0u, half))
+            body(std::true_type());
+        else
+            body(std::false_type());
     }
 
     /* A word of another of the lanes that share the row. */

@@ -1,8 +1,8 @@
-/* stretch.cuh - a warp's stretch of a row that need not begin with a pack: the 32 lanes take
- * neighbouring chunks, K times. Reads are of words, wherever they begin: what a lane reads in turn
- * comes from the first cache. Writes are of whole packs. What depends on the place in a pack or in
- * a word is a constant, so that to pick words costs nothing; that place and `whole`, how many times
- * all 32 lanes have a chunk, are the same in all lanes. */
+/* stretch.cuh - a warp's stretch of a row whose elements have 16 bits and which need not begin with
+ * a pack: the 32 lanes take neighbouring chunks, K times. Reads are of words, wherever they begin:
+ * what a lane reads in turn comes from the first cache. Writes are of whole packs. What depends on
+ * the place in a pack or in a word is a constant, so that to pick words costs nothing; that place
+ * and `whole`, how many times all 32 lanes have a chunk, are the same in all lanes. */
 #ifndef ONS_STRETCH_CUH
 #define ONS_STRETCH_CUH
 
@@ -16,9 +16,7 @@ __device__ inline int whole_times(int left) {
 
 /* Reads a lane's first `whole` chunks, each by the words in which it lies; HALF: the first begins
  * in the middle of one. Of the row's neighbours and of other lanes' chunks half a word at most is
- * read then, and dropped. read_more reads what else is to be under way before the first of them is
- * here.
- */
+ * read then, and dropped. read_more reads what else is to be under way meanwhile. */
 template <bool HALF, typename T, typename P, int K, typename Meanwhile>
 __device__ __forceinline__ void read_stretch(const T *from, int whole, P (&raw)[K],
                                              Meanwhile read_more) {
