@@ -38,7 +38,7 @@ static void whole_rows(ons_panel *panel) {
     bool wide = panel->plan->compute == ONS_FLOAT64;
     int64_t lanes = wide ? ONS_LANES_F64 : ONS_LANES_F32;
     int64_t block = wide ? ONS_BLOCK_F64 : ONS_BLOCK_F32;
-    if (run.bring || run.N > block || (run.N > 2 * lanes && run.count < GROUPED_ROWS))
+    if (run.bring || run.N > 2 * block || (run.N > 2 * lanes && run.count < GROUPED_ROWS))
         kernels->softmax_rows[dtype](&run);
     else if (run.N > 2 * lanes || dtype != panel->plan->compute)
         kernels->softmax_groups[dtype](&run);

@@ -5,11 +5,12 @@
  * parameters and names it uses. */
 
 #define GROUP WIDTH /* rows at once */
+#define GROUPED_BLOCKS 2
 
 /* What there is one of a row. */
 typedef struct {
     T m[GROUP], anchor[GROUP], shift[GROUP], floor[GROUP], factor[GROUP], beyond[GROUP];
-    double d[GROUP]; /* lifted */
+    double d[GROUP], d_beyond[GROUP]; /* lifted; what d rounded away */
 } FN(group);
 
 /* Shift and floor of rows from their m, one a lane: c is ceil(m * log2(e)), or where that is next
@@ -49,14 +50,16 @@ INLINE bool FN(refer_group)(FN(group) * group) {
 }
 
 /* From d to factor and beyond, as FN(reciprocal) does. */
-INLINE void FN(normalize_group)(FN(group) * group) {
+INLINE void FN(normalize_group)(FN(group) * group, int64_t blocks) {
     double quotient[GROUP], beyond[GROUP];
-    for (int64_t i = 0; i < GROUP; i++) quotient[i] = LOWERED / (LOWERED * group->d[i]);
+    for (int64_t i = 0; i < GROUP; i++)
+        quotient[i] = LOWERED / (LOWERED * (blocks > 1 ? group->d[i] + group->d_beyond[i] : group->d[i]));
     VEC factor = V(narrow)(quotient), m = V(load)(group->m);
     V(store)(group->factor, factor);
     for (int64_t i = 0; i < GROUP; i++) {
         double nearest = (double)group->factor[i];
         double rest = fma(-nearest, LOWERED * group->d[i], LOWERED);
+        if (blocks > 1) rest -= nearest * (LOWERED * group->d_beyond[i]);
         beyond[i] = rest * nearest * (1.0 / LOWERED);
     }
     VEC none = V(sub)(m, m); /* NaN where m is not finite, else 0 */
@@ -64,14 +67,34 @@ INLINE void FN(normalize_group)(FN(group) * group) {
     V(store)(group->beyond, V(narrow)(beyond));
 }
 
+/* The lanes of each block of each row of a group. */
+typedef VEC FN(sums_of_blocks)[GROUPED_BLOCKS][GROUP][VECS];
+
+/* d of rows of n elements, block after block as ons_state_add adds them. */
+INLINE void FN(add_blocks)(FN(group) * group, FN(sums_of_blocks) sums, int64_t blocks) {
+    double term[GROUP];
+    V(sum_rows)(group->d, sums[0]);
+    for (int64_t i = 0; i < GROUP && blocks > 1; i++) group->d_beyond[i] = 0;
+    for (int64_t b = 1; b < blocks; b++) {
+        V(sum_rows)(term, sums[b]);
+        for (int64_t i = 0; i < GROUP; i++) {
+            double sum = group->d[i] + term[i], other = sum - group->d[i];
+            group->d_beyond[i] += (group->d[i] - (sum - other)) + (term[i] - other);
+            group->d[i] = sum;
+        }
+    }
+}
+
 /* e = e^x of a row that is taken relative to its anchor, and the sums in the lanes. */
-static void FN(anchored_lanes)(VEC *lanes, const FN(group) * group, int64_t i, T *e, const char *x,
-                               int64_t n, ons_dtype as) {
+static void FN(anchored_lanes)(FN(sums_of_blocks) sums, const FN(group) * group, int64_t i, T *e,
+                               const char *x, int64_t n, ons_dtype as) {
     double anchor = (double)group->anchor[i]; /* 0 where the row needs none */
     FN(load)(e, x, FN(size_as)(as), as, n);
     FN(subtract)(e, &anchor, false, n);
-    FN(block_lanes)
-    (lanes, SET_OF(group->shift, i), SET_OF(group->floor, i), e, e, n, false, true, NULL, 0);
+    for (int64_t j = 0; j < n; j += BLOCK)
+        FN(block_lanes)
+        (sums[j / BLOCK][i], SET_OF(group->shift, i), SET_OF(group->floor, i), e + j, e + j,
+         n - j < BLOCK ? n - j : BLOCK, false, true, NULL, 0);
 }
 
 /* Where a run of rows stands: the exponentials of group `now` are next. */
@@ -83,13 +106,14 @@ typedef struct {
     bool anchored, past_caches, follow;
     int64_t done; /* rows that are in y */
     const FN(group) * now, *before;
-    VEC sums[GROUP][VECS], largest[GROUP]; /* of this group, of the group behind */
+    FN(sums_of_blocks) sums; /* of this group */
+    VEC largest[GROUP];      /* of the group behind */
 } FN(groups);
 
 /* One group's exponentials, while the one before is divided and the one behind compared. `full`:
  * all three have all their rows, and none is anchored. */
-INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtype as, bool full,
-                           bool past_caches) {
+INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtype as,
+                           int64_t blocks, bool full, bool past_caches) {
     int64_t N = run->N, bytes = N * FN(size_as)(as);
     int64_t fetch = (GROUP + (FN(ahead) + bytes - 1) / bytes) * run->x.across;
     for (int64_t i = 0; i < GROUP; i++) {
@@ -111,9 +135,15 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
         with.fetch = x + fetch;
         with.fetch_step = QUAD * FN(size_as)(as);
         if (!full && at->anchored)
-            FN(anchored_lanes)(at->sums[i], at->now, i, e, x, n, as);
+            FN(anchored_lanes)(at->sums, at->now, i, e, x, n, as);
         else
-            FN(lanes_meanwhile)(at->sums[i], shift, floor, e, x, n, &with, as, as, past_caches);
+            for (int64_t b = 0; b < blocks; b++)
+                FN(lanes_meanwhile)
+                (at->sums[b][i], shift, floor, e + b * BLOCK, x + b * BLOCK * FN(size_as)(as),
+                 n == 0           ? 0
+                 : b + 1 < blocks ? BLOCK
+                                  : n - b * BLOCK,
+                 &with, as, as, past_caches);
         FN(end_quotient)(&with.before, as);
         at->largest[i] = FN(lanes_of_maximum)(&with.behind, as);
     }
@@ -124,7 +154,8 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
  * next group by `shared`, as begin_quotient does it. Rows are divided in `turn`, a KiB behind the
  * places of x that are read meanwhile (see FN(lag)); not where two groups fill the first cache,
  * which takes them best in the order in which they were written. */
-INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
+INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, int64_t blocks,
+                                 bool past_caches) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
     int64_t fetch = (GROUP + (FN(ahead) + bytes - 1) / bytes) * run->x.across;
     T *y = (T *)(void *)at->y;
@@ -154,6 +185,11 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
         VEC lanes[VECS], even = V(set)((T)-INFINITY), odd = even;
         for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
         for (int64_t q = 0; q < N; q += QUAD) {
+            if (blocks > 1 && q == BLOCK)
+                for (int64_t v = 0; v < VECS; v++) {
+                    at->sums[0][i][v] = lanes[v];
+                    lanes[v] = V(set)(0);
+                }
             for (int64_t v = 0; v < VECS; v++) {
                 int64_t from = q + v * WIDTH;
                 VEC sum = FN(whole_quad)(e + from, x + from, shift, floor, false);
@@ -180,22 +216,23 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
             for (int64_t line = 0; line < QUAD; line += FN(line))
                 FN(fetch)((const char *)(x + q + line) + fetch);
         }
-        for (int64_t v = 0; v < VECS; v++) at->sums[i][v] = lanes[v];
+        for (int64_t v = 0; v < VECS; v++) at->sums[blocks - 1][i][v] = lanes[v];
         at->largest[i] = V(max)(even, odd);
     }
 }
 
 /* Rows of at most BLOCK elements. What a row's lanes have is added up, and compared, behind its
  * group: a chain of long instructions in each row would hold up the next ones. */
-INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
+INLINE void FN(softmax_groups_of)(const ons_run_of_rows *run, ons_dtype as, int64_t blocks) {
     FN(group) groups[2], *now = groups, *before = groups + 1;
+    int64_t N = run->N;
     T shared[WIDTH];
     FN(groups) at = {.x = run->x.data, .y = run->y.data, .e = run->kept, .shared = shared};
     at.e_before = at.e + GROUP * run->pitch;
     at.follow = FN(follow_each_other)(run, as);
     at.past_caches = run->past_caches && FN(size_as)(as) != 2 &&
                      (uintptr_t)run->y.data % sizeof(T) == 0 && run->y.across % sizeof(T) == 0;
-    bool whole = WIDTH > 1 && FN(size_as)(as) != 2 && run->N % QUAD == 0 && run->pitch == run->N &&
+    bool whole = WIDTH > 1 && FN(size_as)(as) != 2 && N % QUAD == 0 && run->pitch == run->N &&
                  run->y.across == run->N * (int64_t)sizeof(T) &&
                  (uintptr_t)run->y.data % sizeof(T) == 0;
     at.rows = run->count < GROUP ? run->count : GROUP;
@@ -210,20 +247,20 @@ INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
         at.before = before;
         bool full = at.rows_before == GROUP && at.rows_behind == GROUP && !at.anchored;
         if (full && whole && at.past_caches)
-            FN(next_whole_group)(&at, run, true);
+            FN(next_whole_group)(&at, run, blocks, true);
         else if (full && whole)
-            FN(next_whole_group)(&at, run, false);
+            FN(next_whole_group)(&at, run, blocks, false);
         else if (full && at.past_caches)
-            FN(next_group)(&at, run, as, true, true);
+            FN(next_group)(&at, run, as, blocks, true, true);
         else if (full)
-            FN(next_group)(&at, run, as, true, false);
+            FN(next_group)(&at, run, as, blocks, true, false);
         else
-            FN(next_group)(&at, run, as, false, at.past_caches);
+            FN(next_group)(&at, run, as, blocks, false, at.past_caches);
         FN(group) *behind = before;
         V(store)(behind->m, V(max_rows)(at.largest));
         at.anchored = FN(refer_group)(behind);
-        V(sum_rows)(now->d, at.sums);
-        FN(normalize_group)(now);
+        FN(add_blocks)(now, at.sums, blocks);
+        FN(normalize_group)(now, blocks);
         before = now;
         now = behind;
         T *other = at.e;
@@ -237,6 +274,13 @@ INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
         left -= at.rows_behind;
     }
     if (run->past_caches) V(settle)();
+}
+
+INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
+    if (run->N <= BLOCK)
+        FN(softmax_groups_of)(run, as, 1);
+    else
+        FN(softmax_groups_of)(run, as, GROUPED_BLOCKS);
 }
 
 static void FN(softmax_groups)(const ons_run_of_rows *run) {
