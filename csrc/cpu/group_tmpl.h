@@ -154,8 +154,7 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
  * next group by `shared`, as begin_quotient does it. Rows are divided in `turn`, a KiB behind the
  * places of x that are read meanwhile (see FN(lag)); not where two groups fill the first cache,
  * which takes them best in the order in which they were written. */
-INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, int64_t blocks,
-                                 bool past_caches) {
+INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
     int64_t fetch = (GROUP + (FN(ahead) + bytes - 1) / bytes) * run->x.across;
     T *y = (T *)(void *)at->y;
@@ -185,11 +184,6 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, in
         VEC lanes[VECS], even = V(set)((T)-INFINITY), odd = even;
         for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
         for (int64_t q = 0; q < N; q += QUAD) {
-            if (blocks > 1 && q == BLOCK)
-                for (int64_t v = 0; v < VECS; v++) {
-                    at->sums[0][i][v] = lanes[v];
-                    lanes[v] = V(set)(0);
-                }
             for (int64_t v = 0; v < VECS; v++) {
                 int64_t from = q + v * WIDTH;
                 VEC sum = FN(whole_quad)(e + from, x + from, shift, floor, false);
@@ -216,8 +210,122 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, in
             for (int64_t line = 0; line < QUAD; line += FN(line))
                 FN(fetch)((const char *)(x + q + line) + fetch);
         }
-        for (int64_t v = 0; v < VECS; v++) at->sums[blocks - 1][i][v] = lanes[v];
+        for (int64_t v = 0; v < VECS; v++) at->sums[0][i][v] = lanes[v];
         at->largest[i] = V(max)(even, odd);
+    }
+}
+
+/* The vectors of y that begin in row k of a group whose rows follow each other without a gap; y is
+ * aligned from its element `head` on. */
+typedef struct {
+    const T *e;
+    T *y;
+    int64_t whole; /* vectors before the last one */
+    int64_t cut;   /* elements of that which are the row's: others are the next one's */
+    VEC factor, beyond;
+} FN(vectors_of_row);
+
+INLINE FN(vectors_of_row) FN(begin_vectors)(const FN(group) * group, const T *e, T *y, int64_t k,
+                                            int64_t n, int64_t head) {
+    int64_t begin = k * n, end = begin + n;
+    int64_t first = (begin - head + WIDTH - 1) & -WIDTH, last = (end - head - 1) & -WIDTH;
+    return (FN(vectors_of_row)){e + head + first - begin,
+                                y + head + first,
+                                (last - first) / WIDTH,
+                                end - head - last,
+                                SET_OF(group->factor, k),
+                                SET_OF(group->beyond, k)};
+}
+
+INLINE void FN(divide_whole)(const FN(vectors_of_row) * row, int64_t from, int64_t to,
+                             bool past_caches) {
+    for (int64_t v = from; v < to; v++) {
+        VEC e = V(held)(V(load)(row->e + v * WIDTH));
+        FN(put_vector)(row->y + v * WIDTH, V(times)(e, row->factor, row->beyond), past_caches);
+    }
+}
+
+/* next_group of groups that have all their rows, none of them anchored, which follow each other in
+ * y without a gap: y is divided from its first aligned place on, whatever row that is in. What is
+ * left is joined with the next group by `shared`, as begin_quotient does it, where y goes past the
+ * caches. Rows are divided in `turn`, a KiB behind the places of x that are read meanwhile (see
+ * FN(lag)); not where two groups fill the first cache, which takes them best in the order in which
+ * they were written. */
+/* Rows by which the division goes ahead of its turn, so that no load of x follows a store to y at
+ * the next places of a page (see FN(lag)). */
+INLINE int64_t FN(turn)(const FN(groups) * at, int64_t bytes) {
+    int64_t turn = 0;
+    while (turn < 4 && (((uintptr_t)at->y + (uintptr_t)(turn * bytes) - (uintptr_t)at->x) & 4095) < 768)
+        turn++;
+    return turn;
+}
+
+INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
+    ons_dtype as = BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64;
+    int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
+    int64_t fetch = (GROUP + (FN(ahead) + bytes - 1) / bytes) * run->x.across;
+    T *y = (T *)(void *)at->y;
+    int64_t head = FN(unaligned)(y, N);
+    if (head > 0) {
+        VEC first = V(times)(V(load)(at->e_before), SET_OF(at->before->factor, 0),
+                             SET_OF(at->before->beyond, 0));
+        if (!past_caches) { /* the second vector overwrites a part of it */
+            V(store)(y, first);
+        } else if (at->done > 0) {
+            V(store_part)(at->shared + WIDTH - head, first, head);
+            V(stream)(y + head - WIDTH, V(load)(at->shared));
+        } else {
+            V(store_part)(y, first, head);
+        }
+    }
+    int64_t turn = FN(turn)(at, bytes);
+    for (int64_t i = 0; i < GROUP; i++) {
+        int64_t k = (i + turn) % GROUP, next = k + 1 < GROUP ? k + 1 : k, divided = 0;
+        FN(vectors_of_row) row = FN(begin_vectors)(at->before, at->e_before + k * run->pitch, y, k, N, head);
+        const T *x = (const T *)(const void *)(at->x + i * run->x.across);
+        T *e = at->e + i * run->pitch;
+        VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
+        FN(maximum) behind = FN(begin_maximum)((const char *)x + GROUP * run->x.across, N);
+        for (int64_t b = 0; b < GROUPED_BLOCKS; b++) {
+            int64_t n = b + 1 < GROUPED_BLOCKS ? BLOCK : N - b * BLOCK, q = 0;
+            VEC lanes[VECS];
+            for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
+            for (; q + QUAD <= n; q += QUAD) {
+                for (int64_t v = 0; v < VECS; v++) {
+                    int64_t from = q + v * WIDTH;
+                    VEC sum = FN(whole_quad)(e + from, x + from, shift, floor, false);
+                    lanes[v] = V(add)(lanes[v], sum);
+                }
+                if (divided + QUAD / WIDTH <= row.whole) {
+                    FN(divide_whole)(&row, divided, divided + QUAD / WIDTH, past_caches);
+                    divided += QUAD / WIDTH;
+                }
+                FN(compare_vectors)(&behind, QUAD / WIDTH / 2, as);
+                for (int64_t line = 0; line < QUAD; line += FN(line))
+                    FN(fetch)((const char *)(x + q + line) + fetch);
+            }
+            if (q < n)
+                for (int64_t v = 0; v < VECS; v++) {
+                    int64_t from = q + v * WIDTH;
+                    VEC sum = FN(part_of_quad)(e + from, x + from, n - from, shift, floor, false, true);
+                    lanes[v] = V(add)(lanes[v], sum);
+                }
+            for (; q < n; q += FN(line)) FN(fetch)((const char *)(x + q) + fetch);
+            for (int64_t v = 0; v < VECS; v++) at->sums[b][i][v] = lanes[v];
+            e += n;
+            x += n;
+        }
+        FN(divide_whole)(&row, divided, row.whole, past_caches);
+        VEC last = V(times)(V(load)(row.e + row.whole * WIDTH), row.factor, row.beyond);
+        if (row.cut < WIDTH) {
+            const T *e_next = at->e_before + next * run->pitch - row.cut;
+            last = V(join)(last, V(times)(V(load)(e_next), SET_OF(at->before->factor, next), SET_OF(at->before->beyond, next)), row.cut);
+        }
+        if (past_caches && k + 1 == GROUP && head > 0)
+            V(store)(at->shared, last);
+        else
+            FN(put_vector)(row.y + row.whole * WIDTH, last, past_caches);
+        at->largest[i] = FN(lanes_of_maximum)(&behind, as);
     }
 }
 
@@ -232,9 +340,10 @@ INLINE void FN(softmax_groups_of)(const ons_run_of_rows *run, ons_dtype as, int6
     at.follow = FN(follow_each_other)(run, as);
     at.past_caches = run->past_caches && FN(size_as)(as) != 2 &&
                      (uintptr_t)run->y.data % sizeof(T) == 0 && run->y.across % sizeof(T) == 0;
-    bool whole = WIDTH > 1 && FN(size_as)(as) != 2 && N % QUAD == 0 && run->pitch == run->N &&
-                 run->y.across == run->N * (int64_t)sizeof(T) &&
-                 (uintptr_t)run->y.data % sizeof(T) == 0;
+    bool follow = WIDTH > 1 && FN(size_as)(as) != 2 && run->y.across == N * (int64_t)sizeof(T) &&
+                  (uintptr_t)run->y.data % sizeof(T) == 0;
+    bool whole = blocks == 1 && follow && N % QUAD == 0 && run->pitch == N;
+    bool joined = blocks > 1 && follow;
     at.rows = run->count < GROUP ? run->count : GROUP;
     for (int64_t i = 0; i < GROUP; i++) {
         FN(maximum) m = FN(begin_maximum)(at.x + i * run->x.across, i < at.rows ? run->N : 0);
@@ -247,9 +356,13 @@ INLINE void FN(softmax_groups_of)(const ons_run_of_rows *run, ons_dtype as, int6
         at.before = before;
         bool full = at.rows_before == GROUP && at.rows_behind == GROUP && !at.anchored;
         if (full && whole && at.past_caches)
-            FN(next_whole_group)(&at, run, blocks, true);
+            FN(next_whole_group)(&at, run, true);
         else if (full && whole)
-            FN(next_whole_group)(&at, run, blocks, false);
+            FN(next_whole_group)(&at, run, false);
+        else if (full && joined && at.past_caches)
+            FN(next_joined_group)(&at, run, true);
+        else if (full && joined)
+            FN(next_joined_group)(&at, run, false);
         else if (full && at.past_caches)
             FN(next_group)(&at, run, as, blocks, true, true);
         else if (full)
