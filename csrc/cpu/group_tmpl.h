@@ -5,7 +5,17 @@
  * parameters and names it uses. */
 
 #define GROUP WIDTH /* rows at once */
-#define GROUPED_BLOCKS 2
+
+/* The longest rows of a group: two blocks, or where a vector is so long that the group's
+ * exponentials would be more than 26 KiB as many as that gives (rows from memory lose by more).
+ * Without vectors, and in float64, one row after the other is as good. */
+enum {
+    FN(grouped_in_room) = 26624 / sizeof(VEC),
+    FN(longest_grouped) = WIDTH == 1 || BITS == 64 ? BLOCK
+                          : FN(grouped_in_room) < ONS_GROUPED_BLOCKS * BLOCK
+                              ? FN(grouped_in_room)
+                              : ONS_GROUPED_BLOCKS * BLOCK
+};
 
 /* What there is one of a row. */
 typedef struct {
@@ -53,7 +63,8 @@ INLINE bool FN(refer_group)(FN(group) * group) {
 INLINE void FN(normalize_group)(FN(group) * group, int64_t blocks) {
     double quotient[GROUP], beyond[GROUP];
     for (int64_t i = 0; i < GROUP; i++)
-        quotient[i] = LOWERED / (LOWERED * (blocks > 1 ? group->d[i] + group->d_beyond[i] : group->d[i]));
+        quotient[i] =
+            LOWERED / (LOWERED * (blocks > 1 ? group->d[i] + group->d_beyond[i] : group->d[i]));
     VEC factor = V(narrow)(quotient), m = V(load)(group->m);
     V(store)(group->factor, factor);
     for (int64_t i = 0; i < GROUP; i++) {
@@ -68,7 +79,7 @@ INLINE void FN(normalize_group)(FN(group) * group, int64_t blocks) {
 }
 
 /* The lanes of each block of each row of a group. */
-typedef VEC FN(sums_of_blocks)[GROUPED_BLOCKS][GROUP][VECS];
+typedef VEC FN(sums_of_blocks)[ONS_GROUPED_BLOCKS][GROUP][VECS];
 
 /* d of rows of n elements, block after block as ons_state_add adds them. */
 INLINE void FN(add_blocks)(FN(group) * group, FN(sums_of_blocks) sums, int64_t blocks) {
@@ -91,10 +102,9 @@ static void FN(anchored_lanes)(FN(sums_of_blocks) sums, const FN(group) * group,
     double anchor = (double)group->anchor[i]; /* 0 where the row needs none */
     FN(load)(e, x, FN(size_as)(as), as, n);
     FN(subtract)(e, &anchor, false, n);
-    for (int64_t j = 0; j < n; j += BLOCK)
-        FN(block_lanes)
-        (sums[j / BLOCK][i], SET_OF(group->shift, i), SET_OF(group->floor, i), e + j, e + j,
-         n - j < BLOCK ? n - j : BLOCK, false, true, NULL, 0);
+    for (int64_t j = 0; j < n; j += BLOCK) FN(block_lanes)
+    (sums[j / BLOCK][i], SET_OF(group->shift, i), SET_OF(group->floor, i), e + j, e + j,
+     n - j < BLOCK ? n - j : BLOCK, false, true, NULL, 0);
 }
 
 /* Where a run of rows stands: the exponentials of group `now` are next. */
@@ -137,13 +147,12 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
         if (!full && at->anchored)
             FN(anchored_lanes)(at->sums, at->now, i, e, x, n, as);
         else
-            for (int64_t b = 0; b < blocks; b++)
-                FN(lanes_meanwhile)
-                (at->sums[b][i], shift, floor, e + b * BLOCK, x + b * BLOCK * FN(size_as)(as),
-                 n == 0           ? 0
-                 : b + 1 < blocks ? BLOCK
-                                  : n - b * BLOCK,
-                 &with, as, as, past_caches);
+            for (int64_t b = 0; b < blocks; b++) FN(lanes_meanwhile)
+        (at->sums[b][i], shift, floor, e + b * BLOCK, x + b * BLOCK * FN(size_as)(as),
+         n == 0           ? 0
+         : b + 1 < blocks ? BLOCK
+                          : n - b * BLOCK,
+         &with, as, as, past_caches);
         FN(end_quotient)(&with.before, as);
         at->largest[i] = FN(lanes_of_maximum)(&with.behind, as);
     }
@@ -229,18 +238,15 @@ INLINE FN(vectors_of_row) FN(begin_vectors)(const FN(group) * group, const T *e,
                                             int64_t n, int64_t head) {
     int64_t begin = k * n, end = begin + n;
     int64_t first = (begin - head + WIDTH - 1) & -WIDTH, last = (end - head - 1) & -WIDTH;
-    return (FN(vectors_of_row)){e + head + first - begin,
-                                y + head + first,
-                                (last - first) / WIDTH,
-                                end - head - last,
-                                SET_OF(group->factor, k),
-                                SET_OF(group->beyond, k)};
+    return (FN(vectors_of_row)){e + head + first - begin, y + head + first,
+                                (last - first) / WIDTH,   end - head - last,
+                                SET_OF(group->factor, k), SET_OF(group->beyond, k)};
 }
 
 INLINE void FN(divide_whole)(const FN(vectors_of_row) * row, int64_t from, int64_t to,
                              bool past_caches) {
     for (int64_t v = from; v < to; v++) {
-        VEC e = V(held)(V(load)(row->e + v * WIDTH));
+        VEC e = V(load)(row->e + v * WIDTH);
         FN(put_vector)(row->y + v * WIDTH, V(times)(e, row->factor, row->beyond), past_caches);
     }
 }
@@ -248,14 +254,13 @@ INLINE void FN(divide_whole)(const FN(vectors_of_row) * row, int64_t from, int64
 /* next_group of groups that have all their rows, none of them anchored, which follow each other in
  * y without a gap: y is divided from its first aligned place on, whatever row that is in. What is
  * left is joined with the next group by `shared`, as begin_quotient does it, where y goes past the
- * caches. Rows are divided in `turn`, a KiB behind the places of x that are read meanwhile (see
- * FN(lag)); not where two groups fill the first cache, which takes them best in the order in which
- * they were written. */
-/* Rows by which the division goes ahead of its turn, so that no load of x follows a store to y at
- * the next places of a page (see FN(lag)). */
+ * caches. */
+/* Rows by which the division of a group begins ahead of its first, so that no load of x soon
+ * follows a store to y with the same last 12 bits of its address (see FN(lag)). */
 INLINE int64_t FN(turn)(const FN(groups) * at, int64_t bytes) {
     int64_t turn = 0;
-    while (turn < 4 && (((uintptr_t)at->y + (uintptr_t)(turn * bytes) - (uintptr_t)at->x) & 4095) < 768)
+    while (turn < 4 &&
+           (((uintptr_t)at->y + (uintptr_t)(turn * bytes) - (uintptr_t)at->x) & 4095) < 768)
         turn++;
     return turn;
 }
@@ -279,15 +284,18 @@ INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, b
         }
     }
     int64_t turn = FN(turn)(at, bytes);
+    int64_t fewest = N / WIDTH - 1, steadily = fewest & -(QUAD / WIDTH); /* vectors of each row */
+    bool cut = head > 0 || N % WIDTH != 0;
     for (int64_t i = 0; i < GROUP; i++) {
         int64_t k = (i + turn) % GROUP, next = k + 1 < GROUP ? k + 1 : k, divided = 0;
-        FN(vectors_of_row) row = FN(begin_vectors)(at->before, at->e_before + k * run->pitch, y, k, N, head);
+        FN(vectors_of_row)
+        row = FN(begin_vectors)(at->before, at->e_before + k * run->pitch, y, k, N, head);
         const T *x = (const T *)(const void *)(at->x + i * run->x.across);
         T *e = at->e + i * run->pitch;
         VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
         FN(maximum) behind = FN(begin_maximum)((const char *)x + GROUP * run->x.across, N);
-        for (int64_t b = 0; b < GROUPED_BLOCKS; b++) {
-            int64_t n = b + 1 < GROUPED_BLOCKS ? BLOCK : N - b * BLOCK, q = 0;
+        for (int64_t b = 0; b < ONS_GROUPED_BLOCKS; b++) {
+            int64_t n = b + 1 < ONS_GROUPED_BLOCKS ? BLOCK : N - b * BLOCK, q = 0;
             VEC lanes[VECS];
             for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
             for (; q + QUAD <= n; q += QUAD) {
@@ -296,7 +304,7 @@ INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, b
                     VEC sum = FN(whole_quad)(e + from, x + from, shift, floor, false);
                     lanes[v] = V(add)(lanes[v], sum);
                 }
-                if (divided + QUAD / WIDTH <= row.whole) {
+                if (divided < steadily) {
                     FN(divide_whole)(&row, divided, divided + QUAD / WIDTH, past_caches);
                     divided += QUAD / WIDTH;
                 }
@@ -307,7 +315,8 @@ INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, b
             if (q < n)
                 for (int64_t v = 0; v < VECS; v++) {
                     int64_t from = q + v * WIDTH;
-                    VEC sum = FN(part_of_quad)(e + from, x + from, n - from, shift, floor, false, true);
+                    VEC sum =
+                        FN(part_of_quad)(e + from, x + from, n - from, shift, floor, false, true);
                     lanes[v] = V(add)(lanes[v], sum);
                 }
             for (; q < n; q += FN(line)) FN(fetch)((const char *)(x + q) + fetch);
@@ -315,13 +324,17 @@ INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, b
             e += n;
             x += n;
         }
-        FN(divide_whole)(&row, divided, row.whole, past_caches);
+        FN(divide_whole)(&row, divided, fewest, past_caches);
+        if (row.whole > fewest) FN(divide_whole)(&row, fewest, fewest + 1, past_caches);
         VEC last = V(times)(V(load)(row.e + row.whole * WIDTH), row.factor, row.beyond);
-        if (row.cut < WIDTH) {
+        if (cut) {
             const T *e_next = at->e_before + next * run->pitch - row.cut;
-            last = V(join)(last, V(times)(V(load)(e_next), SET_OF(at->before->factor, next), SET_OF(at->before->beyond, next)), row.cut);
+            last = V(join)(last,
+                           V(times)(V(load)(e_next), SET_OF(at->before->factor, next),
+                                    SET_OF(at->before->beyond, next)),
+                           row.cut);
         }
-        if (past_caches && k + 1 == GROUP && head > 0)
+        if (past_caches && k + 1 == GROUP && row.cut < WIDTH)
             V(store)(at->shared, last);
         else
             FN(put_vector)(row.y + row.whole * WIDTH, last, past_caches);
@@ -329,8 +342,9 @@ INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, b
     }
 }
 
-/* Rows of at most BLOCK elements. What a row's lanes have is added up, and compared, behind its
- * group: a chain of long instructions in each row would hold up the next ones. */
+/* Rows of `blocks` blocks, a constant, the last of which may be a part. What a row's lanes have is
+ * added up, and compared, behind its group: a chain of long instructions in each row would hold up
+ * the next ones. */
 INLINE void FN(softmax_groups_of)(const ons_run_of_rows *run, ons_dtype as, int64_t blocks) {
     FN(group) groups[2], *now = groups, *before = groups + 1;
     int64_t N = run->N;
@@ -343,7 +357,8 @@ INLINE void FN(softmax_groups_of)(const ons_run_of_rows *run, ons_dtype as, int6
     bool follow = WIDTH > 1 && FN(size_as)(as) != 2 && run->y.across == N * (int64_t)sizeof(T) &&
                   (uintptr_t)run->y.data % sizeof(T) == 0;
     bool whole = blocks == 1 && follow && N % QUAD == 0 && run->pitch == N;
-    bool joined = blocks > 1 && follow;
+    /* where all loads of half a line are unaligned, next_group is the faster */
+    bool joined = blocks > 1 && follow && (sizeof(VEC) == 64 || N % WIDTH == 0);
     at.rows = run->count < GROUP ? run->count : GROUP;
     for (int64_t i = 0; i < GROUP; i++) {
         FN(maximum) m = FN(begin_maximum)(at.x + i * run->x.across, i < at.rows ? run->N : 0);
@@ -390,10 +405,10 @@ INLINE void FN(softmax_groups_of)(const ons_run_of_rows *run, ons_dtype as, int6
 }
 
 INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
-    if (run->N <= BLOCK)
+    if (run->N <= BLOCK || FN(longest_grouped) == BLOCK)
         FN(softmax_groups_of)(run, as, 1);
     else
-        FN(softmax_groups_of)(run, as, GROUPED_BLOCKS);
+        FN(softmax_groups_of)(run, as, ONS_GROUPED_BLOCKS);
 }
 
 static void FN(softmax_groups)(const ons_run_of_rows *run) {

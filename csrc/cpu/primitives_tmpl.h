@@ -88,6 +88,7 @@ static const ons_kernels FN(kernels) = {
     .softmax_rows = {[ONS_FLOAT64] = FN(softmax_rows)},
     .softmax_groups = {[ONS_FLOAT64] = FN(softmax_groups)},
 #endif
+    .longest_grouped = FN(longest_grouped),
     .softmax_short_rows = FN(softmax_short_rows),
     .softmax_columns = FN(softmax_columns),
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(bring)},
