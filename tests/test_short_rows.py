@@ -13,7 +13,35 @@ import onsoftmax as ons
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 37, 63, 64, 129])
 def test_rows_together_are_rows_alone(dtype, rows):
     rng = np.random.default_rng(rows)
-    for N in (1, 2, 3, 7, 8, 9, 10, 15, 16, 17, 31, 33, 64, 100, 128, 129, 255, 256, 257, 320, 333, 416, 417, 511, 512, 513, 600):
+    for N in (
+        1,
+        2,
+        3,
+        7,
+        8,
+        9,
+        10,
+        15,
+        16,
+        17,
+        31,
+        33,
+        64,
+        100,
+        128,
+        129,
+        255,
+        256,
+        257,
+        320,
+        333,
+        416,
+        417,
+        511,
+        512,
+        513,
+        600,
+    ):
         x = (3 * rng.standard_normal((rows, N))).astype(dtype)
         y = ons.softmax(x, method="fused")
         alone = np.stack([ons.softmax(row, method="fused") for row in x])
