@@ -108,6 +108,7 @@ static void whole_rows(ons_dtype stored, ons_dtype compute, int64_t N, int64_t r
     const ons_kernels *kernels = ons_kernels_for(compute);
     int64_t size = ons_dtype_size(stored), own = ons_dtype_size(compute);
     int64_t lanes = own == 4 ? ONS_LANES_F32 : ONS_LANES_F64;
+    int64_t block = own == 4 ? ONS_BLOCK_F32 : ONS_BLOCK_F64;
     void *values = zeroed(N * rows, own), *x = zeroed(N * rows, size), *y = zeroed(N * rows, size);
     for (int64_t j = 0; j < N * rows; j++) {
         double value = 3 * sin(1.7 * (double)j);
@@ -124,8 +125,9 @@ static void whole_rows(ons_dtype stored, ons_dtype compute, int64_t N, int64_t r
                            .kept = zeroed(ONS_KEPT_SHORT_ROWS * (N + 64), own),
                            .pitch = (N + 63) / 64 * 64};
     ons_softmax_rows_fn *softmax = N > kernels->longest_grouped ? kernels->softmax_rows[stored]
-                                   : N > 2 * lanes              ? kernels->softmax_groups[stored]
-                                                                : kernels->softmax_short_rows;
+                                   : N > block     ? kernels->softmax_long_groups[stored]
+                                   : N > 2 * lanes ? kernels->softmax_groups[stored]
+                                                   : kernels->softmax_short_rows;
     for (int past = 0; past < 2; past++) {
         run.past_caches = past;
         COUNT(N * rows, softmax(&run), "%s rows of %d%s", ons_dtype_name(stored), (int)N,

@@ -42,6 +42,8 @@ static void whole_rows(ons_panel *panel) {
     int64_t fewest = run.N > block ? GROUPED_LONG_ROWS : GROUPED_ROWS;
     if (run.bring || run.N > kernels->longest_grouped || (run.N > 2 * lanes && run.count < fewest))
         kernels->softmax_rows[dtype](&run);
+    else if (run.N > block)
+        kernels->softmax_long_groups[dtype](&run);
     else if (run.N > 2 * lanes || dtype != panel->plan->compute)
         kernels->softmax_groups[dtype](&run);
     else

@@ -20,7 +20,7 @@ enum {
 /* What there is one of a row. */
 typedef struct {
     T m[GROUP], anchor[GROUP], shift[GROUP], floor[GROUP], factor[GROUP], beyond[GROUP];
-    double d[GROUP], d_beyond[GROUP]; /* lifted; what d rounded away */
+    double d[GROUP]; /* lifted */
 } FN(group);
 
 /* Shift and floor of rows from their m, one a lane: c is ceil(m * log2(e)), or where that is next
@@ -59,18 +59,17 @@ INLINE bool FN(refer_group)(FN(group) * group) {
     return far;
 }
 
-/* From d to factor and beyond, as FN(reciprocal) does. */
-INLINE void FN(normalize_group)(FN(group) * group, int64_t blocks) {
+/* From d to factor and beyond, as FN(reciprocal) does. `d_beyond`: what d rounded away, or NULL. */
+INLINE void FN(normalize_group)(FN(group) * group, const double *d_beyond) {
     double quotient[GROUP], beyond[GROUP];
     for (int64_t i = 0; i < GROUP; i++)
-        quotient[i] =
-            LOWERED / (LOWERED * (blocks > 1 ? group->d[i] + group->d_beyond[i] : group->d[i]));
+        quotient[i] = LOWERED / (LOWERED * (d_beyond ? group->d[i] + d_beyond[i] : group->d[i]));
     VEC factor = V(narrow)(quotient), m = V(load)(group->m);
     V(store)(group->factor, factor);
     for (int64_t i = 0; i < GROUP; i++) {
         double nearest = (double)group->factor[i];
         double rest = fma(-nearest, LOWERED * group->d[i], LOWERED);
-        if (blocks > 1) rest -= nearest * (LOWERED * group->d_beyond[i]);
+        if (d_beyond) rest -= nearest * (LOWERED * d_beyond[i]);
         beyond[i] = rest * nearest * (1.0 / LOWERED);
     }
     VEC none = V(sub)(m, m); /* NaN where m is not finite, else 0 */
@@ -78,33 +77,35 @@ INLINE void FN(normalize_group)(FN(group) * group, int64_t blocks) {
     V(store)(group->beyond, V(narrow)(beyond));
 }
 
-/* The lanes of each block of each row of a group. */
-typedef VEC FN(sums_of_blocks)[ONS_GROUPED_BLOCKS][GROUP][VECS];
+/* The lanes of a block of each row of a group. */
+typedef VEC FN(sums_of_block)[GROUP][VECS];
 
-/* d of rows of n elements, block after block as ons_state_add adds them. */
-INLINE void FN(add_blocks)(FN(group) * group, FN(sums_of_blocks) sums, int64_t blocks) {
-    double term[GROUP];
-    V(sum_rows)(group->d, sums[0]);
-    for (int64_t i = 0; i < GROUP && blocks > 1; i++) group->d_beyond[i] = 0;
+/* From the sums in the lanes of the first block and of the later ones to factor and beyond: block
+ * after block as ons_state_add adds them. */
+INLINE void FN(end_group)(FN(group) * group, FN(sums_of_block) first, FN(sums_of_block) * later,
+                          int64_t blocks) {
+    double term[GROUP], beyond[GROUP];
+    V(sum_rows)(group->d, first);
+    for (int64_t i = 0; i < GROUP && blocks > 1; i++) beyond[i] = 0;
     for (int64_t b = 1; b < blocks; b++) {
-        V(sum_rows)(term, sums[b]);
+        V(sum_rows)(term, later[b - 1]);
         for (int64_t i = 0; i < GROUP; i++) {
             double sum = group->d[i] + term[i], other = sum - group->d[i];
-            group->d_beyond[i] += (group->d[i] - (sum - other)) + (term[i] - other);
+            beyond[i] += (group->d[i] - (sum - other)) + (term[i] - other);
             group->d[i] = sum;
         }
     }
+    FN(normalize_group)(group, blocks > 1 ? beyond : NULL);
 }
 
-/* e = e^x of a row that is taken relative to its anchor, and the sums in the lanes. */
-static void FN(anchored_lanes)(FN(sums_of_blocks) sums, const FN(group) * group, int64_t i, T *e,
-                               const char *x, int64_t n, ons_dtype as) {
+/* e = e^x of a row's block that is taken relative to its anchor, and the sums in the lanes. */
+INLINE void FN(anchored_lanes)(VEC *lanes, const FN(group) * group, int64_t i, T *e, const char *x,
+                               int64_t n, ons_dtype as) {
     double anchor = (double)group->anchor[i]; /* 0 where the row needs none */
     FN(load)(e, x, FN(size_as)(as), as, n);
     FN(subtract)(e, &anchor, false, n);
-    for (int64_t j = 0; j < n; j += BLOCK) FN(block_lanes)
-    (sums[j / BLOCK][i], SET_OF(group->shift, i), SET_OF(group->floor, i), e + j, e + j,
-     n - j < BLOCK ? n - j : BLOCK, false, true, NULL, 0);
+    FN(block_lanes)
+    (lanes, SET_OF(group->shift, i), SET_OF(group->floor, i), e, e, n, false, true, NULL, 0);
 }
 
 /* Where a run of rows stands: the exponentials of group `now` are next. */
@@ -116,9 +117,13 @@ typedef struct {
     bool anchored, past_caches, follow;
     int64_t done; /* rows that are in y */
     const FN(group) * now, *before;
-    FN(sums_of_blocks) sums; /* of this group */
-    VEC largest[GROUP];      /* of the group behind */
+    FN(sums_of_block) * later;             /* of this group, without those of the first block */
+    VEC sums[GROUP][VECS], largest[GROUP]; /* of this group, of the group behind */
 } FN(groups);
+
+INLINE VEC *FN(lanes_of)(FN(groups) * at, int64_t i, int64_t block) {
+    return block == 0 ? at->sums[i] : at->later[block - 1][i];
+}
 
 /* One group's exponentials, while the one before is divided and the one behind compared. `full`:
  * all three have all their rows, and none is anchored. */
@@ -144,15 +149,16 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
         with.lag = 0;
         with.fetch = x + fetch;
         with.fetch_step = QUAD * FN(size_as)(as);
-        if (!full && at->anchored)
-            FN(anchored_lanes)(at->sums, at->now, i, e, x, n, as);
-        else
-            for (int64_t b = 0; b < blocks; b++) FN(lanes_meanwhile)
-        (at->sums[b][i], shift, floor, e + b * BLOCK, x + b * BLOCK * FN(size_as)(as),
-         n == 0           ? 0
-         : b + 1 < blocks ? BLOCK
-                          : n - b * BLOCK,
-         &with, as, as, past_caches);
+        for (int64_t b = 0; b < blocks; b++) {
+            int64_t from = b * BLOCK, left = n == 0 ? 0 : b + 1 < blocks ? BLOCK : n - from;
+            const char *x_from = x + from * FN(size_as)(as);
+            VEC *lanes = FN(lanes_of)(at, i, b);
+            if (!full && at->anchored)
+                FN(anchored_lanes)(lanes, at->now, i, e + from, x_from, left, as);
+            else
+                FN(lanes_meanwhile)
+            (lanes, shift, floor, e + from, x_from, left, &with, as, as, past_caches);
+        }
         FN(end_quotient)(&with.before, as);
         at->largest[i] = FN(lanes_of_maximum)(&with.behind, as);
     }
@@ -219,7 +225,7 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
             for (int64_t line = 0; line < QUAD; line += FN(line))
                 FN(fetch)((const char *)(x + q + line) + fetch);
         }
-        for (int64_t v = 0; v < VECS; v++) at->sums[0][i][v] = lanes[v];
+        for (int64_t v = 0; v < VECS; v++) at->sums[i][v] = lanes[v];
         at->largest[i] = V(max)(even, odd);
     }
 }
@@ -251,10 +257,6 @@ INLINE void FN(divide_whole)(const FN(vectors_of_row) * row, int64_t from, int64
     }
 }
 
-/* next_group of groups that have all their rows, none of them anchored, which follow each other in
- * y without a gap: y is divided from its first aligned place on, whatever row that is in. What is
- * left is joined with the next group by `shared`, as begin_quotient does it, where y goes past the
- * caches. */
 /* Rows by which the division of a group begins ahead of its first, so that no load of x soon
  * follows a store to y with the same last 12 bits of its address (see FN(lag)). */
 INLINE int64_t FN(turn)(const FN(groups) * at, int64_t bytes) {
@@ -265,6 +267,10 @@ INLINE int64_t FN(turn)(const FN(groups) * at, int64_t bytes) {
     return turn;
 }
 
+/* next_group of groups that have all their rows, none of them anchored, which follow each other in
+ * y without a gap: y is divided from its first aligned place on, whatever row that is in. What is
+ * left is joined with the next group by `shared`, as begin_quotient does it, where y goes past the
+ * caches. */
 INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
     ons_dtype as = BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64;
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
@@ -320,7 +326,7 @@ INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, b
                     lanes[v] = V(add)(lanes[v], sum);
                 }
             for (; q < n; q += FN(line)) FN(fetch)((const char *)(x + q) + fetch);
-            for (int64_t v = 0; v < VECS; v++) at->sums[b][i][v] = lanes[v];
+            for (int64_t v = 0; v < VECS; v++) FN(lanes_of)(at, i, b)[v] = lanes[v];
             e += n;
             x += n;
         }
@@ -349,7 +355,9 @@ INLINE void FN(softmax_groups_of)(const ons_run_of_rows *run, ons_dtype as, int6
     FN(group) groups[2], *now = groups, *before = groups + 1;
     int64_t N = run->N;
     T shared[WIDTH];
+    FN(sums_of_block) later[ONS_GROUPED_BLOCKS - 1];
     FN(groups) at = {.x = run->x.data, .y = run->y.data, .e = run->kept, .shared = shared};
+    if (blocks > 1) at.later = later;
     at.e_before = at.e + GROUP * run->pitch;
     at.follow = FN(follow_each_other)(run, as);
     at.past_caches = run->past_caches && FN(size_as)(as) != 2 &&
@@ -387,8 +395,7 @@ INLINE void FN(softmax_groups_of)(const ons_run_of_rows *run, ons_dtype as, int6
         FN(group) *behind = before;
         V(store)(behind->m, V(max_rows)(at.largest));
         at.anchored = FN(refer_group)(behind);
-        FN(add_blocks)(now, at.sums, blocks);
-        FN(normalize_group)(now, blocks);
+        FN(end_group)(now, at.sums, at.later, blocks);
         before = now;
         now = behind;
         T *other = at.e;
@@ -404,22 +411,24 @@ INLINE void FN(softmax_groups_of)(const ons_run_of_rows *run, ons_dtype as, int6
     if (run->past_caches) V(settle)();
 }
 
-INLINE void FN(softmax_groups_as)(const ons_run_of_rows *run, ons_dtype as) {
-    if (run->N <= BLOCK || FN(longest_grouped) == BLOCK)
-        FN(softmax_groups_of)(run, as, 1);
-    else
-        FN(softmax_groups_of)(run, as, ONS_GROUPED_BLOCKS);
-}
-
 static void FN(softmax_groups)(const ons_run_of_rows *run) {
-    FN(softmax_groups_as)(run, BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64);
+    FN(softmax_groups_of)(run, BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64, 1);
 }
 
 #if BITS == 32
 static void FN(softmax_half_groups)(const ons_run_of_rows *run) {
-    FN(softmax_groups_as)(run, ONS_FLOAT16);
+    FN(softmax_groups_of)(run, ONS_FLOAT16, 1);
 }
 static void FN(softmax_bfloat_groups)(const ons_run_of_rows *run) {
-    FN(softmax_groups_as)(run, ONS_BFLOAT16);
+    FN(softmax_groups_of)(run, ONS_BFLOAT16, 1);
+}
+static void FN(softmax_long_groups)(const ons_run_of_rows *run) {
+    FN(softmax_groups_of)(run, ONS_FLOAT32, ONS_GROUPED_BLOCKS);
+}
+static void FN(softmax_long_half_groups)(const ons_run_of_rows *run) {
+    FN(softmax_groups_of)(run, ONS_FLOAT16, ONS_GROUPED_BLOCKS);
+}
+static void FN(softmax_long_bfloat_groups)(const ons_run_of_rows *run) {
+    FN(softmax_groups_of)(run, ONS_BFLOAT16, ONS_GROUPED_BLOCKS);
 }
 #endif

@@ -81,8 +81,8 @@ typedef struct {
 } ons_run_of_rows;
 
 /* y = softmax(x), of one type; y may be x. One takes row after row; one groups of rows, for N of at
- * most longest_grouped; one vectors across rows, for N of at most twice ONS_LANES_F32 or
- * _F64.
+ * most ONS_BLOCK_F32 or _F64; one groups of longer rows, for N of at most longest_grouped; one
+ * vectors across rows, for N of at most twice ONS_LANES_F32 or _F64.
  */
 typedef void ons_softmax_rows_fn(const ons_run_of_rows *run);
 
@@ -157,7 +157,8 @@ typedef struct {
     ons_primitives row, column;
     /* of each type of y, or NULL */
     ons_softmax_rows_fn *softmax_rows[ONS_FLOAT64 + 1], *softmax_groups[ONS_FLOAT64 + 1];
-    int64_t longest_grouped; /* rows that softmax_groups takes */
+    ons_softmax_rows_fn *softmax_long_groups[ONS_FLOAT64 + 1];
+    int64_t longest_grouped; /* rows, by one of both; those of at most a block by softmax_groups */
     ons_softmax_rows_fn *softmax_short_rows;
     ons_softmax_columns_fn *softmax_columns;
     ons_movers move;

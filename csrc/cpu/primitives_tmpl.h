@@ -84,6 +84,9 @@ static const ons_kernels FN(kernels) = {
     .softmax_groups = {[ONS_FLOAT16] = FN(softmax_half_groups),
                        [ONS_BFLOAT16] = FN(softmax_bfloat_groups),
                        [ONS_FLOAT32] = FN(softmax_groups)},
+    .softmax_long_groups = {[ONS_FLOAT16] = FN(softmax_long_half_groups),
+                            [ONS_BFLOAT16] = FN(softmax_long_bfloat_groups),
+                            [ONS_FLOAT32] = FN(softmax_long_groups)},
 #else
     .softmax_rows = {[ONS_FLOAT64] = FN(softmax_rows)},
     .softmax_groups = {[ONS_FLOAT64] = FN(softmax_groups)},
