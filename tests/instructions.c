@@ -124,7 +124,8 @@ static void whole_rows(ons_dtype stored, ons_dtype compute, int64_t N, int64_t r
                            .N = N,
                            .kept = zeroed(ONS_KEPT_SHORT_ROWS * (N + 64), own),
                            .pitch = (N + 63) / 64 * 64};
-    ons_softmax_rows_fn *softmax = N > block       ? kernels->softmax_rows[stored]
+    ons_softmax_rows_fn *softmax = N > kernels->longest_grouped ? kernels->softmax_rows[stored]
+                                   : N > block     ? kernels->softmax_long_groups[stored]
                                    : N > 2 * lanes ? kernels->softmax_groups[stored]
                                                    : kernels->softmax_short_rows;
     for (int past = 0; past < 2; past++) {
@@ -142,6 +143,7 @@ static void all_whole_rows(ons_dtype type) {
     const int64_t lengths[] = {10, 64, 1000};
     for (int i = 0; i < 3; i++) whole_rows(type, type, lengths[i], WIDTH);
     if (type != ONS_FLOAT32) return;
+    whole_rows(type, type, 333, WIDTH);
     whole_rows(ONS_FLOAT16, type, 1000, WIDTH);
     whole_rows(ONS_BFLOAT16, type, 1000, WIDTH);
 }

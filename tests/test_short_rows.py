@@ -10,10 +10,38 @@ import onsoftmax as ons
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("rows", [1, 15, 16, 17, 37, 129])
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 37, 63, 64, 129])
 def test_rows_together_are_rows_alone(dtype, rows):
     rng = np.random.default_rng(rows)
-    for N in (1, 2, 3, 7, 8, 9, 10, 15, 16, 17, 31, 33, 64, 100, 128, 129, 255, 256, 257, 600):
+    for N in (
+        1,
+        2,
+        3,
+        7,
+        8,
+        9,
+        10,
+        15,
+        16,
+        17,
+        31,
+        33,
+        64,
+        100,
+        128,
+        129,
+        255,
+        256,
+        257,
+        320,
+        333,
+        416,
+        417,
+        511,
+        512,
+        513,
+        600,
+    ):
         x = (3 * rng.standard_normal((rows, N))).astype(dtype)
         y = ons.softmax(x, method="fused")
         alone = np.stack([ons.softmax(row, method="fused") for row in x])
@@ -23,12 +51,12 @@ def test_rows_together_are_rows_alone(dtype, rows):
         assert same_bits(ons.softmax(in_place, method="fused", out=in_place), y), (rows, N)
 
 
-@pytest.mark.parametrize("N", [3, 16, 20, 64, 300])
+@pytest.mark.parametrize("N", [3, 16, 20, 64, 300, 400])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_odd_rows_among_others(N, dtype):
     """NaN, inf, far and empty rows beside ordinary ones, at every place of a group."""
     rng = np.random.default_rng(N)
-    x = rng.standard_normal((40, N)).astype(dtype)
+    x = rng.standard_normal((80, N)).astype(dtype)
     plain = ons.softmax(x)
     odd = {"nan": (0, np.nan), "inf": (1, np.inf), "low": (2, -np.inf)}
     for start in range(0, 17, 4):
@@ -44,11 +72,11 @@ def test_odd_rows_among_others(N, dtype):
         assert np.allclose(y[start + 10].sum(), 1, atol=1e-5)
         for far in (start + 16, start + 17):
             assert same_bits(y[far], ons.softmax(z[far : far + 1], method="online")[0])
-        ordinary = [i for i in range(40) if i - start not in (0, 5, 10, 15, 16, 17)]
+        ordinary = [i for i in range(80) if i - start not in (0, 5, 10, 15, 16, 17)]
         assert same_bits(y[ordinary], plain[ordinary])
 
 
-@pytest.mark.parametrize("N", [3, 17, 64, 1000])
+@pytest.mark.parametrize("N", [3, 17, 64, 320, 333, 1000])
 def test_results_past_the_caches(N):
     """Large results are written another way; at any alignment, with gaps between rows and without."""
     rows = (1 << 21) // N + 3

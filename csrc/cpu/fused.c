@@ -3,8 +3,9 @@
  * right, only slower. */
 #include "panel.h"
 
-/* Fewer rows than these leave most of a group empty. */
-enum { GROUPED_ROWS = 6 };
+/* Fewer rows than these leave most of a group empty; rows of more than a block lose by what begins
+ * and ends a run of groups unless they are more. */
+enum { GROUPED_ROWS = 6, GROUPED_LONG_ROWS = 64 };
 
 static void fused(ons_panel *panel) {
     const ons_primitives *primitives = panel->primitives;
@@ -38,8 +39,11 @@ static void whole_rows(ons_panel *panel) {
     bool wide = panel->plan->compute == ONS_FLOAT64;
     int64_t lanes = wide ? ONS_LANES_F64 : ONS_LANES_F32;
     int64_t block = wide ? ONS_BLOCK_F64 : ONS_BLOCK_F32;
-    if (run.bring || run.N > block || (run.N > 2 * lanes && run.count < GROUPED_ROWS))
+    int64_t fewest = run.N > block ? GROUPED_LONG_ROWS : GROUPED_ROWS;
+    if (run.bring || run.N > kernels->longest_grouped || (run.N > 2 * lanes && run.count < fewest))
         kernels->softmax_rows[dtype](&run);
+    else if (run.N > block)
+        kernels->softmax_long_groups[dtype](&run);
     else if (run.N > 2 * lanes || dtype != panel->plan->compute)
         kernels->softmax_groups[dtype](&run);
     else

@@ -31,8 +31,8 @@ static int64_t staging_bytes(const ons_plan *plan) {
 }
 
 static int64_t kept_rows(const ons_plan *plan) {
-    int64_t block = plan->compute == ONS_FLOAT32 ? ONS_BLOCK_F32 : ONS_BLOCK_F64;
-    return plan->N <= block && !plan->brings_rows ? ONS_KEPT_SHORT_ROWS : ONS_KEPT_ROWS;
+    int64_t grouped = ons_kernels_for(plan->compute)->longest_grouped;
+    return plan->N <= grouped && !plan->brings_rows ? ONS_KEPT_SHORT_ROWS : ONS_KEPT_ROWS;
 }
 
 /* Rows for which there is a state, and what else each has of its own. */

@@ -81,8 +81,8 @@ typedef struct {
 } ons_run_of_rows;
 
 /* y = softmax(x), of one type; y may be x. One takes row after row; one groups of rows, for N of at
- * most ONS_BLOCK_F32 or _F64; one vectors across rows, for N of at most twice ONS_LANES_F32 or
- * _F64.
+ * most ONS_BLOCK_F32 or _F64; one groups of longer rows, for N of at most longest_grouped; one
+ * vectors across rows, for N of at most twice ONS_LANES_F32 or _F64.
  */
 typedef void ons_softmax_rows_fn(const ons_run_of_rows *run);
 
@@ -157,6 +157,8 @@ typedef struct {
     ons_primitives row, column;
     /* of each type of y, or NULL */
     ons_softmax_rows_fn *softmax_rows[ONS_FLOAT64 + 1], *softmax_groups[ONS_FLOAT64 + 1];
+    ons_softmax_rows_fn *softmax_long_groups[ONS_FLOAT64 + 1];
+    int64_t longest_grouped; /* rows, by one of both; those of at most a block by softmax_groups */
     ons_softmax_rows_fn *softmax_short_rows;
     ons_softmax_columns_fn *softmax_columns;
     ons_movers move;
@@ -179,6 +181,9 @@ extern const ons_isa ons_isa_neon;
 /* Elements of a row whose exponentials are added in the compute type; the same on every instruction
  * set. A block is 16 rows of lanes: lane l adds elements l, l + LANES, ... four at a time. */
 enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_BLOCK_F32 = 256, ONS_BLOCK_F64 = 128 };
+
+/* Blocks of the longest rows that are taken in groups. */
+enum { ONS_GROUPED_BLOCKS = 2 };
 
 /* Bits of the floats 2^(k / 8), less k where t's bits add it again: at the top of the fraction.
  * Twice, to fill the longest vector (benchmarks/fit_exp.py). */

@@ -84,10 +84,14 @@ static const ons_kernels FN(kernels) = {
     .softmax_groups = {[ONS_FLOAT16] = FN(softmax_half_groups),
                        [ONS_BFLOAT16] = FN(softmax_bfloat_groups),
                        [ONS_FLOAT32] = FN(softmax_groups)},
+    .softmax_long_groups = {[ONS_FLOAT16] = FN(softmax_long_half_groups),
+                            [ONS_BFLOAT16] = FN(softmax_long_bfloat_groups),
+                            [ONS_FLOAT32] = FN(softmax_long_groups)},
 #else
     .softmax_rows = {[ONS_FLOAT64] = FN(softmax_rows)},
     .softmax_groups = {[ONS_FLOAT64] = FN(softmax_groups)},
 #endif
+    .longest_grouped = FN(longest_grouped),
     .softmax_short_rows = FN(softmax_short_rows),
     .softmax_columns = FN(softmax_columns),
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(bring)},

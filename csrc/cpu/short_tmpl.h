@@ -75,7 +75,7 @@ INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int6
     for (int64_t l = 0; l < LANES && l < N; l++)
         lanes[l] = l + LANES < N ? V(add)(e[l], e[l + LANES]) : e[l];
     FN(sum_lanes_of_rows)(group.d, lanes, N < LANES ? N : LANES);
-    FN(normalize_group)(&group);
+    FN(normalize_group)(&group, NULL);
     VEC factor = V(load)(group.factor), beyond = V(load)(group.beyond);
     for (int64_t j = 0; j < N; j++) e[j] = V(times)(e[j], factor, beyond);
     for (int64_t b = 0; b < N; b += WIDTH) V(transpose)(e + b);
