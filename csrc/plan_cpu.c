@@ -56,19 +56,19 @@ static ons_method choose_on_cpu(ons_plan *plan) {
     if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
         plan->threads > 1) {
         plan->reason = "fewer rows than keep the threads busy: they share each one";
-        plan->measured = RESULTS "float32 1x16777216, 2 threads: split 0.62, online 0.41";
+        plan->measured = RESULTS "float32 1x16777216, 2 threads: split 0.96, online 0.57";
         return ONS_METHOD_split;
     }
     if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
                                    : row * columns_kept(plan) <= FUSED_PANEL_BYTES) {
         plan->reason = "what is worked on at once fits the caches: one read from memory";
         plan->measured = RESULTS
-            "float32 16384x1024, 1 thread: fused 1.10, online 0.42; "
-            "float32 128x131072, 1 thread: fused 0.82, online 0.52";
+            "float32 16384x1024, 1 thread: fused 1.01, online 0.40; "
+            "float32 128x131072, 1 thread: fused 0.81, online 0.52";
         return ONS_METHOD_fused;
     }
     plan->reason = "rows too long for the caches: two reads from memory";
-    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.47, fused 0.39";
+    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.48, fused 0.38";
     return ONS_METHOD_online;
 }
 

@@ -64,40 +64,40 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
         fits(ONS_METHOD_fused_warp, row, plan) && fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "few rows that a warp could hold: several warps are sooner done";
         plan->measured = RESULTS
-            "float32 1x1024: fused_block 0.68, fused_warp 0.62; bfloat16 64x1024: fused_block "
-            "0.73, fused_warp 0.71";
+            "float32 1x1024: fused_block 0.67, fused_warp 0.62; bfloat16 64x1024: fused_block "
+            "0.71, fused_warp 0.71";
     } else if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "the row fits the registers of a warp: one read, no barrier";
         plan->measured = RESULTS
             "float32 1048576x256: fused_warp 1.00, fused_block 0.80; float32 262144x1024: "
-            "fused_warp 1.00, fused_block 1.01; bfloat16 4096x1024: fused_warp 0.96, fused_block "
+            "fused_warp 1.00, fused_block 1.01; bfloat16 4096x1024: fused_warp 0.95, fused_block "
             "0.78";
     } else if (few_long_rows && fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "few rows that a block could hold: several blocks are sooner done";
         plan->measured = RESULTS
-            "float32 8x16384: cluster 0.66, fused_block 0.44; bfloat16 8x16384: cluster 0.71, "
+            "float32 8x16384: cluster 0.65, fused_block 0.44; bfloat16 8x16384: cluster 0.70, "
             "fused_block 0.53";
     } else if ((!clusters || bytes <= block_bytes) && fits(ONS_METHOD_fused_block, row, plan)) {
         plan->reason = "the row fits the registers of a block: one read";
         plan->measured = RESULTS
             "float32 16384x16384: fused_block 1.00, cluster 1.00; bfloat16 32768x8192: fused_block "
-            "1.02, cluster 1.01; bfloat16 65520x4097: fused_block 0.90, cluster 0.43";
+            "1.02, cluster 1.01; bfloat16 65520x4097: fused_block 0.98, cluster 0.45";
     } else if (fits(ONS_METHOD_cluster, row, plan) && !ons_row_lands(plan)) {
         plan->reason = "the row fits the registers of a cluster: one read";
         plan->measured = RESULTS
             "float32 8192x32768: cluster 1.00, fused_block 1.00; bfloat16 8192x32768: cluster "
-            "1.01, fused_block 0.95; float32 1024x262144: cluster 0.93, online 0.65";
+            "1.01, fused_block 0.93; float32 1024x262144: cluster 0.93, online 0.64";
     } else if (plan->rows >= landing_rows && fits(ONS_METHOD_cluster, row, plan)) {
         plan->reason = "the row fits the registers and shared memory of a cluster: one read";
         plan->measured = RESULTS
-            "float32 512x524288: cluster 0.89, split 0.66; float32 256x1048576: cluster 0.76, "
+            "float32 512x524288: cluster 0.88, split 0.66; float32 256x1048576: cluster 0.77, "
             "split 0.66; bfloat16 512x524288: cluster 0.79, online 0.58";
     } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH &&
                fits(ONS_METHOD_grid, row, plan)) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
         plan->measured = RESULTS
-            "float32 1x16777216: grid 0.58, split 0.53; bfloat16 1x16777216: grid 0.50, split "
-            "0.46; bfloat16 64x4194304: split 0.55, grid 0.38";
+            "float32 1x16777216: grid 0.58, split 0.53; bfloat16 1x16777216: grid 0.49, split "
+            "0.46; bfloat16 64x4194304: split 0.56, grid 0.38";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "rows too long to be held: blocks share each one";

@@ -141,7 +141,7 @@ def test_short_rows_come_together(dtype, rows, N, elements, width):
 )
 def test_warps_of_a_block(N, float32, bits_16):
     """On a GPU: threads, elements a thread. 16-bit rows that come as such have half the warps where they are
-    not very short and that wastes few, and fewer still between packs, with the same bits (test_gpu_bits.py)."""
+    not very short and that wastes few, between packs fewer still, with the same bits (test_gpu_bits.py)."""
     for rows in (1, 10**6):
         plans = [
             ons.plan((rows, N), dtype=dtype, device="cuda", method="fused_block")
@@ -153,7 +153,7 @@ def test_warps_of_a_block(N, float32, bits_16):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_few_rows_go_to_more_warps_and_blocks(dtype):
-    """On a GPU: rows that a warp or a block could hold go to several each while multiprocessors would be idle."""
+    """On a GPU: rows that a warp or a block could hold go to several while multiprocessors would be idle."""
     for rows, N, method in [
         (1, 1024, "fused_block"),
         (64, 513, "fused_block"),

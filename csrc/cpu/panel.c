@@ -31,7 +31,8 @@ static int64_t staging_bytes(const ons_plan *plan) {
 }
 
 static int64_t kept_rows(const ons_plan *plan) {
-    int64_t grouped = ons_kernels_for(plan->compute)->longest_grouped;
+    bool wide = plan->compute == ONS_FLOAT64;
+    int64_t grouped = wide ? ONS_BLOCK_F64 : ONS_GROUPED_BLOCKS * ONS_BLOCK_F32;
     return plan->N <= grouped && !plan->brings_rows ? ONS_KEPT_SHORT_ROWS : ONS_KEPT_ROWS;
 }
 

@@ -67,6 +67,8 @@
 #include "overlap_tmpl.h"
 #include "fused_tmpl.h"
 #include "group_tmpl.h"
+#include "joined_group_tmpl.h"
+#include "run_of_groups_tmpl.h"
 #include "short_tmpl.h"
 #include "fused_columns_tmpl.h"
 
