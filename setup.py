@@ -174,15 +174,31 @@ def compile_cuda(toolkit):
         return target
 
     os.makedirs(CUDA_OBJECTS, exist_ok=True)
+    return several_at_once(compile_one, sorted(glob("csrc/cuda/*.cu")))
+
+
+def several_at_once(compile_one, sources):
+    """compile_one of each source, in their order: one a processor at a time, or MAX_JOBS."""
     try:
-        jobs = int(os.environ.get("MAX_JOBS") or len(os.sched_getaffinity(0)))
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        jobs = int(os.environ.get("MAX_JOBS") or processors or 1)
     except ValueError:
         raise OptionError(f'MAX_JOBS="{os.environ["MAX_JOBS"]}": expected a number') from None
     with ThreadPoolExecutor(max(jobs, 1)) as pool:
-        return list(pool.map(compile_one, sorted(glob("csrc/cuda/*.cu"))))
+        return list(pool.map(compile_one, sources))
 
 
 class build_core(build_ext):
+    def build_extensions(self):
+        compile_together = self.compiler.compile
+
+        def compile_apart(sources, **how):
+            made = several_at_once(lambda source: compile_together([source], **how), sources)
+            return [path for paths in made for path in paths]
+
+        self.compiler.compile = compile_apart
+        super().build_extensions()
+
     def build_extension(self, ext):
         toolkit = choose_toolkit()
         if toolkit is None:
