@@ -106,7 +106,7 @@ static int chunks_between_packs(const row_of_chunks *row) {
 static int block_chunks(const row_of_chunks *row) {
     if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
     if (row->between_packs && row->narrow) return chunks_between_packs(row);
-    if (row->between_packs && row->chunks <= WARP * MOST_CHUNKS_32_BIT) return MOST_CHUNKS_32_BIT;
+    if (row->between_packs && row->chunks <= WARP * MORE_CHUNKS) return MORE_CHUNKS;
     if (row->chunks > FEW_WARPS * WARP * FEW_CHUNKS) return BLOCK_CHUNKS;
     if (!row->narrow) return FEW_CHUNKS;
     int64_t few = chunks_with(FEW_CHUNKS, row), more = chunks_with(BLOCK_CHUNKS, row);
@@ -218,9 +218,9 @@ static void share_among_few(const row_of_chunks *row, int64_t most_blocks, ons_p
     if (blocks < plan->blocks_a_row) return;
     int64_t parts = ceil_div(row->chunks, CLUSTER_CHUNKS * WARP),
             of_block = ceil_div(parts, blocks);
-    int64_t sharers = least(4, FEW_ROWS_THREADS / WARP / of_block);
+    int64_t sharers = MOST_SHARERS;
+    while (sharers * of_block * WARP > FEW_ROWS_THREADS) sharers /= 2;
     if (sharers < 2) return;
-    if (sharers == 3) sharers = 2;
     plan->blocks_a_row = most(2, ceil_div(parts, of_block));
     plan->threads = (int)(of_block * sharers) * WARP;
     plan->elements_a_thread = (int)(CLUSTER_CHUNKS / sharers) * row->chunk;

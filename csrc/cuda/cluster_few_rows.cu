@@ -83,7 +83,7 @@ ons_status cluster_few_rows(const launch_request &request) {
         if constexpr (decltype(is_columns)::value)
             return ONS_E_OPERAND;
         else
-            return with_constant<2, 4>(sharers, [&](auto SHARERS) {
+            return with_constant<MOST_SHARERS / 2, MOST_SHARERS>(sharers, [&](auto SHARERS) {
                 return launch_panels(request, shape,
                                      cluster_few_rows_kernel<Rows, decltype(SHARERS)::value>,
                                      rows.arguments);

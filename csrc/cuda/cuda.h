@@ -20,12 +20,12 @@ enum {
     BLOCK_THREADS = 1024,    /* the most of a block there, on rows without gaps */
     ANY_BLOCK_THREADS = 512, /* and on others, whose addresses take more registers */
     SHORT_CHUNKS = 2,        /* of a thread in fused_block where a warp could hold the row, */
-    FEW_CHUNKS = 4,          /* where FEW_WARPS can; so many are added up as floats at most */
+    FEW_CHUNKS = 4,          /* where FEW_WARPS can; so many at most are added up as floats */
     FEW_WARPS = 8,
-    MOST_CHUNKS = 16,           /* where rows may lie between packs, in 16 bits; all groups of */
-    MOST_CHUNKS_32_BIT = 12,    /* FEW_CHUNKS below are possible too; in float32 for one warp */
-    MANY_CHUNKS_ROW = 4096,     /* the chunks of the longest such row */
-    MANY_CHUNKS_WARPS = 24,     /* of such rows that find room on a multiprocessor */
+    MORE_CHUNKS = 12,           /* of a thread there, of rows between packs, */
+    MOST_CHUNKS = 16,           /* and where they have 16 bits */
+    MANY_CHUNKS_ROW = 4096,     /* the chunks of the longest row that has either */
+    MANY_CHUNKS_WARPS = 24,     /* warps of such rows that find room on a multiprocessor */
     TILE_CHUNKS = 4,            /* of a thread in the methods that pass several times */
     PASS_THREADS = 512,         /* the most of a block there */
     SPLIT_CHUNKS = 8,           /* of a thread in split, in the row form */
@@ -40,7 +40,8 @@ enum {
     COLUMN_CLUSTER_WARPS = 20,  /* the same of columns side by side */
     CLUSTER_CHUNKS = 16,        /* of a thread there */
     LARGEST_CLUSTER = 16,       /* blocks */
-    FEW_ROWS_THREADS = 256,     /* the most of a block there where rows are few */
+    FEW_ROWS_THREADS = 256,     /* the most of a block there where rows are few, */
+    MOST_SHARERS = 4,           /* and of its warps for what is one warp's elsewhere */
     FETCH_AHEAD = 7 << 20,      /* bytes from a row to the one that is fetched with it */
     FETCH_LEAST = 24 << 20,     /* of all rows where any are: of fewer most begin at once */
     LANDING_THREADS = 512,      /* of a block there, of rows that land in shared memory */

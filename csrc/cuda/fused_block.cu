@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
 template <typename Rows>
 constexpr int MOST_CHUNKS_OF = BLOCK_CHUNKS;
 template <>
-constexpr int MOST_CHUNKS_OF<contiguous_rows<float, float, false>> = MOST_CHUNKS_32_BIT;
+constexpr int MOST_CHUNKS_OF<contiguous_rows<float, float, false>> = MORE_CHUNKS;
 template <>
 constexpr int MOST_CHUNKS_OF<contiguous_rows<__half, __half, false>> = MOST_CHUNKS;
 template <>
@@ -94,7 +94,7 @@ ons_status ons_cuda_fused_block(const launch_request &request) {
                                  fused_block_of_columns_kernel<Rows, block_form<IsColumns>>,
                                  rows.arguments);
         else
-            return with_constant<SHORT_CHUNKS, FEW_CHUNKS, BLOCK_CHUNKS, 12, 16>(
+            return with_constant<SHORT_CHUNKS, FEW_CHUNKS, BLOCK_CHUNKS, MORE_CHUNKS, MOST_CHUNKS>(
                 plan->elements_a_thread / Rows::V, [&](auto K) {
                     return launch_block<Rows, decltype(K)::value>(request, rows.arguments);
                 });
