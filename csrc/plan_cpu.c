@@ -19,10 +19,6 @@ enum { ROW_PANEL_BYTES = 1 << 14 };
  * and ends a run of rows is little of it. */
 enum { RUN_BYTES = 1 << 18 };
 
-/* Shorter rows of 16 bits, and such as are not in memory as they are taken, go several at a time
- * through tiles instead: what there is one of a row costs more than that. */
-enum { WHOLE_ROWS_16_BITS = 64, BROUGHT_ROWS = 160 };
-
 /* Largest rows and panels of columns, in bytes of the compute type, that `fused` keeps in the
  * caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
@@ -117,10 +113,13 @@ static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan
     return across < most ? across : most;
 }
 
-/* Whether whole rows must be brought; else they are in x as they are taken. */
-static bool are_brought(const ons_problem *problem) {
-    return problem->x.dtype != problem->y.dtype || problem->where.data || problem->scale.data ||
-           problem->scale_by != 1.0 ||
+/* Whether whole rows must be brought; else they are in x as they are taken: of 16 bits too, but for
+ * such as are taken as columns (softmax_short_rows). */
+static bool are_brought(const ons_problem *problem, const ons_plan *plan) {
+    int64_t lanes = plan->compute == ONS_FLOAT64 ? ONS_LANES_F64 : ONS_LANES_F32;
+    bool converted = plan->N <= 2 * lanes && problem->x.dtype != plan->compute;
+    return converted || problem->x.dtype != problem->y.dtype || problem->where.data ||
+           problem->scale.data || problem->scale_by != 1.0 ||
            problem->x.stride[problem->dims - 1] != ons_dtype_size(problem->x.dtype);
 }
 
@@ -131,10 +130,7 @@ static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
     int64_t size = ons_dtype_size(dtype);
     bool y_fits = plan->N <= 1 || problem->y.stride[problem->dims - 1] == size;
     bool type_fits = dtype == plan->compute || (plan->compute == ONS_FLOAT32 && size == 2);
-    if (plan->form != ONS_ROW_FORM || problem->reduced_dims != 1 || !y_fits || !type_fits)
-        return false;
-    if (plan->x_direct && plan->y_direct) return true;
-    return plan->N >= (are_brought(problem) ? BROUGHT_ROWS : WHOLE_ROWS_16_BITS);
+    return plan->form == ONS_ROW_FORM && problem->reduced_dims == 1 && y_fits && type_fits;
 }
 
 ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan) {
@@ -148,7 +144,7 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
     /* one too long for the caches: scratch memory as large would cost more than it saves */
     bool huge = plan->N * ons_dtype_size(plan->compute) > FUSED_ROW_BYTES;
     plan->whole_rows = plan->method == ONS_METHOD_fused && !huge && are_whole_rows(problem, plan);
-    plan->brings_rows = plan->whole_rows && are_brought(problem);
+    plan->brings_rows = plan->whole_rows && are_brought(problem, plan);
     plan->whole_columns =
         plan->form == ONS_COLUMN_FORM && plan->method == ONS_METHOD_fused && direct && !huge;
     if (plan->whole_columns) plan->width = width_of_columns(problem, plan);

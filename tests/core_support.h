@@ -4,6 +4,7 @@
 #define CORE_SUPPORT_H
 
 #define _GNU_SOURCE
+#include <fenv.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>

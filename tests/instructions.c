@@ -32,9 +32,10 @@
 enum { TILE = 2048, SHORT = 10, WIDTH = ONS_MAX_WIDTH, DEEP = 256, SIDE = 64 };
 
 static void *zeroed(int64_t count, int64_t size) {
-    void *memory = calloc((size_t)count, (size_t)size);
+    size_t bytes = ((size_t)(count * size) + 63) & ~(size_t)63;
+    void *memory = aligned_alloc(64, bytes); /* so that no count depends on what else there is */
     if (!memory) abort();
-    return memory;
+    return memset(memory, 0, bytes);
 }
 
 /* Of `width` rows of n: elements of a few units of size, both signs, and states that belong to
@@ -121,6 +122,7 @@ static void whole_rows(ons_dtype stored, ons_dtype compute, int64_t N, int64_t r
     ons_run_of_rows run = {.x = {x, size, N * size},
                            .y = {y, size, N * size},
                            .count = rows,
+                           .dtype = stored,
                            .N = N,
                            .kept = zeroed(ONS_KEPT_SHORT_ROWS * (N + 64), own),
                            .pitch = (N + 63) / 64 * 64};
@@ -193,7 +195,9 @@ static void changes(ons_dtype type) {
     COUNT(TILE, move->subtract(tile, &by, false, TILE), "subtract, %s", name);
     COUNT(TILE, move->exclude(tile, mask, 1, 0.0, TILE), "exclude, %s", name);
     void *to = zeroed(TILE, 8);
-    COUNT(TILE, move->bring(to, tile, type, 0.5, mask, TILE), "bring, %s", name);
+    int64_t size = ons_dtype_size(type);
+    COUNT(TILE, move->bring(to, tile, size, type, 0.5, mask, 1, TILE), "bring, masked, %s", name);
+    COUNT(TILE, move->bring(to, tile, size, type, 0.7, NULL, 0, TILE), "bring, by 0.7, %s", name);
     free(to);
     free(tile);
 }

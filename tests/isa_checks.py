@@ -1,6 +1,6 @@
 """What every instruction set must pass: run in an interpreter of its own with ONSOFTMAX_ISA set.
 
-python isa_checks.py lengths|places|guard|large|panels|numerics|narrow
+python isa_checks.py lengths|places|guard|large|panels|numerics|narrow|scales
 """
 
 from __future__ import annotations
@@ -205,7 +205,45 @@ def narrow():
                 require(not wrong.any(), dtype, layout.shape, "wrong at", np.argwhere(wrong)[:5].tolist())
 
 
-CHECKS = {check.__name__: check for check in (lengths, places, guard, large, panels, numerics, narrow)}
+def scales():
+    """A scale gives the bits of products that were rounded once before: of decimals, which lead to products
+    next to the middle of two floats, of 25 and 26 bits, of no float's size; zeros, inf and NaN among them."""
+    rng = np.random.default_rng(7)
+    odd = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -3e-39, 1e38, 5, -40], np.float32)
+    halves = (10 * np.arange(1, 400)).astype(np.float32)
+    ordinary = logits(rng, 4000, np.float32, 3.0)
+    values = np.concatenate([rng.permutation(np.concatenate([ordinary, halves, odd])), odd])
+    scales = [
+        0.7,
+        -0.7,
+        1 / 3,
+        0.1,
+        1e-3,
+        1 + 2**-24,
+        1 + 2**-25,
+        1 + 2**-26,
+        3 * (1 + 2**-40),
+        2.0**-140,
+        0.7e-40,
+    ]
+    scales += [0.7e-300, 0.7e37, 0.7e39, 1e300, 5e-324, np.inf, np.nan, 0.5, 1e-45]
+    for N in (1, 3, 10, 17, 32, 48, 64, 100, 333, 1000, 4419):
+        for dtype in (np.float32, *NARROW_DTYPES):
+            x = values[: len(values) // N * N].reshape(-1, N)
+            with np.errstate(over="ignore"):
+                x = x.astype(dtype)
+            where = rng.random(x.shape) < 0.8
+            for scale in scales:
+                before = oracle.product(x, scale, np.float32)
+                for masked in (None, where):
+                    y = ons.softmax(x, scale=scale, where=masked, dtype=np.float32)
+                    expected = ons.softmax(before, where=masked)
+                    require(same_bits(y, expected), dtype, "N =", N, "scale", scale, masked is not None)
+
+
+CHECKS = {
+    check.__name__: check for check in (lengths, places, guard, large, panels, numerics, narrow, scales)
+}
 
 if __name__ == "__main__":
     CHECKS[sys.argv[1]]()

@@ -8,7 +8,9 @@ from support import METHODS, isas, run_python
 import onsoftmax as ons
 
 
-@pytest.mark.parametrize("check", ["lengths", "places", "guard", "large", "panels", "numerics", "narrow"])
+@pytest.mark.parametrize(
+    "check", ["lengths", "places", "guard", "large", "panels", "numerics", "narrow", "scales"]
+)
 @pytest.mark.parametrize("isa", isas())
 def test_instruction_set(isa, check):
     done = run_python(["isa_checks.py", check], ONSOFTMAX_ISA=isa, timeout=600)

@@ -7,9 +7,11 @@
  *
  *  - STEPS * |c| and |n| are below 2^(mantissa bits - 2), and r is small: ONS_LARGEST_REFERENCE
  * sees to it;
- *  - the lifted exponential is a normal number, or 0: `floor` sees to it. An element at the floor
- * is below half of the smallest subnormal once it is multiplied by 2^-LIFT / d, and so becomes 0;
- * it may as well be 0 at once.
+ *  - an element below the floor, which would be below half of the smallest subnormal once it is
+ * multiplied by 2^-LIFT / d, becomes 0 at once: a product that underflows costs as much as a
+ * hundred others. Its result is masked, or x is raised to the floor, where the bits of t make 2^(n
+ * / STEPS) 0 (ONS_RAISED_BELOW; for double without vectors they do not, and such a row takes its
+ * time).
  *
  * float takes eighths of a power of two from a table, which leaves a polynomial of degree 3; double
  * takes whole powers and degree 11. The constants: python benchmarks/fit_exp.py. */
@@ -17,12 +19,8 @@
 INLINE void FN(exponential_each)(VEC *x, int64_t count, VEC shift, VEC floor) {
     VEC t[4], r[4], p[4];
 #define EACH for (int64_t k = 0; k < count; k++)
-#if BITS == 32
-    f32_limited limited[4];
-    EACH limited[k] = f32_limit(&x[k], floor);
-#else
-    EACH x[k] = V(max)(floor, x[k]);
-#endif
+    V(limited) limited[4];
+    EACH limited[k] = V(limit)(&x[k], floor);
     EACH t[k] = V(fma)(x[k], V(set)((T)(STEPS * ONS_LOG2_E)), shift);
     EACH r[k] = V(sub)(t[k], shift); /* n */
 #if BITS == 32
@@ -42,7 +40,7 @@ INLINE void FN(exponential_each)(VEC *x, int64_t count, VEC shift, VEC floor) {
 #undef TERM
     EACH p[k] = V(fma)(p[k], r[k], V(set)(1));
     EACH p[k] = V(fma)(p[k], r[k], V(set)(1));
-    EACH x[k] = V(shift)(p[k], t[k]);
+    EACH x[k] = f64_shift(limited[k], p[k], t[k]);
 #endif
 #undef EACH
 }

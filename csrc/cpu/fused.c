@@ -40,15 +40,12 @@ static void whole_rows(ons_panel *panel) {
     int64_t lanes = wide ? ONS_LANES_F64 : ONS_LANES_F32;
     int64_t block = wide ? ONS_BLOCK_F64 : ONS_BLOCK_F32;
     int64_t fewest = run.N > block ? GROUPED_LONG_ROWS : GROUPED_ROWS;
-    if (run.bring || run.N > kernels->longest_grouped || (run.N > 2 * lanes && run.count < fewest))
-        kernels->softmax_rows[dtype](&run);
-    else if (run.N > block)
-        kernels->softmax_long_groups[dtype](&run);
-    else if (run.N > 2 * lanes || dtype != panel->plan->compute)
-        kernels->softmax_groups[dtype](&run);
-    else
-        kernels->softmax_short_rows(&run);
-    ons_panel_exclude_from_nan(panel);
+    ons_softmax_rows_fn *softmax = run.N <= 2 * lanes ? kernels->softmax_short_rows
+                                   : run.N > kernels->longest_grouped || run.count < fewest
+                                       ? kernels->softmax_rows[dtype]
+                                   : run.N > block ? kernels->softmax_long_groups[dtype]
+                                                   : kernels->softmax_groups[dtype];
+    if (softmax(&run)) ons_panel_exclude_from_nan(panel);
 }
 
 static void whole_columns(ons_panel *panel, int64_t begin, int64_t end) {

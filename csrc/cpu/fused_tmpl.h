@@ -44,8 +44,9 @@ INLINE const char *FN(fetched_with)(const ons_run_of_rows *run, const char *row,
 
 /* as_y is the type of y, `as` that of x, which is T where rows are brought: each then lies where
  * its exponentials will. */
-INLINE void FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_dtype as) {
+INLINE bool FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_dtype as) {
     T shift, floor, factor = 0, beyond = 0, shared[WIDTH];
+    bool nan = false;
     ons_state state;
     ons_rows rows = {.width = 1,
                      .state = &state,
@@ -56,7 +57,7 @@ INLINE void FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_
     int64_t N = run->N, bytes = N * run->x.along;
     T *kept[ONS_KEPT_ROWS];
     for (int64_t i = 0; i < ONS_KEPT_ROWS; i++) kept[i] = (T *)run->kept + i * run->pitch;
-    if (run->bring) run->bring(run->from, 0, kept[0]);
+    if (run->bring) run->bring(run->from, 0, 1, kept[0], run->pitch);
     const char *x = run->bring ? (const char *)kept[0] : run->x.data, *in_memory = run->x.data;
     char *y = run->y.data;
     FN(maximum) first = FN(begin_maximum)(x, N);
@@ -67,7 +68,7 @@ INLINE void FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_
     for (int64_t i = 0; i < run->count; i++, y += run->y.across, in_memory += run->x.across) {
         T *e = kept[i % ONS_KEPT_ROWS], *room = kept[(i + 1) % ONS_KEPT_ROWS];
         bool far = ons_needs_anchor((double)m), last = i + 1 == run->count;
-        if (run->bring && !last) run->bring(run->from, i + 1, room);
+        if (run->bring && !last) run->bring(run->from, i + 1, 1, room, run->pitch);
         const char *behind = run->bring ? (const char *)room : in_memory + run->x.across;
         state = ons_state_empty();
         ons_state_raise(&state, far ? 0.0 : (double)m);
@@ -75,7 +76,7 @@ INLINE void FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_
         with.behind = FN(begin_maximum)(behind, last ? 0 : N);
         with.lag = FN(lag);
         with.fetch = FN(fetched_with)(run, in_memory, bytes);
-        with.fetch_step = bytes == N * FN(size_as)(as) ? QUAD * FN(size_as)(as) : 0;
+        with.fetch_step = QUAD * FN(size_as)(as);
         if (far)
             FN(anchored_exponentials)(&rows, e, x, N, as, m);
         else if (with.before.past_caches)
@@ -86,31 +87,31 @@ INLINE void FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_
         m = FN(end_maximum)(&with.behind, as);
         x = behind;
         FN(normalize)(&rows);
+        nan |= isnan(factor) != 0;
         with.before = FN(begin_quotient)(factor, beyond, y, e, N, as_y, run->past_caches,
                                          follow && i > 0 ? shared : NULL);
         with.before.shared = follow && !last ? shared : NULL;
     }
     FN(end_quotient)(&with.before, as_y);
     if (run->past_caches) V(settle)();
+    return nan;
 }
 
 /* Rows of y of type `as`: of an x of that type, or of what is brought. */
-INLINE void FN(softmax_rows_to)(const ons_run_of_rows *run, ons_dtype as) {
-    if (run->bring)
-        FN(softmax_rows_as)(run, as, BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64);
-    else
-        FN(softmax_rows_as)(run, as, as);
+INLINE bool FN(softmax_rows_to)(const ons_run_of_rows *run, ons_dtype as) {
+    if (run->bring) return FN(softmax_rows_as)(run, as, OWN);
+    return FN(softmax_rows_as)(run, as, as);
 }
 
-static void FN(softmax_rows)(const ons_run_of_rows *run) {
-    FN(softmax_rows_to)(run, BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64);
+static bool FN(softmax_rows)(const ons_run_of_rows *run) {
+    return FN(softmax_rows_as)(run, OWN, OWN);
 }
 
 #if BITS == 32
-static void FN(softmax_half_rows)(const ons_run_of_rows *run) {
-    FN(softmax_rows_to)(run, ONS_FLOAT16);
+static bool FN(softmax_half_rows)(const ons_run_of_rows *run) {
+    return FN(softmax_rows_to)(run, ONS_FLOAT16);
 }
-static void FN(softmax_bfloat_rows)(const ons_run_of_rows *run) {
-    FN(softmax_rows_to)(run, ONS_BFLOAT16);
+static bool FN(softmax_bfloat_rows)(const ons_run_of_rows *run) {
+    return FN(softmax_rows_to)(run, ONS_BFLOAT16);
 }
 #endif

@@ -4,7 +4,13 @@
  * one of the group behind is found. Adds up as row_tmpl.h does. Part of primitives_tmpl.h, whose
  * parameters and names it uses. */
 
-#define GROUP WIDTH /* rows at once */
+#define GROUP WIDTH /* rows at once, the most */
+
+/* Half as many where they would be more than 10 KiB: what is kept of two groups, and x of two, must
+ * leave room in the first cache. */
+INLINE int64_t FN(rows_together)(int64_t N) {
+    return GROUP > 1 && GROUP * N * (int64_t)sizeof(T) > 10240 ? GROUP / 2 : GROUP;
+}
 
 /* The longest rows of a group: two blocks, or where a vector is so long that the group's
  * exponentials would be more than 26 KiB as many as that gives (rows from memory lose by more).
@@ -77,6 +83,19 @@ INLINE void FN(normalize_group)(FN(group) * group, const double *d_beyond) {
     V(store)(group->beyond, V(narrow)(beyond));
 }
 
+/* The factors of the first `rows` added to a sum, which is NaN for good once a row is. */
+INLINE VEC FN(add_factors)(VEC sum, const FN(group) * group, int64_t rows) {
+    return V(add)(sum, V(join)(V(load)(group->factor), V(set)(0), rows));
+}
+
+INLINE bool FN(has_nan)(VEC sum) {
+    T lanes[WIDTH];
+    bool nan = false;
+    V(store)(lanes, sum);
+    for (int64_t l = 0; l < WIDTH; l++) nan |= isnan(lanes[l]) != 0;
+    return nan;
+}
+
 /* The lanes of a block of each row of a group. */
 typedef VEC FN(sums_of_block)[GROUP][VECS];
 
@@ -102,7 +121,7 @@ INLINE void FN(end_group)(FN(group) * group, FN(sums_of_block) first, FN(sums_of
 INLINE void FN(anchored_lanes)(VEC *lanes, const FN(group) * group, int64_t i, T *e, const char *x,
                                int64_t n, ons_dtype as) {
     double anchor = (double)group->anchor[i]; /* 0 where the row needs none */
-    FN(load)(e, x, FN(size_as)(as), as, n);
+    if (x != (const char *)e) FN(load)(e, x, FN(size_as)(as), as, n);
     FN(subtract)(e, &anchor, false, n);
     FN(block_lanes)
     (lanes, SET_OF(group->shift, i), SET_OF(group->floor, i), e, e, n, false, true, NULL, 0);
@@ -110,8 +129,11 @@ INLINE void FN(anchored_lanes)(VEC *lanes, const FN(group) * group, int64_t i, T
 
 /* Where a run of rows stands: the exponentials of group `now` are next. */
 typedef struct {
-    const char *x; /* its first row */
-    char *y;       /* that of the group before */
+    int64_t most;           /* rows of a whole group */
+    const char *x, *behind; /* its first row, and that of the group behind */
+    int64_t across;         /* bytes from row to row of both */
+    const char *fetch;      /* in memory: what is fetched with its first row */
+    char *y;                /* the first row of the group before */
     T *e, *e_before, *shared;
     int64_t rows_before, rows, rows_behind; /* of the group before, of this and of the one behind */
     bool anchored, past_caches, follow;
@@ -125,14 +147,14 @@ INLINE VEC *FN(lanes_of)(FN(groups) * at, int64_t i, int64_t block) {
     return block == 0 ? at->sums[i] : at->later[block - 1][i];
 }
 
-/* One group's exponentials, while the one before is divided and the one behind compared. `full`:
- * all three have all their rows, and none is anchored. */
-INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtype as,
-                           int64_t blocks, bool full, bool past_caches) {
-    int64_t N = run->N, bytes = N * FN(size_as)(as);
-    int64_t fetch = (GROUP + (FN(ahead) + bytes - 1) / bytes) * run->x.across;
-    for (int64_t i = 0; i < GROUP; i++) {
-        const char *x = at->x + i * run->x.across;
+/* One group's exponentials, while the one before is divided and the one behind compared. as_y is
+ * the type of y, `as` that of x as it is taken. `full`: all three have all their rows, and none is
+ * anchored. */
+INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtype as_y,
+                           ons_dtype as, int64_t blocks, bool full, bool past_caches) {
+    int64_t N = run->N, most = at->most, across = at->across, fetch_across = run->x.across;
+    const char *x = at->x, *behind = at->behind, *fetch = at->fetch;
+    for (int64_t i = 0; i < most; i++, x += across, behind += across, fetch += fetch_across) {
         T *e = at->e + i * run->pitch;
         bool divides = full || i < at->rows_before;
         int64_t n = full || i < at->rows ? N : 0;
@@ -141,13 +163,12 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
         with.before = FN(begin_quotient)(
             divides ? at->before->factor[i] : 0, divides ? at->before->beyond[i] : 0,
             at->y + (divides ? i * run->y.across : 0), at->e_before + i * run->pitch,
-            divides ? N : 0, as, past_caches, at->follow && at->done + i > 0 ? at->shared : NULL);
+            divides ? N : 0, as_y, past_caches, at->follow && at->done + i > 0 ? at->shared : NULL);
         with.before.shared =
             at->follow && (full || at->done + i + 1 < run->count) ? at->shared : NULL;
-        with.behind =
-            FN(begin_maximum)(x + GROUP * run->x.across, full || i < at->rows_behind ? N : 0);
+        with.behind = FN(begin_maximum)(behind, full || i < at->rows_behind ? N : 0);
         with.lag = 0;
-        with.fetch = x + fetch;
+        with.fetch = fetch;
         with.fetch_step = QUAD * FN(size_as)(as);
         for (int64_t b = 0; b < blocks; b++) {
             int64_t from = b * BLOCK, left = n == 0 ? 0 : b + 1 < blocks ? BLOCK : n - from;
@@ -157,9 +178,9 @@ INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtyp
                 FN(anchored_lanes)(lanes, at->now, i, e + from, x_from, left, as);
             else
                 FN(lanes_meanwhile)
-            (lanes, shift, floor, e + from, x_from, left, &with, as, as, past_caches);
+            (lanes, shift, floor, e + from, x_from, left, &with, as_y, as, past_caches);
         }
-        FN(end_quotient)(&with.before, as);
+        FN(end_quotient)(&with.before, as_y);
         at->largest[i] = FN(lanes_of_maximum)(&with.behind, as);
     }
 }

@@ -10,7 +10,6 @@
  * which takes them best in the order in which they were written. */
 INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
-    int64_t fetch = (GROUP + (FN(ahead) + bytes - 1) / bytes) * run->x.across;
     T *y = (T *)(void *)at->y;
     const T *before = at->e_before, *factors = at->before->factor, *beyonds = at->before->beyond;
     int64_t head = past_caches ? FN(unaligned)(y, N) : 0;
@@ -25,13 +24,14 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
         before += head;
         y += head;
     }
-    int64_t turn = GROUP * bytes <= 8192 ? 1024 / bytes : 0;
-    for (int64_t i = 0; i < GROUP; i++) {
-        int64_t k = (i + turn) % GROUP, next = k + 1 < GROUP ? k + 1 : k;
+    int64_t turn = at->most * bytes <= 8192 ? 1024 / bytes : 0;
+    for (int64_t i = 0; i < at->most; i++) {
+        int64_t k = (i + turn) % at->most, next = k + 1 < at->most ? k + 1 : k;
         const T *from = before + k * N;
         T *to = y + k * N;
-        const T *x = (const T *)(const void *)(at->x + i * run->x.across);
-        const T *behind = (const T *)(const void *)((const char *)x + GROUP * run->x.across);
+        const T *x = (const T *)(const void *)(at->x + i * at->across);
+        const T *behind = (const T *)(const void *)(at->behind + i * at->across);
+        const char *fetch = at->fetch + i * run->x.across;
         T *e = at->e + i * N;
         VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
         VEC factor = SET_OF(factors, k), beyond = SET_OF(beyonds, k);
@@ -53,7 +53,7 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
                 beyond = V(join)(beyond, SET_OF(beyonds, next), WIDTH - head);
             }
             VEC quotient = V(times)(V(held)(V(load)(from + last)), factor, beyond);
-            if (q + QUAD == N && k + 1 == GROUP && head > 0)
+            if (q + QUAD == N && k + 1 == at->most && head > 0)
                 V(store)(at->shared, quotient);
             else
                 FN(put_vector)(to + last, quotient, past_caches);
@@ -62,7 +62,7 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
                 odd = V(max)(V(load)(behind + k + WIDTH), odd);
             }
             for (int64_t line = 0; line < QUAD; line += FN(line))
-                FN(fetch)((const char *)(x + q + line) + fetch);
+                FN(fetch)(fetch + (q + line) * (int64_t)sizeof(T));
         }
         for (int64_t v = 0; v < VECS; v++) at->sums[i][v] = lanes[v];
         at->largest[i] = V(max)(even, odd);
@@ -111,9 +111,8 @@ INLINE int64_t FN(turn)(const FN(groups) * at, int64_t bytes) {
  * left is joined with the next group by `shared`, as begin_quotient does it, where y goes past the
  * caches. */
 INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
-    ons_dtype as = BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64;
+    ons_dtype as = OWN;
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
-    int64_t fetch = (GROUP + (FN(ahead) + bytes - 1) / bytes) * run->x.across;
     T *y = (T *)(void *)at->y;
     int64_t head = FN(unaligned)(y, N);
     if (head > 0) {
@@ -131,14 +130,15 @@ INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, b
     int64_t turn = FN(turn)(at, bytes);
     int64_t fewest = N / WIDTH - 1, steadily = fewest & -(QUAD / WIDTH); /* vectors of each row */
     bool cut = head > 0 || N % WIDTH != 0;
-    for (int64_t i = 0; i < GROUP; i++) {
-        int64_t k = (i + turn) % GROUP, next = k + 1 < GROUP ? k + 1 : k, divided = 0;
+    for (int64_t i = 0; i < at->most; i++) {
+        int64_t k = (i + turn) % at->most, next = k + 1 < at->most ? k + 1 : k, divided = 0;
         FN(vectors_of_row)
         row = FN(begin_vectors)(at->before, at->e_before + k * run->pitch, y, k, N, head);
-        const T *x = (const T *)(const void *)(at->x + i * run->x.across);
+        const T *x = (const T *)(const void *)(at->x + i * at->across);
+        const char *fetch = at->fetch + i * run->x.across;
         T *e = at->e + i * run->pitch;
         VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
-        FN(maximum) behind = FN(begin_maximum)((const char *)x + GROUP * run->x.across, N);
+        FN(maximum) behind = FN(begin_maximum)(at->behind + i * at->across, N);
         for (int64_t b = 0; b < ONS_GROUPED_BLOCKS; b++) {
             int64_t n = b + 1 < ONS_GROUPED_BLOCKS ? BLOCK : N - b * BLOCK, q = 0;
             VEC lanes[VECS];
@@ -155,7 +155,7 @@ INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, b
                 }
                 FN(compare_vectors)(&behind, QUAD / WIDTH / 2, as);
                 for (int64_t line = 0; line < QUAD; line += FN(line))
-                    FN(fetch)((const char *)(x + q + line) + fetch);
+                    FN(fetch)(fetch + (q + line) * (int64_t)sizeof(T));
             }
             if (q < n)
                 for (int64_t v = 0; v < VECS; v++) {
@@ -164,10 +164,11 @@ INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, b
                         FN(part_of_quad)(e + from, x + from, n - from, shift, floor, false, true);
                     lanes[v] = V(add)(lanes[v], sum);
                 }
-            for (; q < n; q += FN(line)) FN(fetch)((const char *)(x + q) + fetch);
+            for (; q < n; q += FN(line)) FN(fetch)(fetch + q * (int64_t)sizeof(T));
             for (int64_t v = 0; v < VECS; v++) FN(lanes_of)(at, i, b)[v] = lanes[v];
             e += n;
             x += n;
+            fetch += n * (int64_t)sizeof(T);
         }
         FN(divide_whole)(&row, divided, fewest, past_caches);
         if (row.whole > fewest) FN(divide_whole)(&row, fewest, fewest + 1, past_caches);
@@ -179,7 +180,7 @@ INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, b
                                     SET_OF(at->before->beyond, next)),
                            row.cut);
         }
-        if (past_caches && k + 1 == GROUP && row.cut < WIDTH)
+        if (past_caches && k + 1 == at->most && row.cut < WIDTH)
             V(store)(at->shared, last);
         else
             FN(put_vector)(row.y + row.whole * WIDTH, last, past_caches);

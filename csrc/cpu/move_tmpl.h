@@ -108,32 +108,100 @@ static void FN(subtract)(void *tile, const double *anchor, bool each, int64_t n)
 static void FN(exclude)(void *tile, const char *where, int64_t step, double value, int64_t n) {
     T *x = tile, instead = (T)value;
     int64_t j = 0;
-    for (; step == 1 && j + WIDTH <= n; j += WIDTH) V(store)
-    (x + j, V(where)(where + j, V(load)(x + j), V(set)(instead)));
+    for (; step == 1 && j + WIDTH <= n; j += WIDTH)
+        V(store)(x + j, V(where)(where + j, V(load)(x + j), V(set)(instead)));
     for (; j < n; j++) x[j] = where[j * step] ? x[j] : instead;
 }
 
-/* What load, multiply and exclude do one after the other, at once: for elements that lie side by
- * side, a scale that is a T, and a mask of one byte an element, or none. */
-static void FN(bring)(void *tile, const char *from, ons_dtype dtype, double scale,
-                      const char *where, int64_t n) {
-    T *x = tile;
-    VEC by = V(set)((T)scale), out = V(set)((T)-INFINITY);
-    int64_t size = ons_dtype_size(dtype), j = 0;
-#define BRING(LOAD)                                               \
-    for (; j + WIDTH <= n; j += WIDTH) {                          \
-        VEC a = V(mul)(LOAD(from + j * size), by);                \
-        V(store)(x + j, where ? V(where)(where + j, a, out) : a); \
-    }
-#define ELEMENTS(p) V(load)((const T *)(const void *)(p))
+/* Vectors of an array of `as`, the compute type or one of 16 bits; `as` is a constant where this is
+ * used. A part is its first k elements, the rest -inf. */
+INLINE int64_t FN(size_as)(ons_dtype as) {
+    return as == ONS_FLOAT16 || as == ONS_BFLOAT16 ? 2 : (int64_t)sizeof(T);
+}
+
+INLINE VEC FN(take)(const char *x, ons_dtype as) {
 #if BITS == 32
-    if (dtype == ONS_FLOAT16) BRING(V(load_half))
-    if (dtype == ONS_BFLOAT16) BRING(V(load_bfloat))
+    if (as == ONS_FLOAT16) return V(load_half)(x);
+    if (as == ONS_BFLOAT16) return V(load_bfloat)(x);
 #endif
-    if (size == (int64_t)sizeof(T)) BRING(ELEMENTS)
+    (void)as;
+    return V(load)((const T *)(const void *)x);
+}
+
+INLINE VEC FN(take_part)(const char *x, int64_t k, ons_dtype as) {
+    if (FN(size_as)(as) != 2) return V(load_part)((const T *)(const void *)x, k);
+    T part[WIDTH];
+    V(store)(part, V(set)((T)-INFINITY));
+    FN(load)(part, x, 2, as, k);
+    return V(load)(part);
+}
+
+/* What becomes of a vector of a line that is brought: times the scale, rounded once (`exact`: that
+ * is a T), and -inf where the mask, if there is one, is 0. */
+INLINE VEC FN(changed)(const char *x, ons_dtype as, double scale, bool exact, const char *where) {
+    VEC a;
+#if BITS == 32
+    if (!exact) {
+        T taken[WIDTH];
+        bool own = as == OWN;
+        if (!own) V(store)(taken, FN(take)(x, as));
+        a = V(product)(own ? (const T *)(const void *)x : taken, scale);
+    } else
+#endif
+    {
+        (void)exact;
+        a = V(mul)(FN(take)(x, as), V(set)((T)scale));
+    }
+    return where ? V(where)(where, a, V(set)((T)-INFINITY)) : a;
+}
+
+/* Elements that lie side by side, of the compute type or one of 16 bits. */
+INLINE void FN(bring_line)(T *to, const char *from, ons_dtype as, double scale, bool exact,
+                           const char *where, int64_t n) {
+    int64_t size = FN(size_as)(as), j = 0;
+    for (; j + WIDTH <= n; j += WIDTH)
+        V(store)(to + j, FN(changed)(from + j * size, as, scale, exact, where ? where + j : where));
+    if (j >= n) return;
+    T last[WIDTH];
+    char mask[WIDTH];
+    V(store)(last, FN(take_part)(from + j * size, n - j, as));
+    if (where) memcpy(mask, where + j, (size_t)(n - j));
+    const char *part = (const char *)last;
+    V(store_part)(to + j, FN(changed)(part, OWN, scale, exact, where ? mask : where), n - j);
+}
+
+/* Whether V(product) takes the scale: at least 26 of its bits count. */
+INLINE bool FN(is_long)(double scale) {
+    uint64_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    return (bits & 0xfffffff) != 0;
+}
+
+/* What load, multiply and exclude do one after the other. */
+static void FN(bring)(void *tile, const char *from, int64_t step, ons_dtype dtype, double scale,
+                      const char *where, int64_t where_step, int64_t n) {
+    T *x = tile;
+    bool exact = BITS == 64 || (double)(float)scale == scale || isnan(scale);
+    bool side_by_side = step == ons_dtype_size(dtype) && (!where || where_step == 1);
+#define BRING(as)                                                         \
+    if (side_by_side && dtype == (as) && (exact || FN(is_long)(scale))) { \
+        if (exact && where)                                               \
+            FN(bring_line)(x, from, as, scale, true, where, n);           \
+        else if (exact)                                                   \
+            FN(bring_line)(x, from, as, scale, true, NULL, n);            \
+        else if (where)                                                   \
+            FN(bring_line)(x, from, as, scale, false, where, n);          \
+        else                                                              \
+            FN(bring_line)(x, from, as, scale, false, NULL, n);           \
+        return;                                                           \
+    }
+#if BITS == 32
+    BRING(ONS_FLOAT16)
+    BRING(ONS_BFLOAT16)
+#endif
+    BRING(OWN)
 #undef BRING
-#undef ELEMENTS
-    FN(load)(x + j, from + j * size, size, dtype, n - j);
-    FN(multiply)(x + j, &scale, false, n - j);
-    if (where) FN(exclude)(x + j, where + j, 1, -INFINITY, n - j);
+    FN(load)(x, from, step, dtype, n);
+    if (scale != 1.0) FN(multiply)(x, &scale, false, n);
+    if (where) FN(exclude)(x, where, where_step, -INFINITY, n);
 }

@@ -14,29 +14,6 @@ enum { FN(lag) = 512 / sizeof(T) };
 /* Into the second cache: so far ahead the first one would lose other lines by it. */
 INLINE void FN(fetch)(const char *line) { __builtin_prefetch(line, 0, 2); }
 
-/* Vectors of an array of `as`, the compute type or one of 16 bits; `as` is a constant where this is
- * used. A part is its first k elements, the rest -inf. */
-INLINE int64_t FN(size_as)(ons_dtype as) {
-    return as == ONS_FLOAT16 || as == ONS_BFLOAT16 ? 2 : (int64_t)sizeof(T);
-}
-
-INLINE VEC FN(take)(const char *x, ons_dtype as) {
-#if BITS == 32
-    if (as == ONS_FLOAT16) return V(load_half)(x);
-    if (as == ONS_BFLOAT16) return V(load_bfloat)(x);
-#endif
-    (void)as;
-    return V(load)((const T *)(const void *)x);
-}
-
-INLINE VEC FN(take_part)(const char *x, int64_t k, ons_dtype as) {
-    if (FN(size_as)(as) != 2) return V(load_part)((const T *)(const void *)x, k);
-    T part[WIDTH];
-    V(store)(part, V(set)((T)-INFINITY));
-    FN(load)(part, x, 2, as, k);
-    return V(load)(part);
-}
-
 INLINE void FN(put_vector)(T *y, VEC a, bool past_caches) {
     if (past_caches)
         V(stream)(y, a);
@@ -110,8 +87,8 @@ INLINE void FN(divide_vectors)(FN(quotient) * q, int64_t vectors, ons_dtype as, 
     const T *e = q->e + q->at;
     int64_t size = FN(size_as)(as);
     char *to = q->y + q->at * size;
-    for (int64_t v = 0; v < vectors; v++) FN(put)
-    (to + v * WIDTH * size, FN(divided)(q, V(load)(e + v * WIDTH)), as, past_caches);
+    for (int64_t v = 0; v < vectors; v++)
+        FN(put)(to + v * WIDTH * size, FN(divided)(q, V(load)(e + v * WIDTH)), as, past_caches);
     q->at += vectors * WIDTH;
 }
 

@@ -33,7 +33,10 @@ static int64_t staging_bytes(const ons_plan *plan) {
 static int64_t kept_rows(const ons_plan *plan) {
     bool wide = plan->compute == ONS_FLOAT64;
     int64_t grouped = wide ? ONS_BLOCK_F64 : ONS_GROUPED_BLOCKS * ONS_BLOCK_F32;
-    return plan->N <= grouped && !plan->brings_rows ? ONS_KEPT_SHORT_ROWS : ONS_KEPT_ROWS;
+    int64_t lanes = wide ? ONS_LANES_F64 : ONS_LANES_F32;
+    int64_t brought = plan->N <= 2 * lanes ? ONS_BROUGHT_SHORT_ROWS : ONS_BROUGHT_ROWS;
+    if (plan->N > grouped) return ONS_KEPT_ROWS;
+    return ONS_KEPT_SHORT_ROWS + (plan->brings_rows ? brought : 0);
 }
 
 /* Rows for which there is a state, and what else each has of its own. */
@@ -137,13 +140,11 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     panel->y = problem->y.data + y;
     panel->where = problem->where.data ? problem->where.data + where : NULL;
     panel->anchored = false;
-    int64_t own = rows_with_states(panel->plan) > 0 ? panel->rows.width : 0;
-    for (int64_t i = 0; i < own; i++) {
+    bool whole = panel->plan->whole_rows || panel->plan->whole_columns;
+    for (int64_t i = 0; i < panel->rows.width && !whole; i++)
         panel->rows.state[i] = ons_state_empty();
-        if (problem->scale.data)
-            memcpy(&panel->scale[i], problem->scale.data + scale + i * scale_across,
-                   sizeof(double));
-    }
+    for (int64_t i = 0; i < panel->rows.width && problem->scale.data; i++)
+        memcpy(&panel->scale[i], problem->scale.data + scale + i * scale_across, sizeof(double));
 }
 
 /* Element j of the rows as they lie in x, where they lie as in a tile. */
@@ -232,6 +233,7 @@ ons_run_of_rows ons_panel_run(const ons_panel *panel) {
     return (ons_run_of_rows){.x = {(char *)panel->x, ons_dtype_size(x->dtype), panel->x_across},
                              .y = {panel->y, ons_dtype_size(y->dtype), panel->y_across},
                              .count = panel->rows.width,
+                             .dtype = y->dtype,
                              .bring = plan->brings_rows ? ons_panel_bring : NULL,
                              .from = panel,
                              .N = plan->N,

@@ -64,8 +64,8 @@ ons_run_of_rows ons_panel_run(const ons_panel *panel);
 /* Panels begin to end, where plan->whole_columns says that they are such a run. */
 ons_run_of_columns ons_panel_columns(ons_panel *panel, int64_t begin, int64_t end);
 
-/* Row `row` of panel `from` as the arithmetic sees it, to where a run of rows wants it. */
-void ons_panel_bring(const void *from, int64_t row, void *to);
+/* `count` rows of panel `from` as the arithmetic sees them, to where a run of rows wants them. */
+void ons_panel_bring(const void *from, int64_t first, int64_t count, void *to, int64_t pitch);
 
 /* Makes the excluded elements 0 in the rows of y that have become NaN: elsewhere they are. */
 void ons_panel_exclude_from_nan(const ons_panel *panel);

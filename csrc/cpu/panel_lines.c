@@ -69,22 +69,14 @@ static void exclude(const ons_panel *panel, const line *at, char *values, double
     if (where) panel->move->exclude(values, where, at->where_step, value, at->count);
 }
 
-/* Whether one pass brings it all: side by side, with a scale that needs no product in double. */
-static bool is_brought_at_once(const ons_panel *panel, const line *at, double scale) {
-    bool exact = panel->plan->compute == ONS_FLOAT64 || (double)(float)scale == scale;
-    return panel->plan->form == ONS_ROW_FORM && exact && !panel->anchored &&
-           at->x_step == ons_dtype_size(panel->problem->x.dtype) &&
-           (!panel->where || at->where_step == 1);
-}
-
 /* A line as the arithmetic sees it. */
 static void load_line(const ons_panel *panel, const line *at, char *to) {
     const ons_problem *problem = panel->problem;
     bool each = panel->plan->form == ONS_COLUMN_FORM;
     const char *x = panel->x + at->row * panel->x_across + offset_of(problem, &problem->x, at->j);
-    if (is_brought_at_once(panel, at, panel->scale[at->row])) {
-        panel->move->bring(to, x, problem->x.dtype, panel->scale[at->row], mask_of(panel, at),
-                           at->count);
+    if (!each && !panel->anchored) {
+        panel->move->bring(to, x, at->x_step, problem->x.dtype, panel->scale[at->row],
+                           mask_of(panel, at), at->where_step, at->count);
         return;
     }
     panel->move->load(to, x, at->x_step, problem->x.dtype, at->count);
@@ -99,11 +91,22 @@ static ons_tile load_into(ons_panel *panel, ons_tile tile, int64_t j, int64_t n)
     return tile;
 }
 
-void ons_panel_bring(const void *from, int64_t row, void *to) {
+void ons_panel_bring(const void *from, int64_t first, int64_t count, void *to, int64_t pitch) {
     const ons_panel *panel = from;
-    int64_t size = ons_dtype_size(panel->plan->compute);
-    FOR_EACH_LINE_OF(panel, row, 0, panel->plan->N, at)
-    load_line(panel, &at, (char *)to + at.j * size);
+    const ons_problem *problem = panel->problem;
+    int inner = problem->dims - 1;
+    int64_t N = panel->plan->N, size = ons_dtype_size(panel->plan->compute);
+    int64_t step = problem->x.stride[inner], where_step = problem->where.stride[inner];
+    /* rows without a gap, alike in all: one line */
+    bool joined = pitch == N && panel->x_across == N * step && !problem->scale.data &&
+                  (!panel->where || panel->where_across == N * where_step);
+    int64_t at_once = joined ? count : 1;
+    for (int64_t i = 0; i < count; i += at_once) {
+        int64_t row = first + i;
+        const char *where = panel->where ? panel->where + row * panel->where_across : NULL;
+        panel->move->bring((char *)to + i * pitch * size, panel->x + row * panel->x_across, step,
+                           problem->x.dtype, panel->scale[row], where, where_step, at_once * N);
+    }
 }
 
 void ons_panel_exclude_from_nan(const ons_panel *panel) {

@@ -28,7 +28,7 @@ typedef struct {
     bool past_caches; /* finish leaves the caches to others, until settle */
     ons_state *state;
     void *shift;         /* of the compute type: brings n - c into the low bits of a sum */
-    void *floor;         /* what x is raised to, so far below m that it gives 0 */
+    void *floor;         /* so far below m that what is less gives 0 */
     void *factor;        /* 2^-LIFT / d, to nearest; NaN where the row has no softmax */
     void *factor_beyond; /* what that rounded away */
 } ons_rows;
@@ -64,27 +64,32 @@ typedef void ons_exp_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n)
 typedef void ons_sum_fn(const ons_rows *rows, ons_tile e, int64_t n);
 typedef void ons_divide_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n);
 
-/* Puts a row of `from`, as the arithmetic sees it, to where there is room for it. */
-typedef void ons_bring_row_fn(const void *from, int64_t row, void *to);
+/* Puts `count` rows of `from`, as the arithmetic sees them, to where there is room for them,
+ * `pitch` elements apart. */
+typedef void ons_bring_rows_fn(const void *from, int64_t first, int64_t count, void *to,
+                               int64_t pitch);
 
 /* Whole rows of N elements, one after the other, whose elements lie side by side in y; in x too
  * where no row is brought. */
 typedef struct {
     ons_tile x, y; /* row 0 */
     int64_t count, N;
-    ons_bring_row_fn *bring; /* NULL: x has them as the arithmetic takes them, or of 16 bits */
+    ons_dtype dtype;          /* of y */
+    ons_bring_rows_fn *bring; /* NULL: x has them as the arithmetic takes them, or of 16 bits */
     const void *from;
-    void *kept; /* room for the exponentials of ONS_KEPT_ROWS rows, or ONS_KEPT_SHORT_ROWS for the
-                 * softmax of groups and of short rows, `pitch` elements apart */
+    void *kept; /* room for ONS_KEPT_ROWS rows of the compute type, or ONS_KEPT_SHORT_ROWS for the
+                 * softmax of groups and of short rows, and for as many more as are brought at once,
+                 * `pitch` elements apart */
     int64_t pitch;
     bool past_caches; /* y goes to memory and leaves the caches to others */
 } ons_run_of_rows;
 
-/* y = softmax(x), of one type; y may be x. One takes row after row; one groups of rows, for N of at
- * most ONS_BLOCK_F32 or _F64; one groups of longer rows, for N of at most longest_grouped; one
- * vectors across rows, for N of at most twice ONS_LANES_F32 or _F64.
- */
-typedef void ons_softmax_rows_fn(const ons_run_of_rows *run);
+/* y = softmax(x); y may be x, which is of y's type unless it is brought. Returns whether a row
+ * became NaN. One takes row after row; one groups of rows, for N of at most ONS_BLOCK_F32 or _F64;
+ * one groups of longer rows, for N of at most longest_grouped; one vectors across rows, for N of at
+ * most twice ONS_LANES_F32 or _F64: y of any type there, but what is not of the compute type is
+ * brought. */
+typedef bool ons_softmax_rows_fn(const ons_run_of_rows *run);
 
 /* Neighbouring rows that lie side by side: element 0 of the first. */
 typedef struct {
@@ -138,10 +143,9 @@ typedef void ons_subtract_fn(void *x, const double *anchor, bool each, int64_t n
 /* x = value where the mask is 0. */
 typedef void ons_exclude_fn(void *x, const char *where, int64_t step, double value, int64_t n);
 
-/* load, multiply and exclude with -inf at once, of elements that lie side by side: scale is of the
- * compute type, where may be NULL. */
-typedef void ons_bring_fn(void *tile, const char *from, ons_dtype dtype, double scale,
-                          const char *where, int64_t n);
+/* load, multiply and exclude with -inf at once; where may be NULL. */
+typedef void ons_bring_fn(void *tile, const char *from, int64_t step, ons_dtype dtype, double scale,
+                          const char *where, int64_t where_step, int64_t n);
 
 typedef struct {
     ons_load_fn *load;
@@ -178,12 +182,19 @@ extern const ons_isa ons_isa_avx2, ons_isa_avx512;
 extern const ons_isa ons_isa_neon;
 #endif
 
+/* What must never become a call, however much there is in a file. */
+#define ONS_ALWAYS static inline __attribute__((always_inline))
+
 /* Elements of a row whose exponentials are added in the compute type; the same on every instruction
  * set. A block is 16 rows of lanes: lane l adds elements l, l + LANES, ... four at a time. */
 enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_BLOCK_F32 = 256, ONS_BLOCK_F64 = 128 };
 
 /* Blocks of the longest rows that are taken in groups. */
 enum { ONS_GROUPED_BLOCKS = 2 };
+
+/* Where x is raised to the floor: so far below c that e^x * 2^(LIFT - c), of which ONS_POWERS and t
+ * give the bits, is 2^-127, whose bits are those of 0. */
+#define ONS_RAISED_BELOW (64.0 + 127.0)
 
 /* Bits of the floats 2^(k / 8), less k where t's bits add it again: at the top of the fraction.
  * Twice, to fill the longest vector (benchmarks/fit_exp.py). */
@@ -193,8 +204,9 @@ static const uint32_t ONS_POWERS[16] = {
 };
 
 /* Rows of ons_run_of_rows' room: of softmax_rows three, of the others two of the largest group and
- * what vectors take beyond them. */
+ * what vectors take beyond them. Rows that are brought at once: a group of them, or short ones. */
 enum { ONS_KEPT_ROWS = 3, ONS_KEPT_SHORT_ROWS = 34 };
+enum { ONS_BROUGHT_ROWS = 16, ONS_BROUGHT_SHORT_ROWS = 128 };
 
 /* Of ons_run_of_columns: panels there is room for, and their largest width. */
 enum { ONS_KEPT_PANELS = 2, ONS_MAX_COLUMNS = 256 };

@@ -13,10 +13,11 @@
  * where it lies across two cache lines) f32_add f32_sub f32_mul f32_div f32_max (NaN where the
  * second operand is; NaN or the second where the first is) f32_nan_or f32_any_nan (remember the NaN
  * that f32_max drops) f32_max_lanes f32_max_rows (of F32_WIDTH vectors: the largest lane of each)
- * f32_fma f32_fnma f32_times (a * (factor + beyond), rounded once) f32_power (2^(k / 8), k the
- * integer in the low bits of t) f64_shift (p times 2^k, likewise) f32_sum_lanes (of ONS_LANES_F32
- * lanes, in a fixed tree, in double) f32_sum_rows (the same of F32_WIDTH rows)
- * f32_store_quotient_bfloat (of numbers, and of NaN whose low half is 0). */
+ * f32_fma f32_fnma f32_times (a * (factor + beyond), rounded once) f32_product (of what is in
+ * memory and a double of more than 25 bits, rounded once) f32_power (2^(k / 8), k the integer in
+ * the low bits of t) f64_shift (p times 2^k, likewise, or 0 where f64_limit found x below the
+ * floor) f32_sum_lanes (of ONS_LANES_F32 lanes, in a fixed tree, in double) f32_sum_rows (the same
+ * of F32_WIDTH rows) f32_store_quotient_bfloat (of numbers, and of NaN whose low half is 0). */
 
 #if BITS == 32
 #define ONS_TO_FLOAT(value) (value)
@@ -25,7 +26,8 @@
 #define ONS_TO_FLOAT(value) ons_double_to_odd_float(value)
 #define ONS_PRODUCT(x, scale) ((x) * (scale))
 #endif
-#define INLINE static inline __attribute__((always_inline))
+#define OWN (BITS == 32 ? ONS_FLOAT32 : ONS_FLOAT64)
+#define INLINE ONS_ALWAYS
 #define PASTE_(a, b, c, d) a##b##c##d
 #define PASTE(a, b, c, d) PASTE_(a, b, c, d)
 #define TYPE PASTE(f, BITS, , )
@@ -42,7 +44,7 @@
 #define STEPS (BITS == 32 ? 8 : 1) /* of the table of powers in a power of two */
 #define LIFT (BITS == 32 ? 64 : 128)
 #define LOWERED (BITS == 32 ? 0x1p-64 : 0x1p-128) /* 2^-LIFT */
-#define BELOW (BITS == 32 ? 155.0 : 1081.0)       /* 2^-BELOW / d rounds to 0 */
+#define BELOW (BITS == 32 ? F32_BELOW : 1081.0)   /* 2^-BELOW / d rounds to 0 */
 #define MAGIC (BITS == 32 ? 0x1.8p23 : 0x1.8p52)  /* a sum with it has integer steps */
 
 /* The loop over a row's elements that the elementwise primitives share: BODY makes y of x. */
@@ -99,6 +101,7 @@ static const ons_kernels FN(kernels) = {
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(bring)},
 };
 
+#undef OWN
 #undef INLINE
 #undef PASTE_
 #undef PASTE

@@ -15,7 +15,7 @@ INLINE void FN(sum_lanes_of_rows)(double *d, const VEC *lanes, int64_t n) {
     for (int64_t half = LANES / 4; half > 0; half /= 2)
         for (int64_t l = 0; l < half && l + half < n; l++)
             for (int64_t i = 0; i < GROUP; i++) tree[l][i] += tree[l + half][i];
-    for (int64_t i = 0; i < GROUP; i++) d[i] = tree[0][i];
+    for (int64_t i = 0; i < GROUP; i++) d[i] = n > 0 ? tree[0][i] : 0;
 }
 
 /* Where the finished rows of a group are put together before they go to y, so that vectors can be
@@ -42,21 +42,41 @@ INLINE int64_t FN(send)(T *y, const T *from, int64_t n, bool past_caches, bool a
 #undef BODY
 }
 
-/* Rows that fill their lanes at most twice: a vector is the same element of every row. */
-INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64_t rows,
-                                 FN(finished) to) {
+/* Room for the finished rows of a group, which lie apart from y, or of another one. */
+INLINE T *FN(room_apart)(const ons_run_of_rows *run, int64_t turn) {
+    return (T *)run->kept + turn * (GROUP * run->pitch + WIDTH);
+}
+
+/* A group of rows as the arithmetic takes them. Those that must be brought are, many at a time and
+ * without a gap: vectors are loaded across others that were stored shortly before, which must wait
+ * until the caches have them. */
+INLINE ons_tile FN(take_rows)(const ons_run_of_rows *run, int64_t first) {
+    if (!run->bring) return (ons_tile){ROW(run->x, first), run->x.along, run->x.across};
+    T *brought = FN(room_apart)(run, 2);
+    int64_t of = first % ONS_BROUGHT_SHORT_ROWS, left = run->count - first;
+    if (of == 0)
+        run->bring(run->from, first, left < ONS_BROUGHT_SHORT_ROWS ? left : ONS_BROUGHT_SHORT_ROWS,
+                   brought, run->N);
+    return (ons_tile){brought + of * run->N, sizeof(T), run->N * (int64_t)sizeof(T)};
+}
+
+/* Rows that fill their lanes at most twice: a vector is the same element of every row. The rows'
+ * factors are added to `factors`. */
+INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64_t rows,
+                                FN(finished) to, VEC factors) {
     FN(group) group;
     VEC e[2 * LANES], lanes[LANES];
     int64_t N = run->N;
     const char *next = (const char *)ROW(run->x, first) + FN(ahead);
     for (int64_t line = 0; line < GROUP * run->x.across; line += 64)
         __builtin_prefetch(next + line);
+    ons_tile x = FN(take_rows)(run, first);
     for (int64_t b = 0; b < N; b += WIDTH) {
         int64_t left = N - b;
         for (int64_t i = 0; i < WIDTH; i++)
             e[b + i] = i >= rows       ? V(set)(0)
-                       : left >= WIDTH ? V(load)(ROW(run->x, first + i) + b)
-                                       : V(load_part)(ROW(run->x, first + i) + b, left);
+                       : left >= WIDTH ? V(load)(ROW(x, i) + b)
+                                       : V(load_part)(ROW(x, i) + b, left);
         V(transpose)(e + b);
     }
     VEC even = V(set)((T)-INFINITY), odd = even;
@@ -87,41 +107,65 @@ INLINE void FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int6
             else
                 V(store_part)(y, e[b + i], N - b);
         }
+    return FN(add_factors)(factors, &group, rows);
 }
 
-/* Rows that follow each other without a gap are put together apart from y. A group is sent after
- * the next one: its rows were stored across the vectors that are read then, which must wait until
- * the caches have them. What does not fill a vector is sent with the next group, in front of it. */
-INLINE void FN(send_groups)(const ons_run_of_rows *run) {
-    int64_t N = run->N, count = run->count, ahead = 0, before = 0;
-    T *y = run->y.data, *room = run->kept;
-    T *apart[2] = {room, room + GROUP * run->pitch + WIDTH};
-    for (int64_t i = 0; i < count + GROUP; i += GROUP) {
-        int64_t rows = count - i < GROUP ? count - i : GROUP, turn = i / GROUP % 2;
-        FN(finished) to = {apart[turn] + ahead, N, true};
-        if (rows > 0) FN(group_of_columns)(run, i, rows, to);
-        if (i > 0) {
-            int64_t sent = FN(send)(y, apart[1 - turn], before, run->past_caches, rows <= 0);
-            memcpy(apart[turn], apart[1 - turn] + sent, (size_t)(before - sent) * sizeof(T));
-            y += sent;
-        }
-        before = ahead + (rows > 0 ? rows : 0) * N;
-        int64_t head = i > 0 ? 0 : FN(unaligned)(y, before);
-        ahead = (before - head) % WIDTH;
+/* Rows that follow each other without a gap are put together apart from y, and so are those of a y
+ * of another type. A group is sent after the next one: its rows were stored across the vectors that
+ * are read then, which must wait until the caches have them. */
+typedef struct {
+    char *y;       /* where what is sent next goes */
+    T *apart[2];   /* the groups, by turns */
+    int64_t ahead; /* elements in front of the next group, which did not fill a vector */
+    int64_t
+        waiting; /* elements of the group before, with those in front of it; rows if converted */
+} FN(sending);
+
+/* What does not fill a vector is sent with the next group, in front of it. */
+INLINE void FN(send_group)(FN(sending) * at, const ons_run_of_rows *run, int64_t turn, int64_t rows,
+                           bool first) {
+    T *y = (T *)(void *)at->y;
+    if (!first) {
+        const T *from = at->apart[1 - turn];
+        int64_t sent = FN(send)(y, from, at->waiting, run->past_caches, rows == 0);
+        memcpy(at->apart[turn], from + sent, (size_t)(at->waiting - sent) * sizeof(T));
+        y += sent;
     }
+    at->y = (char *)y;
+    at->waiting = at->ahead + rows * run->N;
+    at->ahead = (at->waiting - (first ? FN(unaligned)(y, at->waiting) : 0)) % WIDTH;
 }
 
-static void FN(softmax_short_rows)(const ons_run_of_rows *run) {
+INLINE void FN(send_converted)(FN(sending) * at, const ons_run_of_rows *run, int64_t turn,
+                               int64_t rows) {
+    int64_t N = run->N, size = ons_dtype_size(run->dtype), across = run->y.across;
+    int64_t at_once = across == N * size ? at->waiting : 1;
+    for (int64_t i = 0; i < at->waiting; i += at_once, at->y += at_once * across)
+        FN(store)(at->y, size, run->dtype, at->apart[1 - turn] + i * N, at_once * N);
+    at->waiting = rows;
+}
+
+static bool FN(softmax_short_rows)(const ons_run_of_rows *run) {
     int64_t N = run->N, size = (int64_t)sizeof(T);
+    bool converted = run->dtype != OWN;
     bool follow = run->y.across == N * size && (uintptr_t)run->y.data % sizeof(T) == 0;
-    if (follow && (run->past_caches || N % WIDTH != 0)) {
-        FN(send_groups)(run);
-        if (run->past_caches) V(settle)();
-        return;
+    bool apart = converted || (follow && (run->past_caches || N % WIDTH != 0));
+    FN(sending) at = {run->y.data, {FN(room_apart)(run, 0), FN(room_apart)(run, 1)}, 0, 0};
+    VEC factors = V(set)(0);
+    for (int64_t i = 0; i < run->count + (apart ? GROUP : 0); i += GROUP) {
+        int64_t left = run->count - i, rows = left < 0 ? 0 : left < GROUP ? left : GROUP;
+        int64_t turn = i / GROUP % 2;
+        FN(finished) to_y = {ROW(run->y, i), run->y.across / size, false};
+        FN(finished) to_room = {at.apart[turn] + at.ahead, N, true};
+        if (rows > 0 && apart)
+            factors = FN(group_of_columns)(run, i, rows, to_room, factors);
+        else if (rows > 0)
+            factors = FN(group_of_columns)(run, i, rows, to_y, factors);
+        if (converted)
+            FN(send_converted)(&at, run, turn, rows);
+        else if (apart)
+            FN(send_group)(&at, run, turn, rows, i == 0);
     }
-    for (int64_t i = 0; i < run->count; i += GROUP) {
-        int64_t rows = run->count - i < GROUP ? run->count - i : GROUP;
-        FN(finished) to = {ROW(run->y, i), run->y.across / size, false};
-        FN(group_of_columns)(run, i, rows, to);
-    }
+    if (run->past_caches) V(settle)();
+    return FN(has_nan)(factors);
 }

@@ -15,145 +15,163 @@ typedef __m256d f64_vec;
 /* the first k of 8 (of 4, doubled) lanes: read at 8 - k */
 static const int32_t ons_first_lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 
-static inline __m256i f32_first(int64_t k) {
+ONS_ALWAYS __m256i f32_first(int64_t k) {
     return _mm256_loadu_si256((const __m256i *)(const void *)(ons_first_lanes + 8 - k));
 }
-static inline __m256i f64_first(int64_t k) {
+ONS_ALWAYS __m256i f64_first(int64_t k) {
     return _mm256_loadu_si256((const __m256i *)(const void *)(ons_first_lanes + 8 - 2 * k));
 }
 
-static inline f32_vec f32_set(float a) { return _mm256_set1_ps(a); }
-static inline f32_vec f32_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline void f32_store(float *p, f32_vec a) { _mm256_storeu_ps(p, a); }
-static inline void f32_stream(float *p, f32_vec a) { _mm256_stream_ps(p, a); }
-static inline void f32_settle(void) { _mm_sfence(); }
-static inline f32_vec f32_load_part(const float *p, int64_t k) {
+ONS_ALWAYS f32_vec f32_set(float a) { return _mm256_set1_ps(a); }
+ONS_ALWAYS f32_vec f32_load(const float *p) { return _mm256_loadu_ps(p); }
+ONS_ALWAYS void f32_store(float *p, f32_vec a) { _mm256_storeu_ps(p, a); }
+ONS_ALWAYS void f32_stream(float *p, f32_vec a) { _mm256_stream_ps(p, a); }
+ONS_ALWAYS void f32_settle(void) { _mm_sfence(); }
+ONS_ALWAYS f32_vec f32_load_part(const float *p, int64_t k) {
     __m256i first = f32_first(k);
     return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), _mm256_maskload_ps(p, first),
                             _mm256_castsi256_ps(first));
 }
-static inline void f32_store_part(float *p, f32_vec a, int64_t k) {
+ONS_ALWAYS void f32_store_part(float *p, f32_vec a, int64_t k) {
     _mm256_maskstore_ps(p, f32_first(k), a);
 }
-static inline f32_vec f32_join(f32_vec a, f32_vec b, int64_t k) {
+ONS_ALWAYS f32_vec f32_join(f32_vec a, f32_vec b, int64_t k) {
     return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(f32_first(k)));
 }
-static inline f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
+ONS_ALWAYS f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
     __m256i bytes = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)where));
     __m256i out = _mm256_cmpeq_epi32(bytes, _mm256_setzero_si256());
     return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(out));
 }
-static inline f32_vec f32_held(f32_vec a) { return a; }
-static inline f32_vec f32_add(f32_vec a, f32_vec b) { return _mm256_add_ps(a, b); }
-static inline f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm256_sub_ps(a, b); }
-static inline f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm256_mul_ps(a, b); }
-static inline f32_vec f32_div(f32_vec a, f32_vec b) { return _mm256_div_ps(a, b); }
-static inline f32_vec f32_max(f32_vec a, f32_vec b) { return _mm256_max_ps(a, b); }
-static inline f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
+ONS_ALWAYS f32_vec f32_held(f32_vec a) { return a; }
+ONS_ALWAYS f32_vec f32_add(f32_vec a, f32_vec b) { return _mm256_add_ps(a, b); }
+ONS_ALWAYS f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm256_sub_ps(a, b); }
+ONS_ALWAYS f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm256_mul_ps(a, b); }
+ONS_ALWAYS f32_vec f32_div(f32_vec a, f32_vec b) { return _mm256_div_ps(a, b); }
+ONS_ALWAYS f32_vec f32_max(f32_vec a, f32_vec b) { return _mm256_max_ps(a, b); }
+ONS_ALWAYS f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
     return _mm256_or_ps(so_far, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
 }
-static inline float f32_max_lanes(f32_vec a) {
+ONS_ALWAYS float f32_max_lanes(f32_vec a) {
     __m128 four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     four = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
 }
-static inline bool f32_any_nan(f32_vec so_far) { return _mm256_movemask_ps(so_far) != 0; }
-static inline f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fmadd_ps(a, b, c); }
-static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) {
-    return _mm256_fnmadd_ps(a, b, c);
-}
-static inline f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
+ONS_ALWAYS bool f32_any_nan(f32_vec so_far) { return _mm256_movemask_ps(so_far) != 0; }
+ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fmadd_ps(a, b, c); }
+ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fnmadd_ps(a, b, c); }
+ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
     return _mm256_fmadd_ps(a, factor, _mm256_mul_ps(a, beyond));
 }
+/* Never halfway between two floats, so that the product in double, made odd, is rounded once
+ * (half.h): one less where it is too large, then the last bit set. A power of two, 0 and inf stay.
+ */
+ONS_ALWAYS __m128 ons_product_of_4(const float *p, double scale) {
+    __m256d a = _mm256_cvtps_pd(_mm_loadu_ps(p)), by = _mm256_set1_pd(scale),
+            product = _mm256_mul_pd(a, by);
+    __m256i bits = _mm256_castpd_si256(product);
+    __m256i rest = _mm256_castpd_si256(_mm256_fmsub_pd(a, by, product));
+    __m256i less = _mm256_sub_epi64(bits, _mm256_srli_epi64(_mm256_xor_si256(bits, rest), 63));
+    __m256d odd = _mm256_castsi256_pd(_mm256_or_si256(less, _mm256_set1_epi64x(1)));
+    __m256i fraction = _mm256_and_si256(bits, _mm256_set1_epi64x(0xfffffffffffff));
+    __m256i stays = _mm256_cmpeq_epi64(fraction, _mm256_setzero_si256());
+    return _mm256_cvtpd_ps(_mm256_blendv_pd(odd, product, _mm256_castsi256_pd(stays)));
+}
+ONS_ALWAYS f32_vec f32_product(const float *p, double scale) {
+    __m128 low = ons_product_of_4(p, scale), high = ons_product_of_4(p + 4, scale);
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
+}
+#define F32_BELOW ONS_RAISED_BELOW
 typedef char f32_limited; /* nothing to remember */
-static inline f32_limited f32_limit(f32_vec *x, f32_vec floor) {
+ONS_ALWAYS f32_limited f32_limit(f32_vec *x, f32_vec floor) {
     *x = f32_max(floor, *x);
     return 0;
 }
-static inline f32_vec f32_fma_limited(f32_limited limited, f32_vec a, f32_vec b, f32_vec c) {
+ONS_ALWAYS f32_vec f32_fma_limited(f32_limited limited, f32_vec a, f32_vec b, f32_vec c) {
     (void)limited;
     return f32_fma(a, b, c);
 }
-static inline f32_vec f32_power(f32_vec t) {
+ONS_ALWAYS f32_vec f32_power(f32_vec t) {
     __m256i bits = _mm256_castps_si256(t);
     __m256i table = _mm256_loadu_si256((const __m256i *)(const void *)ONS_POWERS);
     __m256i fraction = _mm256_permutevar8x32_epi32(table, bits);
     return _mm256_castsi256_ps(_mm256_add_epi32(fraction, _mm256_slli_epi32(bits, 20)));
 }
 
-static inline f64_vec f64_set(double a) { return _mm256_set1_pd(a); }
-static inline f64_vec f64_load(const double *p) { return _mm256_loadu_pd(p); }
-static inline void f64_store(double *p, f64_vec a) { _mm256_storeu_pd(p, a); }
-static inline void f64_stream(double *p, f64_vec a) { _mm256_stream_pd(p, a); }
-static inline void f64_settle(void) { _mm_sfence(); }
-static inline f64_vec f64_load_part(const double *p, int64_t k) {
+ONS_ALWAYS f64_vec f64_set(double a) { return _mm256_set1_pd(a); }
+ONS_ALWAYS f64_vec f64_load(const double *p) { return _mm256_loadu_pd(p); }
+ONS_ALWAYS void f64_store(double *p, f64_vec a) { _mm256_storeu_pd(p, a); }
+ONS_ALWAYS void f64_stream(double *p, f64_vec a) { _mm256_stream_pd(p, a); }
+ONS_ALWAYS void f64_settle(void) { _mm_sfence(); }
+ONS_ALWAYS f64_vec f64_load_part(const double *p, int64_t k) {
     __m256i first = f64_first(k);
     return _mm256_blendv_pd(_mm256_set1_pd(-INFINITY), _mm256_maskload_pd(p, first),
                             _mm256_castsi256_pd(first));
 }
-static inline void f64_store_part(double *p, f64_vec a, int64_t k) {
+ONS_ALWAYS void f64_store_part(double *p, f64_vec a, int64_t k) {
     _mm256_maskstore_pd(p, f64_first(k), a);
 }
-static inline f64_vec f64_join(f64_vec a, f64_vec b, int64_t k) {
+ONS_ALWAYS f64_vec f64_join(f64_vec a, f64_vec b, int64_t k) {
     return _mm256_blendv_pd(b, a, _mm256_castsi256_pd(f64_first(k)));
 }
-static inline f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
+ONS_ALWAYS f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
     int32_t four;
     memcpy(&four, where, sizeof four);
     __m256i bytes = _mm256_cvtepi8_epi64(_mm_cvtsi32_si128(four));
     __m256i out = _mm256_cmpeq_epi64(bytes, _mm256_setzero_si256());
     return _mm256_blendv_pd(a, b, _mm256_castsi256_pd(out));
 }
-static inline f64_vec f64_held(f64_vec a) { return a; }
-static inline f64_vec f64_add(f64_vec a, f64_vec b) { return _mm256_add_pd(a, b); }
-static inline f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm256_sub_pd(a, b); }
-static inline f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm256_mul_pd(a, b); }
-static inline f64_vec f64_div(f64_vec a, f64_vec b) { return _mm256_div_pd(a, b); }
-static inline f64_vec f64_max(f64_vec a, f64_vec b) { return _mm256_max_pd(a, b); }
-static inline f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
+ONS_ALWAYS f64_vec f64_held(f64_vec a) { return a; }
+ONS_ALWAYS f64_vec f64_add(f64_vec a, f64_vec b) { return _mm256_add_pd(a, b); }
+ONS_ALWAYS f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm256_sub_pd(a, b); }
+ONS_ALWAYS f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm256_mul_pd(a, b); }
+ONS_ALWAYS f64_vec f64_div(f64_vec a, f64_vec b) { return _mm256_div_pd(a, b); }
+ONS_ALWAYS f64_vec f64_max(f64_vec a, f64_vec b) { return _mm256_max_pd(a, b); }
+ONS_ALWAYS f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
     return _mm256_or_pd(so_far, _mm256_cmp_pd(a, b, _CMP_UNORD_Q));
 }
-static inline double f64_max_lanes(f64_vec a) {
+ONS_ALWAYS double f64_max_lanes(f64_vec a) {
     __m128d two = _mm_max_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
     return _mm_cvtsd_f64(_mm_max_sd(two, _mm_unpackhi_pd(two, two)));
 }
-static inline bool f64_any_nan(f64_vec so_far) { return _mm256_movemask_pd(so_far) != 0; }
-static inline f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fmadd_pd(a, b, c); }
-static inline f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) {
-    return _mm256_fnmadd_pd(a, b, c);
-}
-static inline f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
+ONS_ALWAYS bool f64_any_nan(f64_vec so_far) { return _mm256_movemask_pd(so_far) != 0; }
+ONS_ALWAYS f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fmadd_pd(a, b, c); }
+ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fnmadd_pd(a, b, c); }
+ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
     return _mm256_fmadd_pd(a, factor, _mm256_mul_pd(a, beyond));
 }
-static inline f64_vec f64_shift(f64_vec p, f64_vec t) {
+typedef __m256d f64_limited;
+ONS_ALWAYS f64_limited f64_limit(const f64_vec *x, f64_vec floor) {
+    return _mm256_cmp_pd(*x, floor, _CMP_NLT_UQ);
+}
+ONS_ALWAYS f64_vec f64_shift(f64_limited kept, f64_vec p, f64_vec t) {
     __m256i by = _mm256_slli_epi64(_mm256_castpd_si256(t), 52);
-    return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(p), by));
+    __m256i sum = _mm256_add_epi64(_mm256_castpd_si256(p), by);
+    return _mm256_and_pd(kept, _mm256_castsi256_pd(sum));
 }
 
 /* lanes l and l + 2, then the two left */
-static inline double ons_sum_of_4(__m256d a) {
+ONS_ALWAYS double ons_sum_of_4(__m256d a) {
     __m128d two = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
-static inline __m256d ons_low_half(__m256 a) { return _mm256_cvtps_pd(_mm256_castps256_ps128(a)); }
-static inline __m256d ons_high_half(__m256 a) {
-    return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
-}
+ONS_ALWAYS __m256d ons_low_half(__m256 a) { return _mm256_cvtps_pd(_mm256_castps256_ps128(a)); }
+ONS_ALWAYS __m256d ons_high_half(__m256 a) { return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)); }
 
-static inline __m256d ons_lanes_in_double(const f32_vec *lanes) {
+ONS_ALWAYS __m256d ons_lanes_in_double(const f32_vec *lanes) {
     __m256d low = _mm256_add_pd(ons_low_half(lanes[0]), ons_low_half(lanes[1]));
     __m256d high = _mm256_add_pd(ons_high_half(lanes[0]), ons_high_half(lanes[1]));
     return _mm256_add_pd(low, high);
 }
-static inline double f32_sum_lanes(const f32_vec *lanes) {
+ONS_ALWAYS double f32_sum_lanes(const f32_vec *lanes) {
     return ons_sum_of_4(ons_lanes_in_double(lanes));
 }
-static inline double f64_sum_lanes(const f64_vec *lanes) {
+ONS_ALWAYS double f64_sum_lanes(const f64_vec *lanes) {
     return ons_sum_of_4(_mm256_add_pd(lanes[0], lanes[1]));
 }
 
 /* Row i becomes column i: pairs of rows, fours, then the 128-bit parts. */
-static inline void f32_transpose(f32_vec *a) {
+ONS_ALWAYS void f32_transpose(f32_vec *a) {
     f32_vec b[8];
     for (int i = 0; i < 8; i += 2) {
         b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
@@ -171,7 +189,7 @@ static inline void f32_transpose(f32_vec *a) {
         a[c + 4] = _mm256_permute2f128_ps(low, high, 0x31);
     }
 }
-static inline void f64_transpose(f64_vec *a) {
+ONS_ALWAYS void f64_transpose(f64_vec *a) {
     f64_vec b[4];
     for (int i = 0; i < 4; i += 2) {
         b[i] = _mm256_unpacklo_pd(a[i], a[i + 1]);
@@ -184,27 +202,27 @@ static inline void f64_transpose(f64_vec *a) {
 }
 
 /* One lane of each of 4 rows: what `merge` makes of its lanes l and l + 2, then of the two left. */
-static inline f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f64_vec)) {
+ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f64_vec)) {
     f64_vec two[2];
     for (int k = 0; k < 2; k++) /* rows k and k + 2 */
         two[k] = merge(_mm256_permute2f128_pd(a[k], a[k + 2], 0x20),
                        _mm256_permute2f128_pd(a[k], a[k + 2], 0x31));
     return merge(_mm256_unpacklo_pd(two[0], two[1]), _mm256_unpackhi_pd(two[0], two[1]));
 }
-static inline void f64_sum_rows(double *d, f64_vec (*lanes)[2]) {
+ONS_ALWAYS void f64_sum_rows(double *d, f64_vec (*lanes)[2]) {
     f64_vec sums[4];
     for (int i = 0; i < 4; i++) sums[i] = f64_add(lanes[i][0], lanes[i][1]);
     f64_store(d, ons_merge_rows(sums, f64_add));
 }
-static inline void f32_sum_rows(double *d, f32_vec (*lanes)[2]) {
+ONS_ALWAYS void f32_sum_rows(double *d, f32_vec (*lanes)[2]) {
     for (int first = 0; first < 8; first += 4) {
         f64_vec sums[4];
         for (int i = 0; i < 4; i++) sums[i] = ons_lanes_in_double(lanes[first + i]);
         f64_store(d + first, ons_merge_rows(sums, f64_add));
     }
 }
-static inline f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
-static inline f32_vec f32_max_rows(const f32_vec *a) {
+ONS_ALWAYS f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
+ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {
     f32_vec two[4], four[2];
     for (int k = 0; k < 4; k++) {
         f32_vec low = a[2 * k], high = a[2 * k + 1];
@@ -219,25 +237,25 @@ static inline f32_vec f32_max_rows(const f32_vec *a) {
                    _mm256_permute2f128_ps(four[0], four[1], 0x31));
 }
 
-static inline f32_vec f32_narrow(const double *p) {
+ONS_ALWAYS f32_vec f32_narrow(const double *p) {
     __m128 low = _mm256_cvtpd_ps(_mm256_loadu_pd(p)),
            high = _mm256_cvtpd_ps(_mm256_loadu_pd(p + 4));
     return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
 }
-static inline f64_vec f64_narrow(const double *p) { return f64_load(p); }
+ONS_ALWAYS f64_vec f64_narrow(const double *p) { return f64_load(p); }
 
-static inline f32_vec f32_load_half(const char *p) {
+ONS_ALWAYS f32_vec f32_load_half(const char *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
-static inline void f32_store_half(char *p, f32_vec a) {
+ONS_ALWAYS void f32_store_half(char *p, f32_vec a) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
-static inline f32_vec f32_load_bfloat(const char *p) {
+ONS_ALWAYS f32_vec f32_load_bfloat(const char *p) {
     __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
 /* bits + 0x7fff + (lowest bit kept), which leaves such a NaN one */
-static inline void f32_store_quotient_bfloat(char *p, f32_vec a) {
+ONS_ALWAYS void f32_store_quotient_bfloat(char *p, f32_vec a) {
     __m256i bits = _mm256_castps_si256(a);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     __m256i even = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
@@ -247,7 +265,7 @@ static inline void f32_store_quotient_bfloat(char *p, f32_vec a) {
     _mm_storeu_si128((__m128i *)(void *)p, packed);
 }
 /* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, eight at a time */
-static inline void f32_store_bfloat(char *p, f32_vec a) {
+ONS_ALWAYS void f32_store_bfloat(char *p, f32_vec a) {
     __m256i bits = _mm256_castps_si256(a);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     __m256i even = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));

@@ -12,127 +12,144 @@ typedef __m512 f32_vec;
 typedef double f64_t;
 typedef __m512d f64_vec;
 
-static inline __mmask16 f32_first(int64_t k) { return (__mmask16)((1u << k) - 1u); }
-static inline __mmask8 f64_first(int64_t k) { return (__mmask8)((1u << k) - 1u); }
+ONS_ALWAYS __mmask16 f32_first(int64_t k) { return (__mmask16)((1u << k) - 1u); }
+ONS_ALWAYS __mmask8 f64_first(int64_t k) { return (__mmask8)((1u << k) - 1u); }
 
-static inline f32_vec f32_set(float a) { return _mm512_set1_ps(a); }
-static inline f32_vec f32_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline void f32_store(float *p, f32_vec a) { _mm512_storeu_ps(p, a); }
-static inline void f32_stream(float *p, f32_vec a) { _mm512_stream_ps(p, a); }
-static inline void f32_settle(void) { _mm_sfence(); }
-static inline f32_vec f32_load_part(const float *p, int64_t k) {
+ONS_ALWAYS f32_vec f32_set(float a) { return _mm512_set1_ps(a); }
+ONS_ALWAYS f32_vec f32_load(const float *p) { return _mm512_loadu_ps(p); }
+ONS_ALWAYS void f32_store(float *p, f32_vec a) { _mm512_storeu_ps(p, a); }
+ONS_ALWAYS void f32_stream(float *p, f32_vec a) { _mm512_stream_ps(p, a); }
+ONS_ALWAYS void f32_settle(void) { _mm_sfence(); }
+ONS_ALWAYS f32_vec f32_load_part(const float *p, int64_t k) {
     return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), f32_first(k), p);
 }
-static inline void f32_store_part(float *p, f32_vec a, int64_t k) {
+ONS_ALWAYS void f32_store_part(float *p, f32_vec a, int64_t k) {
     _mm512_mask_storeu_ps(p, f32_first(k), a);
 }
-static inline f32_vec f32_join(f32_vec a, f32_vec b, int64_t k) {
+ONS_ALWAYS f32_vec f32_join(f32_vec a, f32_vec b, int64_t k) {
     return _mm512_mask_mov_ps(b, f32_first(k), a);
 }
-static inline f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
+ONS_ALWAYS f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
     __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)where);
     return _mm512_mask_mov_ps(b, _mm_test_epi8_mask(bytes, bytes), a);
 }
-static inline f32_vec f32_held(f32_vec a) {
+ONS_ALWAYS f32_vec f32_held(f32_vec a) {
     __asm__("" : "+v"(a));
     return a;
 }
-static inline f32_vec f32_add(f32_vec a, f32_vec b) { return _mm512_add_ps(a, b); }
-static inline f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm512_sub_ps(a, b); }
-static inline f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm512_mul_ps(a, b); }
-static inline f32_vec f32_div(f32_vec a, f32_vec b) { return _mm512_div_ps(a, b); }
-static inline f32_vec f32_max(f32_vec a, f32_vec b) { return _mm512_max_ps(a, b); }
-static inline f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
+ONS_ALWAYS f32_vec f32_add(f32_vec a, f32_vec b) { return _mm512_add_ps(a, b); }
+ONS_ALWAYS f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm512_sub_ps(a, b); }
+ONS_ALWAYS f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm512_mul_ps(a, b); }
+ONS_ALWAYS f32_vec f32_div(f32_vec a, f32_vec b) { return _mm512_div_ps(a, b); }
+ONS_ALWAYS f32_vec f32_max(f32_vec a, f32_vec b) { return _mm512_max_ps(a, b); }
+ONS_ALWAYS f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
     return _mm512_mask_mov_ps(so_far, _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q), _mm512_set1_ps(NAN));
 }
-static inline float f32_max_lanes(f32_vec a) { return _mm512_reduce_max_ps(a); }
-static inline bool f32_any_nan(f32_vec so_far) {
+ONS_ALWAYS float f32_max_lanes(f32_vec a) { return _mm512_reduce_max_ps(a); }
+ONS_ALWAYS bool f32_any_nan(f32_vec so_far) {
     return _mm512_cmp_ps_mask(so_far, so_far, _CMP_UNORD_Q) != 0;
 }
-static inline f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_fmadd_ps(a, b, c); }
-static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) {
-    return _mm512_fnmadd_ps(a, b, c);
-}
-static inline f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
+ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_fmadd_ps(a, b, c); }
+ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_fnmadd_ps(a, b, c); }
+ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
     return _mm512_fmadd_ps(a, factor, _mm512_mul_ps(a, beyond));
 }
-/* what is below the floor becomes 0 at once: a product that underflows would cost more */
+/* Never halfway between two floats, so that the product in double, rounded to zero, is odd where
+ * one more bit is set: what it then becomes is rounded once (half.h). A power of two, 0 and inf may
+ * stay.
+ */
+ONS_ALWAYS __m256 ons_product_of_8(const float *p, double scale) {
+    __m512d product =
+        _mm512_mul_round_pd(_mm512_cvtps_pd(_mm256_loadu_ps(p)), _mm512_set1_pd(scale),
+                            _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    __m512i bits = _mm512_castpd_si512(product);
+    __mmask8 inexact = _mm512_test_epi64_mask(bits, _mm512_set1_epi64(0xfffffffffffff));
+    bits = _mm512_mask_or_epi64(bits, inexact, bits, _mm512_set1_epi64(1));
+    return _mm512_cvtpd_ps(_mm512_castsi512_pd(bits));
+}
+ONS_ALWAYS f32_vec f32_product(const float *p, double scale) {
+    __m256 low = ons_product_of_8(p, scale), high = ons_product_of_8(p + 8, scale);
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+}
+#define F32_BELOW 155.0 /* 2^-155 / d rounds to 0 */
 typedef __mmask16 f32_limited;
-static inline f32_limited f32_limit(f32_vec *x, f32_vec floor) {
+ONS_ALWAYS f32_limited f32_limit(f32_vec *x, f32_vec floor) {
     return _mm512_cmp_ps_mask(*x, floor, _CMP_NLT_UQ);
 }
-static inline f32_vec f32_fma_limited(f32_limited kept, f32_vec a, f32_vec b, f32_vec c) {
+ONS_ALWAYS f32_vec f32_fma_limited(f32_limited kept, f32_vec a, f32_vec b, f32_vec c) {
     return _mm512_maskz_fmadd_ps(kept, a, b, c);
 }
-static inline f32_vec f32_power(f32_vec t) {
+ONS_ALWAYS f32_vec f32_power(f32_vec t) {
     __m512i bits = _mm512_castps_si512(t);
     __m512i fraction = _mm512_permutexvar_epi32(bits, _mm512_loadu_si512(ONS_POWERS));
     return _mm512_castsi512_ps(_mm512_add_epi32(fraction, _mm512_slli_epi32(bits, 20)));
 }
 
-static inline f64_vec f64_set(double a) { return _mm512_set1_pd(a); }
-static inline f64_vec f64_load(const double *p) { return _mm512_loadu_pd(p); }
-static inline void f64_store(double *p, f64_vec a) { _mm512_storeu_pd(p, a); }
-static inline void f64_stream(double *p, f64_vec a) { _mm512_stream_pd(p, a); }
-static inline void f64_settle(void) { _mm_sfence(); }
-static inline f64_vec f64_load_part(const double *p, int64_t k) {
+ONS_ALWAYS f64_vec f64_set(double a) { return _mm512_set1_pd(a); }
+ONS_ALWAYS f64_vec f64_load(const double *p) { return _mm512_loadu_pd(p); }
+ONS_ALWAYS void f64_store(double *p, f64_vec a) { _mm512_storeu_pd(p, a); }
+ONS_ALWAYS void f64_stream(double *p, f64_vec a) { _mm512_stream_pd(p, a); }
+ONS_ALWAYS void f64_settle(void) { _mm_sfence(); }
+ONS_ALWAYS f64_vec f64_load_part(const double *p, int64_t k) {
     return _mm512_mask_loadu_pd(_mm512_set1_pd(-INFINITY), f64_first(k), p);
 }
-static inline void f64_store_part(double *p, f64_vec a, int64_t k) {
+ONS_ALWAYS void f64_store_part(double *p, f64_vec a, int64_t k) {
     _mm512_mask_storeu_pd(p, f64_first(k), a);
 }
-static inline f64_vec f64_join(f64_vec a, f64_vec b, int64_t k) {
+ONS_ALWAYS f64_vec f64_join(f64_vec a, f64_vec b, int64_t k) {
     return _mm512_mask_mov_pd(b, f64_first(k), a);
 }
-static inline f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
+ONS_ALWAYS f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
     __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)where);
     return _mm512_mask_mov_pd(b, (__mmask8)_mm_test_epi8_mask(bytes, bytes), a);
 }
-static inline f64_vec f64_held(f64_vec a) {
+ONS_ALWAYS f64_vec f64_held(f64_vec a) {
     __asm__("" : "+v"(a));
     return a;
 }
-static inline f64_vec f64_add(f64_vec a, f64_vec b) { return _mm512_add_pd(a, b); }
-static inline f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm512_sub_pd(a, b); }
-static inline f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm512_mul_pd(a, b); }
-static inline f64_vec f64_div(f64_vec a, f64_vec b) { return _mm512_div_pd(a, b); }
-static inline f64_vec f64_max(f64_vec a, f64_vec b) { return _mm512_max_pd(a, b); }
-static inline f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
+ONS_ALWAYS f64_vec f64_add(f64_vec a, f64_vec b) { return _mm512_add_pd(a, b); }
+ONS_ALWAYS f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm512_sub_pd(a, b); }
+ONS_ALWAYS f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm512_mul_pd(a, b); }
+ONS_ALWAYS f64_vec f64_div(f64_vec a, f64_vec b) { return _mm512_div_pd(a, b); }
+ONS_ALWAYS f64_vec f64_max(f64_vec a, f64_vec b) { return _mm512_max_pd(a, b); }
+ONS_ALWAYS f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
     return _mm512_mask_mov_pd(so_far, _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q), _mm512_set1_pd(NAN));
 }
-static inline double f64_max_lanes(f64_vec a) { return _mm512_reduce_max_pd(a); }
-static inline bool f64_any_nan(f64_vec so_far) {
+ONS_ALWAYS double f64_max_lanes(f64_vec a) { return _mm512_reduce_max_pd(a); }
+ONS_ALWAYS bool f64_any_nan(f64_vec so_far) {
     return _mm512_cmp_pd_mask(so_far, so_far, _CMP_UNORD_Q) != 0;
 }
-static inline f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm512_fmadd_pd(a, b, c); }
-static inline f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) {
-    return _mm512_fnmadd_pd(a, b, c);
-}
-static inline f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
+ONS_ALWAYS f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm512_fmadd_pd(a, b, c); }
+ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return _mm512_fnmadd_pd(a, b, c); }
+ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
     return _mm512_fmadd_pd(a, factor, _mm512_mul_pd(a, beyond));
 }
-static inline f64_vec f64_shift(f64_vec p, f64_vec t) {
+typedef __mmask8 f64_limited;
+ONS_ALWAYS f64_limited f64_limit(const f64_vec *x, f64_vec floor) {
+    return _mm512_cmp_pd_mask(*x, floor, _CMP_NLT_UQ);
+}
+ONS_ALWAYS f64_vec f64_shift(f64_limited kept, f64_vec p, f64_vec t) {
     __m512i by = _mm512_slli_epi64(_mm512_castpd_si512(t), 52);
-    return _mm512_castsi512_pd(_mm512_add_epi64(_mm512_castpd_si512(p), by));
+    return _mm512_castsi512_pd(_mm512_maskz_add_epi64(kept, _mm512_castpd_si512(p), by));
 }
 
 /* lanes l and l + 4, l and l + 2, then the two left */
-static inline double f64_sum_lanes(const f64_vec *lanes) {
+ONS_ALWAYS double f64_sum_lanes(const f64_vec *lanes) {
     __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(*lanes), _mm512_extractf64x4_pd(*lanes, 1));
     __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
-static inline f64_vec ons_lanes_in_double(f32_vec a) {
+ONS_ALWAYS f64_vec ons_lanes_in_double(f32_vec a) {
     f64_vec low = _mm512_cvtps_pd(_mm512_castps512_ps256(a));
     return _mm512_add_pd(low, _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)));
 }
-static inline double f32_sum_lanes(const f32_vec *lanes) {
+ONS_ALWAYS double f32_sum_lanes(const f32_vec *lanes) {
     f64_vec sum = ons_lanes_in_double(*lanes);
     return f64_sum_lanes(&sum);
 }
 
 /* Row i becomes column i: pairs of rows, fours, then the 128-bit parts. */
-static inline void f32_transpose(f32_vec *a) {
+ONS_ALWAYS void f32_transpose(f32_vec *a) {
     f32_vec b[16];
     for (int i = 0; i < 16; i += 2) {
         b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
@@ -155,7 +172,7 @@ static inline void f32_transpose(f32_vec *a) {
         a[c + 8] = _mm512_shuffle_f32x4(b[c], b[c + 8], 0xdd);
     }
 }
-static inline void f64_transpose(f64_vec *a) {
+ONS_ALWAYS void f64_transpose(f64_vec *a) {
     f64_vec b[8];
     for (int i = 0; i < 8; i += 2) {
         b[i] = _mm512_unpacklo_pd(a[i], a[i + 1]);
@@ -176,7 +193,7 @@ static inline void f64_transpose(f64_vec *a) {
 
 /* One lane of each of 8 rows: what `merge` makes of its lanes l and l + 4, then l and l + 2, then
  * the two left. */
-static inline f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f64_vec)) {
+ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f64_vec)) {
     f64_vec two[4], four[2];
     for (int k = 0; k < 4; k++) { /* rows i and i + 2 */
         f64_vec low = a[k / 2 * 4 + k % 2], high = a[k / 2 * 4 + k % 2 + 2];
@@ -188,18 +205,18 @@ static inline f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec,
                         _mm512_shuffle_f64x2(two[k], two[k + 2], 0xdd));
     return merge(_mm512_unpacklo_pd(four[0], four[1]), _mm512_unpackhi_pd(four[0], four[1]));
 }
-static inline void f64_sum_rows(double *d, f64_vec (*lanes)[1]) {
+ONS_ALWAYS void f64_sum_rows(double *d, f64_vec (*lanes)[1]) {
     f64_store(d, ons_merge_rows(*lanes, f64_add));
 }
-static inline void f32_sum_rows(double *d, f32_vec (*lanes)[1]) {
+ONS_ALWAYS void f32_sum_rows(double *d, f32_vec (*lanes)[1]) {
     for (int first = 0; first < 16; first += 8) {
         f64_vec sums[8];
         for (int i = 0; i < 8; i++) sums[i] = ons_lanes_in_double(*lanes[first + i]);
         f64_store(d + first, ons_merge_rows(sums, f64_add));
     }
 }
-static inline f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
-static inline f32_vec f32_max_rows(const f32_vec *a) {
+ONS_ALWAYS f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
+ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {
     f32_vec two[8], four[4], eight[2];
     for (int k = 0; k < 8; k++) {
         f32_vec low = a[2 * k], high = a[2 * k + 1];
@@ -217,25 +234,25 @@ static inline f32_vec f32_max_rows(const f32_vec *a) {
                    _mm512_shuffle_f32x4(eight[0], eight[1], 0xdd));
 }
 
-static inline f32_vec f32_narrow(const double *p) {
+ONS_ALWAYS f32_vec f32_narrow(const double *p) {
     __m256 low = _mm512_cvtpd_ps(_mm512_loadu_pd(p)),
            high = _mm512_cvtpd_ps(_mm512_loadu_pd(p + 8));
     return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
 }
-static inline f64_vec f64_narrow(const double *p) { return f64_load(p); }
+ONS_ALWAYS f64_vec f64_narrow(const double *p) { return f64_load(p); }
 
-static inline f32_vec f32_load_half(const char *p) {
+ONS_ALWAYS f32_vec f32_load_half(const char *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
-static inline void f32_store_half(char *p, f32_vec a) {
+ONS_ALWAYS void f32_store_half(char *p, f32_vec a) {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
-static inline f32_vec f32_load_bfloat(const char *p) {
+ONS_ALWAYS f32_vec f32_load_bfloat(const char *p) {
     __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
 /* bits + 0x7fff + (lowest bit kept), which leaves such a NaN one */
-static inline void f32_store_quotient_bfloat(char *p, f32_vec a) {
+ONS_ALWAYS void f32_store_quotient_bfloat(char *p, f32_vec a) {
     __m512i bits = _mm512_castps_si512(a);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
@@ -243,7 +260,7 @@ static inline void f32_store_quotient_bfloat(char *p, f32_vec a) {
 }
 /* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, sixteen at a time. The
  * instruction for it (AVX512_BF16) would take subnormals for 0. */
-static inline void f32_store_bfloat(char *p, f32_vec a) {
+ONS_ALWAYS void f32_store_bfloat(char *p, f32_vec a) {
     __m512i bits = _mm512_castps_si512(a);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));

@@ -16,66 +16,72 @@ typedef float64x2_t f64_vec;
 /* the first k of 4 (of 2, doubled) lanes: read at 4 - k */
 static const uint32_t ons_first_lanes[8] = {~0u, ~0u, ~0u, ~0u, 0, 0, 0, 0};
 
-static inline uint32x4_t f32_first(int64_t k) { return vld1q_u32(ons_first_lanes + 4 - k); }
-static inline uint32x4_t f64_first(int64_t k) { return vld1q_u32(ons_first_lanes + 4 - 2 * k); }
+ONS_ALWAYS uint32x4_t f32_first(int64_t k) { return vld1q_u32(ons_first_lanes + 4 - k); }
+ONS_ALWAYS uint32x4_t f64_first(int64_t k) { return vld1q_u32(ons_first_lanes + 4 - 2 * k); }
 
-static inline f32_vec f32_set(float a) { return vdupq_n_f32(a); }
-static inline f32_vec f32_load(const float *p) { return vld1q_f32(p); }
-static inline void f32_store(float *p, f32_vec a) { vst1q_f32(p, a); }
-static inline f32_vec f32_load_part(const float *p, int64_t k) {
+ONS_ALWAYS f32_vec f32_set(float a) { return vdupq_n_f32(a); }
+ONS_ALWAYS f32_vec f32_load(const float *p) { return vld1q_f32(p); }
+ONS_ALWAYS void f32_store(float *p, f32_vec a) { vst1q_f32(p, a); }
+ONS_ALWAYS f32_vec f32_load_part(const float *p, int64_t k) {
     f32_vec a = vdupq_n_f32(-INFINITY);
     if (k > 0) a = vld1q_lane_f32(p, a, 0);
     if (k > 1) a = vld1q_lane_f32(p + 1, a, 1);
     if (k > 2) a = vld1q_lane_f32(p + 2, a, 2);
     return a;
 }
-static inline void f32_store_part(float *p, f32_vec a, int64_t k) {
+ONS_ALWAYS void f32_store_part(float *p, f32_vec a, int64_t k) {
     if (k > 0) vst1q_lane_f32(p, a, 0);
     if (k > 1) vst1q_lane_f32(p + 1, a, 1);
     if (k > 2) vst1q_lane_f32(p + 2, a, 2);
 }
-static inline f32_vec f32_join(f32_vec a, f32_vec b, int64_t k) {
+ONS_ALWAYS f32_vec f32_join(f32_vec a, f32_vec b, int64_t k) {
     return vbslq_f32(f32_first(k), a, b);
 }
-static inline f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
+ONS_ALWAYS f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
     uint32_t four;
     memcpy(&four, where, sizeof four);
     uint16x8_t bytes = vmovl_u8(vcreate_u8(four));
     return vbslq_f32(vcgtq_u32(vmovl_u16(vget_low_u16(bytes)), vdupq_n_u32(0)), a, b);
 }
-static inline f32_vec f32_held(f32_vec a) { return a; }
-static inline f32_vec f32_add(f32_vec a, f32_vec b) { return vaddq_f32(a, b); }
-static inline f32_vec f32_sub(f32_vec a, f32_vec b) { return vsubq_f32(a, b); }
-static inline f32_vec f32_mul(f32_vec a, f32_vec b) { return vmulq_f32(a, b); }
-static inline f32_vec f32_div(f32_vec a, f32_vec b) { return vdivq_f32(a, b); }
+ONS_ALWAYS f32_vec f32_held(f32_vec a) { return a; }
+ONS_ALWAYS f32_vec f32_add(f32_vec a, f32_vec b) { return vaddq_f32(a, b); }
+ONS_ALWAYS f32_vec f32_sub(f32_vec a, f32_vec b) { return vsubq_f32(a, b); }
+ONS_ALWAYS f32_vec f32_mul(f32_vec a, f32_vec b) { return vmulq_f32(a, b); }
+ONS_ALWAYS f32_vec f32_div(f32_vec a, f32_vec b) { return vdivq_f32(a, b); }
 /* NaN where either is: the maximum remembers it by itself, and max_lanes gives it back */
-static inline f32_vec f32_max(f32_vec a, f32_vec b) { return vmaxq_f32(a, b); }
-static inline f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
+ONS_ALWAYS f32_vec f32_max(f32_vec a, f32_vec b) { return vmaxq_f32(a, b); }
+ONS_ALWAYS f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
     (void)a;
     (void)b;
     return so_far;
 }
-static inline float f32_max_lanes(f32_vec a) { return vmaxvq_f32(a); }
-static inline bool f32_any_nan(f32_vec so_far) {
+ONS_ALWAYS float f32_max_lanes(f32_vec a) { return vmaxvq_f32(a); }
+ONS_ALWAYS bool f32_any_nan(f32_vec so_far) {
     (void)so_far;
     return false;
 }
-static inline f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return vfmaq_f32(c, a, b); }
-static inline f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return vfmsq_f32(c, a, b); }
-static inline f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
+ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return vfmaq_f32(c, a, b); }
+ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return vfmsq_f32(c, a, b); }
+ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
     return vfmaq_f32(vmulq_f32(a, beyond), a, factor);
 }
-/* the table by bytes: word k & 7 begins at 4 * (k & 7) */
+ONS_ALWAYS f32_vec f32_product(const float *p, double scale) {
+    float lanes[4];
+    for (int i = 0; i < 4; i++) lanes[i] = ons_product_to_float(p[i], scale);
+    return vld1q_f32(lanes);
+}
+#define F32_BELOW ONS_RAISED_BELOW
 typedef char f32_limited; /* nothing to remember */
-static inline f32_limited f32_limit(f32_vec *x, f32_vec floor) {
+ONS_ALWAYS f32_limited f32_limit(f32_vec *x, f32_vec floor) {
     *x = f32_max(floor, *x);
     return 0;
 }
-static inline f32_vec f32_fma_limited(f32_limited limited, f32_vec a, f32_vec b, f32_vec c) {
+ONS_ALWAYS f32_vec f32_fma_limited(f32_limited limited, f32_vec a, f32_vec b, f32_vec c) {
     (void)limited;
     return f32_fma(a, b, c);
 }
-static inline f32_vec f32_power(f32_vec t) {
+/* the table by bytes: word k & 7 begins at 4 * (k & 7) */
+ONS_ALWAYS f32_vec f32_power(f32_vec t) {
     uint32x4_t bits = vreinterpretq_u32_f32(t);
     uint8x16x2_t table = {{vreinterpretq_u8_u32(vld1q_u32(ONS_POWERS)),
                            vreinterpretq_u8_u32(vld1q_u32(ONS_POWERS + 4))}};
@@ -85,51 +91,53 @@ static inline f32_vec f32_power(f32_vec t) {
     return vreinterpretq_f32_u32(vaddq_u32(fraction, vshlq_n_u32(bits, 20)));
 }
 
-static inline f64_vec f64_set(double a) { return vdupq_n_f64(a); }
-static inline f64_vec f64_load(const double *p) { return vld1q_f64(p); }
-static inline void f64_store(double *p, f64_vec a) { vst1q_f64(p, a); }
-static inline f64_vec f64_load_part(const double *p, int64_t k) {
+ONS_ALWAYS f64_vec f64_set(double a) { return vdupq_n_f64(a); }
+ONS_ALWAYS f64_vec f64_load(const double *p) { return vld1q_f64(p); }
+ONS_ALWAYS void f64_store(double *p, f64_vec a) { vst1q_f64(p, a); }
+ONS_ALWAYS f64_vec f64_load_part(const double *p, int64_t k) {
     f64_vec a = vdupq_n_f64(-INFINITY);
     return k > 0 ? vld1q_lane_f64(p, a, 0) : a;
 }
-static inline void f64_store_part(double *p, f64_vec a, int64_t k) {
+ONS_ALWAYS void f64_store_part(double *p, f64_vec a, int64_t k) {
     if (k > 0) vst1q_lane_f64(p, a, 0);
 }
-static inline f64_vec f64_join(f64_vec a, f64_vec b, int64_t k) {
+ONS_ALWAYS f64_vec f64_join(f64_vec a, f64_vec b, int64_t k) {
     return vbslq_f64(vreinterpretq_u64_u32(f64_first(k)), a, b);
 }
-static inline f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
+ONS_ALWAYS f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
     uint64x2_t in = {where[0] ? ~(uint64_t)0 : 0, where[1] ? ~(uint64_t)0 : 0};
     return vbslq_f64(in, a, b);
 }
-static inline f64_vec f64_held(f64_vec a) { return a; }
-static inline f64_vec f64_add(f64_vec a, f64_vec b) { return vaddq_f64(a, b); }
-static inline f64_vec f64_sub(f64_vec a, f64_vec b) { return vsubq_f64(a, b); }
-static inline f64_vec f64_mul(f64_vec a, f64_vec b) { return vmulq_f64(a, b); }
-static inline f64_vec f64_div(f64_vec a, f64_vec b) { return vdivq_f64(a, b); }
-static inline f64_vec f64_max(f64_vec a, f64_vec b) { return vmaxq_f64(a, b); }
-static inline f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
+ONS_ALWAYS f64_vec f64_held(f64_vec a) { return a; }
+ONS_ALWAYS f64_vec f64_add(f64_vec a, f64_vec b) { return vaddq_f64(a, b); }
+ONS_ALWAYS f64_vec f64_sub(f64_vec a, f64_vec b) { return vsubq_f64(a, b); }
+ONS_ALWAYS f64_vec f64_mul(f64_vec a, f64_vec b) { return vmulq_f64(a, b); }
+ONS_ALWAYS f64_vec f64_div(f64_vec a, f64_vec b) { return vdivq_f64(a, b); }
+ONS_ALWAYS f64_vec f64_max(f64_vec a, f64_vec b) { return vmaxq_f64(a, b); }
+ONS_ALWAYS f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
     (void)a;
     (void)b;
     return so_far;
 }
-static inline double f64_max_lanes(f64_vec a) { return vmaxvq_f64(a); }
-static inline bool f64_any_nan(f64_vec so_far) {
+ONS_ALWAYS double f64_max_lanes(f64_vec a) { return vmaxvq_f64(a); }
+ONS_ALWAYS bool f64_any_nan(f64_vec so_far) {
     (void)so_far;
     return false;
 }
-static inline f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return vfmaq_f64(c, a, b); }
-static inline f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return vfmsq_f64(c, a, b); }
-static inline f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
+ONS_ALWAYS f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return vfmaq_f64(c, a, b); }
+ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return vfmsq_f64(c, a, b); }
+ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
     return vfmaq_f64(vmulq_f64(a, beyond), a, factor);
 }
-static inline f64_vec f64_shift(f64_vec p, f64_vec t) {
+typedef uint64x2_t f64_limited; /* set where x is below the floor */
+ONS_ALWAYS f64_limited f64_limit(const f64_vec *x, f64_vec floor) { return vcltq_f64(*x, floor); }
+ONS_ALWAYS f64_vec f64_shift(f64_limited below, f64_vec p, f64_vec t) {
     uint64x2_t by = vshlq_n_u64(vreinterpretq_u64_f64(t), 52);
-    return vreinterpretq_f64_u64(vaddq_u64(vreinterpretq_u64_f64(p), by));
+    return vreinterpretq_f64_u64(vbicq_u64(vaddq_u64(vreinterpretq_u64_f64(p), by), below));
 }
 
 /* lanes l and l + 8, l and l + 4, l and l + 2, then the two left */
-static inline double f32_sum_lanes(const f32_vec *lanes) {
+ONS_ALWAYS double f32_sum_lanes(const f32_vec *lanes) {
     f64_vec two[8];
     for (int v = 0; v < 4; v++) {
         two[2 * v] = vcvt_f64_f32(vget_low_f32(lanes[v]));
@@ -139,33 +147,33 @@ static inline double f32_sum_lanes(const f32_vec *lanes) {
         for (int v = 0; v < half; v++) two[v] = vaddq_f64(two[v], two[v + half]);
     return vaddvq_f64(two[0]);
 }
-static inline double f64_sum_lanes(const f64_vec *lanes) {
+ONS_ALWAYS double f64_sum_lanes(const f64_vec *lanes) {
     f64_vec low = vaddq_f64(lanes[0], lanes[2]), high = vaddq_f64(lanes[1], lanes[3]);
     return vaddvq_f64(vaddq_f64(low, high));
 }
-static inline void f32_sum_rows(double *d, f32_vec (*lanes)[4]) {
+ONS_ALWAYS void f32_sum_rows(double *d, f32_vec (*lanes)[4]) {
     for (int i = 0; i < 4; i++) d[i] = f32_sum_lanes(lanes[i]);
 }
-static inline void f64_sum_rows(double *d, f64_vec (*lanes)[4]) {
+ONS_ALWAYS void f64_sum_rows(double *d, f64_vec (*lanes)[4]) {
     for (int i = 0; i < 2; i++) d[i] = f64_sum_lanes(lanes[i]);
 }
-static inline f32_vec f32_max_rows(const f32_vec *a) {
+ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {
     return vpmaxq_f32(vpmaxq_f32(a[0], a[1]), vpmaxq_f32(a[2], a[3]));
 }
-static inline f64_vec f64_max_rows(const f64_vec *a) { return vpmaxq_f64(a[0], a[1]); }
+ONS_ALWAYS f64_vec f64_max_rows(const f64_vec *a) { return vpmaxq_f64(a[0], a[1]); }
 
-static inline uint16x4_t ons_load_four(const char *p) {
+ONS_ALWAYS uint16x4_t ons_load_four(const char *p) {
     return vld1_u16((const uint16_t *)(const void *)p);
 }
-static inline void ons_store_four(char *p, uint16x4_t a) { vst1_u16((uint16_t *)(void *)p, a); }
+ONS_ALWAYS void ons_store_four(char *p, uint16x4_t a) { vst1_u16((uint16_t *)(void *)p, a); }
 
-static inline f32_vec f32_load_half(const char *p) {
+ONS_ALWAYS f32_vec f32_load_half(const char *p) {
     return vcvt_f32_f16(vreinterpret_f16_u16(ons_load_four(p)));
 }
-static inline void f32_store_half(char *p, f32_vec a) {
+ONS_ALWAYS void f32_store_half(char *p, f32_vec a) {
     ons_store_four(p, vreinterpret_u16_f16(vcvt_f16_f32(a)));
 }
-static inline f32_vec f32_load_bfloat(const char *p) {
+ONS_ALWAYS f32_vec f32_load_bfloat(const char *p) {
     return vreinterpretq_f32_u32(vshll_n_u16(ons_load_four(p), 16));
 }
 
@@ -174,48 +182,48 @@ static bool ons_rounds_to_bfloat;
 
 /* bfcvtn v0.4h, v0.4s, which keeps subnormals. By its code, since compilers know the name only
  * where all of a function is for such a processor. */
-static inline uint16x4_t ons_bfloats_by_instruction(f32_vec a) {
+ONS_ALWAYS uint16x4_t ons_bfloats_by_instruction(f32_vec a) {
     register f32_vec from __asm__("v0") = a;
     register uint16x4_t rounded __asm__("v0");
     __asm__(".inst 0x0ea16800" : "=w"(rounded) : "w"(from));
     return rounded;
 }
 /* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, four at a time */
-static inline uint16x4_t ons_bfloats_by_hand(f32_vec a) {
+ONS_ALWAYS uint16x4_t ons_bfloats_by_hand(f32_vec a) {
     uint32x4_t bits = vreinterpretq_u32_f32(a);
     uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
     uint16x4_t even = vaddhn_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
     uint16x4_t quiet = vshrn_n_u32(vorrq_u32(bits, vdupq_n_u32(0x400000)), 16);
     return vbsl_u16(vmovn_u32(vceqq_f32(a, a)), even, quiet);
 }
-static inline void f32_store_bfloat(char *p, f32_vec a) {
+ONS_ALWAYS void f32_store_bfloat(char *p, f32_vec a) {
     ons_store_four(p,
                    ons_rounds_to_bfloat ? ons_bfloats_by_instruction(a) : ons_bfloats_by_hand(a));
 }
 
 /* No store of AArch64 passes the caches by itself: plain ones, and nothing to settle. */
-static inline void f32_stream(float *p, f32_vec a) { vst1q_f32(p, a); }
-static inline void f64_stream(double *p, f64_vec a) { vst1q_f64(p, a); }
-static inline void f32_settle(void) {}
-static inline void f64_settle(void) {}
+ONS_ALWAYS void f32_stream(float *p, f32_vec a) { vst1q_f32(p, a); }
+ONS_ALWAYS void f64_stream(double *p, f64_vec a) { vst1q_f64(p, a); }
+ONS_ALWAYS void f32_settle(void) {}
+ONS_ALWAYS void f64_settle(void) {}
 
 /* Row i becomes column i: pairs of rows, then fours. */
-static inline void f32_transpose(f32_vec *a) {
+ONS_ALWAYS void f32_transpose(f32_vec *a) {
     float32x4x2_t low = vtrnq_f32(a[0], a[1]), high = vtrnq_f32(a[2], a[3]);
     for (int i = 0; i < 2; i++) {
         a[i] = vcombine_f32(vget_low_f32(low.val[i]), vget_low_f32(high.val[i]));
         a[i + 2] = vcombine_f32(vget_high_f32(low.val[i]), vget_high_f32(high.val[i]));
     }
 }
-static inline void f64_transpose(f64_vec *a) {
+ONS_ALWAYS void f64_transpose(f64_vec *a) {
     f64_vec low = vtrn1q_f64(a[0], a[1]);
     a[1] = vtrn2q_f64(a[0], a[1]);
     a[0] = low;
 }
-static inline f32_vec f32_narrow(const double *p) {
+ONS_ALWAYS f32_vec f32_narrow(const double *p) {
     return vcvt_high_f32_f64(vcvt_f32_f64(vld1q_f64(p)), vld1q_f64(p + 2));
 }
-static inline f64_vec f64_narrow(const double *p) { return vld1q_f64(p); }
-static inline void f32_store_quotient_bfloat(char *p, f32_vec a) { f32_store_bfloat(p, a); }
+ONS_ALWAYS f64_vec f64_narrow(const double *p) { return vld1q_f64(p); }
+ONS_ALWAYS void f32_store_quotient_bfloat(char *p, f32_vec a) { f32_store_bfloat(p, a); }
 
 #endif
