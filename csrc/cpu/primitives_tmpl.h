@@ -6,18 +6,20 @@
  *
  * The vocabulary, for BITS 32 (f64_ alike): f32_t the element, f32_vec with F32_WIDTH of them,
  * f32_set f32_load f32_store f32_stream (an aligned store past the caches, where there is such a
- * thing, which f32_settle ends) f32_transpose (F32_WIDTH vectors) f32_narrow (of F32_WIDTH doubles)
- * f32_load_part f32_store_part (the first k elements; the rest read as -inf) f32_join (the first k
- * elements of a, the rest of b) f32_where (a where the byte is not 0, else b) f32_held (as it is,
- * and loaded once where it is used several times: gcc reads a vector again for each use, twice
- * where it lies across two cache lines) f32_add f32_sub f32_mul f32_div f32_max (NaN where the
- * second operand is; NaN or the second where the first is) f32_nan_or f32_any_nan (remember the NaN
- * that f32_max drops) f32_max_lanes f32_max_rows (of F32_WIDTH vectors: the largest lane of each)
- * f32_fma f32_fnma f32_times (a * (factor + beyond), rounded once) f32_product (of what is in
- * memory and a double of more than 25 bits, rounded once) f32_power (2^(k / 8), k the integer in
- * the low bits of t) f64_shift (p times 2^k, likewise, or 0 where f64_limit found x below the
- * floor) f32_sum_lanes (of ONS_LANES_F32 lanes, in a fixed tree, in double) f32_sum_rows (the same
- * of F32_WIDTH rows) f32_store_quotient_bfloat (of numbers, and of NaN whose low half is 0). */
+ * thing, which f32_settle ends) f32_load_columns f32_store_columns (four elements of
+ * each of F32_WIDTH rows, a vector of the rows' for each element; row after row) f32_narrow (of
+ * F32_WIDTH doubles) f32_load_part f32_store_part (the first k elements; the rest read as -inf)
+ * f32_join (the first k elements of a, the rest of b) f32_where (a where the byte is not 0, else b)
+ * f32_held (as it is, and loaded once where it is used several times: gcc reads a vector again for
+ * each use, twice where it lies across two cache lines) f32_add f32_sub f32_mul f32_div f32_max
+ * (NaN where the second operand is; NaN or the second where the first is) f32_nan_or f32_any_nan
+ * (remember the NaN that f32_max drops) f32_max_lanes f32_max_rows (of F32_WIDTH vectors: the
+ * largest lane of each) f32_fma f32_fnma f32_times (a * (factor + beyond), rounded once)
+ * f32_product (of what is in memory and a double of more than 25 bits, rounded once) f32_power
+ * (2^(k / 8), k the integer in the low bits of t) f64_shift (p times 2^k, likewise, or 0 where
+ * f64_limit found x below the floor) f32_sum_lanes (of ONS_LANES_F32 lanes, in a fixed tree, in
+ * double) f32_sum_rows (the same of F32_WIDTH rows) f32_store_quotient_bfloat (of numbers, and of
+ * NaN whose low half is 0). */
 
 #if BITS == 32
 #define ONS_TO_FLOAT(value) (value)

@@ -18,6 +18,10 @@ INLINE void FN(sum_lanes_of_rows)(double *d, const VEC *lanes, int64_t n) {
     for (int64_t i = 0; i < GROUP; i++) d[i] = n > 0 ? tree[0][i] : 0;
 }
 
+/* The four elements from j on, or where the row has fewer the last four: those before them once
+ * more. */
+INLINE int64_t FN(four_from)(int64_t j, int64_t N) { return j + 4 <= N || N < 4 ? j : N - 4; }
+
 /* Where the finished rows of a group are put together before they go to y, so that vectors can be
  * stored whole: what one row writes too much the next one overwrites. */
 typedef struct {
@@ -66,18 +70,21 @@ INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64
                                 FN(finished) to, VEC factors) {
     FN(group) group;
     VEC e[2 * LANES], lanes[LANES];
+    T few[GROUP][2 * LANES]; /* where rows are too few or too short for what is loaded at once */
     int64_t N = run->N;
     const char *next = (const char *)ROW(run->x, first) + FN(ahead);
     for (int64_t line = 0; line < GROUP * run->x.across; line += 64)
         __builtin_prefetch(next + line);
     ons_tile x = FN(take_rows)(run, first);
-    for (int64_t b = 0; b < N; b += WIDTH) {
-        int64_t left = N - b;
-        for (int64_t i = 0; i < WIDTH; i++)
-            e[b + i] = i >= rows       ? V(set)(0)
-                       : left >= WIDTH ? V(load)(ROW(x, i) + b)
-                                       : V(load_part)(ROW(x, i) + b, left);
-        V(transpose)(e + b);
+    bool read_beyond = first + GROUP < run->count && x.across >= N * (int64_t)sizeof(T);
+    if (rows < GROUP || (N < 4 && !read_beyond)) {
+        memset(few, 0, sizeof few);
+        for (int64_t i = 0; i < rows; i++) memcpy(few[i], ROW(x, i), (size_t)N * sizeof(T));
+        x = (ons_tile){few, sizeof(T), sizeof *few};
+    }
+    for (int64_t j = 0; j < N; j += 4) {
+        int64_t from = FN(four_from)(j, N);
+        V(load_columns)(e + from, (const char *)x.data + from * (int64_t)sizeof(T), x.across);
     }
     VEC even = V(set)((T)-INFINITY), odd = even;
     for (int64_t j = 0; j + 2 <= N; j += 2) {
@@ -98,15 +105,15 @@ INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64
     FN(normalize_group)(&group, NULL);
     VEC factor = V(load)(group.factor), beyond = V(load)(group.beyond);
     for (int64_t j = 0; j < N; j++) e[j] = V(times)(e[j], factor, beyond);
-    for (int64_t b = 0; b < N; b += WIDTH) V(transpose)(e + b);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t b = 0; b < N; b += WIDTH) {
-            T *y = to.y + i * to.pitch + b;
-            if (to.apart || N - b >= WIDTH)
-                V(store)(y, e[b + i]);
-            else
-                V(store_part)(y, e[b + i], N - b);
-        }
+    bool whole = to.apart || (rows == GROUP && N >= 4);
+    T *y = whole ? to.y : few[0];
+    int64_t pitch = whole ? to.pitch : (int64_t)(sizeof *few / sizeof(T));
+    for (int64_t j = 0; j < N; j += 4) {
+        int64_t from = FN(four_from)(j, N);
+        V(store_columns)(y + from, pitch, e + from);
+    }
+    for (int64_t i = 0; i < rows && !whole; i++)
+        memcpy(to.y + i * to.pitch, few[i], (size_t)N * sizeof(T));
     return FN(add_factors)(factors, &group, rows);
 }
 

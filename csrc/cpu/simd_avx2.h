@@ -170,35 +170,54 @@ ONS_ALWAYS double f64_sum_lanes(const f64_vec *lanes) {
     return ons_sum_of_4(_mm256_add_pd(lanes[0], lanes[1]));
 }
 
-/* Row i becomes column i: pairs of rows, fours, then the 128-bit parts. */
-ONS_ALWAYS void f32_transpose(f32_vec *a) {
-    f32_vec b[8];
-    for (int i = 0; i < 8; i += 2) {
-        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
-        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+/* Four elements of each of 8 rows: rows i and i + 4 in one vector, whose 128-bit parts are then
+ * transposed. */
+ONS_ALWAYS void ons_transpose_parts(f32_vec *a) {
+    __m256d b[4];
+    for (int i = 0; i < 2; i++) { /* of rows 2 i and 2 i + 1: elements 0 and 1, then 2 and 3 */
+        b[i] = _mm256_castps_pd(_mm256_unpacklo_ps(a[2 * i], a[2 * i + 1]));
+        b[i + 2] = _mm256_castps_pd(_mm256_unpackhi_ps(a[2 * i], a[2 * i + 1]));
     }
-    for (int i = 0; i < 8; i += 4)
-        for (int k = 0; k < 2; k++) {
-            __m256d low = _mm256_castps_pd(b[i + k]), high = _mm256_castps_pd(b[i + k + 2]);
-            a[i + 2 * k] = _mm256_castpd_ps(_mm256_unpacklo_pd(low, high));
-            a[i + 2 * k + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low, high));
-        }
-    for (int c = 0; c < 4; c++) {
-        f32_vec low = a[c], high = a[c + 4];
-        a[c] = _mm256_permute2f128_ps(low, high, 0x20);
-        a[c + 4] = _mm256_permute2f128_ps(low, high, 0x31);
+    for (int i = 0; i < 4; i += 2) {
+        a[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(b[i], b[i + 1]));
+        a[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(b[i], b[i + 1]));
     }
 }
-ONS_ALWAYS void f64_transpose(f64_vec *a) {
-    f64_vec b[4];
-    for (int i = 0; i < 4; i += 2) {
-        b[i] = _mm256_unpacklo_pd(a[i], a[i + 1]);
-        b[i + 1] = _mm256_unpackhi_pd(a[i], a[i + 1]);
+ONS_ALWAYS __m128 ons_four_at(const char *p) {
+    return _mm_loadu_ps((const float *)(const void *)p);
+}
+ONS_ALWAYS void f32_load_columns(f32_vec *columns, const char *x, int64_t across) {
+    for (int i = 0; i < 4; i++) {
+        __m256 rows = _mm256_castps128_ps256(ons_four_at(x + i * across));
+        columns[i] = _mm256_insertf128_ps(rows, ons_four_at(x + (i + 4) * across), 1);
     }
-    for (int c = 0; c < 2; c++) {
-        a[c] = _mm256_permute2f128_pd(b[c], b[c + 2], 0x20);
-        a[c + 2] = _mm256_permute2f128_pd(b[c], b[c + 2], 0x31);
-    }
+    ons_transpose_parts(columns);
+}
+ONS_ALWAYS void f32_store_columns(float *y, int64_t pitch, const f32_vec *columns) {
+    f32_vec rows[4] = {columns[0], columns[1], columns[2], columns[3]};
+    ons_transpose_parts(rows);
+    for (int i = 0; i < 4; i++) _mm_storeu_ps(y + i * pitch, _mm256_castps256_ps128(rows[i]));
+    y += 4 * pitch;
+    for (int i = 0; i < 4; i++) _mm_storeu_ps(y + i * pitch, _mm256_extractf128_ps(rows[i], 1));
+}
+/* Of 4 rows. */
+ONS_ALWAYS void ons_transpose_doubles(f64_vec *a) {
+    f64_vec even0 = _mm256_unpacklo_pd(a[0], a[1]), odd0 = _mm256_unpackhi_pd(a[0], a[1]);
+    f64_vec even1 = _mm256_unpacklo_pd(a[2], a[3]), odd1 = _mm256_unpackhi_pd(a[2], a[3]);
+    a[0] = _mm256_permute2f128_pd(even0, even1, 0x20);
+    a[1] = _mm256_permute2f128_pd(odd0, odd1, 0x20);
+    a[2] = _mm256_permute2f128_pd(even0, even1, 0x31);
+    a[3] = _mm256_permute2f128_pd(odd0, odd1, 0x31);
+}
+ONS_ALWAYS void f64_load_columns(f64_vec *columns, const char *x, int64_t across) {
+    for (int i = 0; i < 4; i++)
+        columns[i] = _mm256_loadu_pd((const double *)(const void *)(x + i * across));
+    ons_transpose_doubles(columns);
+}
+ONS_ALWAYS void f64_store_columns(double *y, int64_t pitch, const f64_vec *columns) {
+    f64_vec rows[4] = {columns[0], columns[1], columns[2], columns[3]};
+    ons_transpose_doubles(rows);
+    for (int i = 0; i < 4; i++) _mm256_storeu_pd(y + i * pitch, rows[i]);
 }
 
 /* One lane of each of 4 rows: what `merge` makes of its lanes l and l + 2, then of the two left. */

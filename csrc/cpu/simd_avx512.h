@@ -148,47 +148,69 @@ ONS_ALWAYS double f32_sum_lanes(const f32_vec *lanes) {
     return f64_sum_lanes(&sum);
 }
 
-/* Row i becomes column i: pairs of rows, fours, then the 128-bit parts. */
-ONS_ALWAYS void f32_transpose(f32_vec *a) {
-    f32_vec b[16];
-    for (int i = 0; i < 16; i += 2) {
-        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
-        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+/* Four elements of each of 16 rows: rows i, i + 4, i + 8 and i + 12 in one vector, whose 128-bit
+ * parts are then transposed. */
+ONS_ALWAYS void ons_transpose_parts(f32_vec *a) {
+    __m512d b[4];
+    for (int i = 0; i < 2; i++) { /* of rows 2 i and 2 i + 1: elements 0 and 1, then 2 and 3 */
+        b[i] = _mm512_castps_pd(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]));
+        b[i + 2] = _mm512_castps_pd(_mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
     }
-    for (int i = 0; i < 16; i += 4)
-        for (int k = 0; k < 2; k++) {
-            __m512d low = _mm512_castps_pd(b[i + k]), high = _mm512_castps_pd(b[i + k + 2]);
-            a[i + 2 * k] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
-            a[i + 2 * k + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
-        }
-    for (int c = 0; c < 4; c++)
-        for (int half = 0; half < 16; half += 8) {
-            f32_vec low = a[half + c], high = a[half + c + 4];
-            b[half + c] = _mm512_shuffle_f32x4(low, high, 0x88);
-            b[half + c + 4] = _mm512_shuffle_f32x4(low, high, 0xdd);
-        }
-    for (int c = 0; c < 8; c++) {
-        a[c] = _mm512_shuffle_f32x4(b[c], b[c + 8], 0x88);
-        a[c + 8] = _mm512_shuffle_f32x4(b[c], b[c + 8], 0xdd);
+    for (int i = 0; i < 4; i += 2) {
+        a[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(b[i], b[i + 1]));
+        a[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(b[i], b[i + 1]));
     }
 }
-ONS_ALWAYS void f64_transpose(f64_vec *a) {
-    f64_vec b[8];
-    for (int i = 0; i < 8; i += 2) {
-        b[i] = _mm512_unpacklo_pd(a[i], a[i + 1]);
-        b[i + 1] = _mm512_unpackhi_pd(a[i], a[i + 1]);
+ONS_ALWAYS __m128 ons_four_at(const char *p) {
+    return _mm_loadu_ps((const float *)(const void *)p);
+}
+ONS_ALWAYS void f32_load_columns(f32_vec *columns, const char *x, int64_t across) {
+    for (int i = 0; i < 4; i++) {
+        const char *row = x + i * across;
+        __m512 rows = _mm512_castps128_ps512(ons_four_at(row));
+        rows = _mm512_insertf32x4(rows, ons_four_at(row + 4 * across), 1);
+        rows = _mm512_insertf32x4(rows, ons_four_at(row + 8 * across), 2);
+        columns[i] = _mm512_insertf32x4(rows, ons_four_at(row + 12 * across), 3);
     }
-    for (int c = 0; c < 2; c++)
-        for (int half = 0; half < 8; half += 4) {
-            f64_vec low = b[half + c], high = b[half + c + 2];
-            a[half + c] = _mm512_shuffle_f64x2(low, high, 0x88);
-            a[half + c + 2] = _mm512_shuffle_f64x2(low, high, 0xdd);
-        }
-    for (int c = 0; c < 4; c++) {
-        b[c] = _mm512_shuffle_f64x2(a[c], a[c + 4], 0x88);
-        b[c + 4] = _mm512_shuffle_f64x2(a[c], a[c + 4], 0xdd);
+    ons_transpose_parts(columns);
+}
+ONS_ALWAYS void f32_store_columns(float *y, int64_t pitch, const f32_vec *columns) {
+    f32_vec rows[4] = {columns[0], columns[1], columns[2], columns[3]};
+    ons_transpose_parts(rows);
+    for (int i = 0; i < 4; i++) _mm_storeu_ps(y + i * pitch, _mm512_castps512_ps128(rows[i]));
+    y += 4 * pitch;
+    for (int i = 0; i < 4; i++) _mm_storeu_ps(y + i * pitch, _mm512_extractf32x4_ps(rows[i], 1));
+    y += 4 * pitch;
+    for (int i = 0; i < 4; i++) _mm_storeu_ps(y + i * pitch, _mm512_extractf32x4_ps(rows[i], 2));
+    y += 4 * pitch;
+    for (int i = 0; i < 4; i++) _mm_storeu_ps(y + i * pitch, _mm512_extractf32x4_ps(rows[i], 3));
+}
+/* Likewise of 8 rows: rows i and i + 4 in one vector. */
+ONS_ALWAYS void ons_transpose_halves(f64_vec *a) {
+    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
+    const __m512i high = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+    f64_vec even0 = _mm512_unpacklo_pd(a[0], a[1]), odd0 = _mm512_unpackhi_pd(a[0], a[1]);
+    f64_vec even1 = _mm512_unpacklo_pd(a[2], a[3]), odd1 = _mm512_unpackhi_pd(a[2], a[3]);
+    a[0] = _mm512_permutex2var_pd(even0, low, even1);
+    a[1] = _mm512_permutex2var_pd(odd0, low, odd1);
+    a[2] = _mm512_permutex2var_pd(even0, high, even1);
+    a[3] = _mm512_permutex2var_pd(odd0, high, odd1);
+}
+ONS_ALWAYS void f64_load_columns(f64_vec *columns, const char *x, int64_t across) {
+    for (int i = 0; i < 4; i++) {
+        const double *row = (const double *)(const void *)(x + i * across);
+        const double *other = (const double *)(const void *)(x + (i + 4) * across);
+        __m512d rows = _mm512_castpd256_pd512(_mm256_loadu_pd(row));
+        columns[i] = _mm512_insertf64x4(rows, _mm256_loadu_pd(other), 1);
     }
-    for (int c = 0; c < 8; c++) a[c] = b[c];
+    ons_transpose_halves(columns);
+}
+ONS_ALWAYS void f64_store_columns(double *y, int64_t pitch, const f64_vec *columns) {
+    f64_vec rows[4] = {columns[0], columns[1], columns[2], columns[3]};
+    ons_transpose_halves(rows);
+    for (int i = 0; i < 4; i++) _mm256_storeu_pd(y + i * pitch, _mm512_castpd512_pd256(rows[i]));
+    y += 4 * pitch;
+    for (int i = 0; i < 4; i++) _mm256_storeu_pd(y + i * pitch, _mm512_extractf64x4_pd(rows[i], 1));
 }
 
 /* One lane of each of 8 rows: what `merge` makes of its lanes l and l + 4, then l and l + 2, then

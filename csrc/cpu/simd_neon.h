@@ -207,18 +207,38 @@ ONS_ALWAYS void f64_stream(double *p, f64_vec a) { vst1q_f64(p, a); }
 ONS_ALWAYS void f32_settle(void) {}
 ONS_ALWAYS void f64_settle(void) {}
 
-/* Row i becomes column i: pairs of rows, then fours. */
-ONS_ALWAYS void f32_transpose(f32_vec *a) {
+/* Four elements of each of 4 rows: pairs of rows, then fours. */
+ONS_ALWAYS void ons_transpose(f32_vec *a) {
     float32x4x2_t low = vtrnq_f32(a[0], a[1]), high = vtrnq_f32(a[2], a[3]);
     for (int i = 0; i < 2; i++) {
         a[i] = vcombine_f32(vget_low_f32(low.val[i]), vget_low_f32(high.val[i]));
         a[i + 2] = vcombine_f32(vget_high_f32(low.val[i]), vget_high_f32(high.val[i]));
     }
 }
-ONS_ALWAYS void f64_transpose(f64_vec *a) {
-    f64_vec low = vtrn1q_f64(a[0], a[1]);
-    a[1] = vtrn2q_f64(a[0], a[1]);
-    a[0] = low;
+ONS_ALWAYS void f32_load_columns(f32_vec *columns, const char *x, int64_t across) {
+    for (int i = 0; i < 4; i++)
+        columns[i] = vld1q_f32((const float *)(const void *)(x + i * across));
+    ons_transpose(columns);
+}
+ONS_ALWAYS void f32_store_columns(float *y, int64_t pitch, const f32_vec *columns) {
+    f32_vec rows[4] = {columns[0], columns[1], columns[2], columns[3]};
+    ons_transpose(rows);
+    for (int i = 0; i < 4; i++) vst1q_f32(y + i * pitch, rows[i]);
+}
+/* Of 2 rows. */
+ONS_ALWAYS void f64_load_columns(f64_vec *columns, const char *x, int64_t across) {
+    const double *row = (const double *)(const void *)x;
+    const double *other = (const double *)(const void *)(x + across);
+    for (int k = 0; k < 4; k += 2) {
+        columns[k] = vtrn1q_f64(vld1q_f64(row + k), vld1q_f64(other + k));
+        columns[k + 1] = vtrn2q_f64(vld1q_f64(row + k), vld1q_f64(other + k));
+    }
+}
+ONS_ALWAYS void f64_store_columns(double *y, int64_t pitch, const f64_vec *columns) {
+    for (int row = 0; row < 2; row++, y += pitch)
+        for (int k = 0; k < 4; k += 2)
+            vst1q_f64(y + k, row == 0 ? vtrn1q_f64(columns[k], columns[k + 1])
+                                      : vtrn2q_f64(columns[k], columns[k + 1]));
 }
 ONS_ALWAYS f32_vec f32_narrow(const double *p) {
     return vcvt_high_f32_f64(vcvt_f32_f64(vld1q_f64(p)), vld1q_f64(p + 2));

@@ -40,7 +40,14 @@ ONS_ALWAYS double f64_times(double a, double factor, double beyond) {
     }                                                                                            \
     ONS_ALWAYS void P##_store(TYPE *p, TYPE a) { memcpy(p, &a, sizeof a); }                      \
     ONS_ALWAYS void P##_stream(TYPE *p, TYPE a) { P##_store(p, a); }                             \
-    ONS_ALWAYS void P##_transpose(TYPE *a) { (void)a; }                                          \
+    ONS_ALWAYS void P##_load_columns(TYPE *columns, const char *x, int64_t across) {             \
+        (void)across;                                                                            \
+        memcpy(columns, x, 4 * sizeof(TYPE));                                                    \
+    }                                                                                            \
+    ONS_ALWAYS void P##_store_columns(TYPE *y, int64_t pitch, const TYPE *columns) {             \
+        (void)pitch;                                                                             \
+        memcpy(y, columns, 4 * sizeof(TYPE));                                                    \
+    }                                                                                            \
     ONS_ALWAYS void P##_settle(void) {}                                                          \
     ONS_ALWAYS TYPE P##_narrow(const double *p) { return (TYPE) * p; }                           \
     ONS_ALWAYS TYPE P##_load_part(const TYPE *p, int64_t k) {                                    \
