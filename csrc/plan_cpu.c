@@ -1,6 +1,6 @@
 /* plan_cpu.c - the method, the form and the tiles on the CPU. The thresholds were found by trying
- * values on one Zen 4 machine that did other work too; benchmarks/bench_cpu.py shows what they
- * give.
+ * values on a Zen 4 and an Emerald Rapids that did other work too; benchmarks/bench_cpu.py shows
+ * what they give.
  */
 #include "cpu/cpu.h"
 #include "plan.h"

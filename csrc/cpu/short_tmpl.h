@@ -77,7 +77,9 @@ INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64
         __builtin_prefetch(next + line);
     ons_tile x = FN(take_rows)(run, first);
     bool read_beyond = first + GROUP < run->count && x.across >= N * (int64_t)sizeof(T);
-    if (rows < GROUP || (N < 4 && !read_beyond)) {
+    if (rows == 1 && N >= 4) {
+        x.across = 0; /* every lane has that row */
+    } else if (rows < GROUP || (N < 4 && !read_beyond)) {
         memset(few, 0, sizeof few);
         for (int64_t i = 0; i < rows; i++) memcpy(few[i], ROW(x, i), (size_t)N * sizeof(T));
         x = (ons_tile){few, sizeof(T), sizeof *few};
