@@ -64,23 +64,20 @@ INLINE ons_tile FN(take_rows)(const ons_run_of_rows *run, int64_t first) {
     return (ons_tile){brought + of * run->N, sizeof(T), run->N * (int64_t)sizeof(T)};
 }
 
-/* Rows that fill their lanes at most twice: a vector is the same element of every row. The rows'
- * factors are added to `factors`. */
-INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64_t rows,
-                                FN(finished) to, VEC factors) {
-    FN(group) group;
-    VEC e[2 * LANES], lanes[LANES];
-    T few[GROUP][2 * LANES]; /* where rows are too few or too short for what is loaded at once */
+/* Where rows are too few or too short for what is loaded or stored at once. */
+typedef T FN(few)[GROUP][2 * LANES];
+
+/* Each element of a group's rows as a vector. Rows that are missing are 0, or whatever lies there;
+ * so is what is loaded beyond the end of rows of fewer than 4. */
+INLINE void FN(columns_of_rows)(VEC *e, const ons_run_of_rows *run, int64_t first, int64_t rows,
+                                FN(few) few) {
     int64_t N = run->N;
-    const char *next = (const char *)ROW(run->x, first) + FN(ahead);
-    for (int64_t line = 0; line < GROUP * run->x.across; line += 64)
-        __builtin_prefetch(next + line);
     ons_tile x = FN(take_rows)(run, first);
     bool read_beyond = first + GROUP < run->count && x.across >= N * (int64_t)sizeof(T);
     if (rows == 1 && N >= 4) {
         x.across = 0; /* every lane has that row */
     } else if (rows < GROUP || (N < 4 && !read_beyond)) {
-        memset(few, 0, sizeof few);
+        memset(few, 0, sizeof(FN(few)));
         for (int64_t i = 0; i < rows; i++) memcpy(few[i], ROW(x, i), (size_t)N * sizeof(T));
         x = (ons_tile){few, sizeof(T), sizeof *few};
     }
@@ -88,6 +85,34 @@ INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64
         int64_t from = FN(four_from)(j, N);
         V(load_columns)(e + from, (const char *)x.data + from * (int64_t)sizeof(T), x.across);
     }
+}
+
+/* The reverse, to where the rows are finished. */
+INLINE void FN(rows_of_columns)(FN(finished) to, const VEC *e, int64_t N, int64_t rows,
+                                FN(few) few) {
+    bool whole = to.apart || (rows == GROUP && N >= 4);
+    T *y = whole ? to.y : few[0];
+    int64_t pitch = whole ? to.pitch : (int64_t)(sizeof *few / sizeof(T));
+    for (int64_t j = 0; j < N; j += 4) {
+        int64_t from = FN(four_from)(j, N);
+        V(store_columns)(y + from, pitch, e + from);
+    }
+    for (int64_t i = 0; i < rows && !whole; i++)
+        memcpy(to.y + i * to.pitch, few[i], (size_t)N * sizeof(T));
+}
+
+/* Rows that fill their lanes at most twice: a vector is the same element of every row. The rows'
+ * factors are added to `factors`. */
+INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64_t rows,
+                                FN(finished) to, VEC factors) {
+    FN(group) group;
+    VEC e[2 * LANES], lanes[LANES];
+    FN(few) few;
+    int64_t N = run->N;
+    const char *next = (const char *)ROW(run->x, first) + FN(ahead);
+    for (int64_t line = 0; line < GROUP * run->x.across; line += 64)
+        __builtin_prefetch(next + line);
+    FN(columns_of_rows)(e, run, first, rows, few);
     VEC even = V(set)((T)-INFINITY), odd = even;
     for (int64_t j = 0; j + 2 <= N; j += 2) {
         even = V(max)(e[j], even);
@@ -107,15 +132,7 @@ INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64
     FN(normalize_group)(&group, NULL);
     VEC factor = V(load)(group.factor), beyond = V(load)(group.beyond);
     for (int64_t j = 0; j < N; j++) e[j] = V(times)(e[j], factor, beyond);
-    bool whole = to.apart || (rows == GROUP && N >= 4);
-    T *y = whole ? to.y : few[0];
-    int64_t pitch = whole ? to.pitch : (int64_t)(sizeof *few / sizeof(T));
-    for (int64_t j = 0; j < N; j += 4) {
-        int64_t from = FN(four_from)(j, N);
-        V(store_columns)(y + from, pitch, e + from);
-    }
-    for (int64_t i = 0; i < rows && !whole; i++)
-        memcpy(to.y + i * to.pitch, few[i], (size_t)N * sizeof(T));
+    FN(rows_of_columns)(to, e, N, rows, few);
     return FN(add_factors)(factors, &group, rows);
 }
 
@@ -123,11 +140,10 @@ INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64
  * of another type. A group is sent after the next one: its rows were stored across the vectors that
  * are read then, which must wait until the caches have them. */
 typedef struct {
-    char *y;       /* where what is sent next goes */
-    T *apart[2];   /* the groups, by turns */
-    int64_t ahead; /* elements in front of the next group, which did not fill a vector */
-    int64_t
-        waiting; /* elements of the group before, with those in front of it; rows if converted */
+    char *y;         /* where what is sent next goes */
+    T *apart[2];     /* the groups, by turns */
+    int64_t ahead;   /* elements in front of the next group, which did not fill a vector */
+    int64_t waiting; /* elements of the group before and in front of it; its rows if converted */
 } FN(sending);
 
 /* What does not fill a vector is sent with the next group, in front of it. */
