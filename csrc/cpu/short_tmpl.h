@@ -73,7 +73,9 @@ INLINE void FN(columns_of_rows)(VEC *e, const ons_run_of_rows *run, int64_t firs
                                 FN(few) few) {
     int64_t N = run->N;
     ons_tile x = FN(take_rows)(run, first);
-    bool read_beyond = first + GROUP < run->count && x.across >= N * (int64_t)sizeof(T);
+    /* whether four elements of the last row lie within the rows of the run */
+    int64_t row = N * (int64_t)sizeof(T), behind = run->count - first - GROUP;
+    bool read_beyond = x.across >= row && behind * x.across + row >= 4 * (int64_t)sizeof(T);
     if (rows == 1 && N >= 4) {
         x.across = 0; /* every lane has that row */
     } else if (rows < GROUP || (N < 4 && !read_beyond)) {
