@@ -17,7 +17,7 @@ CSRC = os.path.join(os.path.dirname(HERE), "csrc")
 COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 
 # those of setup.py
-FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra"]
+FLAGS = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra"]
 
 
 class Missing(Exception):
