@@ -67,7 +67,8 @@ ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
 }
 ONS_ALWAYS f32_vec f32_product(const float *p, double scale) {
     float lanes[4];
-    for (int i = 0; i < 4; i++) lanes[i] = ons_product_to_float(p[i], scale);
+    vst1q_f32(lanes, vld1q_f32(p));
+    for (int i = 0; i < 4; i++) lanes[i] = ons_product_to_float(lanes[i], scale);
     return vld1q_f32(lanes);
 }
 #define F32_BELOW ONS_RAISED_BELOW

@@ -24,9 +24,6 @@ ONS_ALWAYS double f64_fma(double a, double b, double c) { return a * b + c; }
 ONS_ALWAYS float f32_times(float a, float factor, float beyond) {
     return (float)(a * ((double)factor + beyond));
 }
-ONS_ALWAYS float f32_product(const float *p, double scale) {
-    return ons_product_to_float(*p, scale);
-}
 ONS_ALWAYS double f64_times(double a, double factor, double beyond) {
     return fma(a, factor, a * beyond);
 }
@@ -83,6 +80,9 @@ ONS_ALWAYS double f64_times(double a, double factor, double beyond) {
 ONS_SCALAR_VOCABULARY(f32, float, ONS_LANES_F32)
 ONS_SCALAR_VOCABULARY(f64, double, ONS_LANES_F64)
 
+ONS_ALWAYS float f32_product(const float *p, double scale) {
+    return ons_product_to_float(f32_load(p), scale);
+}
 #define F32_BELOW ONS_RAISED_BELOW
 typedef char f32_limited; /* nothing to remember */
 ONS_ALWAYS f32_limited f32_limit(float *x, float floor) {
