@@ -88,6 +88,30 @@ done:
     return status;
 }
 
+static bool has_name(PyObject *name, ons_dtype *dtype) {
+    for (int i = ONS_FLOAT16; i <= ONS_FLOAT64; i++)
+        if (PyUnicode_CompareWithASCIIString(name, ons_dtype_name((ons_dtype)i)) == 0) {
+            *dtype = (ons_dtype)i;
+            return true;
+        }
+    return false;
+}
+
+/* Of NumPy: a dtype, or the type of its scalars. A small array takes less time than a call that
+ * asks Python what an object is. */
+static bool is_of_numpy(ons_module *module, PyObject *object, ons_dtype *dtype) {
+    PyArray_Descr *descr = NULL;
+    if (PyArray_DescrCheck(object))
+        descr = (PyArray_Descr *)Py_NewRef(object);
+    else if (PyType_Check(object) &&
+             PyType_IsSubtype((PyTypeObject *)object, &PyGenericArrType_Type))
+        descr = PyArray_DescrFromTypeObject(object);
+    bool is = descr && ons_dtype_of_numpy(module, descr, dtype) == 0 && *dtype != ONS_BOOL;
+    Py_XDECREF(descr);
+    PyErr_Clear();
+    return is;
+}
+
 int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype) {
     if (object == Py_None) return 0;
     for (int i = ONS_FLOAT16; module->torch.dtypes && i <= ONS_FLOAT64; i++)
@@ -95,17 +119,14 @@ int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype) {
             *dtype = (ons_dtype)i;
             return 0;
         }
+    if (is_of_numpy(module, object, dtype)) return 0;
+    if (PyUnicode_Check(object) && has_name(object, dtype)) return 0;
     PyObject *name = ons_call_library(module, "dtype_name", "(O)", object);
     if (!name) return -1;
-    int status = -1;
-    for (int i = ONS_FLOAT16; i <= ONS_FLOAT64; i++)
-        if (PyUnicode_CompareWithASCIIString(name, ons_dtype_name((ons_dtype)i)) == 0) {
-            *dtype = (ons_dtype)i;
-            status = 0;
-        }
-    if (status < 0)
+    bool known = has_name(name, dtype);
+    if (!known)
         PyErr_Format(PyExc_TypeError, "dtype is %S: expected float16, bfloat16, float32 or float64",
                      name);
     Py_DECREF(name);
-    return status;
+    return known ? 0 : -1;
 }
