@@ -23,31 +23,56 @@ enum { RUN_BYTES = 1 << 18 };
  * caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
 
-/* Of each row of memory a panel of columns takes at least so much, where there is as much. */
-enum { LEAST_PANEL_BYTES = 256 };
+/* How large a panel of columns may be before it gets narrower, and of how much of each row of
+ * memory it stays: two panels fit the first cache or the second. */
+typedef struct {
+    int64_t bytes, least;
+} panel_size;
+static const panel_size PANEL_IN_CACHES = {1 << 15, 128}, PANEL_FROM_MEMORY = {1 << 17, 256};
 
 /* A y of so many bytes is written past the caches: it would drive out of them more than will be
  * found in them when it is read. Of benchmarks/results/cpu-*.json 32 x 1000 x 64 and all larger
  * shapes have it, 64 x 1024 and all smaller ones do not. */
 static const int64_t PAST_CACHES_BYTES = 1 << 22;
 
+static bool is_large(const ons_problem *problem, const ons_plan *plan) {
+    return plan->rows * plan->N * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
+}
+
 /* Shortest rows that are split, where there are fewer than two for each thread. */
 enum { SPLIT_N = 65536 };
 
-/* Elements that a further thread must find to be worth its waking. */
-enum { ELEMENTS_A_THREAD = 1 << 18 };
+/* Fewest elements that are shared among threads, and those that each then finds at least. Threads
+ * that are still awake gain from half as many; for fewer it costs more to wake one than it saves.
+ * Measured: benchmarks/results/cpu-threads-2026-11-22.json. */
+enum { ELEMENTS_SHARED = 1 << 16, ELEMENTS_A_THREAD = 1 << 13 };
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
+static bool fits_kernels(const ons_plan *plan, ons_dtype dtype) {
+    return dtype == plan->compute ||
+           (plan->compute == ONS_FLOAT32 && (dtype == ONS_FLOAT16 || dtype == ONS_BFLOAT16));
+}
+
+/* Whether panels of columns are taken as a whole, one after the other (softmax_columns). */
+static bool are_whole_columns(const ons_problem *problem, const ons_plan *plan) {
+    int across = problem->dims - problem->reduced_dims - 1;
+    const ons_operand *x = &problem->x, *y = &problem->y;
+    bool mask_fits = !problem->where.data || problem->where.stride[across] == 1;
+    return plan->form == ONS_COLUMN_FORM && mask_fits && !problem->scale.data &&
+           fits_kernels(plan, x->dtype) && fits_kernels(plan, y->dtype) &&
+           y->stride[across] == ons_dtype_size(y->dtype);
+}
+
 /* The fewest columns that `fused` keeps of each row of memory. */
-static int64_t columns_kept(const ons_plan *plan) {
-    int64_t least = LEAST_PANEL_BYTES / ons_dtype_size(plan->compute);
-    return plan->x_direct && plan->y_direct && least < plan->width ? least : plan->width;
+static int64_t columns_kept(const ons_problem *problem, const ons_plan *plan) {
+    int64_t least = PANEL_FROM_MEMORY.least / ons_dtype_size(plan->compute);
+    return are_whole_columns(problem, plan) && least < plan->width ? least : plan->width;
 }
 
 #define RESULTS "benchmarks/results/cpu-avx512-2026-11-22.json: "
 
-static ons_method choose_on_cpu(ons_plan *plan) {
+static ons_method choose_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int64_t row = plan->N * ons_dtype_size(plan->compute);
     if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
         plan->threads > 1) {
@@ -56,7 +81,7 @@ static ons_method choose_on_cpu(ons_plan *plan) {
         return ONS_METHOD_split;
     }
     if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
-                                   : row * columns_kept(plan) <= FUSED_PANEL_BYTES) {
+                                   : row * columns_kept(problem, plan) <= FUSED_PANEL_BYTES) {
         plan->reason = "what is worked on at once fits the caches: one read from memory";
         plan->measured = RESULTS
             "float32 16384x1024, 1 thread: fused 1.01, online 0.40; "
@@ -106,8 +131,9 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
 static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan) {
     int64_t across = problem->extent[problem->dims - problem->reduced_dims - 1];
     int64_t size = ons_dtype_size(plan->compute), most = ONS_MAX_COLUMNS;
-    while (most * size > LEAST_PANEL_BYTES &&
-           (plan->N * most * size > FUSED_PANEL_BYTES ||
+    panel_size panel = is_large(problem, plan) ? PANEL_FROM_MEMORY : PANEL_IN_CACHES;
+    while (most * size > panel.least &&
+           (plan->N * most * size > panel.bytes ||
             (plan->threads > 1 && plan->rows / most < 4 * plan->threads)))
         most /= 2;
     return across < most ? across : most;
@@ -134,10 +160,11 @@ static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
 }
 
 ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan) {
-    int64_t elements = plan->rows * plan->N, useful = elements / ELEMENTS_A_THREAD + 1;
+    int64_t elements = plan->rows * plan->N;
+    int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
     plan->threads = (int)(useful < threads ? useful : threads);
     choose_form_on_cpu(problem, plan);
-    if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(plan);
+    if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, plan);
 
     const ons_method_info *info = &ons_methods[plan->method];
     bool direct = plan->x_direct && plan->y_direct;
@@ -146,14 +173,15 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
     plan->whole_rows = plan->method == ONS_METHOD_fused && !huge && are_whole_rows(problem, plan);
     plan->brings_rows = plan->whole_rows && are_brought(problem, plan);
     plan->whole_columns =
-        plan->form == ONS_COLUMN_FORM && plan->method == ONS_METHOD_fused && direct && !huge;
-    if (plan->whole_columns) plan->width = width_of_columns(problem, plan);
+        plan->method == ONS_METHOD_fused && !huge && are_whole_columns(problem, plan);
     if (plan->whole_rows) {
         int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
         plan->width = width_of_rows(problem, plan, larger(ONS_MAX_WIDTH, RUN_BYTES / row));
     }
-    plan->past_caches = (direct || plan->brings_rows) &&
-                        elements * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
+    bool written_as_computed = problem->y.dtype == plan->compute;
+    plan->past_caches = is_large(problem, plan) && (direct || plan->brings_rows ||
+                                                    (plan->whole_columns && written_as_computed));
+    if (plan->whole_columns) plan->width = width_of_columns(problem, plan);
     plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows && !plan->whole_columns &&
                         !(direct && huge);
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;

@@ -158,13 +158,16 @@ typedef struct {
 static ons_columns columns_at(const void *from, int64_t index) {
     const columns_of *of = from;
     int64_t begin = index * SIDE * of->size;
-    return (ons_columns){of->x + begin, of->y + begin, SIDE};
+    return (ons_columns){.x = of->x + begin, .y = of->y + begin, .width = SIDE};
 }
 
-/* Softmax of columns, four panels of them. */
+/* Softmax of columns, four panels of them; of short ones by their own. */
 static void whole_columns(ons_dtype type, int64_t N) {
     enum { PANELS = 4 };
     int64_t size = ons_dtype_size(type), along = PANELS * SIDE * size;
+    const ons_kernels *kernels = ons_kernels_for(type);
+    ons_softmax_columns_fn *softmax =
+        N <= ONS_LANES_F64 ? kernels->softmax_short_columns : kernels->softmax_columns;
     columns_of of = {zeroed(N, along), zeroed(N, along), size};
     ons_run_of_columns run = {.at = columns_at,
                               .from = &of,
@@ -172,12 +175,15 @@ static void whole_columns(ons_dtype type, int64_t N) {
                               .N = N,
                               .x_along = along,
                               .y_along = along,
+                              .x_dtype = type,
+                              .y_dtype = type,
+                              .scale = 1.0,
                               .kept = zeroed(ONS_KEPT_PANELS * (N * SIDE + 64), size),
                               .pitch = SIDE};
     for (int past = 0; past < 2; past++) {
         run.past_caches = past;
-        COUNT(N * PANELS * SIDE, ons_kernels_for(type)->softmax_columns(&run), "%s columns of %d%s",
-              ons_dtype_name(type), (int)N, past ? ", past the caches" : "");
+        COUNT(N * PANELS * SIDE, softmax(&run), "%s columns of %d%s", ons_dtype_name(type), (int)N,
+              past ? ", past the caches" : "");
     }
     free(run.kept);
     free(of.x);
@@ -225,7 +231,8 @@ int main(void) {
         for (ons_dtype type = ONS_FLOAT32; type <= ONS_FLOAT64; type++) {
             all_primitives(type);
             all_whole_rows(type);
-            whole_columns(type, 10);
+            whole_columns(type, 3);
+            whole_columns(type, 40);
             whole_columns(type, 1000);
             changes(type);
             for (ons_dtype narrow = ONS_FLOAT16; narrow <= ONS_BFLOAT16; narrow++)

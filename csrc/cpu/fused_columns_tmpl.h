@@ -18,28 +18,65 @@ typedef struct {
 typedef struct {
     FN(columns) * before, *now, *behind;
     const char *after; /* row 0 of the panel behind the one behind */
-    int64_t N, x_along, y_along, pitch;
+    int64_t N, x_along, y_along, where_along, pitch;
+    ons_dtype x_dtype, y_dtype;
+    double scale;
     bool past_caches; /* how the rows of y are written: */
     enum { FN(by_vectors), FN(in_a_row), FN(in_parts) } y;
     int64_t divided; /* elements of the panel before, where y is in a row */
 } FN(passing);
 
+/* Whether elements are taken and given as they lie in memory. */
+INLINE bool FN(is_plain)(const ons_run_of_columns *run, ons_columns at) {
+    return run->x_dtype == OWN && run->y_dtype == OWN && run->scale == 1.0 && !at.where;
+}
+
+/* Column i's vector of a row of x as the arithmetic takes it, and of y as it is stored. */
+INLINE VEC FN(take_at)(const char *x, const char *where, int64_t i, int64_t width, ons_dtype as,
+                       double scale) {
+    const char *from = x + i * FN(size_as)(as);
+    T part[WIDTH];
+    char mask[WIDTH];
+    if (where) where += i;
+    if (width - i < WIDTH) {
+        V(store)(part, FN(take_part)(from, width - i, as));
+        if (where) where = memcpy(mask, where, (size_t)(width - i));
+        from = (const char *)part;
+        as = OWN;
+    }
+    if (scale == 1.0 && !where) return FN(take)(from, as);
+    return FN(changed)(from, as, scale, FN(is_exact)(scale), where);
+}
+
+INLINE void FN(put_at)(char *y, int64_t i, int64_t width, VEC a, ons_dtype as) {
+    char *to = y + i * FN(size_as)(as);
+    if (width - i >= WIDTH)
+        FN(put)(to, a, as, false);
+    else
+        FN(put_part)(to, a, width - i, as);
+}
+
 /* `n` rows from j on of the panel behind: compared, and into the place of the panel before. */
-INLINE void FN(take_in)(const FN(passing) * with, int64_t j, int64_t n) {
+INLINE void FN(take_in)(const FN(passing) * with, int64_t j, int64_t n, bool plain) {
     FN(columns) *behind = with->behind;
     int64_t width = behind->at.width, x_along = with->x_along, pitch = with->pitch;
-    int64_t ahead = j + FN(rows_ahead), size = (int64_t)sizeof(T);
+    ons_dtype as = plain ? OWN : with->x_dtype;
+    double scale = plain ? 1.0 : with->scale;
+    const char *where =
+        plain || !behind->at.where ? NULL : behind->at.where + j * with->where_along;
+    int64_t ahead = j + FN(rows_ahead), bytes = width * FN(size_as)(as);
     if (width == 0) return;
     const char *x = behind->at.x + j * x_along;
     const char *fetch = ahead < with->N ? behind->at.x + ahead * x_along
                                         : with->after + (ahead - with->N) * x_along;
     T *to = behind->kept + j * pitch;
     for (int64_t k = 0; k < n; k++)
-        for (int64_t i = 0; i < width; i += FN(line)) FN(fetch)(fetch + k * x_along + i * size);
+        for (int64_t i = 0; i < bytes; i += 64) FN(fetch)(fetch + k * x_along + i);
     for (int64_t i = 0; i < width; i += WIDTH) {
         VEC m = V(load)(behind->m + i);
         for (int64_t k = 0; k < n; k++) {
-            VEC a = LOAD_AT((const T *)(const void *)(x + k * x_along), i, width);
+            const char *mask = where ? where + k * with->where_along : NULL;
+            VEC a = FN(take_at)(x + k * x_along, mask, i, width, as, scale);
             V(store)(to + k * pitch + i, a);
             m = V(max)(a, m);
         }
@@ -53,10 +90,11 @@ INLINE VEC FN(quotients)(const FN(columns) * before, const T *e, int64_t i) {
 }
 
 /* `n` rows from j on of the panel before, to y, where all its vectors can be written as such. */
-INLINE void FN(give_vectors)(const FN(passing) * with, int64_t j, int64_t n) {
+INLINE void FN(give_vectors)(const FN(passing) * with, int64_t j, int64_t n, bool plain) {
     const FN(columns) *before = with->before;
     int64_t width = before->at.width, y_along = with->y_along, pitch = with->pitch;
     bool past_caches = with->past_caches;
+    ons_dtype as = plain ? OWN : with->y_dtype;
     if (width == 0) return;
     char *to = before->at.y + j * y_along;
     const T *e = before->kept + j * pitch;
@@ -64,7 +102,7 @@ INLINE void FN(give_vectors)(const FN(passing) * with, int64_t j, int64_t n) {
         VEC factor = V(load)(before->factor + i), beyond = V(load)(before->beyond + i);
         for (int64_t k = 0; k < n; k++) {
             VEC quotient = V(times)(V(load)(e + k * pitch + i), factor, beyond);
-            FN(put_vector)((T *)(void *)(to + k * y_along) + i, quotient, past_caches);
+            FN(put)(to + k * y_along + i * FN(size_as)(as), quotient, as, past_caches);
         }
     }
 }
@@ -75,14 +113,16 @@ static void FN(give_in_parts)(const FN(passing) * with, int64_t j, int64_t n) {
     const FN(columns) *before = with->before;
     int64_t width = before->at.width;
     for (int64_t k = j; k < j + n; k++) {
-        T *y = (T *)(void *)(before->at.y + k * with->y_along);
+        char *row = before->at.y + k * with->y_along;
+        T *y = (T *)(void *)row;
         const T *e = before->kept + k * with->pitch;
         int64_t i = 0, head = with->past_caches ? FN(before_line)(y, width) : 0;
         for (; i < head; i += WIDTH) STORE_AT(y, i, head, FN(quotients)(before, e + i, i));
         for (i = head; with->past_caches && i + FN(line) <= width; i += FN(line))
             for (int64_t v = i; v < i + FN(line); v += WIDTH)
                 V(stream)(y + v, FN(quotients)(before, e + v, v));
-        for (; i < width; i += WIDTH) STORE_AT(y, i, width, FN(quotients)(before, e + i, i));
+        for (; i < width; i += WIDTH)
+            FN(put_at)(row, i, width, FN(quotients)(before, e + i, i), with->y_dtype);
     }
 }
 
@@ -120,37 +160,41 @@ INLINE void FN(exponentials_of)(const FN(columns) * now, T *lane, T *e, int64_t 
 }
 
 /* Rows j to j + n of the neighbours. */
-INLINE void FN(pass_rows)(FN(passing) * with, int64_t j, int64_t n) {
+INLINE void FN(pass_rows)(FN(passing) * with, int64_t j, int64_t n, bool plain) {
     if (with->y == FN(by_vectors))
-        FN(give_vectors)(with, j, n);
+        FN(give_vectors)(with, j, n, plain);
     else if (with->y == FN(in_a_row))
         FN(give_in_a_row)(with, j + n);
     else
         FN(give_in_parts)(with, j, n);
-    FN(take_in)(with, j, n);
+    FN(take_in)(with, j, n, plain);
 }
 
-/* d += the sum of the first `count` lanes, 0 in the others, in the fixed tree (f32_sum_lanes). */
+/* d += the sum of the first `count` lanes in the fixed tree (f32_sum_lanes): of that, as the others
+ * would add 0, as much as the next power of two has lanes. */
 INLINE void FN(add_lanes)(FN(columns) * now, T (*lanes)[ONS_MAX_COLUMNS], int64_t count) {
-    for (int64_t i = 0; i < now->vectors * WIDTH; i += WIDTH) {
+    int64_t n = now->vectors * WIDTH, all = 1;
+    double term[ONS_MAX_COLUMNS];
+    while (all < count) all *= 2;
+    for (int64_t i = 0; i < n; i += WIDTH) {
         double tree[LANES][WIDTH];
-        for (int64_t l = 0; l < LANES; l++)
-            for (int64_t c = 0; c < WIDTH; c++)
-                tree[l][c] = l < count ? (double)lanes[l][i + c] : 0.0;
-        for (int64_t half = LANES / 2; half > 0; half /= 2)
+        for (int64_t l = count; l < all; l++) V(store)(lanes[l] + i, V(set)(0));
+        for (int64_t l = 0; l < all; l++)
+            for (int64_t c = 0; c < WIDTH; c++) tree[l][c] = (double)lanes[l][i + c];
+        for (int64_t half = all / 2; half > 0; half /= 2)
             for (int64_t l = 0; l < half; l++)
                 for (int64_t c = 0; c < WIDTH; c++) tree[l][c] += tree[l + half][c];
-        for (int64_t c = 0; c < WIDTH; c++) { /* ons_state_add */
-            double d = now->d[i + c], term = LOWERED * tree[0][c];
-            double sum = d + term, other = sum - d;
-            now->d_beyond[i + c] += (d - (sum - other)) + (term - other);
-            now->d[i + c] = sum;
-        }
+        memcpy(term + i, tree, sizeof tree[0]);
+    }
+    for (int64_t i = 0; i < n; i++) { /* ons_state_add */
+        double d = now->d[i], sum = d + LOWERED * term[i], other = sum - d;
+        now->d_beyond[i] += (d - (sum - other)) + (LOWERED * term[i] - other);
+        now->d[i] = sum;
     }
 }
 
 /* One panel's exponentials and sums, while the rows of its neighbours pass. */
-static void FN(pass)(FN(passing) * with) {
+INLINE void FN(pass)(FN(passing) * with, bool plain) {
     FN(columns) *now = with->now;
     int64_t N = with->N, pitch = with->pitch;
     T lanes[LANES][ONS_MAX_COLUMNS];
@@ -165,9 +209,9 @@ static void FN(pass)(FN(passing) * with) {
                 else
                     FN(exponentials_of)(now, lanes[l], e, pitch, count, q == j);
                 if (end - row >= 4)
-                    FN(pass_rows)(with, row, 4);
+                    FN(pass_rows)(with, row, 4, plain);
                 else if (end > row)
-                    FN(pass_rows)(with, row, end - row);
+                    FN(pass_rows)(with, row, end - row, plain);
             }
         FN(add_lanes)(now, lanes, end - j < LANES ? end - j : LANES);
     }
@@ -193,8 +237,9 @@ static void FN(refer_columns)(FN(columns) * now, const ons_run_of_columns *run) 
     }
 }
 
-/* What it needs before it is divided; the first factors once more behind the last. */
-static void FN(normalize_columns)(FN(columns) * now) {
+/* What it needs before it is divided; the first factors once more behind the last. Returns their
+ * sum, which is NaN where one is, added to `factors`. */
+static VEC FN(normalize_columns)(FN(columns) * now, VEC factors) {
     int64_t n = now->vectors * WIDTH;
     for (int64_t i = 0; i < n; i++)
         FN(reciprocal)(now->m[i], now->d[i], now->d_beyond[i], now->factor + i, now->beyond + i);
@@ -202,6 +247,11 @@ static void FN(normalize_columns)(FN(columns) * now) {
         now->factor[n + i] = now->factor[i];
         now->beyond[n + i] = now->beyond[i];
     }
+    for (int64_t i = 0; i < now->at.width; i += WIDTH) {
+        int64_t there = now->at.width - i < WIDTH ? now->at.width - i : WIDTH;
+        factors = V(add)(factors, V(join)(V(load)(now->factor + i), V(set)(0), there));
+    }
+    return factors;
 }
 
 INLINE void FN(begin_columns)(FN(columns) * columns, const ons_run_of_columns *run, int64_t index) {
@@ -216,6 +266,7 @@ INLINE void FN(begin_division)(FN(passing) * with, bool past_caches) {
     const ons_columns *at = &with->before->at;
     uintptr_t bytes = (uintptr_t)at->y;
     bool lines = bytes % 64 == 0 && with->y_along % 64 == 0;
+    past_caches = past_caches && with->y_dtype == OWN;
     with->past_caches = past_caches && (bytes | (uintptr_t)with->y_along) % sizeof(T) == 0;
     with->y = FN(in_parts);
     if (at->width == 0 || (at->width % FN(line) == 0 && (lines || !past_caches))) {
@@ -230,7 +281,7 @@ INLINE void FN(begin_division)(FN(passing) * with, bool past_caches) {
     }
 }
 
-static void FN(softmax_columns)(const ons_run_of_columns *run) {
+static bool FN(softmax_columns)(const ons_run_of_columns *run) {
     FN(columns) panels[3];
     FN(passing)
     with = {.before = panels,
@@ -239,8 +290,13 @@ static void FN(softmax_columns)(const ons_run_of_columns *run) {
             .N = run->N,
             .x_along = run->x_along,
             .y_along = run->y_along,
-            .pitch = run->pitch};
+            .where_along = run->where_along,
+            .pitch = run->pitch,
+            .x_dtype = run->x_dtype,
+            .y_dtype = run->y_dtype,
+            .scale = run->scale};
     T *room[2] = {run->kept, (T *)run->kept + run->N * run->pitch + WIDTH};
+    VEC factors = V(set)(0);
     FN(begin_columns)(with.before, run, run->count);
     FN(begin_columns)(with.now, run, run->count);
     with.now->kept = room[1];
@@ -252,8 +308,11 @@ static void FN(softmax_columns)(const ons_run_of_columns *run) {
             i + 1 < run->count ? run->at(run->from, run->first + i + 1) : with.behind->at;
         with.after = after.x;
         FN(begin_division)(&with, run->past_caches);
-        FN(pass)(&with);
-        FN(normalize_columns)(with.now);
+        if (FN(is_plain)(run, with.behind->at))
+            FN(pass)(&with, true);
+        else
+            FN(pass)(&with, false);
+        factors = FN(normalize_columns)(with.now, factors);
         FN(refer_columns)(with.behind, run);
         FN(columns) *free = with.before;
         with.before = with.now;
@@ -261,4 +320,5 @@ static void FN(softmax_columns)(const ons_run_of_columns *run) {
         with.behind = free;
     }
     if (run->past_caches) V(settle)();
+    return FN(has_nan)(factors);
 }

@@ -136,6 +136,11 @@ INLINE VEC FN(take_part)(const char *x, int64_t k, ons_dtype as) {
     return V(load)(part);
 }
 
+/* Whether a T holds the scale. */
+INLINE bool FN(is_exact)(double scale) {
+    return BITS == 64 || (double)(float)scale == scale || isnan(scale);
+}
+
 /* What becomes of a vector of a line that is brought: times the scale, rounded once (`exact`: that
  * is a T), and -inf where the mask, if there is one, is 0. */
 INLINE VEC FN(changed)(const char *x, ons_dtype as, double scale, bool exact, const char *where) {
@@ -181,7 +186,7 @@ INLINE bool FN(is_long)(double scale) {
 static void FN(bring)(void *tile, const char *from, int64_t step, ons_dtype dtype, double scale,
                       const char *where, int64_t where_step, int64_t n) {
     T *x = tile;
-    bool exact = BITS == 64 || (double)(float)scale == scale || isnan(scale);
+    bool exact = FN(is_exact)(scale);
     bool side_by_side = step == ons_dtype_size(dtype) && (!where || where_step == 1);
 #define BRING(as)                                                         \
     if (side_by_side && dtype == (as) && (exact || FN(is_long)(scale))) { \

@@ -66,9 +66,9 @@ static int64_t rows_across(const ons_problem *problem) {
 
 /* Rows that the first panel has less than the others, so that those begin with a line of y. */
 static int64_t rows_less(const ons_problem *problem, const ons_plan *plan) {
-    int64_t size = item_size(plan);
+    int64_t size = ons_dtype_size(problem->y.dtype);
     uintptr_t first = (uintptr_t)problem->y.data % 64;
-    if (!plan->whole_columns || plan->width == rows_across(problem)) return 0;
+    if (!plan->whole_columns || !plan->past_caches || plan->width == rows_across(problem)) return 0;
     return first % (uintptr_t)size == 0 ? (int64_t)first / size % plan->width : 0;
 }
 
@@ -245,7 +245,7 @@ ons_run_of_rows ons_panel_run(const ons_panel *panel) {
 static ons_columns columns_at(const void *from, int64_t index) {
     ons_panel panel = *(const ons_panel *)from;
     ons_panel_at(&panel, index);
-    return (ons_columns){panel.x, panel.y, panel.rows.width};
+    return (ons_columns){panel.x, panel.y, panel.where, panel.rows.width};
 }
 
 ons_run_of_columns ons_panel_columns(ons_panel *panel, int64_t begin, int64_t end) {
@@ -258,6 +258,10 @@ ons_run_of_columns ons_panel_columns(ons_panel *panel, int64_t begin, int64_t en
                                 .N = plan->N,
                                 .x_along = problem->x.stride[problem->dims - 1],
                                 .y_along = problem->y.stride[problem->dims - 1],
+                                .where_along = problem->where.stride[problem->dims - 1],
+                                .x_dtype = problem->x.dtype,
+                                .y_dtype = problem->y.dtype,
+                                .scale = problem->scale_by,
                                 .kept = panel->kept,
                                 .pitch = panel_pitch(plan),
                                 .past_caches = plan->past_caches};

@@ -70,6 +70,9 @@ void ons_panel_bring(const void *from, int64_t first, int64_t count, void *to, i
 /* Makes the excluded elements 0 in the rows of y that have become NaN: elsewhere they are. */
 void ons_panel_exclude_from_nan(const ons_panel *panel);
 
+/* The same of a panel of columns, in all of them. */
+void ons_panel_exclude_from_columns(const ons_panel *panel);
+
 /* Where elements from j on lie in memory, of these rows and of those of the next panel, as
  * rows.next takes it. */
 ons_tile ons_panel_next_tile(const ons_panel *panel, int64_t j);

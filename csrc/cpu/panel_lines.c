@@ -125,6 +125,17 @@ void ons_panel_exclude_from_nan(const ons_panel *panel) {
     }
 }
 
+void ons_panel_exclude_from_columns(const ons_panel *panel) {
+    ons_dtype dtype = panel->problem->y.dtype;
+    if (!panel->where) return;
+    FOR_EACH_LINE(panel, 0, panel->plan->N, at) {
+        char *y = panel->y + offset_of(panel->problem, &panel->problem->y, at.j);
+        panel->move->load(panel->kept, y, at.y_step, dtype, at.count);
+        exclude(panel, &at, panel->kept, 0.0);
+        panel->move->store(y, at.y_step, dtype, panel->kept, at.count);
+    }
+}
+
 ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n) {
     if (!panel->plan->x_direct || panel->anchored)
         return load_into(panel, ons_panel_scratch(panel), j, n);

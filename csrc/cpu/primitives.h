@@ -95,27 +95,31 @@ typedef bool ons_softmax_rows_fn(const ons_run_of_rows *run);
 typedef struct {
     const char *x;
     char *y;
-    int64_t width; /* rows */
+    const char *where; /* NULL: all elements count */
+    int64_t width;     /* rows */
 } ons_columns;
-#define ONS_NO_COLUMNS ((ons_columns){NULL, NULL, 0})
+#define ONS_NO_COLUMNS ((ons_columns){NULL, NULL, NULL, 0})
 
 typedef ons_columns ons_columns_at_fn(const void *from, int64_t index);
 
-/* Panels of such rows of N elements, one panel after the other; in x and y as the
- * arithmetic takes them. */
+/* Panels of such rows of N elements, one panel after the other; in x and y of the compute type or
+ * of 16 bits. */
 typedef struct {
     ons_columns_at_fn *at; /* panel first + i of `count` */
     const void *from;
     int64_t first, count, N;
-    int64_t x_along, y_along; /* bytes from element to element of a row */
+    int64_t x_along, y_along, where_along; /* bytes from element to element of a row */
+    ons_dtype x_dtype, y_dtype;
+    double scale;
     void *kept; /* room for ONS_KEPT_PANELS panels and a vector beyond each, `pitch` elements from
                  * element to element of a row */
     int64_t pitch;
     bool past_caches; /* y goes to memory and leaves the caches to others */
 } ons_run_of_columns;
 
-/* y = softmax(x); y may be x. */
-typedef void ons_softmax_columns_fn(const ons_run_of_columns *run);
+/* y = softmax(x); y may be x. Returns whether a row became NaN. One for N of at most twice
+ * ONS_LANES_F32 or _F64. */
+typedef bool ons_softmax_columns_fn(const ons_run_of_columns *run);
 
 typedef struct {
     ons_max_fn *max;
@@ -164,7 +168,7 @@ typedef struct {
     ons_softmax_rows_fn *softmax_long_groups[ONS_FLOAT64 + 1];
     int64_t longest_grouped; /* rows, by one of both; those of at most a block by softmax_groups */
     ons_softmax_rows_fn *softmax_short_rows;
-    ons_softmax_columns_fn *softmax_columns;
+    ons_softmax_columns_fn *softmax_columns, *softmax_short_columns;
     ons_movers move;
 } ons_kernels;
 

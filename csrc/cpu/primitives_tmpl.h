@@ -75,6 +75,7 @@
 #include "run_of_groups_tmpl.h"
 #include "short_tmpl.h"
 #include "fused_columns_tmpl.h"
+#include "short_columns_tmpl.h"
 
 static const ons_kernels FN(kernels) = {
     .row = {FN(max_row), FN(refer), FN(sum_exp_row), FN(exp_store_sum_row), FN(normalize),
@@ -100,6 +101,7 @@ static const ons_kernels FN(kernels) = {
     .longest_grouped = FN(longest_grouped),
     .softmax_short_rows = FN(softmax_short_rows),
     .softmax_columns = FN(softmax_columns),
+    .softmax_short_columns = FN(softmax_short_columns),
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(bring)},
 };
 

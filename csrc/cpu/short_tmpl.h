@@ -2,20 +2,25 @@
  * a vector is the same element of every row. Adds up as row_tmpl.h does. Part of primitives_tmpl.h,
  * whose parameters and names it uses. */
 
-/* lanes[l] holds lane l of every row: adds them as V(sum_lanes) does, where those from n on are 0.
- */
-INLINE void FN(sum_lanes_of_rows)(double *d, const VEC *lanes, int64_t n) {
+/* Lane l of rows of N elements, of which vector j of e has element j. */
+INLINE VEC FN(lane_of_rows)(const VEC *e, int64_t l, int64_t N) {
+    return l + LANES < N ? V(add)(e[l], e[l + LANES]) : e[l];
+}
+
+/* Adds their lanes as V(sum_lanes) does; those that are not there are 0. */
+INLINE void FN(sum_lanes_of_rows)(double *d, const VEC *e, int64_t N) {
     double tree[LANES / 2][GROUP];
-    for (int64_t l = 0; l < LANES / 2 && l < n; l++) {
+    for (int64_t l = 0; l < LANES / 2 && l < N; l++) {
         T low[GROUP], high[GROUP];
-        V(store)(low, lanes[l]);
-        V(store)(high, l + LANES / 2 < n ? lanes[l + LANES / 2] : V(set)(0));
+        int64_t other = l + LANES / 2;
+        V(store)(low, FN(lane_of_rows)(e, l, N));
+        V(store)(high, other < N ? FN(lane_of_rows)(e, other, N) : V(set)(0));
         for (int64_t i = 0; i < GROUP; i++) tree[l][i] = (double)low[i] + (double)high[i];
     }
     for (int64_t half = LANES / 4; half > 0; half /= 2)
-        for (int64_t l = 0; l < half && l + half < n; l++)
+        for (int64_t l = 0; l < half && l + half < N; l++)
             for (int64_t i = 0; i < GROUP; i++) tree[l][i] += tree[l + half][i];
-    for (int64_t i = 0; i < GROUP; i++) d[i] = n > 0 ? tree[0][i] : 0;
+    for (int64_t i = 0; i < GROUP; i++) d[i] = N > 0 ? tree[0][i] : 0;
 }
 
 /* The four elements from j on, or where the row has fewer the last four: those before them once
@@ -103,38 +108,39 @@ INLINE void FN(rows_of_columns)(FN(finished) to, const VEC *e, int64_t N, int64_
         memcpy(to.y + i * to.pitch, few[i], (size_t)N * sizeof(T));
 }
 
-/* Rows that fill their lanes at most twice: a vector is the same element of every row. The rows'
- * factors are added to `factors`. */
-INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64_t rows,
-                                FN(finished) to, VEC factors) {
-    FN(group) group;
-    VEC e[2 * LANES], lanes[LANES];
-    FN(few) few;
-    int64_t N = run->N;
-    const char *next = (const char *)ROW(run->x, first) + FN(ahead);
-    for (int64_t line = 0; line < GROUP * run->x.across; line += 64)
-        __builtin_prefetch(next + line);
-    FN(columns_of_rows)(e, run, first, rows, few);
+/* Softmax of GROUP rows, of which vector j has element j. */
+INLINE void FN(softmax_of_columns)(VEC *e, int64_t N, FN(group) * group) {
     VEC even = V(set)((T)-INFINITY), odd = even;
     for (int64_t j = 0; j + 2 <= N; j += 2) {
         even = V(max)(e[j], even);
         odd = V(max)(e[j + 1], odd);
     }
     if (N % 2 != 0) even = V(max)(e[N - 1], even);
-    V(store)(group.m, V(max)(even, odd));
-    if (FN(refer_group)(&group))
-        for (int64_t j = 0; j < N; j++) e[j] = V(sub)(e[j], V(load)(group.anchor));
-    VEC shift = V(load)(group.shift), floor = V(load)(group.floor);
+    V(store)(group->m, V(max)(even, odd));
+    if (FN(refer_group)(group))
+        for (int64_t j = 0; j < N; j++) e[j] = V(sub)(e[j], V(load)(group->anchor));
+    VEC shift = V(load)(group->shift), floor = V(load)(group->floor);
     int64_t done = 0;
     for (; done + 4 <= N; done += 4) FN(exponential_each)(e + done, 4, shift, floor);
     for (; done < N; done++) FN(exponential_each)(e + done, 1, shift, floor);
-    for (int64_t l = 0; l < LANES && l < N; l++)
-        lanes[l] = l + LANES < N ? V(add)(e[l], e[l + LANES]) : e[l];
-    FN(sum_lanes_of_rows)(group.d, lanes, N < LANES ? N : LANES);
-    FN(normalize_group)(&group, NULL);
-    VEC factor = V(load)(group.factor), beyond = V(load)(group.beyond);
+    FN(sum_lanes_of_rows)(group->d, e, N);
+    FN(normalize_group)(group, NULL);
+    VEC factor = V(load)(group->factor), beyond = V(load)(group->beyond);
     for (int64_t j = 0; j < N; j++) e[j] = V(times)(e[j], factor, beyond);
-    FN(rows_of_columns)(to, e, N, rows, few);
+}
+
+/* A group of short rows; their factors are added to `factors`. */
+INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64_t rows,
+                                FN(finished) to, VEC factors) {
+    FN(group) group;
+    VEC e[2 * LANES];
+    FN(few) few;
+    const char *next = (const char *)ROW(run->x, first) + FN(ahead);
+    for (int64_t line = 0; line < GROUP * run->x.across; line += 64)
+        __builtin_prefetch(next + line);
+    FN(columns_of_rows)(e, run, first, rows, few);
+    FN(softmax_of_columns)(e, run->N, &group);
+    FN(rows_of_columns)(to, e, run->N, rows, few);
     return FN(add_factors)(factors, &group, rows);
 }
 
