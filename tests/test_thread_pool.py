@@ -1,0 +1,56 @@
+"""The pool's loops by thread_checks.c and threads.c alone, under a sanitizer that sees races where it runs."""
+
+import os
+
+import core
+import pytest
+from support import SANITIZED
+
+SANITIZERS = [["-fsanitize=address,undefined"] if SANITIZED else ["-fsanitize=thread"], []]
+NOTHING = "#include <pthread.h>\nint main(void) { return 0; }\n"
+# gcc's thread sanitizer does not find its way where much of an address is random
+STARTS = [["setarch", "-R"], []]
+
+
+def runs(*command):
+    try:
+        run = core.start(*command)
+        run.communicate(timeout=60)
+    except OSError:
+        return False
+    return run.returncode == 0
+
+
+def way_to_run(folder):
+    """The compiler's flags and the command's beginning with which a program of nothing runs."""
+    source, nothing = folder / "nothing.c", folder / "nothing"
+    source.write_text(NOTHING)
+    for flags in SANITIZERS:
+        try:
+            core.compile_with(source, core.COMPILER, *flags, "-pthread", "-o", nothing, source)
+        except RuntimeError:
+            continue  # without the sanitizer's library
+        for start in STARTS:
+            if runs(*start, nothing):
+                return flags, start
+    raise core.Missing("programs do not run here")
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pool")
+    try:
+        core.require(core.COMPILER)
+        flags, start = way_to_run(folder)
+        flags = ["-g", "-O1", "-I", os.path.join(core.CSRC, "cpu"), *flags]
+        return [*start, core.build("thread_checks", folder, flags=flags, parts=["cpu/threads.c"])]
+    except core.Missing as missing:
+        core.skip(missing)
+
+
+@pytest.mark.parametrize("processors", [1, 64])
+def test_loops(command, processors):
+    """With threads that sleep at once, and with such as look around before."""
+    run = core.start(*command, processors)
+    said, _ = run.communicate(timeout=300)
+    assert (said, run.returncode) == ("passed\n", 0)
