@@ -1,4 +1,4 @@
-"""The pool's loops by thread_checks.c and threads.c alone, under a sanitizer that sees races where it runs."""
+"""The pool's loops: thread_checks.c and threads.c alone, under a sanitizer that sees races where it runs."""
 
 import os
 
