@@ -56,12 +56,11 @@ static bool fits_kernels(const ons_plan *plan, ons_dtype dtype) {
 
 /* Whether panels of columns are taken as a whole, one after the other (softmax_columns). */
 static bool are_whole_columns(const ons_problem *problem, const ons_plan *plan) {
-    int across = problem->dims - problem->reduced_dims - 1;
-    const ons_operand *x = &problem->x, *y = &problem->y;
-    bool mask_fits = !problem->where.data || problem->where.stride[across] == 1;
-    return plan->form == ONS_COLUMN_FORM && mask_fits && !problem->scale.data &&
-           fits_kernels(plan, x->dtype) && fits_kernels(plan, y->dtype) &&
-           y->stride[across] == ons_dtype_size(y->dtype);
+    if (plan->form != ONS_COLUMN_FORM || problem->scale.data) return false;
+    int across = problem->dims - problem->reduced_dims - 1; /* which columns have */
+    const ons_operand *x = &problem->x, *y = &problem->y, *where = &problem->where;
+    return (!where->data || where->stride[across] == 1) && fits_kernels(plan, x->dtype) &&
+           fits_kernels(plan, y->dtype) && y->stride[across] == ons_dtype_size(y->dtype);
 }
 
 /* The fewest columns that `fused` keeps of each row of memory. */
