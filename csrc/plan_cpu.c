@@ -23,8 +23,8 @@ enum { RUN_BYTES = 1 << 18 };
  * caches. */
 static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
 
-/* How large a panel of columns may be before it gets narrower, and of how much of each row of
- * memory it stays: two panels fit the first cache or the second. */
+/* How large a panel of columns may be before it gets narrower, and how much of each row of memory
+ * it keeps even so. Two such are about the first cache, or a part of the second. */
 typedef struct {
     int64_t bytes, least;
 } panel_size;
