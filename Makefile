@@ -54,7 +54,7 @@ asan:
 	$(PYTHON) -m pip install -q 'setuptools>=77'
 	ONSOFTMAX_CUDA=0 ONSOFTMAX_CFLAGS='-g -O1 -fno-omit-frame-pointer $(ASAN_FLAGS)' ONSOFTMAX_LDFLAGS='$(ASAN_FLAGS)' \
 	    $(PYTHON) setup.py -q build --build-base build/asan --build-lib $(ASAN_LIB)
-	cd $(ASAN_LIB) && LD_PRELOAD='$(ASAN_PRELOAD)' PYTHONPATH='$(CURDIR)/$(ASAN_LIB)' PYTHONMALLOC=malloc \
+	cd $(ASAN_LIB) && ONSOFTMAX_OBJECTS="$$(echo '$(CURDIR)'/build/asan/temp.*)" LD_PRELOAD='$(ASAN_PRELOAD)' PYTHONPATH='$(CURDIR)/$(ASAN_LIB)' PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	    $(PYTHON) -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider '$(CURDIR)/tests'
