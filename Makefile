@@ -48,7 +48,7 @@ picker:
 notebook:
 	$(PYTHON) -m pytest --nbmake docs/onsoftmax.ipynb
 
-# A build of its own, and a working directory in which Python finds that build before any other. libstdc++ is
+# A build of its own, whose objects the tests' C programs link in place of compiling them again (ONSOFTMAX_OBJECTS), and a working directory in which Python finds that build before any other. libstdc++ is
 # loaded early for torch and JAX, which throw C++ exceptions that the sanitizer's library must see.
 asan:
 	$(PYTHON) -m pip install -q 'setuptools>=77'

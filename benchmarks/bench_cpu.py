@@ -15,7 +15,6 @@ import math
 import os
 import random
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from onsoftmax._copy_speed import last_level_cache
 from onsoftmax.bench.answers import exact
 from onsoftmax.bench.contestants import installed
 from onsoftmax.bench.cpu_timing import IN_CACHE, make_buffers, run_case
-from onsoftmax.bench.machine import processor, versions
+from onsoftmax.bench.machine import about_cpu
 from onsoftmax.bench.progress import progress
 
 TOTAL = 2**24
@@ -95,15 +94,10 @@ def main() -> int:
     shapes = args.shapes or list(map(parse_shape, QUICK_SHAPES if args.quick else SHAPES))
     dtype = np.dtype(installed("ml_dtypes").bfloat16 if args.dtype == "bfloat16" else args.dtype)
 
-    config = ons.show_config()
+    ons.show_config()
     about = {
-        "date": time.strftime("%Y-%m-%d"),
-        "processor": processor(),
-        "processors": config["processors"],
+        **about_cpu(),
         "last_level_cache": last_level_cache(),
-        "isa": config["isa"],
-        "compiler": config["compiler"],
-        "versions": {"onsoftmax": ons.__version__, "python": config["python"], **versions()},
         "dtype": dtype.name,
         "rounds": args.rounds,
         "quick": args.quick,

@@ -23,7 +23,7 @@ import numpy as np
 
 import onsoftmax as ons
 from onsoftmax.bench.cpu_timing import make_buffers
-from onsoftmax.bench.machine import processor, versions
+from onsoftmax.bench.machine import about_cpu
 
 BELOW_PAST_CACHES = (
     2**21
@@ -97,11 +97,7 @@ def main() -> int:
     total, rounds = (2**18, 3) if args.quick else (2**24, args.rounds)
     config = ons.show_config()
     about = {
-        "date": time.strftime("%Y-%m-%d"),
-        "processor": processor(),
-        "processors": config["processors"],
-        "isa": config["isa"],
-        "versions": {"onsoftmax": ons.__version__, "python": config["python"], **versions()},
+        **about_cpu(),
         "rounds": rounds,
         "load_before": round(os.getloadavg()[0], 2),
     }

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import onsoftmax as ons
-from onsoftmax.bench.machine import processor, versions
+from onsoftmax.bench.machine import about_cpu
 
 N = 1024
 ROWS = (8, 16, 32, 64, 128, 256, 1024)
@@ -72,11 +72,7 @@ def main() -> int:
             print(f"| {rows} | {1e6 * pause:.0f} |", *(f"{median:.1f} |" for median, _ in cells.values()))
     if args.json:
         about = {
-            "date": time.strftime("%Y-%m-%d"),
-            "processor": processor(),
-            "processors": config["processors"],
-            "isa": config["isa"],
-            "versions": {"onsoftmax": ons.__version__, "python": config["python"], **versions()},
+            **about_cpu(),
             "microseconds": "median and 90th percentile of a call, for each number of threads asked for",
         }
         args.json.write_text(json.dumps({**about, "lines": lines}, indent=1) + "\n")

@@ -141,8 +141,7 @@ static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan
 /* Whether whole rows must be brought; else they are in x as they are taken: of 16 bits too, but for
  * such as are taken as columns (softmax_short_rows). */
 static bool are_brought(const ons_problem *problem, const ons_plan *plan) {
-    int64_t lanes = plan->compute == ONS_FLOAT64 ? ONS_LANES_F64 : ONS_LANES_F32;
-    bool converted = plan->N <= 2 * lanes && problem->x.dtype != plan->compute;
+    bool converted = ons_has_short_rows(plan) && problem->x.dtype != plan->compute;
     return converted || problem->x.dtype != problem->y.dtype || problem->where.data ||
            problem->scale.data || problem->scale_by != 1.0 ||
            problem->x.stride[problem->dims - 1] != ons_dtype_size(problem->x.dtype);
@@ -154,8 +153,8 @@ static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
     ons_dtype dtype = problem->y.dtype;
     int64_t size = ons_dtype_size(dtype);
     bool y_fits = plan->N <= 1 || problem->y.stride[problem->dims - 1] == size;
-    bool type_fits = dtype == plan->compute || (plan->compute == ONS_FLOAT32 && size == 2);
-    return plan->form == ONS_ROW_FORM && problem->reduced_dims == 1 && y_fits && type_fits;
+    return plan->form == ONS_ROW_FORM && problem->reduced_dims == 1 && y_fits &&
+           fits_kernels(plan, dtype);
 }
 
 ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan) {

@@ -22,6 +22,12 @@ typedef void ons_cpu_method(const ons_job *job);
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
 
+/* Rows that fill their lanes at most twice: these are taken many at a time, a vector of each
+ * element. */
+static inline bool ons_has_short_rows(const ons_plan *plan) {
+    return plan->N <= 2 * (plan->compute == ONS_FLOAT64 ? ONS_LANES_F64 : ONS_LANES_F32);
+}
+
 /* select.c: what the selected instruction set has for a compute type. */
 const ons_kernels *ons_kernels_for(ons_dtype compute);
 

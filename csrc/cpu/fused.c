@@ -32,10 +32,6 @@ static void fused(ons_panel *panel) {
     if (panel->rows.past_caches) primitives->settle();
 }
 
-static int64_t lanes(const ons_plan *plan) {
-    return plan->compute == ONS_FLOAT64 ? ONS_LANES_F64 : ONS_LANES_F32;
-}
-
 static void whole_rows(ons_panel *panel) {
     ons_run_of_rows run = ons_panel_run(panel);
     const ons_kernels *kernels = panel->kernels;
@@ -43,7 +39,7 @@ static void whole_rows(ons_panel *panel) {
     bool wide = panel->plan->compute == ONS_FLOAT64;
     int64_t block = wide ? ONS_BLOCK_F64 : ONS_BLOCK_F32;
     int64_t fewest = run.N > block ? GROUPED_LONG_ROWS : GROUPED_ROWS;
-    ons_softmax_rows_fn *softmax = run.N <= 2 * lanes(panel->plan) ? kernels->softmax_short_rows
+    ons_softmax_rows_fn *softmax = ons_has_short_rows(panel->plan) ? kernels->softmax_short_rows
                                    : run.N > kernels->longest_grouped || run.count < fewest
                                        ? kernels->softmax_rows[dtype]
                                    : run.N > block ? kernels->softmax_long_groups[dtype]
@@ -54,8 +50,8 @@ static void whole_rows(ons_panel *panel) {
 static void whole_columns(ons_panel *panel, int64_t begin, int64_t end) {
     ons_run_of_columns run = ons_panel_columns(panel, begin, end);
     const ons_kernels *kernels = panel->kernels;
-    bool is_short = run.N <= 2 * lanes(panel->plan);
-    bool nan = (is_short ? kernels->softmax_short_columns : kernels->softmax_columns)(&run);
+    bool nan = (ons_has_short_rows(panel->plan) ? kernels->softmax_short_columns
+                                                : kernels->softmax_columns)(&run);
     for (int64_t i = begin; i < end && nan; i++) {
         ons_panel_at(panel, i);
         ons_panel_exclude_from_columns(panel);

@@ -33,8 +33,7 @@ static int64_t staging_bytes(const ons_plan *plan) {
 static int64_t kept_rows(const ons_plan *plan) {
     bool wide = plan->compute == ONS_FLOAT64;
     int64_t grouped = wide ? ONS_BLOCK_F64 : ONS_GROUPED_BLOCKS * ONS_BLOCK_F32;
-    int64_t lanes = wide ? ONS_LANES_F64 : ONS_LANES_F32;
-    int64_t brought = plan->N <= 2 * lanes ? ONS_BROUGHT_SHORT_ROWS : ONS_BROUGHT_ROWS;
+    int64_t brought = ons_has_short_rows(plan) ? ONS_BROUGHT_SHORT_ROWS : ONS_BROUGHT_ROWS;
     if (plan->N > grouped) return ONS_KEPT_ROWS;
     return ONS_KEPT_SHORT_ROWS + (plan->brings_rows ? brought : 0);
 }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
+import platform
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from .. import _core
+from .. import __version__, _core
 
 PACKAGES = ("numpy", "scipy", "torch", "onnx", "onnxruntime", "ml_dtypes")
 
@@ -23,6 +26,19 @@ def processor() -> str:
     info = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*:\s*(.*)", info.read_text()) if info.exists() else None
     return found[1] if found else "unknown"
+
+
+def about_cpu() -> dict[str, Any]:
+    """When a run on the CPU was made, on what and with what."""
+    config = _core.config()
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "processor": processor(),
+        "processors": config["processors"],
+        "isa": config["isa"],
+        "compiler": config["compiler"],
+        "versions": {"onsoftmax": __version__, "python": platform.python_version(), **versions()},
+    }
 
 
 def driver() -> str:
