@@ -29,14 +29,19 @@ typedef struct {
     int64_t bytes, least;
 } panel_size;
 static const panel_size PANEL_IN_CACHES = {1 << 15, 128}, PANEL_FROM_MEMORY = {1 << 17, 256};
+/* Of short columns: one is computed while the one before is written, from the first cache. */
+static const panel_size PANEL_OF_SHORT = {1 << 14, 256};
 
 /* A y of so many bytes is written past the caches: it would drive out of them more than will be
  * found in them when it is read. Of benchmarks/results/cpu-*.json 32 x 1000 x 64 and all larger
- * shapes have it, 64 x 1024 and all smaller ones do not. */
-static const int64_t PAST_CACHES_BYTES = 1 << 22;
+ * shapes have it, 64 x 1024 and all smaller ones do not. Columns are written to as many places as a
+ * row has elements, which caches wait for longer. */
+static const int64_t PAST_CACHES_BYTES = 1 << 22, COLUMNS_PAST_CACHES_BYTES = 1 << 20;
 
 static bool is_large(const ons_problem *problem, const ons_plan *plan) {
-    return plan->rows * plan->N * ons_dtype_size(problem->y.dtype) >= PAST_CACHES_BYTES;
+    bool long_columns = plan->form == ONS_COLUMN_FORM && !ons_has_short_rows(plan);
+    return plan->rows * plan->N * ons_dtype_size(problem->y.dtype) >=
+           (long_columns ? COLUMNS_PAST_CACHES_BYTES : PAST_CACHES_BYTES);
 }
 
 /* Shortest rows that are split, where there are fewer than two for each thread. */
@@ -56,7 +61,7 @@ static bool fits_kernels(const ons_plan *plan, ons_dtype dtype) {
 
 /* Whether panels of columns are taken as a whole, one after the other (softmax_columns). */
 static bool are_whole_columns(const ons_problem *problem, const ons_plan *plan) {
-    if (plan->form != ONS_COLUMN_FORM || problem->scale.data) return false;
+    if (plan->form != ONS_COLUMN_FORM) return false;
     int across = problem->dims - problem->reduced_dims - 1; /* which columns have */
     const ons_operand *x = &problem->x, *y = &problem->y, *where = &problem->where;
     return (!where->data || where->stride[across] == 1) && fits_kernels(plan, x->dtype) &&
@@ -131,6 +136,10 @@ static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan
     int64_t across = problem->extent[problem->dims - problem->reduced_dims - 1];
     int64_t size = ons_dtype_size(plan->compute), most = ONS_MAX_COLUMNS;
     panel_size panel = is_large(problem, plan) ? PANEL_FROM_MEMORY : PANEL_IN_CACHES;
+    if (ons_has_short_rows(plan)) {
+        most = ONS_MAX_SHORT_COLUMNS;
+        panel = PANEL_OF_SHORT;
+    }
     while (most * size > panel.least &&
            (plan->N * most * size > panel.bytes ||
             (plan->threads > 1 && plan->rows / most < 4 * plan->threads)))

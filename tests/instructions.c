@@ -178,8 +178,9 @@ static void whole_columns(ons_dtype type, int64_t N) {
                               .x_dtype = type,
                               .y_dtype = type,
                               .scale = 1.0,
-                              .kept = zeroed(ONS_KEPT_PANELS * (N * SIDE + 64), size),
-                              .pitch = SIDE};
+                              .kept = zeroed(ONS_KEPT_PANELS * N * (SIDE + 16) + 16, size),
+                              .pitch = SIDE + 16,
+                              .waits = true};
     for (int past = 0; past < 2; past++) {
         run.past_caches = past;
         COUNT(N * PANELS * SIDE, softmax(&run), "%s columns of %d%s", ons_dtype_name(type), (int)N,

@@ -62,6 +62,33 @@ def test_past_the_caches(across, threads):
         assert same_bits(y, ons.softmax(x, 1))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("across", [6, 15, 16, 17, 50, 64, 100, 255, 257, 512, 1003])
+def test_long_columns_past_the_caches(across, dtype):
+    """Whose rows follow each other, or are apart; one panel goes on where another ends, or does not."""
+    N = (1 << 19) // (across * np.dtype(dtype).itemsize) + 2
+    x = (3 * np.random.default_rng(across).standard_normal((2, N, across))).astype(dtype)
+    x[1, 5, across // 2], x[0, 7, 0] = 1e5, np.nan  # relative to its maximum, and without a softmax
+    assert ons.plan(x, 1).form == "column" and x.nbytes >= 1 << 20
+    expected = ons.softmax(np.ascontiguousarray(np.moveaxis(x, 1, -1)))
+    for threads in (1, 3):
+        for shift in (0, 1, 11):
+            y, room = framed(x.shape, dtype, shift)
+            check(x, y, room, num_threads=threads)
+        for start in (0, 1, 4):
+            gapless = np.full(x.size + start + 9, OUTSIDE, dtype)
+            y = gapless[start : start + x.size].reshape(x.shape)
+            ons.softmax(x, 1, out=y, num_threads=threads)
+            assert same_bits(np.moveaxis(y, 1, -1), expected)
+            other = gapless[start : start + x.size].reshape(N, 2, across).swapaxes(0, 1)
+            other[...] = OUTSIDE
+            ons.softmax(x, 1, out=other, num_threads=threads)
+            assert same_bits(np.moveaxis(other, 1, -1), expected)
+            assert (gapless[:start] == OUTSIDE).all() and (gapless[start + x.size :] == OUTSIDE).all()
+    in_place = x.copy()
+    assert same_bits(np.moveaxis(ons.softmax(in_place, 1, out=in_place), 1, -1), expected)
+
+
 @pytest.mark.parametrize("N", [3, 17, 32])
 def test_odd_columns_among_others(N):
     rng = np.random.default_rng(N)
@@ -100,6 +127,29 @@ def test_other_types_and_scales(dtype, result, scale):
         if result is None:
             ons.softmax(x, 1, scale=scale, out=x)
             assert same_bits(x, y)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("shape", [(2, 3, 37), (5, 21, 16), (3, 100, 129), (2, 500, 1203), (1, 3, 350_003)])
+def test_a_scale_for_each_column(shape, dtype):
+    """Which floats hold, or hold not; one for each, for each of a dimension, or every second in memory."""
+    rng = np.random.default_rng(5)
+    x = (3 * rng.standard_normal(shape)).astype(dtype)
+    x[0, 0, :2] = -np.inf
+    rows = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    outer, _, across = shape
+    exact = rng.integers(1, 64, (outer, 1, across)) / 32
+    scales = [exact, 0.7 * exact, np.where(exact > 1, exact, 0.3), exact[:, :, :1], 0.7 * exact[:1]]
+    scales += [np.repeat(exact, 2, axis=2)[:, :, ::2], exact.astype(np.float32)]
+    for scale in scales:
+        expected = ons.softmax(rows, scale=np.moveaxis(scale, 1, -1))
+        y, room = framed(shape, dtype, 1)
+        ons.softmax(x, 1, scale=scale, out=y)
+        assert same_bits(np.moveaxis(y, 1, -1), expected)
+        assert (room == OUTSIDE).sum() == room.size - y.size
+    where = rng.random(shape) < 0.8
+    expected = ons.softmax(rows, scale=np.moveaxis(exact, 1, -1), where=np.moveaxis(where, 1, -1))
+    assert same_bits(np.moveaxis(ons.softmax(x, 1, scale=exact, where=where), 1, -1), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])

@@ -4,14 +4,15 @@
  * caches so, and the core computes while memory moves. Adds up as row_tmpl.h does. Part of
  * primitives_tmpl.h, whose parameters and names it uses. */
 
-/* A panel, and what there is one of a column. Beyond its width there is room for a vector. */
+/* A panel, and what there is one of a column; of the quotients also for a line in front, where
+ * elements may wait. Beyond its width there is room for a vector. */
 typedef struct {
     ons_columns at;  /* of width 0: there is no such panel */
     int64_t vectors; /* that hold a row of it */
     T *kept;         /* its elements, then their exponentials */
     T m[ONS_MAX_COLUMNS], shift[ONS_MAX_COLUMNS], floor[ONS_MAX_COLUMNS];
-    T factor[ONS_MAX_COLUMNS + WIDTH], beyond[ONS_MAX_COLUMNS + WIDTH];
-    double d[ONS_MAX_COLUMNS], d_beyond[ONS_MAX_COLUMNS];
+    T factor[FN(line) + ONS_MAX_COLUMNS + WIDTH], beyond[FN(line) + ONS_MAX_COLUMNS + WIDTH];
+    FN(wide) d[ONS_MAX_COLUMNS / WIDTH], d_beyond[ONS_MAX_COLUMNS / WIDTH];
 } FN(columns);
 
 /* Panels on their way. */
@@ -20,23 +21,71 @@ typedef struct {
     const char *after; /* row 0 of the panel behind the one behind */
     int64_t N, x_along, y_along, where_along, pitch;
     ons_dtype x_dtype, y_dtype;
-    double scale;
+    const ons_run_of_columns *run;
     bool past_caches; /* how the rows of y are written: */
-    enum { FN(by_vectors), FN(in_a_row), FN(in_parts) } y;
-    int64_t divided; /* elements of the panel before, where y is in a row */
+    enum { FN(by_vectors), FN(in_a_row), FN(by_lines), FN(in_parts) } y;
+    int64_t divided;                /* elements of the panel before, where y is in a row */
+    bool waits, continues, goes_on; /* where what does not fill a line may wait: whether rows of y
+                                       go on where the panel before ends, and the one behind so */
 } FN(passing);
 
 /* Whether elements are taken and given as they lie in memory. */
 INLINE bool FN(is_plain)(const ons_run_of_columns *run, ons_columns at) {
-    return run->x_dtype == OWN && run->y_dtype == OWN && run->scale == 1.0 && !at.where;
+    return run->x_dtype == OWN && run->y_dtype == OWN && run->scale == 1.0 && !at.where &&
+           !at.scale;
 }
 
-/* Column i's vector of a row of x as the arithmetic takes it, and of y as it is stored. */
+/* Room for a panel, one of two. */
+INLINE T *FN(kept_panel)(const ons_run_of_columns *run, int64_t turn) {
+    return (T *)run->kept + FN(line) + turn * run->N * run->pitch;
+}
+
+/* Column i's vector of a kept row; in tight rows, the next one begins where its columns end. */
+INLINE void FN(keep)(T *row, int64_t i, int64_t pitch, VEC a, bool tight) {
+    if (tight)
+        STORE_AT(row, i, pitch, a);
+    else
+        V(store)(row + i, a);
+}
+
+/* What multiplies each column of a vector. */
+typedef struct {
+    const char *of_column; /* doubles */
+    VEC nearest;
+    bool exact; /* the nearest T are these numbers */
+    double room[WIDTH];
+} FN(scales);
+
+/* Of the columns from i on that fill a vector. */
+INLINE void FN(take_scales)(FN(scales) * scales, const ons_run_of_columns *run, ons_columns at,
+                            int64_t i) {
+    int64_t size = sizeof(double), width = at.width - i;
+    const char *from = at.scale + i * run->scale_across;
+    bool differ, side_by_side = width >= WIDTH && run->scale_across == size;
+    for (int64_t c = 0; c < WIDTH && !side_by_side; c++)
+        memcpy(&scales->room[c], from + (c < width ? c : 0) * run->scale_across, sizeof(double));
+    scales->of_column = side_by_side ? from : (const char *)scales->room;
+    scales->nearest = FN(narrow_at)((const double *)(const void *)scales->of_column, &differ);
+    scales->exact = !differ;
+}
+
+/* Each column times its own, rounded once. */
+static ONS_APART VEC FN(products)(VEC a, const char *of_column) {
+    T lanes[WIDTH];
+    double scale[WIDTH];
+    V(store)(lanes, a);
+    memcpy(scale, of_column, sizeof scale);
+    for (int64_t c = 0; c < WIDTH; c++) lanes[c] = ONS_PRODUCT(lanes[c], scale[c]);
+    return V(load)(lanes);
+}
+
+/* Column i's vector of a row of x as the arithmetic takes it, each column times its own scale where
+ * there are such; and of y as it is stored. */
 INLINE VEC FN(take_at)(const char *x, const char *where, int64_t i, int64_t width, ons_dtype as,
-                       double scale) {
+                       double scale, const FN(scales) * each) {
     const char *from = x + i * FN(size_as)(as);
     T part[WIDTH];
-    char mask[WIDTH];
+    char mask[WIDTH] = {0};
     if (where) where += i;
     if (width - i < WIDTH) {
         V(store)(part, FN(take_part)(from, width - i, as));
@@ -44,8 +93,11 @@ INLINE VEC FN(take_at)(const char *x, const char *where, int64_t i, int64_t widt
         from = (const char *)part;
         as = OWN;
     }
-    if (scale == 1.0 && !where) return FN(take)(from, as);
-    return FN(changed)(from, as, scale, FN(is_exact)(scale), where);
+    if (!each && scale == 1.0 && !where) return FN(take)(from, as);
+    if (!each) return FN(changed)(from, as, scale, FN(is_exact)(scale), where);
+    VEC a = FN(take)(from, as);
+    a = each->exact ? V(mul)(a, each->nearest) : FN(products)(a, each->of_column);
+    return where ? V(where)(where, a, V(set)((T)-INFINITY)) : a;
 }
 
 INLINE void FN(put_at)(char *y, int64_t i, int64_t width, VEC a, ons_dtype as) {
@@ -57,11 +109,12 @@ INLINE void FN(put_at)(char *y, int64_t i, int64_t width, VEC a, ons_dtype as) {
 }
 
 /* `n` rows from j on of the panel behind: compared, and into the place of the panel before. */
-INLINE void FN(take_in)(const FN(passing) * with, int64_t j, int64_t n, bool plain) {
+INLINE void FN(take_in)(const FN(passing) * with, int64_t j, int64_t n, bool plain, bool tight) {
     FN(columns) *behind = with->behind;
     int64_t width = behind->at.width, x_along = with->x_along, pitch = with->pitch;
     ons_dtype as = plain ? OWN : with->x_dtype;
-    double scale = plain ? 1.0 : with->scale;
+    double scale = plain ? 1.0 : with->run->scale;
+    bool each = !plain && behind->at.scale;
     const char *where =
         plain || !behind->at.where ? NULL : behind->at.where + j * with->where_along;
     int64_t ahead = j + FN(rows_ahead), bytes = width * FN(size_as)(as);
@@ -74,10 +127,12 @@ INLINE void FN(take_in)(const FN(passing) * with, int64_t j, int64_t n, bool pla
         for (int64_t i = 0; i < bytes; i += 64) FN(fetch)(fetch + k * x_along + i);
     for (int64_t i = 0; i < width; i += WIDTH) {
         VEC m = V(load)(behind->m + i);
+        FN(scales) scales;
+        if (each) FN(take_scales)(&scales, with->run, behind->at, i);
         for (int64_t k = 0; k < n; k++) {
             const char *mask = where ? where + k * with->where_along : NULL;
-            VEC a = FN(take_at)(x + k * x_along, mask, i, width, as, scale);
-            V(store)(to + k * pitch + i, a);
+            VEC a = FN(take_at)(x + k * x_along, mask, i, width, as, scale, each ? &scales : NULL);
+            FN(keep)(to + k * pitch, i, pitch, a, tight);
             m = V(max)(a, m);
         }
         V(store)(behind->m + i, m);
@@ -86,7 +141,8 @@ INLINE void FN(take_in)(const FN(passing) * with, int64_t j, int64_t n, bool pla
 
 /* One vector of the panel before. */
 INLINE VEC FN(quotients)(const FN(columns) * before, const T *e, int64_t i) {
-    return V(times)(V(load)(e), V(load)(before->factor + i), V(load)(before->beyond + i));
+    const T *factor = before->factor + FN(line) + i, *beyond = before->beyond + FN(line) + i;
+    return V(times)(V(load)(e), V(load)(factor), V(load)(beyond));
 }
 
 /* `n` rows from j on of the panel before, to y, where all its vectors can be written as such. */
@@ -99,7 +155,8 @@ INLINE void FN(give_vectors)(const FN(passing) * with, int64_t j, int64_t n, boo
     char *to = before->at.y + j * y_along;
     const T *e = before->kept + j * pitch;
     for (int64_t i = 0; i < width; i += WIDTH) {
-        VEC factor = V(load)(before->factor + i), beyond = V(load)(before->beyond + i);
+        VEC factor = V(load)(before->factor + FN(line) + i);
+        VEC beyond = V(load)(before->beyond + FN(line) + i);
         for (int64_t k = 0; k < n; k++) {
             VEC quotient = V(times)(V(load)(e + k * pitch + i), factor, beyond);
             FN(put)(to + k * y_along + i * FN(size_as)(as), quotient, as, past_caches);
@@ -107,22 +164,27 @@ INLINE void FN(give_vectors)(const FN(passing) * with, int64_t j, int64_t n, boo
     }
 }
 
-/* The same of whole rows that may begin and end in the midst of a cache line. A line of which the
- * neighbours write the rest must not go to memory yet: few may be so. */
-static void FN(give_in_parts)(const FN(passing) * with, int64_t j, int64_t n) {
+/* The same of rows that may begin and end in the midst of a cache line, past the caches: a line of
+ * which the neighbours write the rest must not go to memory yet. What does not fill one waits in
+ * front of the row that goes on where this one ends. */
+static void FN(give_lines)(const FN(passing) * with, int64_t j, int64_t n) {
     const FN(columns) *before = with->before;
-    int64_t width = before->at.width;
+    int64_t width = before->at.width, pitch = with->pitch;
     for (int64_t k = j; k < j + n; k++) {
         char *row = before->at.y + k * with->y_along;
-        T *y = (T *)(void *)row;
-        const T *e = before->kept + k * with->pitch;
-        int64_t i = 0, head = with->past_caches ? FN(before_line)(y, width) : 0;
+        T *y = (T *)(void *)row, *behind = with->now->kept + k * pitch;
+        const T *e = before->kept + k * pitch;
+        bool continues = with->continues, goes_on = with->goes_on;
+        int64_t i = 0, head = continues ? 0 : FN(before_line)(y, width);
         for (; i < head; i += WIDTH) STORE_AT(y, i, head, FN(quotients)(before, e + i, i));
-        for (i = head; with->past_caches && i + FN(line) <= width; i += FN(line))
+        i = continues ? -(int64_t)((uintptr_t)y % 64 / sizeof(T)) : head;
+        for (; i + FN(line) <= width; i += FN(line))
             for (int64_t v = i; v < i + FN(line); v += WIDTH)
                 V(stream)(y + v, FN(quotients)(before, e + v, v));
-        for (; i < width; i += WIDTH)
-            FN(put_at)(row, i, width, FN(quotients)(before, e + i, i), with->y_dtype);
+        for (; !goes_on && i < width; i += WIDTH)
+            STORE_AT(y, i, width, FN(quotients)(before, e + i, i));
+        for (int64_t v = FN(line); goes_on && v > 0; v -= WIDTH)
+            V(store)(behind - v, V(load)(e + width - v));
     }
 }
 
@@ -141,10 +203,22 @@ INLINE void FN(give_in_a_row)(FN(passing) * with, int64_t j) {
     with->divided = at;
 }
 
+/* The same of rows that end in the midst of a vector, or are of another type. */
+static void FN(give_in_parts)(const FN(passing) * with, int64_t j, int64_t n) {
+    const FN(columns) *before = with->before;
+    int64_t width = before->at.width;
+    for (int64_t k = j; k < j + n; k++) {
+        char *row = before->at.y + k * with->y_along;
+        const T *e = before->kept + k * with->pitch;
+        for (int64_t i = 0; i < width; i += WIDTH)
+            FN(put_at)(row, i, width, FN(quotients)(before, e + i, i), with->y_dtype);
+    }
+}
+
 /* The exponentials of `count` rows LANES apart, and their sums to those of their lane, or as the
  * `first`. */
 INLINE void FN(exponentials_of)(const FN(columns) * now, T *lane, T *e, int64_t pitch,
-                                int64_t count, bool first) {
+                                int64_t count, bool first, bool tight) {
     for (int64_t i = 0; i < now->at.width; i += WIDTH) {
         VEC four[4], shift = V(load)(now->shift + i), floor = V(load)(now->floor + i);
         for (int64_t k = 0; k < 4; k++)
@@ -153,48 +227,34 @@ INLINE void FN(exponentials_of)(const FN(columns) * now, T *lane, T *e, int64_t 
             FN(exponential_each)(four, 4, shift, floor);
         else
             for (int64_t k = 0; k < count; k++) four[k] = FN(exponential)(four[k], shift, floor);
-        for (int64_t k = 0; k < count; k++) V(store)(e + k * LANES * pitch + i, four[k]);
+        for (int64_t k = 0; k < count; k++)
+            FN(keep)(e + k * LANES * pitch, i, pitch, four[k], tight);
         VEC sum = V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
         V(store)(lane + i, first ? sum : V(add)(V(load)(lane + i), sum));
     }
 }
 
 /* Rows j to j + n of the neighbours. */
-INLINE void FN(pass_rows)(FN(passing) * with, int64_t j, int64_t n, bool plain) {
+INLINE void FN(pass_rows)(FN(passing) * with, int64_t j, int64_t n, bool plain, bool tight) {
     if (with->y == FN(by_vectors))
         FN(give_vectors)(with, j, n, plain);
     else if (with->y == FN(in_a_row))
         FN(give_in_a_row)(with, j + n);
+    else if (with->y == FN(by_lines))
+        FN(give_lines)(with, j, n);
     else
         FN(give_in_parts)(with, j, n);
-    FN(take_in)(with, j, n, plain);
+    FN(take_in)(with, j, n, plain, tight);
 }
 
-/* d += the sum of the first `count` lanes in the fixed tree (f32_sum_lanes): of that, as the others
- * would add 0, as much as the next power of two has lanes. */
-INLINE void FN(add_lanes)(FN(columns) * now, T (*lanes)[ONS_MAX_COLUMNS], int64_t count) {
-    int64_t n = now->vectors * WIDTH, all = 1;
-    double term[ONS_MAX_COLUMNS];
-    while (all < count) all *= 2;
-    for (int64_t i = 0; i < n; i += WIDTH) {
-        double tree[LANES][WIDTH];
-        for (int64_t l = count; l < all; l++) V(store)(lanes[l] + i, V(set)(0));
-        for (int64_t l = 0; l < all; l++)
-            for (int64_t c = 0; c < WIDTH; c++) tree[l][c] = (double)lanes[l][i + c];
-        for (int64_t half = all / 2; half > 0; half /= 2)
-            for (int64_t l = 0; l < half; l++)
-                for (int64_t c = 0; c < WIDTH; c++) tree[l][c] += tree[l + half][c];
-        memcpy(term + i, tree, sizeof tree[0]);
-    }
-    for (int64_t i = 0; i < n; i++) { /* ons_state_add */
-        double d = now->d[i], sum = d + LOWERED * term[i], other = sum - d;
-        now->d_beyond[i] += (d - (sum - other)) + (LOWERED * term[i] - other);
-        now->d[i] = sum;
-    }
+/* d += the sum of the first `count` lanes, of each column. */
+INLINE void FN(add_lanes)(FN(columns) * now, const T (*lanes)[ONS_MAX_COLUMNS], int64_t count) {
+    for (int64_t v = 0; v < now->vectors; v++) FN(add_term)
+    (&now->d[v], &now->d_beyond[v], FN(sum_columns)(*lanes + v * WIDTH, ONS_MAX_COLUMNS, count));
 }
 
 /* One panel's exponentials and sums, while the rows of its neighbours pass. */
-INLINE void FN(pass)(FN(passing) * with, bool plain) {
+INLINE void FN(pass)(FN(passing) * with, bool plain, bool tight) {
     FN(columns) *now = with->now;
     int64_t N = with->N, pitch = with->pitch;
     T lanes[LANES][ONS_MAX_COLUMNS];
@@ -205,13 +265,13 @@ INLINE void FN(pass)(FN(passing) * with, bool plain) {
                 int64_t count = (end - q - l + LANES - 1) / LANES, row = q + 4 * l;
                 T *e = now->kept + (q + l) * pitch;
                 if (count >= 4)
-                    FN(exponentials_of)(now, lanes[l], e, pitch, 4, q == j);
+                    FN(exponentials_of)(now, lanes[l], e, pitch, 4, q == j, tight);
                 else
-                    FN(exponentials_of)(now, lanes[l], e, pitch, count, q == j);
+                    FN(exponentials_of)(now, lanes[l], e, pitch, count, q == j, tight);
                 if (end - row >= 4)
-                    FN(pass_rows)(with, row, 4, plain);
+                    FN(pass_rows)(with, row, 4, plain, tight);
                 else if (end > row)
-                    FN(pass_rows)(with, row, end - row, plain);
+                    FN(pass_rows)(with, row, end - row, plain, tight);
             }
         FN(add_lanes)(now, lanes, end - j < LANES ? end - j : LANES);
     }
@@ -223,33 +283,35 @@ static void FN(refer_columns)(FN(columns) * now, const ons_run_of_columns *run) 
     for (int64_t i = 0; i < now->vectors * WIDTH; i += WIDTH) {
         VEC m = V(load)(now->m + i);
         if (FN(any_far)(m)) {
-            T anchor[WIDTH];
-            for (int64_t c = 0; c < WIDTH; c++)
-                anchor[c] = ons_needs_anchor((double)now->m[i + c]) ? now->m[i + c] : 0;
-            VEC by = V(load)(anchor);
-            for (T *e = now->kept + i, *end = e + run->N * run->pitch; e < end; e += run->pitch)
-                V(store)(e, V(sub)(V(load)(e), by));
+            VEC by = FN(anchors)(m);
+            for (T *e = now->kept, *end = e + run->N * run->pitch; e < end; e += run->pitch)
+                FN(keep)(e, i, run->pitch, V(sub)(V(load)(e + i), by), true);
             m = V(sub)(m, by);
             V(store)(now->m + i, m);
+            m = FN(nearer)(m);
         }
         FN(refer_lanes)(m, now->shift + i, now->floor + i);
-        for (int64_t c = 0; c < WIDTH; c++) now->d[i + c] = now->d_beyond[i + c] = 0;
+        now->d[i / WIDTH] = now->d_beyond[i / WIDTH] = FN(wide_zero)();
     }
 }
 
-/* What it needs before it is divided; the first factors once more behind the last. Returns their
- * sum, which is NaN where one is, added to `factors`. */
-static VEC FN(normalize_columns)(FN(columns) * now, VEC factors) {
-    int64_t n = now->vectors * WIDTH;
-    for (int64_t i = 0; i < n; i++)
-        FN(reciprocal)(now->m[i], now->d[i], now->d_beyond[i], now->factor + i, now->beyond + i);
-    for (int64_t i = 0; i < WIDTH; i++) {
-        now->factor[n + i] = now->factor[i];
-        now->beyond[n + i] = now->beyond[i];
+/* What it needs before it is divided. In front are the factors of what waits there, which is of the
+ * panel before; the first ones once more behind the last. Returns their sum, which is NaN where one
+ * is, added to `factors`. */
+static VEC FN(normalize_columns)(FN(columns) * now, const FN(columns) * before, VEC factors) {
+    T *factor = now->factor + FN(line), *beyond = now->beyond + FN(line);
+    int64_t width = now->at.width, front = before->at.width;
+    for (int64_t i = 0; i < width; i += WIDTH) {
+        VEC m = V(load)(now->m + i);
+        int64_t v = i / WIDTH, there = width - i < WIDTH ? width - i : WIDTH;
+        FN(inverse)(now->d[v], &now->d_beyond[v], m, factor + i, beyond + i);
+        factors = V(add)(factors, V(join)(V(load)(factor + i), V(set)(0), there));
     }
-    for (int64_t i = 0; i < now->at.width; i += WIDTH) {
-        int64_t there = now->at.width - i < WIDTH ? now->at.width - i : WIDTH;
-        factors = V(add)(factors, V(join)(V(load)(now->factor + i), V(set)(0), there));
+    V(store)(factor + width, V(load)(factor));
+    V(store)(beyond + width, V(load)(beyond));
+    for (int64_t i = 0; front >= FN(line) && i < FN(line); i += WIDTH) {
+        V(store)(now->factor + i, V(load)(before->factor + front + i));
+        V(store)(now->beyond + i, V(load)(before->beyond + front + i));
     }
     return factors;
 }
@@ -260,18 +322,27 @@ INLINE void FN(begin_columns)(FN(columns) * columns, const ons_run_of_columns *r
     for (int64_t i = 0; i < columns->vectors * WIDTH; i++) columns->m[i] = (T)-INFINITY;
 }
 
-/* How the rows of y are written: as whole vectors each, as vectors of all that lie in a row, or
- * with what each begins and ends with apart. */
+/* Whether the rows of `next` go on where those of `at` end, which have a line at least. */
+INLINE bool FN(goes_on)(const ons_columns *at, const ons_columns *next) {
+    return next->width > 0 && at->width >= FN(line) &&
+           next->y == at->y + at->width * (int64_t)sizeof(T);
+}
+
+/* How the rows of y are written: as whole vectors each; past the caches as vectors of all that lie
+ * in a row, or in lines; or with what each ends with apart. */
 INLINE void FN(begin_division)(FN(passing) * with, bool past_caches) {
     const ons_columns *at = &with->before->at;
     uintptr_t bytes = (uintptr_t)at->y;
     bool lines = bytes % 64 == 0 && with->y_along % 64 == 0;
-    past_caches = past_caches && with->y_dtype == OWN;
-    with->past_caches = past_caches && (bytes | (uintptr_t)with->y_along) % sizeof(T) == 0;
-    with->y = FN(in_parts);
+    past_caches =
+        past_caches && with->y_dtype == OWN && (bytes | (uintptr_t)with->y_along) % sizeof(T) == 0;
+    with->past_caches = past_caches;
+    with->continues = with->goes_on;
+    with->goes_on = with->waits && FN(goes_on)(at, &with->now->at);
+    with->y = past_caches ? FN(by_lines) : FN(in_parts);
     if (at->width == 0 || (at->width % FN(line) == 0 && (lines || !past_caches))) {
         with->y = FN(by_vectors);
-    } else if (with->past_caches && at->width % FN(line) == 0 && with->pitch == at->width &&
+    } else if (past_caches && at->width >= WIDTH && with->pitch == at->width &&
                with->y_along == at->width * (int64_t)sizeof(T)) {
         with->y = FN(in_a_row);
         with->divided = FN(unaligned)((const T *)(const void *)at->y, at->width);
@@ -292,10 +363,11 @@ static bool FN(softmax_columns)(const ons_run_of_columns *run) {
             .y_along = run->y_along,
             .where_along = run->where_along,
             .pitch = run->pitch,
+            .waits = run->waits,
             .x_dtype = run->x_dtype,
             .y_dtype = run->y_dtype,
-            .scale = run->scale};
-    T *room[2] = {run->kept, (T *)run->kept + run->N * run->pitch + WIDTH};
+            .run = run};
+    T *room[2] = {FN(kept_panel)(run, 0), FN(kept_panel)(run, 1)};
     VEC factors = V(set)(0);
     FN(begin_columns)(with.before, run, run->count);
     FN(begin_columns)(with.now, run, run->count);
@@ -308,11 +380,13 @@ static bool FN(softmax_columns)(const ons_run_of_columns *run) {
             i + 1 < run->count ? run->at(run->from, run->first + i + 1) : with.behind->at;
         with.after = after.x;
         FN(begin_division)(&with, run->past_caches);
-        if (FN(is_plain)(run, with.behind->at))
-            FN(pass)(&with, true);
+        if (!FN(is_plain)(run, with.behind->at))
+            FN(pass)(&with, false, false);
+        else if (run->pitch % WIDTH != 0)
+            FN(pass)(&with, true, true);
         else
-            FN(pass)(&with, false);
-        factors = FN(normalize_columns)(with.now, factors);
+            FN(pass)(&with, true, false);
+        factors = FN(normalize_columns)(with.now, with.before, factors);
         FN(refer_columns)(with.behind, run);
         FN(columns) *free = with.before;
         with.before = with.now;

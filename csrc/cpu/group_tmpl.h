@@ -26,15 +26,14 @@ enum {
 /* What there is one of a row. */
 typedef struct {
     T m[GROUP], anchor[GROUP], shift[GROUP], floor[GROUP], factor[GROUP], beyond[GROUP];
-    double d[GROUP]; /* lifted */
+    FN(wide) d;
 } FN(group);
 
-/* Shift and floor of rows from their m, one a lane: c is ceil(m * log2(e)), or where that is next
- * to an integer the other neighbour: which one does not show. */
+/* Shift and floor of rows from their m, one a lane, which is not far: c is ceil(m * log2(e)), or
+ * where that is next to an integer the other neighbour: which one does not show. */
 INLINE void FN(refer_lanes)(VEC m, T *shift, T *floor) {
-    VEC zero = V(set)(0), bound = V(set)((T)-ONS_LARGEST_REFERENCE), magic = V(set)((T)MAGIC);
-    VEC near = V(sub)(zero, V(max)(bound, V(sub)(zero, V(max)(bound, m))));
-    VEC c = V(fma)(near, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
+    VEC magic = V(set)((T)MAGIC);
+    VEC c = V(fma)(m, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
     c = V(sub)(V(add)(c, magic), magic);
     V(store)(shift, V(fma)(c, V(set)(-STEPS), V(set)((T)(MAGIC + STEPS * LIFT))));
     VEC below = V(sub)(c, V(set)((T)BELOW));
@@ -42,45 +41,37 @@ INLINE void FN(refer_lanes)(VEC m, T *shift, T *floor) {
 }
 
 /* Whether a lane is beyond ONS_LARGEST_REFERENCE, or infinite. */
-INLINE bool FN(any_far)(VEC m) {
-    return V(max_lanes)(V(max)(m, V(sub)(V(set)(0), m))) > (T)ONS_LARGEST_REFERENCE;
+INLINE bool FN(any_far)(VEC m) { return V(any_beyond)(m, V(set)((T)ONS_LARGEST_REFERENCE)); }
+
+/* What an infinite m is taken for. */
+INLINE VEC FN(nearer)(VEC m) {
+    VEC zero = V(set)(0), bound = V(set)((T)-ONS_LARGEST_REFERENCE);
+    return V(sub)(zero, V(max)(bound, V(sub)(zero, V(max)(bound, m))));
 }
 
-/* From m to anchor, shift and floor; whether a row has an anchor (ons_panel_anchor). */
+/* The anchors of rows of these maxima (ons_panel_anchor); 0 where a row needs none. */
+static ONS_APART VEC FN(anchors)(VEC m) {
+    T anchor[WIDTH];
+    V(store)(anchor, m);
+    for (int64_t i = 0; i < WIDTH; i++)
+        if (!ons_needs_anchor((double)anchor[i])) anchor[i] = 0;
+    return V(load)(anchor);
+}
+
+/* From m to anchor, shift and floor; whether a row has an anchor. */
 INLINE bool FN(refer_group)(FN(group) * group) {
-    VEC m = V(load)(group->m);
-    V(store)(group->anchor, V(set)(0));
+    VEC m = V(load)(group->m), anchor = V(set)(0);
     bool far = FN(any_far)(m);
-    if (far) {
-        far = false;
-        for (int64_t i = 0; i < GROUP; i++) {
-            bool needs = ons_needs_anchor((double)group->m[i]);
-            group->anchor[i] = needs ? group->m[i] : 0;
-            far |= needs;
-        }
-        m = V(sub)(m, V(load)(group->anchor));
+    if (__builtin_expect(far, false)) {
+        anchor = FN(anchors)(m);
+        far = V(any_beyond)(anchor, V(set)(0));
+        m = V(sub)(m, anchor);
         V(store)(group->m, m);
+        m = FN(nearer)(m);
     }
+    V(store)(group->anchor, anchor);
     FN(refer_lanes)(m, group->shift, group->floor);
     return far;
-}
-
-/* From d to factor and beyond, as FN(reciprocal) does. `d_beyond`: what d rounded away, or NULL. */
-INLINE void FN(normalize_group)(FN(group) * group, const double *d_beyond) {
-    double quotient[GROUP], beyond[GROUP];
-    for (int64_t i = 0; i < GROUP; i++)
-        quotient[i] = LOWERED / (LOWERED * (d_beyond ? group->d[i] + d_beyond[i] : group->d[i]));
-    VEC factor = V(narrow)(quotient), m = V(load)(group->m);
-    V(store)(group->factor, factor);
-    for (int64_t i = 0; i < GROUP; i++) {
-        double nearest = (double)group->factor[i];
-        double rest = fma(-nearest, LOWERED * group->d[i], LOWERED);
-        if (d_beyond) rest -= nearest * (LOWERED * d_beyond[i]);
-        beyond[i] = rest * nearest * (1.0 / LOWERED);
-    }
-    VEC none = V(sub)(m, m); /* NaN where m is not finite, else 0 */
-    V(store)(group->factor, V(add)(factor, none));
-    V(store)(group->beyond, V(narrow)(beyond));
 }
 
 /* The factors of the first `rows` added to a sum, which is NaN for good once a row is. */
@@ -103,18 +94,14 @@ typedef VEC FN(sums_of_block)[GROUP][VECS];
  * after block as ons_state_add adds them. */
 INLINE void FN(end_group)(FN(group) * group, FN(sums_of_block) first, FN(sums_of_block) * later,
                           int64_t blocks) {
-    double term[GROUP], beyond[GROUP];
-    V(sum_rows)(group->d, first);
-    for (int64_t i = 0; i < GROUP && blocks > 1; i++) beyond[i] = 0;
+    FN(wide) term, beyond = FN(wide_zero)();
+    V(sum_rows)(group->d.part, first);
     for (int64_t b = 1; b < blocks; b++) {
-        V(sum_rows)(term, later[b - 1]);
-        for (int64_t i = 0; i < GROUP; i++) {
-            double sum = group->d[i] + term[i], other = sum - group->d[i];
-            beyond[i] += (group->d[i] - (sum - other)) + (term[i] - other);
-            group->d[i] = sum;
-        }
+        V(sum_rows)(term.part, later[b - 1]);
+        FN(add_term)(&group->d, &beyond, term);
     }
-    FN(normalize_group)(group, blocks > 1 ? beyond : NULL);
+    FN(inverse)
+    (group->d, blocks > 1 ? &beyond : NULL, V(load)(group->m), group->factor, group->beyond);
 }
 
 /* e = e^x of a row's block that is taken relative to its anchor, and the sums in the lanes. */

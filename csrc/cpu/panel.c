@@ -13,11 +13,6 @@ static int64_t column_pitch(const ons_plan *plan) {
     return padded(plan->width * item_size(plan)) | 64;
 }
 
-/* Elements from element to element of a column that ons_run_of_columns keeps: whole lines. */
-static int64_t panel_pitch(const ons_plan *plan) {
-    return padded(plan->width * item_size(plan)) / item_size(plan);
-}
-
 /* Of n elements of each row of the panel. */
 static int64_t room_bytes(const ons_plan *plan, int64_t n) {
     return plan->form == ONS_ROW_FORM ? padded(n * plan->width * item_size(plan))
@@ -46,7 +41,7 @@ static int64_t rows_with_states(const ons_plan *plan) {
 static int64_t kept_bytes(const ons_plan *plan) {
     if (plan->whole_rows) return kept_rows(plan) * padded(plan->N * item_size(plan)) + 192;
     if (plan->whole_columns)
-        return ONS_KEPT_PANELS * padded(plan->N * panel_pitch(plan) * item_size(plan) + 64);
+        return ONS_KEPT_PANELS * plan->N * (padded(plan->width * item_size(plan)) + 64) + 64;
     return plan->keeps_apart ? room_bytes(plan, plan->N) : 0;
 }
 
@@ -101,6 +96,7 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
         panel.x_across = problem->x.stride[across];
         panel.y_across = problem->y.stride[across];
         panel.where_across = problem->where.stride[across];
+        panel.scale_across = problem->scale.stride[across];
     }
     for (int64_t i = 0; i < width; i++) panel.scale[i] = problem->scale_by;
     return panel;
@@ -108,7 +104,7 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
 
 void ons_panel_at(ons_panel *panel, int64_t index) {
     const ons_problem *problem = panel->problem;
-    int64_t x = 0, y = 0, where = 0, scale = 0, scale_across = 0;
+    int64_t x = 0, y = 0, where = 0, scale = 0;
     int last = ons_outer_dims(problem) - 1;
     panel->rows.width = 1;
     if (last >= 0) {
@@ -123,8 +119,7 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
         x = first * panel->x_across;
         y = first * panel->y_across;
         where = first * panel->where_across;
-        scale_across = problem->scale.stride[last];
-        scale = first * scale_across;
+        scale = first * panel->scale_across;
         last--;
     }
     for (int dim = last; dim >= 0; dim--) {
@@ -142,8 +137,10 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     bool whole = panel->plan->whole_rows || panel->plan->whole_columns;
     for (int64_t i = 0; i < panel->rows.width && !whole; i++)
         panel->rows.state[i] = ons_state_empty();
-    for (int64_t i = 0; i < panel->rows.width && problem->scale.data; i++)
-        memcpy(&panel->scale[i], problem->scale.data + scale + i * scale_across, sizeof(double));
+    panel->scale_in_memory = problem->scale.data ? problem->scale.data + scale : NULL;
+    if (!problem->scale.data || panel->plan->whole_columns) return;
+    for (int64_t i = 0; i < panel->rows.width; i++)
+        memcpy(&panel->scale[i], panel->scale_in_memory + i * panel->scale_across, sizeof(double));
 }
 
 /* Element j of the rows as they lie in x, where they lie as in a tile. */
@@ -241,29 +238,58 @@ ons_run_of_rows ons_panel_run(const ons_panel *panel) {
                              .past_caches = plan->past_caches};
 }
 
+/* Whether every panel but those at the ends begins and ends each row of y with a line, wherever y
+ * begins (rows_less). */
+static bool ends_with_lines(const ons_problem *problem) {
+    const ons_operand *y = &problem->y;
+    int across = ons_outer_dims(problem) - 1;
+    bool lines = y->stride[problem->dims - 1] % 64 == 0;
+    for (int dim = 0; dim < across; dim++) lines &= y->stride[dim] % 64 == 0;
+    return lines;
+}
+
+/* How rows of panels that go past the caches are kept: without a gap where they follow each other
+ * so in y and are in x what is kept, but not short ones, whose vectors end beyond a panel; else
+ * with room where what does not fill a line waits, if there may be such. */
+static void keep_columns(ons_run_of_columns *run, const ons_problem *problem,
+                         const ons_plan *plan) {
+    int64_t size = item_size(plan), row = plan->width * size, line = 64 / size;
+    bool joined = plan->width == rows_across(problem) && run->y_along == row;
+    run->pitch = padded(row) / size;
+    if (!plan->past_caches) return;
+    if (joined && plan->x_direct && plan->width >= line && !ons_has_short_rows(plan)) {
+        run->pitch = plan->width;
+    } else if (!ends_with_lines(problem)) {
+        run->waits = true;
+        run->pitch += line;
+    }
+}
+
 static ons_columns columns_at(const void *from, int64_t index) {
     ons_panel panel = *(const ons_panel *)from;
     ons_panel_at(&panel, index);
-    return (ons_columns){panel.x, panel.y, panel.where, panel.rows.width};
+    return (ons_columns){panel.x, panel.y, panel.where, panel.scale_in_memory, panel.rows.width};
 }
 
 ons_run_of_columns ons_panel_columns(ons_panel *panel, int64_t begin, int64_t end) {
     const ons_plan *plan = panel->plan;
     const ons_problem *problem = panel->problem;
-    return (ons_run_of_columns){.at = columns_at,
-                                .from = panel,
-                                .first = begin,
-                                .count = end - begin,
-                                .N = plan->N,
-                                .x_along = problem->x.stride[problem->dims - 1],
-                                .y_along = problem->y.stride[problem->dims - 1],
-                                .where_along = problem->where.stride[problem->dims - 1],
-                                .x_dtype = problem->x.dtype,
-                                .y_dtype = problem->y.dtype,
-                                .scale = problem->scale_by,
-                                .kept = panel->kept,
-                                .pitch = panel_pitch(plan),
-                                .past_caches = plan->past_caches};
+    ons_run_of_columns run = {.at = columns_at,
+                              .from = panel,
+                              .first = begin,
+                              .count = end - begin,
+                              .N = plan->N,
+                              .x_along = problem->x.stride[problem->dims - 1],
+                              .y_along = problem->y.stride[problem->dims - 1],
+                              .where_along = problem->where.stride[problem->dims - 1],
+                              .x_dtype = problem->x.dtype,
+                              .y_dtype = problem->y.dtype,
+                              .scale = problem->scale_by,
+                              .scale_across = panel->scale_across,
+                              .kept = panel->kept,
+                              .past_caches = plan->past_caches};
+    keep_columns(&run, problem, plan);
+    return run;
 }
 
 void ons_panel_refer(ons_panel *panel) {

@@ -15,9 +15,9 @@ typedef struct {
     ons_rows rows;
     bool anchored;
     /* element 0 of row 0 of each operand, and the bytes from row to row */
-    const char *x, *where;
+    const char *x, *where, *scale_in_memory;
     char *y;
-    int64_t x_across, y_across, where_across;
+    int64_t x_across, y_across, where_across, scale_across;
     double *scale, *anchor; /* one a row */
     void *staging;          /* room for one tile of the compute type */
     char *kept; /* room for all exponentials of the rows, where the method keeps them apart */

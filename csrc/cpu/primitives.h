@@ -96,9 +96,10 @@ typedef struct {
     const char *x;
     char *y;
     const char *where; /* NULL: all elements count */
+    const char *scale; /* a double a row, which multiplies it; NULL: the run's scale does */
     int64_t width;     /* rows */
 } ons_columns;
-#define ONS_NO_COLUMNS ((ons_columns){NULL, NULL, NULL, 0})
+#define ONS_NO_COLUMNS ((ons_columns){NULL, NULL, NULL, NULL, 0})
 
 typedef ons_columns ons_columns_at_fn(const void *from, int64_t index);
 
@@ -111,9 +112,13 @@ typedef struct {
     int64_t x_along, y_along, where_along; /* bytes from element to element of a row */
     ons_dtype x_dtype, y_dtype;
     double scale;
-    void *kept; /* room for ONS_KEPT_PANELS panels and a vector beyond each, `pitch` elements from
-                 * element to element of a row */
+    int64_t scale_across; /* bytes from row to row */
+    /* room for ONS_KEPT_PANELS panels, and for a cache line in front; `pitch` elements from element
+     * to element of a row: whole vectors, or the width of every panel where x and y are of the
+     * compute type and nothing changes x */
+    void *kept;
     int64_t pitch;
+    bool waits;       /* room for a line in front of each of these elements too */
     bool past_caches; /* y goes to memory and leaves the caches to others */
 } ons_run_of_columns;
 
@@ -188,6 +193,8 @@ extern const ons_isa ons_isa_neon;
 
 /* What must never become a call, however much there is in a file. */
 #define ONS_ALWAYS static inline __attribute__((always_inline))
+/* What would take registers from where it is called. */
+#define ONS_APART __attribute__((noinline))
 
 /* Elements of a row whose exponentials are added in the compute type; the same on every instruction
  * set. A block is 16 rows of lanes: lane l adds elements l, l + LANES, ... four at a time. */
@@ -212,8 +219,8 @@ static const uint32_t ONS_POWERS[16] = {
 enum { ONS_KEPT_ROWS = 3, ONS_KEPT_SHORT_ROWS = 34 };
 enum { ONS_BROUGHT_ROWS = 16, ONS_BROUGHT_SHORT_ROWS = 128 };
 
-/* Of ons_run_of_columns: panels there is room for, and their largest width. */
-enum { ONS_KEPT_PANELS = 2, ONS_MAX_COLUMNS = 256 };
+/* Of ons_run_of_columns: panels there is room for, and their largest width, long and short. */
+enum { ONS_KEPT_PANELS = 2, ONS_MAX_COLUMNS = 256, ONS_MAX_SHORT_COLUMNS = 4096 };
 
 /* The most rows that the column form takes side by side. */
 enum { ONS_MAX_WIDTH = 128 };

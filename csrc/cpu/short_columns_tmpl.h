@@ -2,63 +2,158 @@
  * most twice: as in short_tmpl.h a vector is the same element of every row, and that is how they
  * lie. Part of primitives_tmpl.h, whose parameters and names it uses. */
 
-/* n finished elements past the caches. A line of which the neighbours write the rest must not go
- * to memory yet. */
-INLINE void FN(send_lines)(T *y, const T *from, int64_t n) {
-    int64_t j = (uintptr_t)y % sizeof(T) == 0 ? FN(before_line)(y, n) : n;
+/* A finished panel on its way past the caches, while the next one is computed. It goes in whole
+ * lines of y: one of which the neighbours write the rest must not go to memory yet, so that the
+ * elements of a row that do not fill one wait, in front of the row of the next panel, if that goes
+ * on where this one ends. */
+typedef struct {
+    T *y[2 * LANES]; /* the next line of each row */
+    const T *from[2 * LANES];
+    int64_t lines[2 * LANES], fewest; /* that are left of each row, and of all */
+    int64_t rest[2 * LANES];          /* elements of each row behind them */
+    int64_t waiting[2 * LANES];       /* elements in front of each row of the panel behind */
+} FN(outgoing);
+
+/* n elements of y, which are not whole lines. */
+INLINE void FN(send_part)(T *y, const T *from, int64_t n) {
 #define BODY(a, j) (a)
-    EACH_VECTOR(y, from, j, BODY);
-    for (; j + FN(line) <= n; j += FN(line))
-        for (int64_t v = j; v < j + FN(line); v += WIDTH) V(stream)(y + v, V(load)(from + v));
-    EACH_VECTOR(y + j, from + j, n - j, BODY);
+    EACH_VECTOR(y, from, n, BODY);
 #undef BODY
 }
 
-/* One panel's columns from c on that fill a vector; those of the next panel are fetched. */
-INLINE VEC FN(short_columns)(const ons_run_of_columns *run, ons_columns at, ons_columns next,
-                             int64_t c, ons_dtype x_dtype, ons_dtype y_dtype, double scale,
-                             bool past_caches, VEC factors) {
+INLINE void FN(begin_lines)(FN(outgoing) * out, const ons_run_of_columns *run, ons_columns at,
+                            const T *kept, int64_t N) {
+    out->fewest = at.width;
+    for (int64_t j = 0; j < N; j++) {
+        int64_t waiting = out->waiting[j], n = at.width + waiting;
+        T *y = (T *)(void *)(at.y + j * run->y_along) - waiting;
+        const T *from = kept + j * run->pitch - waiting;
+        int64_t head = (uintptr_t)y % sizeof(T) == 0 ? FN(before_line)(y, n) : n;
+        if (head > 0) FN(send_part)(y, from, head);
+        out->y[j] = y + head;
+        out->from[j] = from + head;
+        out->lines[j] = (n - head) / FN(line);
+        out->rest[j] = (n - head) % FN(line);
+        if (out->lines[j] < out->fewest) out->fewest = out->lines[j];
+    }
+}
+
+/* The next line of row j. */
+INLINE void FN(send_line)(FN(outgoing) * out, int64_t j) {
+    for (int64_t v = 0; v < FN(line); v += WIDTH)
+        V(stream)(out->y[j] + v, V(load)(out->from[j] + v));
+    out->y[j] += FN(line);
+    out->from[j] += FN(line);
+    out->lines[j]--;
+}
+
+/* The lines that are left. `behind`: row 0 of the panel that goes on where this one ends, or NULL.
+ */
+INLINE void FN(end_lines)(FN(outgoing) * out, T *behind, int64_t pitch, int64_t N) {
+    for (int64_t j = 0; j < N; j++) {
+        int64_t rest = out->rest[j];
+        while (out->lines[j] > 0) FN(send_line)(out, j);
+        out->waiting[j] = behind ? rest : 0;
+        if (!behind && rest > 0) FN(send_part)(out->y[j], out->from[j], rest);
+        for (int64_t v = FN(line); behind && v > 0; v -= WIDTH) /* the line that ends with them */
+            V(store)(behind + j * pitch - v, V(load)(out->from[j] + rest - v));
+    }
+}
+
+/* One panel's columns from c on that fill a vector, to `kept` or to y; those of the next panel are
+ * fetched. */
+INLINE VEC FN(short_columns)(const ons_run_of_columns *run, ons_columns at, const char *next,
+                             int64_t c, int64_t N, bool plain, T *kept, VEC factors) {
+    ons_dtype x_dtype = plain ? OWN : run->x_dtype, y_dtype = plain ? OWN : run->y_dtype;
+    double scale = plain ? 1.0 : run->scale;
+    bool each = !plain && at.scale;
     FN(group) group;
     VEC e[2 * LANES];
-    int64_t N = run->N;
     for (int64_t j = 0; j < N && run->past_caches; j++)
-        FN(fetch)(next.x + j * run->x_along + c * FN(size_as)(x_dtype));
+        FN(fetch)(next + j * run->x_along + c * FN(size_as)(x_dtype));
+    FN(scales) scales;
+    if (each) FN(take_scales)(&scales, run, at, c);
     for (int64_t j = 0; j < N; j++) {
-        const char *where = at.where ? at.where + j * run->where_along : NULL;
-        e[j] = FN(take_at)(at.x + j * run->x_along, where, c, at.width, x_dtype, scale);
+        const char *where = !plain && at.where ? at.where + j * run->where_along : NULL;
+        e[j] = FN(take_at)(at.x + j * run->x_along, where, c, at.width, x_dtype, scale,
+                           each ? &scales : NULL);
     }
     FN(softmax_of_columns)(e, N, &group);
-    T *kept = (T *)run->kept + c;
     for (int64_t j = 0; j < N; j++)
-        if (past_caches)
-            V(store)(kept + j * run->pitch, e[j]);
+        if (kept)
+            V(store)(kept + j * run->pitch + c, e[j]);
         else
             FN(put_at)(at.y + j * run->y_along, c, at.width, e[j], y_dtype);
     return FN(add_factors)(factors, &group, at.width - c < WIDTH ? at.width - c : WIDTH);
 }
 
-static bool FN(softmax_short_columns)(const ons_run_of_columns *run) {
-    ons_dtype x = run->x_dtype, y = run->y_dtype;
-    bool past_caches = run->past_caches && y == OWN;
-    ons_columns at = run->at(run->from, run->first);
-    bool plain = FN(is_plain)(run, at);
+INLINE bool FN(to_caches)(const ons_run_of_columns *run, int64_t N, bool plain) {
     VEC factors = V(set)(0);
-    for (int64_t i = 1; i <= run->count; i++) {
-        ons_columns next = i < run->count ? run->at(run->from, run->first + i) : at;
+    for (int64_t i = 0; i < run->count; i++) {
+        ons_columns at = run->at(run->from, run->first + i);
         for (int64_t c = 0; c < at.width; c += WIDTH)
-            if (plain && past_caches)
-                factors = FN(short_columns)(run, at, next, c, OWN, OWN, 1.0, true, factors);
-            else if (plain)
-                factors = FN(short_columns)(run, at, next, c, OWN, OWN, 1.0, false, factors);
-            else
-                factors =
-                    FN(short_columns)(run, at, next, c, x, y, run->scale, past_caches, factors);
-        for (int64_t j = 0; j < run->N && past_caches; j++) {
-            T *to = (T *)(void *)(at.y + j * run->y_along);
-            FN(send_lines)(to, (T *)run->kept + j * run->pitch, at.width);
+            factors = FN(short_columns)(run, at, at.x, c, N, plain, NULL, factors);
+    }
+    return FN(has_nan)(factors);
+}
+
+INLINE bool FN(past_caches)(const ons_run_of_columns *run, int64_t N, bool plain) {
+    VEC factors = V(set)(0);
+    FN(outgoing) out;
+    T *room[2] = {FN(kept_panel)(run, 0), FN(kept_panel)(run, 1)};
+    ons_columns before = ONS_NO_COLUMNS, at = run->at(run->from, run->first);
+    for (int64_t j = 0; j < N; j++) out.waiting[j] = 0;
+    for (int64_t i = 0; i <= run->count; i++) {
+        ons_columns next =
+            i + 1 < run->count ? run->at(run->from, run->first + i + 1) : ONS_NO_COLUMNS;
+        const char *fetch = next.width > 0 ? next.x : at.x;
+        T *kept = room[i % 2];
+        FN(begin_lines)(&out, run, before, room[1 - i % 2], N);
+        for (int64_t c = 0; c < at.width; c += WIDTH) {
+            factors = FN(short_columns)(run, at, fetch, c, N, plain, kept, factors);
+            if (c % FN(line) != 0 || c / FN(line) >= out.fewest) continue;
+            for (int64_t j = 0; j < N; j++) FN(send_line)(&out, j);
         }
+        bool goes_on = run->waits && FN(goes_on)(&before, &at);
+        FN(end_lines)(&out, goes_on ? kept : NULL, run->pitch, N);
+        before = at;
         at = next;
     }
-    if (past_caches) V(settle)();
+    V(settle)();
     return FN(has_nan)(factors);
+}
+
+/* For N of a few a constant. Each by itself: the compiler would keep in memory in all what it must
+ * in one. */
+#define OF_CONSTANT(N, word)                                                              \
+    static ONS_APART bool FN(word##_to_caches)(const ons_run_of_columns *run) {           \
+        return FN(to_caches)(run, N, true);                                               \
+    }                                                                                     \
+    static ONS_APART bool FN(word##_past_caches)(const ons_run_of_columns *run) {         \
+        return FN(past_caches)(run, N, true);                                             \
+    }                                                                                     \
+    static ONS_APART bool FN(word##_changed)(const ons_run_of_columns *run) {             \
+        return FN(to_caches)(run, N, false);                                              \
+    }                                                                                     \
+    static ONS_APART bool FN(word##_changed_past_caches)(const ons_run_of_columns *run) { \
+        return FN(past_caches)(run, N, false);                                            \
+    }
+OF_CONSTANT(2, two)
+OF_CONSTANT(3, three)
+OF_CONSTANT(4, four)
+OF_CONSTANT(run->N, some)
+#undef OF_CONSTANT
+
+static bool FN(softmax_short_columns)(const ons_run_of_columns *run) {
+    static ons_softmax_columns_fn *const softmax[4][2][2] = {
+        {{FN(two_to_caches), FN(two_past_caches)}, {FN(two_changed), FN(two_changed_past_caches)}},
+        {{FN(three_to_caches), FN(three_past_caches)},
+         {FN(three_changed), FN(three_changed_past_caches)}},
+        {{FN(four_to_caches), FN(four_past_caches)},
+         {FN(four_changed), FN(four_changed_past_caches)}},
+        {{FN(some_to_caches), FN(some_past_caches)},
+         {FN(some_changed), FN(some_changed_past_caches)}}};
+    bool past_caches = run->past_caches && run->y_dtype == OWN;
+    bool changed = !FN(is_plain)(run, run->at(run->from, run->first));
+    return softmax[run->N <= 4 ? run->N - 2 : 3][changed][past_caches](run);
 }

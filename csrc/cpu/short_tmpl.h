@@ -2,27 +2,6 @@
  * a vector is the same element of every row. Adds up as row_tmpl.h does. Part of primitives_tmpl.h,
  * whose parameters and names it uses. */
 
-/* Lane l of rows of N elements, of which vector j of e has element j. */
-INLINE VEC FN(lane_of_rows)(const VEC *e, int64_t l, int64_t N) {
-    return l + LANES < N ? V(add)(e[l], e[l + LANES]) : e[l];
-}
-
-/* Adds their lanes as V(sum_lanes) does; those that are not there are 0. */
-INLINE void FN(sum_lanes_of_rows)(double *d, const VEC *e, int64_t N) {
-    double tree[LANES / 2][GROUP];
-    for (int64_t l = 0; l < LANES / 2 && l < N; l++) {
-        T low[GROUP], high[GROUP];
-        int64_t other = l + LANES / 2;
-        V(store)(low, FN(lane_of_rows)(e, l, N));
-        V(store)(high, other < N ? FN(lane_of_rows)(e, other, N) : V(set)(0));
-        for (int64_t i = 0; i < GROUP; i++) tree[l][i] = (double)low[i] + (double)high[i];
-    }
-    for (int64_t half = LANES / 4; half > 0; half /= 2)
-        for (int64_t l = 0; l < half && l + half < N; l++)
-            for (int64_t i = 0; i < GROUP; i++) tree[l][i] += tree[l + half][i];
-    for (int64_t i = 0; i < GROUP; i++) d[i] = N > 0 ? tree[0][i] : 0;
-}
-
 /* The four elements from j on, or where the row has fewer the last four: those before them once
  * more. */
 INLINE int64_t FN(four_from)(int64_t j, int64_t N) { return j + 4 <= N || N < 4 ? j : N - 4; }
@@ -110,8 +89,8 @@ INLINE void FN(rows_of_columns)(FN(finished) to, const VEC *e, int64_t N, int64_
 
 /* Softmax of GROUP rows, of which vector j has element j. */
 INLINE void FN(softmax_of_columns)(VEC *e, int64_t N, FN(group) * group) {
-    VEC even = V(set)((T)-INFINITY), odd = even;
-    for (int64_t j = 0; j + 2 <= N; j += 2) {
+    VEC even = N > 0 ? e[0] : V(set)((T)-INFINITY), odd = N > 1 ? e[1] : even;
+    for (int64_t j = 2; j + 2 <= N; j += 2) {
         even = V(max)(e[j], even);
         odd = V(max)(e[j + 1], odd);
     }
@@ -123,8 +102,8 @@ INLINE void FN(softmax_of_columns)(VEC *e, int64_t N, FN(group) * group) {
     int64_t done = 0;
     for (; done + 4 <= N; done += 4) FN(exponential_each)(e + done, 4, shift, floor);
     for (; done < N; done++) FN(exponential_each)(e + done, 1, shift, floor);
-    FN(sum_lanes_of_rows)(group->d, e, N);
-    FN(normalize_group)(group, NULL);
+    group->d = FN(sum_columns)((const T *)(const void *)e, WIDTH, N);
+    FN(inverse)(group->d, NULL, V(load)(group->m), group->factor, group->beyond);
     VEC factor = V(load)(group->factor), beyond = V(load)(group->beyond);
     for (int64_t j = 0; j < N; j++) e[j] = V(times)(e[j], factor, beyond);
 }

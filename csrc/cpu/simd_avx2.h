@@ -58,6 +58,10 @@ ONS_ALWAYS float f32_max_lanes(f32_vec a) {
     return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
 }
 ONS_ALWAYS bool f32_any_nan(f32_vec so_far) { return _mm256_movemask_ps(so_far) != 0; }
+ONS_ALWAYS bool f32_any_beyond(f32_vec a, f32_vec b) {
+    __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+    return _mm256_movemask_ps(_mm256_cmp_ps(size, b, _CMP_GT_OQ)) != 0;
+}
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fmadd_ps(a, b, c); }
 ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fnmadd_ps(a, b, c); }
 ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
@@ -135,6 +139,10 @@ ONS_ALWAYS double f64_max_lanes(f64_vec a) {
     return _mm_cvtsd_f64(_mm_max_sd(two, _mm_unpackhi_pd(two, two)));
 }
 ONS_ALWAYS bool f64_any_nan(f64_vec so_far) { return _mm256_movemask_pd(so_far) != 0; }
+ONS_ALWAYS bool f64_any_beyond(f64_vec a, f64_vec b) {
+    __m256d size = _mm256_andnot_pd(_mm256_set1_pd(-0.0), a);
+    return _mm256_movemask_pd(_mm256_cmp_pd(size, b, _CMP_GT_OQ)) != 0;
+}
 ONS_ALWAYS f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fmadd_pd(a, b, c); }
 ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fnmadd_pd(a, b, c); }
 ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
@@ -228,16 +236,16 @@ ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f6
                        _mm256_permute2f128_pd(a[k], a[k + 2], 0x31));
     return merge(_mm256_unpacklo_pd(two[0], two[1]), _mm256_unpackhi_pd(two[0], two[1]));
 }
-ONS_ALWAYS void f64_sum_rows(double *d, f64_vec (*lanes)[2]) {
+ONS_ALWAYS void f64_sum_rows(f64_vec *d, f64_vec (*lanes)[2]) {
     f64_vec sums[4];
     for (int i = 0; i < 4; i++) sums[i] = f64_add(lanes[i][0], lanes[i][1]);
-    f64_store(d, ons_merge_rows(sums, f64_add));
+    *d = ons_merge_rows(sums, f64_add);
 }
-ONS_ALWAYS void f32_sum_rows(double *d, f32_vec (*lanes)[2]) {
+ONS_ALWAYS void f32_sum_rows(f64_vec *d, f32_vec (*lanes)[2]) {
     for (int first = 0; first < 8; first += 4) {
         f64_vec sums[4];
         for (int i = 0; i < 4; i++) sums[i] = ons_lanes_in_double(lanes[first + i]);
-        f64_store(d + first, ons_merge_rows(sums, f64_add));
+        d[first / 4] = ons_merge_rows(sums, f64_add);
     }
 }
 ONS_ALWAYS f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
@@ -256,12 +264,17 @@ ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {
                    _mm256_permute2f128_ps(four[0], four[1], 0x31));
 }
 
-ONS_ALWAYS f32_vec f32_narrow(const double *p) {
-    __m128 low = _mm256_cvtpd_ps(_mm256_loadu_pd(p)),
-           high = _mm256_cvtpd_ps(_mm256_loadu_pd(p + 4));
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
+ONS_ALWAYS void f32_widen(f64_vec *parts, f32_vec a) {
+    parts[0] = ons_low_half(a);
+    parts[1] = ons_high_half(a);
 }
-ONS_ALWAYS f64_vec f64_narrow(const double *p) { return f64_load(p); }
+ONS_ALWAYS f32_vec f32_narrow(const f64_vec *parts) {
+    __m256 low = _mm256_castps128_ps256(_mm256_cvtpd_ps(parts[0]));
+    return _mm256_insertf128_ps(low, _mm256_cvtpd_ps(parts[1]), 1);
+}
+ONS_ALWAYS void f64_widen(f64_vec *part, f64_vec a) { *part = a; }
+ONS_ALWAYS f64_vec f64_narrow(const f64_vec *part) { return *part; }
+ONS_ALWAYS f64_vec f64_rest(f64_vec a, f64_vec b) { return f64_fnma(a, b, f64_set(1)); }
 
 ONS_ALWAYS f32_vec f32_load_half(const char *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));

@@ -49,6 +49,9 @@ ONS_ALWAYS float f32_max_lanes(f32_vec a) { return _mm512_reduce_max_ps(a); }
 ONS_ALWAYS bool f32_any_nan(f32_vec so_far) {
     return _mm512_cmp_ps_mask(so_far, so_far, _CMP_UNORD_Q) != 0;
 }
+ONS_ALWAYS bool f32_any_beyond(f32_vec a, f32_vec b) {
+    return _mm512_cmp_ps_mask(_mm512_abs_ps(a), b, _CMP_GT_OQ) != 0;
+}
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_fmadd_ps(a, b, c); }
 ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_fnmadd_ps(a, b, c); }
 ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
@@ -119,6 +122,9 @@ ONS_ALWAYS double f64_max_lanes(f64_vec a) { return _mm512_reduce_max_pd(a); }
 ONS_ALWAYS bool f64_any_nan(f64_vec so_far) {
     return _mm512_cmp_pd_mask(so_far, so_far, _CMP_UNORD_Q) != 0;
 }
+ONS_ALWAYS bool f64_any_beyond(f64_vec a, f64_vec b) {
+    return _mm512_cmp_pd_mask(_mm512_abs_pd(a), b, _CMP_GT_OQ) != 0;
+}
 ONS_ALWAYS f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm512_fmadd_pd(a, b, c); }
 ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return _mm512_fnmadd_pd(a, b, c); }
 ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
@@ -139,9 +145,21 @@ ONS_ALWAYS double f64_sum_lanes(const f64_vec *lanes) {
     __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
+ONS_ALWAYS void f32_widen(f64_vec *parts, f32_vec a) {
+    parts[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(a));
+    parts[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1));
+}
+ONS_ALWAYS f32_vec f32_narrow(const f64_vec *parts) {
+    __m512 low = _mm512_castps256_ps512(_mm512_cvtpd_ps(parts[0]));
+    return _mm512_insertf32x8(low, _mm512_cvtpd_ps(parts[1]), 1);
+}
+ONS_ALWAYS void f64_widen(f64_vec *part, f64_vec a) { *part = a; }
+ONS_ALWAYS f64_vec f64_narrow(const f64_vec *part) { return *part; }
+ONS_ALWAYS f64_vec f64_rest(f64_vec a, f64_vec b) { return f64_fnma(a, b, f64_set(1)); }
 ONS_ALWAYS f64_vec ons_lanes_in_double(f32_vec a) {
-    f64_vec low = _mm512_cvtps_pd(_mm512_castps512_ps256(a));
-    return _mm512_add_pd(low, _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)));
+    f64_vec half[2];
+    f32_widen(half, a);
+    return _mm512_add_pd(half[0], half[1]);
 }
 ONS_ALWAYS double f32_sum_lanes(const f32_vec *lanes) {
     f64_vec sum = ons_lanes_in_double(*lanes);
@@ -227,14 +245,14 @@ ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f6
                         _mm512_shuffle_f64x2(two[k], two[k + 2], 0xdd));
     return merge(_mm512_unpacklo_pd(four[0], four[1]), _mm512_unpackhi_pd(four[0], four[1]));
 }
-ONS_ALWAYS void f64_sum_rows(double *d, f64_vec (*lanes)[1]) {
-    f64_store(d, ons_merge_rows(*lanes, f64_add));
+ONS_ALWAYS void f64_sum_rows(f64_vec *d, f64_vec (*lanes)[1]) {
+    *d = ons_merge_rows(*lanes, f64_add);
 }
-ONS_ALWAYS void f32_sum_rows(double *d, f32_vec (*lanes)[1]) {
+ONS_ALWAYS void f32_sum_rows(f64_vec *d, f32_vec (*lanes)[1]) {
     for (int first = 0; first < 16; first += 8) {
         f64_vec sums[8];
         for (int i = 0; i < 8; i++) sums[i] = ons_lanes_in_double(*lanes[first + i]);
-        f64_store(d + first, ons_merge_rows(sums, f64_add));
+        d[first / 8] = ons_merge_rows(sums, f64_add);
     }
 }
 ONS_ALWAYS f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
@@ -255,13 +273,6 @@ ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {
     return f32_max(_mm512_shuffle_f32x4(eight[0], eight[1], 0x88),
                    _mm512_shuffle_f32x4(eight[0], eight[1], 0xdd));
 }
-
-ONS_ALWAYS f32_vec f32_narrow(const double *p) {
-    __m256 low = _mm512_cvtpd_ps(_mm512_loadu_pd(p)),
-           high = _mm512_cvtpd_ps(_mm512_loadu_pd(p + 8));
-    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
-}
-ONS_ALWAYS f64_vec f64_narrow(const double *p) { return f64_load(p); }
 
 ONS_ALWAYS f32_vec f32_load_half(const char *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));

@@ -60,6 +60,7 @@ ONS_ALWAYS bool f32_any_nan(f32_vec so_far) {
     (void)so_far;
     return false;
 }
+ONS_ALWAYS bool f32_any_beyond(f32_vec a, f32_vec b) { return vmaxvq_u32(vcagtq_f32(a, b)) != 0; }
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return vfmaq_f32(c, a, b); }
 ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return vfmsq_f32(c, a, b); }
 ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
@@ -125,6 +126,9 @@ ONS_ALWAYS bool f64_any_nan(f64_vec so_far) {
     (void)so_far;
     return false;
 }
+ONS_ALWAYS bool f64_any_beyond(f64_vec a, f64_vec b) {
+    return vmaxvq_u32(vreinterpretq_u32_u64(vcagtq_f64(a, b))) != 0;
+}
 ONS_ALWAYS f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return vfmaq_f64(c, a, b); }
 ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return vfmsq_f64(c, a, b); }
 ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
@@ -152,11 +156,12 @@ ONS_ALWAYS double f64_sum_lanes(const f64_vec *lanes) {
     f64_vec low = vaddq_f64(lanes[0], lanes[2]), high = vaddq_f64(lanes[1], lanes[3]);
     return vaddvq_f64(vaddq_f64(low, high));
 }
-ONS_ALWAYS void f32_sum_rows(double *d, f32_vec (*lanes)[4]) {
-    for (int i = 0; i < 4; i++) d[i] = f32_sum_lanes(lanes[i]);
+ONS_ALWAYS void f32_sum_rows(f64_vec *d, f32_vec (*lanes)[4]) {
+    for (int i = 0; i < 2; i++)
+        d[i] = (f64_vec){f32_sum_lanes(lanes[2 * i]), f32_sum_lanes(lanes[2 * i + 1])};
 }
-ONS_ALWAYS void f64_sum_rows(double *d, f64_vec (*lanes)[4]) {
-    for (int i = 0; i < 2; i++) d[i] = f64_sum_lanes(lanes[i]);
+ONS_ALWAYS void f64_sum_rows(f64_vec *d, f64_vec (*lanes)[4]) {
+    *d = (f64_vec){f64_sum_lanes(lanes[0]), f64_sum_lanes(lanes[1])};
 }
 ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {
     return vpmaxq_f32(vpmaxq_f32(a[0], a[1]), vpmaxq_f32(a[2], a[3]));
@@ -241,10 +246,16 @@ ONS_ALWAYS void f64_store_columns(double *y, int64_t pitch, const f64_vec *colum
             vst1q_f64(y + k, row == 0 ? vtrn1q_f64(columns[k], columns[k + 1])
                                       : vtrn2q_f64(columns[k], columns[k + 1]));
 }
-ONS_ALWAYS f32_vec f32_narrow(const double *p) {
-    return vcvt_high_f32_f64(vcvt_f32_f64(vld1q_f64(p)), vld1q_f64(p + 2));
+ONS_ALWAYS void f32_widen(f64_vec *parts, f32_vec a) {
+    parts[0] = vcvt_f64_f32(vget_low_f32(a));
+    parts[1] = vcvt_high_f64_f32(a);
 }
-ONS_ALWAYS f64_vec f64_narrow(const double *p) { return vld1q_f64(p); }
+ONS_ALWAYS f32_vec f32_narrow(const f64_vec *parts) {
+    return vcvt_high_f32_f64(vcvt_f32_f64(parts[0]), parts[1]);
+}
+ONS_ALWAYS void f64_widen(f64_vec *part, f64_vec a) { *part = a; }
+ONS_ALWAYS f64_vec f64_narrow(const f64_vec *part) { return *part; }
+ONS_ALWAYS f64_vec f64_rest(f64_vec a, f64_vec b) { return f64_fnma(a, b, f64_set(1)); }
 ONS_ALWAYS void f32_store_quotient_bfloat(char *p, f32_vec a) { f32_store_bfloat(p, a); }
 
 #endif

@@ -28,6 +28,8 @@ ONS_ALWAYS double f64_times(double a, double factor, double beyond) {
     return fma(a, factor, a * beyond);
 }
 
+ONS_ALWAYS double f64_rest(double a, double b) { return fma(-a, b, 1.0); }
+
 #define ONS_SCALAR_VOCABULARY(P, TYPE, LANES)                                                    \
     ONS_ALWAYS TYPE P##_set(TYPE a) { return a; }                                                \
     ONS_ALWAYS TYPE P##_load(const TYPE *p) {                                                    \
@@ -46,7 +48,8 @@ ONS_ALWAYS double f64_times(double a, double factor, double beyond) {
         memcpy(y, columns, 4 * sizeof(TYPE));                                                    \
     }                                                                                            \
     ONS_ALWAYS void P##_settle(void) {}                                                          \
-    ONS_ALWAYS TYPE P##_narrow(const double *p) { return (TYPE) * p; }                           \
+    ONS_ALWAYS void P##_widen(double *part, TYPE a) { *part = (double)a; }                       \
+    ONS_ALWAYS TYPE P##_narrow(const double *part) { return (TYPE) * part; }                     \
     ONS_ALWAYS TYPE P##_load_part(const TYPE *p, int64_t k) {                                    \
         return k > 0 ? P##_load(p) : -INFINITY;                                                  \
     }                                                                                            \
@@ -65,6 +68,7 @@ ONS_ALWAYS double f64_times(double a, double factor, double beyond) {
         return isunordered(a, b) ? (TYPE)NAN : so_far;                                           \
     }                                                                                            \
     ONS_ALWAYS TYPE P##_max_lanes(TYPE a) { return a; }                                          \
+    ONS_ALWAYS bool P##_any_beyond(TYPE a, TYPE b) { return a > b || a < -b; }                   \
     ONS_ALWAYS bool P##_any_nan(TYPE so_far) { return isnan(so_far); }                           \
     ONS_ALWAYS TYPE P##_fnma(TYPE a, TYPE b, TYPE c) { return P##_fma(-a, b, c); }               \
     ONS_ALWAYS double P##_sum_lanes(const TYPE *lanes) {                                         \
