@@ -49,13 +49,9 @@ INLINE VEC FN(nearer)(VEC m) {
     return V(sub)(zero, V(max)(bound, V(sub)(zero, V(max)(bound, m))));
 }
 
-/* The anchors of rows of these maxima (ons_panel_anchor); 0 where a row needs none. */
-static ONS_APART VEC FN(anchors)(VEC m) {
-    T anchor[WIDTH];
-    V(store)(anchor, m);
-    for (int64_t i = 0; i < WIDTH; i++)
-        if (!ons_needs_anchor((double)anchor[i])) anchor[i] = 0;
-    return V(load)(anchor);
+/* The anchors of rows of these maxima (ons_needs_anchor); 0 where a row needs none. */
+INLINE VEC FN(anchors)(VEC m) {
+    return V(between)(m, V(set)((T)ONS_LARGEST_REFERENCE), V(set)((T)INFINITY));
 }
 
 /* From m to anchor, shift and floor; whether a row has an anchor. */

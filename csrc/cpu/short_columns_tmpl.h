@@ -87,73 +87,53 @@ INLINE VEC FN(short_columns)(const ons_run_of_columns *run, ons_columns at, cons
     return FN(add_factors)(factors, &group, at.width - c < WIDTH ? at.width - c : WIDTH);
 }
 
-INLINE bool FN(to_caches)(const ons_run_of_columns *run, int64_t N, bool plain) {
-    VEC factors = V(set)(0);
-    for (int64_t i = 0; i < run->count; i++) {
-        ons_columns at = run->at(run->from, run->first + i);
-        for (int64_t c = 0; c < at.width; c += WIDTH)
-            factors = FN(short_columns)(run, at, at.x, c, N, plain, NULL, factors);
-    }
-    return FN(has_nan)(factors);
-}
-
-INLINE bool FN(past_caches)(const ons_run_of_columns *run, int64_t N, bool plain) {
+/* N a constant, or the run's. */
+INLINE bool FN(short_columns_of)(const ons_run_of_columns *run, int64_t N, bool plain) {
+    bool past_caches = run->past_caches && run->y_dtype == OWN;
     VEC factors = V(set)(0);
     FN(outgoing) out;
     T *room[2] = {FN(kept_panel)(run, 0), FN(kept_panel)(run, 1)};
     ons_columns before = ONS_NO_COLUMNS, at = run->at(run->from, run->first);
     for (int64_t j = 0; j < N; j++) out.waiting[j] = 0;
-    for (int64_t i = 0; i <= run->count; i++) {
+    for (int64_t i = 0; i < run->count + past_caches; i++) {
         ons_columns next =
             i + 1 < run->count ? run->at(run->from, run->first + i + 1) : ONS_NO_COLUMNS;
         const char *fetch = next.width > 0 ? next.x : at.x;
-        T *kept = room[i % 2];
-        FN(begin_lines)(&out, run, before, room[1 - i % 2], N);
+        T *kept = past_caches ? room[i % 2] : NULL;
+        out.fewest = 0;
+        if (past_caches) FN(begin_lines)(&out, run, before, room[1 - i % 2], N);
         for (int64_t c = 0; c < at.width; c += WIDTH) {
             factors = FN(short_columns)(run, at, fetch, c, N, plain, kept, factors);
             if (c % FN(line) != 0 || c / FN(line) >= out.fewest) continue;
             for (int64_t j = 0; j < N; j++) FN(send_line)(&out, j);
         }
         bool goes_on = run->waits && FN(goes_on)(&before, &at);
-        FN(end_lines)(&out, goes_on ? kept : NULL, run->pitch, N);
+        if (past_caches) FN(end_lines)(&out, goes_on ? kept : NULL, run->pitch, N);
         before = at;
         at = next;
     }
-    V(settle)();
+    if (past_caches) V(settle)();
     return FN(has_nan)(factors);
 }
 
-/* For N of a few a constant. Each by itself: the compiler would keep in memory in all what it must
- * in one. */
-#define OF_CONSTANT(N, word)                                                              \
-    static ONS_APART bool FN(word##_to_caches)(const ons_run_of_columns *run) {           \
-        return FN(to_caches)(run, N, true);                                               \
-    }                                                                                     \
-    static ONS_APART bool FN(word##_past_caches)(const ons_run_of_columns *run) {         \
-        return FN(past_caches)(run, N, true);                                             \
-    }                                                                                     \
-    static ONS_APART bool FN(word##_changed)(const ons_run_of_columns *run) {             \
-        return FN(to_caches)(run, N, false);                                              \
-    }                                                                                     \
-    static ONS_APART bool FN(word##_changed_past_caches)(const ons_run_of_columns *run) { \
-        return FN(past_caches)(run, N, false);                                            \
+/* Each by itself: the compiler would keep in memory in all what it must in one. */
+#define OF_CONSTANT(name, N, plain)                                 \
+    static ONS_APART bool FN(name)(const ons_run_of_columns *run) { \
+        return FN(short_columns_of)(run, N, plain);                 \
     }
-OF_CONSTANT(2, two)
-OF_CONSTANT(3, three)
-OF_CONSTANT(4, four)
-OF_CONSTANT(run->N, some)
+OF_CONSTANT(columns_of_two, 2, true)
+OF_CONSTANT(columns_of_three, 3, true)
+OF_CONSTANT(columns_of_four, 4, true)
+OF_CONSTANT(columns_of_some, run->N, true)
+OF_CONSTANT(changed_columns_of_some, run->N, false)
 #undef OF_CONSTANT
 
 static bool FN(softmax_short_columns)(const ons_run_of_columns *run) {
-    static ons_softmax_columns_fn *const softmax[4][2][2] = {
-        {{FN(two_to_caches), FN(two_past_caches)}, {FN(two_changed), FN(two_changed_past_caches)}},
-        {{FN(three_to_caches), FN(three_past_caches)},
-         {FN(three_changed), FN(three_changed_past_caches)}},
-        {{FN(four_to_caches), FN(four_past_caches)},
-         {FN(four_changed), FN(four_changed_past_caches)}},
-        {{FN(some_to_caches), FN(some_past_caches)},
-         {FN(some_changed), FN(some_changed_past_caches)}}};
-    bool past_caches = run->past_caches && run->y_dtype == OWN;
-    bool changed = !FN(is_plain)(run, run->at(run->from, run->first));
-    return softmax[run->N <= 4 ? run->N - 2 : 3][changed][past_caches](run);
+    if (!FN(is_plain)(run, run->at(run->from, run->first))) return FN(changed_columns_of_some)(run);
+    switch (run->N) {
+    case 2: return FN(columns_of_two)(run);
+    case 3: return FN(columns_of_three)(run);
+    case 4: return FN(columns_of_four)(run);
+    default: return FN(columns_of_some)(run);
+    }
 }

@@ -89,8 +89,8 @@ INLINE void FN(rows_of_columns)(FN(finished) to, const VEC *e, int64_t N, int64_
 
 /* Softmax of GROUP rows, of which vector j has element j. */
 INLINE void FN(softmax_of_columns)(VEC *e, int64_t N, FN(group) * group) {
-    VEC even = N > 0 ? e[0] : V(set)((T)-INFINITY), odd = N > 1 ? e[1] : even;
-    for (int64_t j = 2; j + 2 <= N; j += 2) {
+    VEC even = V(set)((T)-INFINITY), odd = even;
+    for (int64_t j = 0; j + 2 <= N; j += 2) {
         even = V(max)(e[j], even);
         odd = V(max)(e[j + 1], odd);
     }

@@ -58,6 +58,12 @@ ONS_ALWAYS float f32_max_lanes(f32_vec a) {
     return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
 }
 ONS_ALWAYS bool f32_any_nan(f32_vec so_far) { return _mm256_movemask_ps(so_far) != 0; }
+ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
+    f32_vec size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+    f32_vec above = _mm256_cmp_ps(size, low, _CMP_GT_OQ);
+    f32_vec below = _mm256_cmp_ps(size, high, _CMP_LT_OQ);
+    return _mm256_and_ps(a, _mm256_and_ps(above, below));
+}
 ONS_ALWAYS bool f32_any_beyond(f32_vec a, f32_vec b) {
     __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
     return _mm256_movemask_ps(_mm256_cmp_ps(size, b, _CMP_GT_OQ)) != 0;
@@ -139,6 +145,12 @@ ONS_ALWAYS double f64_max_lanes(f64_vec a) {
     return _mm_cvtsd_f64(_mm_max_sd(two, _mm_unpackhi_pd(two, two)));
 }
 ONS_ALWAYS bool f64_any_nan(f64_vec so_far) { return _mm256_movemask_pd(so_far) != 0; }
+ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
+    f64_vec size = _mm256_andnot_pd(_mm256_set1_pd(-0.0), a);
+    f64_vec above = _mm256_cmp_pd(size, low, _CMP_GT_OQ);
+    f64_vec below = _mm256_cmp_pd(size, high, _CMP_LT_OQ);
+    return _mm256_and_pd(a, _mm256_and_pd(above, below));
+}
 ONS_ALWAYS bool f64_any_beyond(f64_vec a, f64_vec b) {
     __m256d size = _mm256_andnot_pd(_mm256_set1_pd(-0.0), a);
     return _mm256_movemask_pd(_mm256_cmp_pd(size, b, _CMP_GT_OQ)) != 0;

@@ -49,6 +49,11 @@ ONS_ALWAYS float f32_max_lanes(f32_vec a) { return _mm512_reduce_max_ps(a); }
 ONS_ALWAYS bool f32_any_nan(f32_vec so_far) {
     return _mm512_cmp_ps_mask(so_far, so_far, _CMP_UNORD_Q) != 0;
 }
+ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
+    f32_vec size = _mm512_abs_ps(a);
+    __mmask16 above = _mm512_cmp_ps_mask(size, low, _CMP_GT_OQ);
+    return _mm512_maskz_mov_ps(_mm512_mask_cmp_ps_mask(above, size, high, _CMP_LT_OQ), a);
+}
 ONS_ALWAYS bool f32_any_beyond(f32_vec a, f32_vec b) {
     return _mm512_cmp_ps_mask(_mm512_abs_ps(a), b, _CMP_GT_OQ) != 0;
 }
@@ -121,6 +126,11 @@ ONS_ALWAYS f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
 ONS_ALWAYS double f64_max_lanes(f64_vec a) { return _mm512_reduce_max_pd(a); }
 ONS_ALWAYS bool f64_any_nan(f64_vec so_far) {
     return _mm512_cmp_pd_mask(so_far, so_far, _CMP_UNORD_Q) != 0;
+}
+ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
+    f64_vec size = _mm512_abs_pd(a);
+    __mmask8 above = _mm512_cmp_pd_mask(size, low, _CMP_GT_OQ);
+    return _mm512_maskz_mov_pd(_mm512_mask_cmp_pd_mask(above, size, high, _CMP_LT_OQ), a);
 }
 ONS_ALWAYS bool f64_any_beyond(f64_vec a, f64_vec b) {
     return _mm512_cmp_pd_mask(_mm512_abs_pd(a), b, _CMP_GT_OQ) != 0;

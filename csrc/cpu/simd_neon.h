@@ -60,6 +60,10 @@ ONS_ALWAYS bool f32_any_nan(f32_vec so_far) {
     (void)so_far;
     return false;
 }
+ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
+    uint32x4_t between = vandq_u32(vcagtq_f32(a, low), vcaltq_f32(a, high));
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a), between));
+}
 ONS_ALWAYS bool f32_any_beyond(f32_vec a, f32_vec b) { return vmaxvq_u32(vcagtq_f32(a, b)) != 0; }
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return vfmaq_f32(c, a, b); }
 ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return vfmsq_f32(c, a, b); }
@@ -125,6 +129,10 @@ ONS_ALWAYS double f64_max_lanes(f64_vec a) { return vmaxvq_f64(a); }
 ONS_ALWAYS bool f64_any_nan(f64_vec so_far) {
     (void)so_far;
     return false;
+}
+ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
+    uint64x2_t between = vandq_u64(vcagtq_f64(a, low), vcaltq_f64(a, high));
+    return vreinterpretq_f64_u64(vandq_u64(vreinterpretq_u64_f64(a), between));
 }
 ONS_ALWAYS bool f64_any_beyond(f64_vec a, f64_vec b) {
     return vmaxvq_u32(vreinterpretq_u32_u64(vcagtq_f64(a, b))) != 0;

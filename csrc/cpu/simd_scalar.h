@@ -68,6 +68,9 @@ ONS_ALWAYS double f64_rest(double a, double b) { return fma(-a, b, 1.0); }
         return isunordered(a, b) ? (TYPE)NAN : so_far;                                           \
     }                                                                                            \
     ONS_ALWAYS TYPE P##_max_lanes(TYPE a) { return a; }                                          \
+    ONS_ALWAYS TYPE P##_between(TYPE a, TYPE low, TYPE high) {                                   \
+        return (a > low && a < high) || (a < -low && a > -high) ? a : 0;                         \
+    }                                                                                            \
     ONS_ALWAYS bool P##_any_beyond(TYPE a, TYPE b) { return a > b || a < -b; }                   \
     ONS_ALWAYS bool P##_any_nan(TYPE so_far) { return isnan(so_far); }                           \
     ONS_ALWAYS TYPE P##_fnma(TYPE a, TYPE b, TYPE c) { return P##_fma(-a, b, c); }               \
