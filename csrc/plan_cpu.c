@@ -35,7 +35,8 @@ static const panel_size PANEL_OF_SHORT = {1 << 14, 256};
 /* A y of so many bytes is written past the caches: it would drive out of them more than will be
  * found in them when it is read. Of benchmarks/results/cpu-*.json 32 x 1000 x 64 and all larger
  * shapes have it, 64 x 1024 and all smaller ones do not. Columns are written to as many places as a
- * row has elements, which caches wait for longer. */
+ * row has elements, which caches wait for longer: 700 x 1300 along axis 0 is one such in
+ * benchmarks/results/cpu-avx512-2026-11-23-unnamed-16-cores.json. */
 static const int64_t PAST_CACHES_BYTES = 1 << 22, COLUMNS_PAST_CACHES_BYTES = 1 << 20;
 
 static bool is_large(const ons_problem *problem, const ons_plan *plan) {

@@ -14,8 +14,9 @@
  * each use, twice where it lies across two cache lines) f32_add f32_sub f32_mul f32_div f32_max
  * (NaN where the second operand is; NaN or the second where the first is) f32_nan_or f32_any_nan
  * (remember the NaN that f32_max drops) f32_max_lanes f32_max_rows (of F32_WIDTH vectors: the
- * largest lane of each) f32_between (a where its size is
- * between, else 0) f32_any_beyond (whether a lane of a is above that of b, or below -b)
+ * largest lane of each) f32_between (a where its size is above low and below high, else 0)
+ * f32_any_beyond (whether a lane of a is above that of b, or below -b) f32_widen (to as many
+ * doubles, in one f64_vec or two) f64_rest (1 - a * b, rounded once)
  * f32_fma f32_fnma f32_times (a * (factor + beyond), rounded once) f32_product (of what is in
  * memory and a double of more than 25 bits, rounded once) f32_power (2^(k / 8), k the integer in
  * the low bits of t) f64_shift (p times 2^k, likewise, or 0 where f64_limit found x below the
@@ -76,6 +77,7 @@
 #include "joined_group_tmpl.h"
 #include "run_of_groups_tmpl.h"
 #include "short_tmpl.h"
+#include "columns_tmpl.h"
 #include "fused_columns_tmpl.h"
 #include "short_columns_tmpl.h"
 
