@@ -7,7 +7,9 @@ SANITIZER ?= compute-sanitizer
 C_FILES := $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/*/*.cu csrc/*/*.cuh docs/picker/*.c)
 
 ASAN_LIB := build/asan/lib
-ASAN_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+# without the checks of pointers that the address sanitizer makes too: they double the compilation
+ASAN_FLAGS := -fsanitize=address,undefined -fno-sanitize=pointer-overflow,null,object-size \
+    -fno-sanitize-recover=undefined
 ASAN_PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell gcc -print-file-name=$(name)))
 
 SANITIZERS := memcheck racecheck initcheck synccheck

@@ -67,4 +67,6 @@ def table(parts):
 if __name__ == "__main__":
     fit(np.float32, 3, 8, 27, held=1)
     table(8)
+    fit(np.float32, 2, 32, 29, held=1)
+    table(32)
     fit(np.float64, 11, 1, 38, held=1)

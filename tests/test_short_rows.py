@@ -41,6 +41,9 @@ def test_rows_together_are_rows_alone(dtype, rows):
         512,
         513,
         600,
+        641,
+        1281,
+        2100,
     ):
         x = (3 * rng.standard_normal((rows, N))).astype(dtype)
         y = ons.softmax(x, method="fused")
@@ -51,7 +54,7 @@ def test_rows_together_are_rows_alone(dtype, rows):
         assert same_bits(ons.softmax(in_place, method="fused", out=in_place), y), (rows, N)
 
 
-@pytest.mark.parametrize("N", [3, 16, 20, 64, 300, 400])
+@pytest.mark.parametrize("N", [3, 16, 20, 64, 300, 400, 700, 2000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_odd_rows_among_others(N, dtype):
     """NaN, inf, far and empty rows beside ordinary ones, at every place of a group."""
@@ -76,7 +79,7 @@ def test_odd_rows_among_others(N, dtype):
         assert same_bits(y[ordinary], plain[ordinary])
 
 
-@pytest.mark.parametrize("N", [3, 17, 64, 320, 333, 1000])
+@pytest.mark.parametrize("N", [3, 17, 64, 320, 333, 1000, 5000])
 def test_results_past_the_caches(N):
     """Large results are written another way; at any alignment, with gaps between rows and without."""
     rows = (1 << 21) // N + 3

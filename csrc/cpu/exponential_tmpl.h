@@ -13,10 +13,12 @@
  * / STEPS) 0 (ONS_RAISED_BELOW; for double without vectors they do not, and such a row takes its
  * time).
  *
- * float takes eighths of a power of two from a table, which leaves a polynomial of degree 3; double
- * takes whole powers and degree 11. The constants: python benchmarks/fit_exp.py. */
+ * float takes eighths of a power of two from a table, which leaves a polynomial of degree 3, or
+ * where a permutation reaches so many 32nds and degree 2; double takes whole powers and degree 11.
+ * The constants: python benchmarks/fit_exp.py. */
 
-INLINE void FN(exponential_each)(VEC *x, int64_t count, VEC shift, VEC floor) {
+/* Of `count` vectors, step by step side by side. */
+INLINE void FN(exponentials_beside)(VEC *x, int64_t count, VEC shift, VEC floor) {
     VEC t[4], r[4], p[4];
 #define EACH for (int64_t k = 0; k < count; k++)
     V(limited) limited[4];
@@ -24,11 +26,15 @@ INLINE void FN(exponential_each)(VEC *x, int64_t count, VEC shift, VEC floor) {
     EACH t[k] = V(fma)(x[k], V(set)((T)(STEPS * ONS_LOG2_E)), shift);
     EACH r[k] = V(sub)(t[k], shift); /* n */
 #if BITS == 32
-    EACH x[k] = V(fnma)(r[k], V(set)((T)0x1.62e43p-4), x[k]);
-    EACH r[k] = V(fnma)(r[k], V(set)((T)-0x1.05c61p-32), x[k]);
+    EACH x[k] = V(fnma)(r[k], V(set)((T)(0x1.62e43p-1 / STEPS)), x[k]);
+    EACH r[k] = V(fnma)(r[k], V(set)((T)(-0x1.05c61p-29 / STEPS)), x[k]);
     EACH t[k] = V(power)(t[k]);
+#if F32_STEPS == 32
+    EACH p[k] = V(fma)(V(set)((T)0x1.fffffcp-2), r[k], V(set)((T)0x1.0000fap+0));
+#else
     EACH p[k] = V(fma)(V(set)((T)0x1.555658p-3), r[k], V(set)((T)0x1.00089ep-1));
     EACH p[k] = V(fma)(p[k], r[k], V(set)(1));
+#endif
     EACH p[k] = V(mul)(p[k], r[k]); /* e^r - 1 */
     EACH x[k] = f32_fma_limited(limited[k], t[k], p[k], t[k]);
 #else
@@ -45,8 +51,15 @@ INLINE void FN(exponential_each)(VEC *x, int64_t count, VEC shift, VEC floor) {
 #undef EACH
 }
 
+/* Of `count` vectors, as many side by side as there are registers for. */
+INLINE void FN(exponential_each)(VEC *x, int64_t count, VEC shift, VEC floor) {
+    int64_t beside = V(beside) < count ? V(beside) : count;
+    for (int64_t k = 0; k < count; k += beside)
+        FN(exponentials_beside)(x + k, beside, shift, floor);
+}
+
 INLINE VEC FN(exponential)(VEC x, VEC shift, VEC floor) {
-    FN(exponential_each)(&x, 1, shift, floor);
+    FN(exponentials_beside)(&x, 1, shift, floor);
     return x;
 }
 
@@ -76,12 +89,20 @@ static void FN(normalize)(const ons_rows *rows) {
     }
 }
 
-/* e^x as it is, to inf and through the subnormals: (e^(x/2))^2, so that no power of two on the way
- * leaves the normal numbers. The last addend carries NaN. */
+/* e^x as it is, to inf and through the subnormals: e^x * 2^-h * 2^h with about half of the exponent
+ * in h, so that nothing on the way leaves the normal numbers. The last addend carries NaN. */
 INLINE VEC FN(plain_exponential)(VEC x) {
     const T largest = BITS == 32 ? 90 : 712, smallest = BITS == 32 ? -106 : -750;
     VEC zero = V(set)(0), inside = V(max)(V(set)(-largest), V(sub)(zero, x));
     inside = V(max)(V(set)(smallest), V(sub)(zero, inside));
-    VEC root = FN(exponential)(V(mul)(inside, V(set)((T)0.5)), V(set)((T)MAGIC), V(set)(smallest));
-    return V(fma)(root, root, V(mul)(inside, zero));
+    VEC magic = V(set)((T)MAGIC), h = V(fma)(inside, V(set)((T)(0.5 * ONS_LOG2_E)), magic);
+    h = V(sub)(h, magic);
+    VEC shift = V(fma)(h, V(set)(-STEPS), magic), least = V(set)(smallest);
+    VEC low = FN(exponential)(inside, shift, least), t = V(fma)(h, V(set)(STEPS), magic);
+#if BITS == 32
+    VEC high = V(power)(t);
+#else
+    VEC high = f64_shift(V(limit)(&inside, least), V(set)(1), t);
+#endif
+    return V(fma)(low, high, V(mul)(inside, zero));
 }

@@ -42,6 +42,26 @@ INLINE const char *FN(fetched_with)(const ons_run_of_rows *run, const char *row,
     return row + rows * run->x.across + (run->bring ? 0 : FN(ahead) % bytes);
 }
 
+/* Where the exponentials of row i are kept. Those of a long row that is not brought are written
+ * over the ones of the row before, which is divided meanwhile: `step` elements in front of them,
+ * more than the division is ever behind. So two rows take little more of the caches than one. A row
+ * that begins anew at the end of the room is clear of the one before. */
+typedef struct {
+    T *room;
+    int64_t step, turns;
+} FN(kept);
+
+INLINE FN(kept) FN(begin_kept)(const ons_run_of_rows *run) {
+    int64_t step = FN(lag) + 8 * QUAD;
+    if (run->bring) return (FN(kept)){run->kept, run->pitch, ONS_KEPT_ROWS};
+    if (run->pitch < step) step = run->pitch;
+    return (FN(kept)){run->kept, step, (run->N + step - 1) / step + 1};
+}
+
+INLINE T *FN(place_of)(const FN(kept) * kept, int64_t i) {
+    return kept->room + (kept->turns - 1 - i % kept->turns) * kept->step;
+}
+
 /* as_y is the type of y, `as` that of x, which is T where rows are brought: each then lies where
  * its exponentials will. */
 INLINE bool FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_dtype as) {
@@ -55,18 +75,19 @@ INLINE bool FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_
                      .factor = &factor,
                      .factor_beyond = &beyond};
     int64_t N = run->N, bytes = N * run->x.along;
-    T *kept[ONS_KEPT_ROWS];
-    for (int64_t i = 0; i < ONS_KEPT_ROWS; i++) kept[i] = (T *)run->kept + i * run->pitch;
-    if (run->bring) run->bring(run->from, 0, 1, kept[0], run->pitch);
-    const char *x = run->bring ? (const char *)kept[0] : run->x.data, *in_memory = run->x.data;
+    FN(kept) kept = FN(begin_kept)(run);
+    T *room = FN(place_of)(&kept, 0);
+    if (run->bring) run->bring(run->from, 0, 1, room, run->pitch);
+    const char *x = run->bring ? (const char *)room : run->x.data, *in_memory = run->x.data;
     char *y = run->y.data;
     FN(maximum) first = FN(begin_maximum)(x, N);
     T m = FN(end_maximum)(&first, as);
     FN(meanwhile) with;
-    with.before = FN(begin_quotient)(0, 0, y, kept[0], 0, as_y, false, NULL);
+    with.before = FN(begin_quotient)(0, 0, y, room, 0, as_y, false, NULL);
     bool follow = FN(follow_each_other)(run, as_y);
     for (int64_t i = 0; i < run->count; i++, y += run->y.across, in_memory += run->x.across) {
-        T *e = kept[i % ONS_KEPT_ROWS], *room = kept[(i + 1) % ONS_KEPT_ROWS];
+        T *e = room;
+        room = FN(place_of)(&kept, i + 1);
         bool far = ons_needs_anchor((double)m), last = i + 1 == run->count;
         if (run->bring && !last) run->bring(run->from, i + 1, 1, room, run->pitch);
         const char *behind = run->bring ? (const char *)room : in_memory + run->x.across;
@@ -74,9 +95,13 @@ INLINE bool FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_
         ons_state_raise(&state, far ? 0.0 : (double)m);
         FN(refer)(&rows);
         with.behind = FN(begin_maximum)(behind, last ? 0 : N);
-        with.lag = FN(lag);
+        with.lag = last ? -N : FN(lag); /* behind nothing */
         with.fetch = FN(fetched_with)(run, in_memory, bytes);
         with.fetch_step = QUAD * FN(size_as)(as);
+        if (far && !run->bring) { /* nothing is divided meanwhile */
+            FN(end_quotient)(&with.before, as_y);
+            with.before.at = with.before.n = 0;
+        }
         if (far)
             FN(anchored_exponentials)(&rows, e, x, N, as, m);
         else if (with.before.past_caches)

@@ -207,10 +207,9 @@ enum { ONS_GROUPED_BLOCKS = 2 };
  * give the bits, is 2^-127, whose bits are those of 0. */
 #define ONS_RAISED_BELOW (64.0 + 127.0)
 
-/* Bits of the floats 2^(k / 8), less k where t's bits add it again: at the top of the fraction.
- * Twice, to fill the longest vector (benchmarks/fit_exp.py). */
-static const uint32_t ONS_POWERS[16] = {
-    0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
+/* Bits of the floats 2^(k / 8), less k where t's bits add it again: at the top of the fraction
+ * (benchmarks/fit_exp.py). */
+static const uint32_t ONS_POWERS[8] = {
     0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
 };
 

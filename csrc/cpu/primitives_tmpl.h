@@ -18,10 +18,12 @@
  * f32_any_beyond (whether a lane of a is above that of b, or below -b) f32_widen (to as many
  * doubles, in one f64_vec or two) f64_rest (1 - a * b, rounded once)
  * f32_fma f32_fnma f32_times (a * (factor + beyond), rounded once) f32_product (of what is in
- * memory and a double of more than 25 bits, rounded once) f32_power (2^(k / 8), k the integer in
- * the low bits of t) f64_shift (p times 2^k, likewise, or 0 where f64_limit found x below the
- * floor) f32_sum_lanes (of ONS_LANES_F32 lanes, in a fixed tree, in double) f32_sum_rows (the same
- * of F32_WIDTH rows) f32_store_quotient_bfloat (of numbers, and of NaN whose low half is 0). */
+ * memory and a double of more than 25 bits, rounded once) F32_STEPS and f32_power (2^(k /
+ * F32_STEPS), k the integer in the low bits of t) f32_beside (vectors whose exponentials are
+ * computed side by side: 1, 2 or 4) f64_shift (p times 2^k, likewise, or 0 where f64_limit found x
+ * below the floor) f32_sum_lanes (of ONS_LANES_F32 lanes, in a fixed tree, in double) f32_sum_rows
+ * (the same of F32_WIDTH rows) f32_store_quotient_bfloat (of numbers, and of NaN whose low half is
+ * 0). */
 
 #if BITS == 32
 #define ONS_TO_FLOAT(value) (value)
@@ -45,7 +47,7 @@
 #define VECS (LANES / WIDTH) /* vectors that hold the lanes */
 #define QUAD (4 * LANES)     /* elements that each lane adds as (a + b) + (c + d) */
 #define BLOCK (BITS == 32 ? (int64_t)ONS_BLOCK_F32 : (int64_t)ONS_BLOCK_F64)
-#define STEPS (BITS == 32 ? 8 : 1) /* of the table of powers in a power of two */
+#define STEPS (BITS == 32 ? F32_STEPS : 1) /* of the table of powers in a power of two */
 #define LIFT (BITS == 32 ? 64 : 128)
 #define LOWERED (BITS == 32 ? 0x1p-64 : 0x1p-128) /* 2^-LIFT */
 #define BELOW (BITS == 32 ? F32_BELOW : 1081.0)   /* 2^-BELOW / d rounds to 0 */

@@ -101,6 +101,8 @@ ONS_ALWAYS f32_vec f32_fma_limited(f32_limited limited, f32_vec a, f32_vec b, f3
     (void)limited;
     return f32_fma(a, b, c);
 }
+#define F32_STEPS 8
+enum { f32_beside = 1, f64_beside = 4 };
 ONS_ALWAYS f32_vec f32_power(f32_vec t) {
     __m256i bits = _mm256_castps_si256(t);
     __m256i table = _mm256_loadu_si256((const __m256i *)(const void *)ONS_POWERS);

@@ -87,11 +87,21 @@ ONS_ALWAYS f32_limited f32_limit(f32_vec *x, f32_vec floor) {
 ONS_ALWAYS f32_vec f32_fma_limited(f32_limited kept, f32_vec a, f32_vec b, f32_vec c) {
     return _mm512_maskz_fmadd_ps(kept, a, b, c);
 }
+/* ONS_POWERS in 32nds: two vectors, which one permutation reaches. */
+#define F32_STEPS 32
+static const uint32_t ons_powers_32[32] = {
+    0x3f800000, 0x3f7ecd87, 0x3f7daac3, 0x3f7c980f, 0x3f7b95c2, 0x3f7aa43a, 0x3f79c3d3, 0x3f78f4f0,
+    0x3f7837f0, 0x3f778d3a, 0x3f76f532, 0x3f767043, 0x3f75fed7, 0x3f75a15b, 0x3f75583f, 0x3f7523f6,
+    0x3f7504f3, 0x3f74fbaf, 0x3f7508a4, 0x3f752c4d, 0x3f75672a, 0x3f75b9be, 0x3f76248c, 0x3f76a81e,
+    0x3f7744fd, 0x3f77fbb8, 0x3f78ccdf, 0x3f79b907, 0x3f7ac0c7, 0x3f7be4ba, 0x3f7d257d, 0x3f7e83b3,
+};
 ONS_ALWAYS f32_vec f32_power(f32_vec t) {
     __m512i bits = _mm512_castps_si512(t);
-    __m512i fraction = _mm512_permutexvar_epi32(bits, _mm512_loadu_si512(ONS_POWERS));
-    return _mm512_castsi512_ps(_mm512_add_epi32(fraction, _mm512_slli_epi32(bits, 20)));
+    __m512i low = _mm512_loadu_si512(ons_powers_32), high = _mm512_loadu_si512(ons_powers_32 + 16);
+    __m512i fraction = _mm512_permutex2var_epi32(low, bits, high);
+    return _mm512_castsi512_ps(_mm512_add_epi32(fraction, _mm512_slli_epi32(bits, 18)));
 }
+enum { f32_beside = 4, f64_beside = 4 };
 
 ONS_ALWAYS f64_vec f64_set(double a) { return _mm512_set1_pd(a); }
 ONS_ALWAYS f64_vec f64_load(const double *p) { return _mm512_loadu_pd(p); }

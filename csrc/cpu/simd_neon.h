@@ -86,6 +86,8 @@ ONS_ALWAYS f32_vec f32_fma_limited(f32_limited limited, f32_vec a, f32_vec b, f3
     (void)limited;
     return f32_fma(a, b, c);
 }
+#define F32_STEPS 8
+enum { f32_beside = 4, f64_beside = 4 };
 /* the table by bytes: word k & 7 begins at 4 * (k & 7) */
 ONS_ALWAYS f32_vec f32_power(f32_vec t) {
     uint32x4_t bits = vreinterpretq_u32_f32(t);

@@ -100,6 +100,8 @@ ONS_ALWAYS float f32_fma_limited(f32_limited limited, float a, float b, float c)
     (void)limited;
     return f32_fma(a, b, c);
 }
+#define F32_STEPS 8
+enum { f32_beside = 4, f64_beside = 4 };
 ONS_ALWAYS float f32_power(float t) {
     uint32_t bits = ons_bits_of(t);
     return ons_float_of(ONS_POWERS[bits & 7] + (bits << 20));
