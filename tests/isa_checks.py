@@ -104,17 +104,20 @@ def guard():
                         require((outputs.memory == 0xA5).all(), *facts, "wrote beyond out")
 
 
+LINES = [(False, 16), (False, 32), (False, 56)]  # other places of a cache line
+
+
 def large():
     """Results large enough to go past the caches: the same bits as small ones, wherever out begins, in place,
     and no byte beyond it written."""
     rng = np.random.default_rng(6)
-    outputs = Guarded(34 << 20)
+    outputs = Guarded(10 << 20)
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
-        for N in (1000, 64, 37, 5000):
+        for N in (1000, 64, 37, 128, 320, 344, 5000):
             block = logits(rng, (8, N), dtype, 3.0)
-            x = np.tile(block, ((1 << 25) // block.nbytes + 1, 1))
+            x = np.tile(block, ((9 << 20) // block.nbytes + 1, 1))
             expected = ons.softmax(block, method="fused")
-            for at_end, gap in ((True, 0), (True, 1), (False, dtype.itemsize), (False, 3)):
+            for at_end, gap in ((True, 0), (True, 1), (False, dtype.itemsize), (False, 3), *LINES):
                 y = outputs.place(x.shape, dtype, at_end, gap)
                 outputs.memory[:4096] = outputs.memory[-4096:] = 0xA5
                 ons.softmax(x, method="fused", out=y, num_threads=2)

@@ -79,14 +79,14 @@ def test_odd_rows_among_others(N, dtype):
         assert same_bits(y[ordinary], plain[ordinary])
 
 
-@pytest.mark.parametrize("N", [3, 17, 64, 320, 333, 1000, 5000])
+@pytest.mark.parametrize("N", [3, 17, 64, 128, 320, 333, 344, 1000, 5000])
 def test_results_past_the_caches(N):
     """Large results are written another way; at any alignment, with gaps between rows and without."""
     rows = (1 << 21) // N + 3
     x = np.random.default_rng(0).standard_normal((rows, N), dtype=np.float32)
     small = np.concatenate([ons.softmax(part) for part in np.array_split(x, 8)])
     memory = np.zeros(4 * rows * (N + 3) + 64, np.uint8)
-    for offset in (0, 4, 16, 1):
+    for offset in (0, 4, 16, 32, 44, 60, 1):
         for pitch in (N, N + 3):
             whole = memory[offset : offset + 4 * rows * pitch].view(np.float32).reshape(rows, pitch)
             whole[:] = -1

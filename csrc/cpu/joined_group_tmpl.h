@@ -3,27 +3,31 @@
  * whole quads of one block, one for rows of any length of more. Part of primitives_tmpl.h, whose
  * parameters and names it uses. */
 
+/* Of a vector's elements, how many lie in a row of which so many are left. */
+INLINE int64_t FN(own_of)(int64_t left) { return left < 0 ? 0 : left < WIDTH ? left : WIDTH; }
+
+/* What lies before the first line of y, which goes past the caches; how many elements that are. All
+ * rows of the group are divided so far ahead. */
+INLINE int64_t FN(divide_to_line)(FN(groups) * at, int64_t N) {
+    T *shared = at->done > 0 ? at->shared : NULL;
+    FN(quotient)
+    first = FN(begin_quotient)(at->before->factor[0], at->before->beyond[0], at->y, at->e_before, N,
+                               OWN, true, shared);
+    return first.at;
+}
+
 /* The same of whole groups of rows of whole quads that follow each other in y without a gap: y is
- * divided from its first aligned place on, whatever row that is in. What is left is joined with the
- * next group by `shared`, as begin_quotient does it. Rows are divided in `turn`, a KiB behind the
+ * divided from its first line on, whatever row that is in. What is left is joined with the next
+ * group by `shared`, as begin_quotient does it. Rows are divided in `turn`, a KiB behind the
  * places of x that are read meanwhile (see FN(lag)); not where two groups fill the first cache,
  * which takes them best in the order in which they were written. */
 INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
     T *y = (T *)(void *)at->y;
     const T *before = at->e_before, *factors = at->before->factor, *beyonds = at->before->beyond;
-    int64_t head = past_caches ? FN(unaligned)(y, N) : 0;
-    if (head > 0) {
-        VEC first = V(times)(V(load)(before), SET_OF(factors, 0), SET_OF(beyonds, 0));
-        if (at->done > 0) {
-            V(store_part)(at->shared + WIDTH - head, first, head);
-            V(stream)(y + head - WIDTH, V(load)(at->shared));
-        } else {
-            V(store_part)(y, first, head);
-        }
-        before += head;
-        y += head;
-    }
+    int64_t ahead = past_caches ? FN(divide_to_line)(at, N) : 0;
+    before += ahead;
+    y += ahead;
     int64_t turn = at->most * bytes <= 8192 ? 1024 / bytes : 0;
     for (int64_t i = 0; i < at->most; i++) {
         int64_t k = (i + turn) % at->most, next = k + 1 < at->most ? k + 1 : k;
@@ -43,20 +47,25 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
                 VEC sum = FN(whole_quad)(e + from, x + from, shift, floor, false);
                 lanes[v] = V(add)(lanes[v], sum);
             }
-            int64_t last = q + QUAD - WIDTH;
-            for (int64_t j = q; j < last; j += WIDTH) {
+            int64_t line = q + QUAD - FN(line);
+            for (int64_t j = q; j < line; j += WIDTH) {
                 VEC quotient = V(times)(V(held)(V(load)(from + j)), factor, beyond);
                 FN(put_vector)(to + j, quotient, past_caches);
             }
-            if (q + QUAD == N) { /* which goes on in the next row */
-                factor = V(join)(factor, SET_OF(factors, next), WIDTH - head);
-                beyond = V(join)(beyond, SET_OF(beyonds, next), WIDTH - head);
+            bool cut = past_caches && q + QUAD == N; /* by the row's end */
+            for (int64_t j = line; j < line + FN(line); j += WIDTH) {
+                int64_t own = WIDTH; /* elements that are not the next row's */
+                if (cut) {
+                    own = FN(own_of)(N - ahead - j);
+                    factor = V(join)(factor, SET_OF(factors, next), own);
+                    beyond = V(join)(beyond, SET_OF(beyonds, next), own);
+                }
+                VEC quotient = V(times)(V(held)(V(load)(from + j)), factor, beyond);
+                if (!cut || k + 1 < at->most || own == WIDTH)
+                    FN(put_vector)(to + j, quotient, past_caches);
+                else if (own > 0)
+                    V(store)(at->shared, quotient);
             }
-            VEC quotient = V(times)(V(held)(V(load)(from + last)), factor, beyond);
-            if (q + QUAD == N && k + 1 == at->most && head > 0)
-                V(store)(at->shared, quotient);
-            else
-                FN(put_vector)(to + last, quotient, past_caches);
             for (int64_t k = q; k < q + QUAD; k += 2 * WIDTH) {
                 even = V(max)(V(load)(behind + k), even);
                 odd = V(max)(V(load)(behind + k + WIDTH), odd);
@@ -69,26 +78,26 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
     }
 }
 
-/* The vectors of y that begin in row k of a group whose rows follow each other without a gap; y is
- * aligned from its element `head` on. */
+/* The lines of y that begin in row k of a group whose rows follow each other without a gap; the
+ * first one begins at element `ahead` of y. */
 typedef struct {
     const T *e;
     T *y;
-    int64_t whole; /* vectors before the last one */
-    int64_t cut;   /* elements of that which are the row's: others are the next one's */
+    int64_t whole; /* vectors before the last line */
+    int64_t own;   /* elements of that which are the row's: others are the next one's */
     VEC factor, beyond;
-} FN(vectors_of_row);
+} FN(lines_of_row);
 
-INLINE FN(vectors_of_row) FN(begin_vectors)(const FN(group) * group, const T *e, T *y, int64_t k,
-                                            int64_t n, int64_t head) {
-    int64_t begin = k * n, end = begin + n;
-    int64_t first = (begin - head + WIDTH - 1) & -WIDTH, last = (end - head - 1) & -WIDTH;
-    return (FN(vectors_of_row)){e + head + first - begin, y + head + first,
-                                (last - first) / WIDTH,   end - head - last,
-                                SET_OF(group->factor, k), SET_OF(group->beyond, k)};
+INLINE FN(lines_of_row) FN(begin_lines_of_row)(const FN(group) * group, const T *e, T *y, int64_t k,
+                                               int64_t n, int64_t ahead) {
+    int64_t begin = k * n - ahead, end = begin + n;
+    int64_t first = (begin + FN(line) - 1) & -FN(line), last = (end - 1) & -FN(line);
+    return (FN(lines_of_row)){e + first - begin,        y + ahead + first,
+                              (last - first) / WIDTH,   end - last,
+                              SET_OF(group->factor, k), SET_OF(group->beyond, k)};
 }
 
-INLINE void FN(divide_whole)(const FN(vectors_of_row) * row, int64_t from, int64_t to,
+INLINE void FN(divide_whole)(const FN(lines_of_row) * row, int64_t from, int64_t to,
                              bool past_caches) {
     for (int64_t v = from; v < to; v++) {
         VEC e = V(load)(row->e + v * WIDTH);
@@ -107,33 +116,26 @@ INLINE int64_t FN(turn)(const FN(groups) * at, int64_t bytes) {
 }
 
 /* next_group of groups that have all their rows, none of them anchored, which follow each other in
- * y without a gap: y is divided from its first aligned place on, whatever row that is in. What is
- * left is joined with the next group by `shared`, as begin_quotient does it, where y goes past the
- * caches. */
+ * y without a gap: y is divided from its first line on, in the caches from its first aligned place,
+ * whatever row that is in. What is left is joined with the next group by `shared`, as
+ * begin_quotient does it, where y goes past the caches. */
 INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
     ons_dtype as = OWN;
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
     T *y = (T *)(void *)at->y;
-    int64_t head = FN(unaligned)(y, N);
-    if (head > 0) {
-        VEC first = V(times)(V(load)(at->e_before), SET_OF(at->before->factor, 0),
-                             SET_OF(at->before->beyond, 0));
-        if (!past_caches) { /* the second vector overwrites a part of it */
-            V(store)(y, first);
-        } else if (at->done > 0) {
-            V(store_part)(at->shared + WIDTH - head, first, head);
-            V(stream)(y + head - WIDTH, V(load)(at->shared));
-        } else {
-            V(store_part)(y, first, head);
-        }
-    }
+    int64_t ahead = past_caches ? FN(divide_to_line)(at, N) : FN(unaligned)(y, N);
+    if (!past_caches && ahead > 0) /* the second vector overwrites a part of it */
+        V(store)
+    (y,
+     V(times)(V(load)(at->e_before), SET_OF(at->before->factor, 0), SET_OF(at->before->beyond, 0)));
     int64_t turn = FN(turn)(at, bytes);
-    int64_t fewest = N / WIDTH - 1, steadily = fewest & -(QUAD / WIDTH); /* vectors of each row */
-    bool cut = head > 0 || N % WIDTH != 0;
+    int64_t fewest = (N / FN(line) - 1) * (FN(line) / WIDTH); /* vectors of each row */
+    int64_t steadily = fewest & -(QUAD / WIDTH);
+    bool cut = ahead > 0 || N % FN(line) != 0;
     for (int64_t i = 0; i < at->most; i++) {
         int64_t k = (i + turn) % at->most, next = k + 1 < at->most ? k + 1 : k, divided = 0;
-        FN(vectors_of_row)
-        row = FN(begin_vectors)(at->before, at->e_before + k * run->pitch, y, k, N, head);
+        FN(lines_of_row)
+        row = FN(begin_lines_of_row)(at->before, at->e_before + k * run->pitch, y, k, N, ahead);
         const T *x = (const T *)(const void *)(at->x + i * at->across);
         const char *fetch = at->fetch + i * run->x.across;
         T *e = at->e + i * run->pitch;
@@ -170,20 +172,24 @@ INLINE void FN(next_joined_group)(FN(groups) * at, const ons_run_of_rows *run, b
             x += n;
             fetch += n * (int64_t)sizeof(T);
         }
-        FN(divide_whole)(&row, divided, fewest, past_caches);
-        if (row.whole > fewest) FN(divide_whole)(&row, fewest, fewest + 1, past_caches);
-        VEC last = V(times)(V(load)(row.e + row.whole * WIDTH), row.factor, row.beyond);
-        if (cut) {
-            const T *e_next = at->e_before + next * run->pitch - row.cut;
-            last = V(join)(last,
-                           V(times)(V(load)(e_next), SET_OF(at->before->factor, next),
-                                    SET_OF(at->before->beyond, next)),
-                           row.cut);
+        FN(divide_whole)(&row, divided, row.whole, past_caches);
+        const T *last = row.e + row.whole * WIDTH;
+        const T *last_next = at->e_before + next * run->pitch - row.own;
+        for (int64_t j = 0; j < FN(line); j += WIDTH) {
+            int64_t own = cut ? FN(own_of)(row.own - j) : WIDTH;
+            VEC quotient = V(times)(V(load)(last + j), row.factor, row.beyond);
+            if (cut)
+                quotient =
+                    V(join)(quotient,
+                            V(times)(V(load)(last_next + j), SET_OF(at->before->factor, next),
+                                     SET_OF(at->before->beyond, next)),
+                            own);
+            bool whole = own == WIDTH || k + 1 < at->most;
+            if (past_caches && !whole && own > 0)
+                V(store)(at->shared, quotient);
+            else if (whole || own > 0)
+                FN(put_vector)(row.y + row.whole * WIDTH + j, quotient, past_caches);
         }
-        if (past_caches && k + 1 == at->most && row.cut < WIDTH)
-            V(store)(at->shared, last);
-        else
-            FN(put_vector)(row.y + row.whole * WIDTH, last, past_caches);
         at->largest[i] = FN(lanes_of_maximum)(&behind, as);
     }
 }

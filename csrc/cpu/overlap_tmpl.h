@@ -59,6 +59,22 @@ typedef struct {
 
 INLINE VEC FN(divided)(const FN(quotient) * q, VEC e) { return V(times)(e, q->factor, q->beyond); }
 
+INLINE void FN(divide_vectors)(FN(quotient) * q, int64_t vectors, ons_dtype as, bool past_caches) {
+    const T *e = q->e + q->at;
+    int64_t size = FN(size_as)(as);
+    char *to = q->y + q->at * size;
+    for (int64_t v = 0; v < vectors; v++)
+        FN(put)(to + v * WIDTH * size, FN(divided)(q, V(load)(e + v * WIDTH)), as, past_caches);
+    q->at += vectors * WIDTH;
+}
+
+/* Vectors from the first aligned place of y, its element `head`, to the first cache line: those
+ * that go past the caches together should be whole lines. Of a line whose second half comes later
+ * the first may go to memory alone. */
+INLINE int64_t FN(vectors_to_line)(const T *y, int64_t head, int64_t n) {
+    return sizeof(VEC) < 64 ? (FN(before_line)(y, n) - head) / WIDTH : 0;
+}
+
 /* What lies before the first aligned place of y is done here, where the rest goes past the caches
  * or is long. `shared`: what the row before left of the vector that it shares with this one; or
  * NULL. A line that two rows write in parts would have to be read from memory first, and all stores
@@ -70,26 +86,20 @@ INLINE FN(quotient) FN(begin_quotient)(T factor, T beyond, char *y, const T *e, 
     if (FN(size_as)(as) == 2 || (uintptr_t)y % sizeof(T) != 0) q.past_caches = false;
     if (FN(size_as)(as) == 2 || (!q.past_caches && n < 2 * BLOCK)) return q;
     int64_t head = FN(unaligned)(to, n);
-    if (head == 0) return q;
-    if (q.past_caches && shared) {
-        V(store_part)(shared + WIDTH - head, FN(divided)(&q, V(load)(e)), head);
-        V(stream)(to + head - WIDTH, V(load)(shared));
-    } else if (q.past_caches) {
-        V(store_part)(to, FN(divided)(&q, V(load)(e)), head);
-    } else { /* the first vector, of which the second overwrites a part */
-        V(store)(to, FN(divided)(&q, V(load)(e)));
+    if (head > 0) {
+        VEC first = FN(divided)(&q, V(load)(e));
+        if (!q.past_caches) { /* the second vector overwrites a part of it */
+            V(store)(to, first);
+        } else if (shared) {
+            V(store_part)(shared + WIDTH - head, first, head);
+            V(stream)(to + head - WIDTH, V(load)(shared));
+        } else {
+            V(store_part)(to, first, head);
+        }
+        q.at = head;
     }
-    q.at = head;
+    if (q.past_caches) FN(divide_vectors)(&q, FN(vectors_to_line)(to, head, n), as, true);
     return q;
-}
-
-INLINE void FN(divide_vectors)(FN(quotient) * q, int64_t vectors, ons_dtype as, bool past_caches) {
-    const T *e = q->e + q->at;
-    int64_t size = FN(size_as)(as);
-    char *to = q->y + q->at * size;
-    for (int64_t v = 0; v < vectors; v++)
-        FN(put)(to + v * WIDTH * size, FN(divided)(q, V(load)(e + v * WIDTH)), as, past_caches);
-    q->at += vectors * WIDTH;
 }
 
 /* To the end of the row, whose last vector overlaps the one before it unless that has passed the
