@@ -7,7 +7,8 @@ SANITIZER ?= compute-sanitizer
 C_FILES := $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/*/*.cu csrc/*/*.cuh docs/picker/*.c)
 
 ASAN_LIB := build/asan/lib
-# without the checks of pointers that the address sanitizer makes too: they double the compilation
+# Lines for its reports, and no checks of pointers that the address sanitizer makes too: more of either doubles
+# the time to compile.
 ASAN_FLAGS := -fsanitize=address,undefined -fno-sanitize=pointer-overflow,null,object-size \
     -fno-sanitize-recover=undefined
 ASAN_PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell gcc -print-file-name=$(name)))
@@ -54,7 +55,7 @@ notebook:
 # loaded early for torch and JAX, which throw C++ exceptions that the sanitizer's library must see.
 asan:
 	$(PYTHON) -m pip install -q 'setuptools>=77'
-	ONSOFTMAX_CUDA=0 ONSOFTMAX_CFLAGS='-g -O1 -fno-omit-frame-pointer $(ASAN_FLAGS)' ONSOFTMAX_LDFLAGS='$(ASAN_FLAGS)' \
+	ONSOFTMAX_CUDA=0 ONSOFTMAX_CFLAGS='-g1 -O1 -fno-omit-frame-pointer $(ASAN_FLAGS)' ONSOFTMAX_LDFLAGS='$(ASAN_FLAGS)' \
 	    $(PYTHON) setup.py -q build --build-base build/asan --build-lib $(ASAN_LIB)
 	cd $(ASAN_LIB) && ONSOFTMAX_OBJECTS="$$(echo '$(CURDIR)'/build/asan/temp.*)" LD_PRELOAD='$(ASAN_PRELOAD)' PYTHONPATH='$(CURDIR)/$(ASAN_LIB)' PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \

@@ -52,7 +52,7 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bo
                 VEC quotient = V(times)(V(held)(V(load)(from + j)), factor, beyond);
                 FN(put_vector)(to + j, quotient, past_caches);
             }
-            bool cut = past_caches && q + QUAD == N; /* by the row's end */
+            bool cut = past_caches && ahead > 0 && q + QUAD == N; /* by the end of the row */
             for (int64_t j = line; j < line + FN(line); j += WIDTH) {
                 int64_t own = WIDTH; /* elements that are not the next row's */
                 if (cut) {
