@@ -1,6 +1,6 @@
 """The chart of a run of bench_cpu.py, time against N, from its JSON document; needs matplotlib.
 
-python benchmarks/cpu_chart.py benchmarks/results/cpu-avx512-2026-11-22.json
+python benchmarks/cpu_chart.py benchmarks/results/cpu-avx512-2026-11-23-16-cores.json
 """
 
 from __future__ import annotations

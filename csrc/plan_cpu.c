@@ -75,26 +75,26 @@ static int64_t columns_kept(const ons_problem *problem, const ons_plan *plan) {
     return are_whole_columns(problem, plan) && least < plan->width ? least : plan->width;
 }
 
-#define RESULTS "benchmarks/results/cpu-avx512-2026-11-22.json: "
+#define RESULTS "benchmarks/results/cpu-avx512-2026-11-23-16-cores.json: "
 
 static ons_method choose_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int64_t row = plan->N * ons_dtype_size(plan->compute);
     if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
         plan->threads > 1) {
         plan->reason = "fewer rows than keep the threads busy: they share each one";
-        plan->measured = RESULTS "float32 1x16777216, 2 threads: split 0.96, online 0.57";
+        plan->measured = RESULTS "float32 1x16777216, 16 threads: split 1.27, online 0.16";
         return ONS_METHOD_split;
     }
     if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
                                    : row * columns_kept(problem, plan) <= FUSED_PANEL_BYTES) {
         plan->reason = "what is worked on at once fits the caches: one read from memory";
         plan->measured = RESULTS
-            "float32 16384x1024, 1 thread: fused 1.01, online 0.40; "
-            "float32 128x131072, 1 thread: fused 0.81, online 0.52";
+            "float32 16384x1024, 1 thread: fused 1.47, online 0.80; "
+            "float32 128x131072, 1 thread: fused 1.21, online 0.69";
         return ONS_METHOD_fused;
     }
     plan->reason = "rows too long for the caches: two reads from memory";
-    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.48, fused 0.38";
+    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.66, fused 0.33";
     return ONS_METHOD_online;
 }
 

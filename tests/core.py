@@ -52,14 +52,16 @@ def compile_with(program, *command):
 
 
 def compiled(source, folder, compiler, flags):
-    """The object of a source, in the folder; or that of the sanitizers' build, which took minutes."""
+    """The object of a source, in the folder, once for all programs there; or that of the sanitizers' build,
+    which took minutes."""
     relative = os.path.relpath(source, os.path.dirname(HERE))
     built = os.path.join(os.environ.get("ONSOFTMAX_OBJECTS", ""), os.path.splitext(relative)[0] + ".o")
     if "ONSOFTMAX_OBJECTS" in os.environ and os.path.exists(built):
         return built
     name = relative.replace(os.sep, "_")
     target = os.path.join(folder, f"{name}.o")
-    compile_with(source, compiler, *FLAGS, *flags, "-c", "-o", target, source)
+    if not os.path.exists(target):
+        compile_with(source, compiler, *FLAGS, *flags, "-c", "-o", target, source)
     return target
 
 

@@ -21,25 +21,25 @@ from core import Missing
 BUDGET = os.path.join(core.HERE, "instructions_budget.json")
 
 
-def counts():
-    """(compiler and processor, {measurement: instructions a unit}). Missing says what there is not."""
+def counts(folder):
+    """(compiler and processor, {measurement: instructions a unit}), of a program built in the folder. Missing
+    says what there is not."""
     core.require("valgrind")
-    with tempfile.TemporaryDirectory() as folder:
-        program = core.build("instructions", folder)
-        out = os.path.join(folder, "counts")
-        options = ["--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={out}"]
-        run = core.start("valgrind", "-q", *options, program)
-        said, _ = run.communicate(timeout=600)
-        if run.returncode != 0:
-            raise RuntimeError(f"valgrind failed:\n{said[-3000:]}")
-        compiler, *lines = said.splitlines()
-        totals = {}
-        for path in glob(f"{escape(out)}.*"):
-            with open(path) as file:
-                text = file.read()
-            name = re.search(r"^desc: Trigger: Client Request: (.+)$", text, re.M)
-            if name:
-                totals[name[1]] = int(re.search(r"^totals: (\d+)$", text, re.M)[1])
+    program = core.build("instructions", folder)
+    out = os.path.join(folder, "counts")
+    options = ["--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={out}"]
+    run = core.start("valgrind", "-q", *options, program)
+    said, _ = run.communicate(timeout=600)
+    if run.returncode != 0:
+        raise RuntimeError(f"valgrind failed:\n{said[-3000:]}")
+    compiler, *lines = said.splitlines()
+    totals = {}
+    for path in glob(f"{escape(out)}.*"):
+        with open(path) as file:
+            text = file.read()
+        name = re.search(r"^desc: Trigger: Client Request: (.+)$", text, re.M)
+        if name:
+            totals[name[1]] = int(re.search(r"^totals: (\d+)$", text, re.M)[1])
     units = {name: int(unit) for unit, name in (line.split(" ", 1) for line in lines)}
     if units.keys() != totals.keys():
         raise RuntimeError(f"callgrind did not count {units.keys() ^ totals.keys()}")
@@ -66,7 +66,8 @@ def main():
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
     try:
-        compiler, made = counts()
+        with tempfile.TemporaryDirectory() as folder:
+            compiler, made = counts(folder)
     except Missing as missing:
         sys.exit(str(missing))
     recorded = read_budget().get(compiler, {})

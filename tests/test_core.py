@@ -1,10 +1,12 @@
 """The C core against exact results, by core_checks.c: on this processor's instruction sets, and on AArch64's
-under emulation."""
+under emulation. And no primitive takes more instructions an element than was recorded (by `python
+tests/instructions.py --record`)."""
 
 import os
 import platform
 
 import core
+import instructions
 import pytest
 from support import SANITIZED, isas
 
@@ -13,6 +15,10 @@ EMULATOR = "qemu-aarch64"
 FLAGS = os.environ.get("ONSOFTMAX_CFLAGS", "").split()
 if SANITIZED:
     FLAGS += ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+
+# Of the same compiler and sources a count is the same to the last instruction; the rest is for a C library
+# and for point releases of the compiler other than those it was recorded with.
+TOLERANCE = 0.02
 
 
 def build(folder, *compiler, flags):
@@ -23,8 +29,14 @@ def build(folder, *compiler, flags):
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("core"), flags=FLAGS)
+def folder(tmp_path_factory):
+    """Of programs for this processor, which share the core's objects."""
+    return tmp_path_factory.mktemp("core")
+
+
+@pytest.fixture(scope="module")
+def program(folder):
+    return build(folder, flags=FLAGS)
 
 
 @pytest.mark.parametrize("isa", isas())
@@ -78,3 +90,23 @@ def test_core_on_aarch64(tmp_path):
     for run in runs:
         said, _ = run.communicate(timeout=900)
         assert said.split()[-1] == "passed", said
+
+
+@pytest.mark.skipif(SANITIZED, reason="valgrind cannot run beside the sanitizers")
+def test_instructions_an_element(folder):
+    try:
+        compiler, made = instructions.counts(folder)
+    except core.Missing as missing:
+        core.skip(missing)
+    budget = instructions.read_budget()
+    if compiler not in budget:
+        pytest.skip(f"recorded for {' and '.join(budget)}, not for {compiler}")
+    if "avx2" not in isas() and any(name.startswith("avx2: ") for name in budget[compiler]):
+        pytest.skip("recorded on a processor with AVX2")
+    assert made.keys() == budget[compiler].keys(), f"{instructions.BUDGET} is of others: record it anew"
+    beyond = [
+        f"{name}: {count}, at most {budget[compiler][name]} so far"
+        for name, count in made.items()
+        if count > budget[compiler][name] * (1 + TOLERANCE)
+    ]
+    assert not beyond, "\n".join(beyond)

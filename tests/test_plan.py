@@ -291,7 +291,7 @@ def rows_of_results(measured):
     file, _, cases = measured.partition(": ")
     for case in cases.split("; "):
         where, _, figures = case.partition(": ")
-        found = re.fullmatch(r"(\w+) ([\dx]+)(?: axis (\d))?(?:, (\d) threads?)?", where)
+        found = re.fullmatch(r"(\w+) ([\dx]+)(?: axis (\d))?(?:, (\d+) threads?)?", where)
         assert found, case
         for figure in figures.split(", "):
             method, x_copy = figure.split(" ")
