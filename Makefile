@@ -7,8 +7,8 @@ SANITIZER ?= compute-sanitizer
 C_FILES := $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/*/*.cu csrc/*/*.cuh docs/picker/*.c)
 
 ASAN_LIB := build/asan/lib
-# Lines for its reports, and no checks of pointers that the address sanitizer makes too: more of either doubles
-# the time to compile.
+# Lines for its reports, and no checks of pointers beside those that the address sanitizer makes where they are
+# used: more of either doubles the time to compile.
 ASAN_FLAGS := -fsanitize=address,undefined -fno-sanitize=pointer-overflow,null,object-size \
     -fno-sanitize-recover=undefined
 ASAN_PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell gcc -print-file-name=$(name)))

@@ -73,8 +73,7 @@ def test_which_instruction_set_is_taken(tmp_path, here, taken, forced):
 
 @pytest.mark.skipif(SANITIZED, reason="the emulator knows no sanitizers")
 def test_core_on_aarch64(tmp_path):
-    """On a processor that rounds to bfloat16 by itself, and the conversions on one that does not. Scalar code
-    is that of other processors, but for its types."""
+    """On a processor that rounds to bfloat16 by itself, and the conversions on one that does not."""
     try:
         core.require(CROSS_COMPILER, EMULATOR)
     except core.Missing as missing:
@@ -84,7 +83,7 @@ def test_core_on_aarch64(tmp_path):
         core.start(EMULATOR, "-cpu", cpu, program, *arguments)
         for cpu, *arguments in (
             ("max", "neon"),
-            ("max", "--conversions", "scalar"),
+            ("max", "scalar"),
             ("cortex-a57", "--conversions", "neon"),
         )
     ]

@@ -13,9 +13,8 @@ INLINE int64_t FN(rows_together)(int64_t N) {
 }
 
 /* The longest rows of a group: two blocks, or where a vector is so long that the group's
- * exponentials would be more than 22 KiB as many as that gives (one row after the other is then
- * faster).
- * Without vectors, and in float64, one row after the other is as good. */
+ * exponentials would be more than 22 KiB as many as that gives: one row after the other is then
+ * faster. Without vectors, and in float64, it is as good. */
 enum {
     FN(grouped_in_room) = 22528 / sizeof(VEC),
     FN(longest_grouped) = WIDTH == 1 || BITS == 64 ? BLOCK

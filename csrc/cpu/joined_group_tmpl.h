@@ -1,7 +1,7 @@
 /* joined_group_tmpl.h - next_group of group_tmpl.h where the rows of a group follow each other in y
- * without a gap, so that whole vectors go there, whichever rows they belong to: one for rows of
- * whole quads of one block, one for rows of any length of more. Part of primitives_tmpl.h, whose
- * parameters and names it uses. */
+ * without a gap, so that whole vectors go there, and past the caches whole lines, whichever rows
+ * they belong to: one for rows of whole quads of one block, one for rows of any length of more.
+ * Part of primitives_tmpl.h, whose parameters and names it uses. */
 
 /* Of a vector's elements, how many lie in a row of which so many are left. */
 INLINE int64_t FN(own_of)(int64_t left) { return left < 0 ? 0 : left < WIDTH ? left : WIDTH; }
@@ -16,11 +16,11 @@ INLINE int64_t FN(divide_to_line)(FN(groups) * at, int64_t N) {
     return first.at;
 }
 
-/* The same of whole groups of rows of whole quads that follow each other in y without a gap: y is
- * divided from its first line on, whatever row that is in. What is left is joined with the next
- * group by `shared`, as begin_quotient does it. Rows are divided in `turn`, a KiB behind the
- * places of x that are read meanwhile (see FN(lag)); not where two groups fill the first cache,
- * which takes them best in the order in which they were written. */
+/* next_group of whole groups of rows of whole quads, which follow each other in y without a gap: y
+ * is divided, past the caches from its first line on, whatever row that is in. What is left is
+ * joined with the next group by `shared`, as begin_quotient does it. Rows are divided in `turn`, a
+ * KiB behind the places of x that are read meanwhile (see FN(lag)); not where two groups fill the
+ * first cache, which takes them best in the order in which they were written. */
 INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, bool past_caches) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
     T *y = (T *)(void *)at->y;
