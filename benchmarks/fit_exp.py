@@ -1,18 +1,31 @@
-"""Fit the polynomials of csrc/cpu/exponential_tmpl.h: p(r) ~ e^r for |r| <= ln(2) / (2 * parts).
+"""Fit the constants of csrc/cpu/exponential_tmpl.h: p(r) ~ e^r for |r| <= ln(2) / (2 * steps).
 
-    python benchmarks/fit_exp.py
+    python benchmarks/fit_exp.py [--tries N]
 
-prints, for each type, ln(2) / parts in two parts and the coefficients, lowest degree first; for float32 also
-the table of 2^(k / parts). p(0) = 1 is held and the largest relative error minimised by a linear program.
-Each coefficient is rounded to the type in turn, from the constant term up, and those above it are fitted
-again, so that their roundings cancel. Needs mpmath and SciPy.
+float64: whole powers of two and degree 11. p(0) = 1 is held and the largest relative error is minimised by a
+linear program. Each coefficient is rounded in turn, from the constant term up, and those above it are fitted
+again, so that their roundings cancel.
+
+float32: eighths of a power of two from a table, and p(r) = 1 + r + square * r^2 + cubic * r^3. A factor that
+all exponentials share shows in no quotient. So the spread of the relative errors counts, from the least to
+the largest. One factor of p is free, and one of the table, `one`. Of N random values of `one` the best is
+taken: that with the least of the largest sums of an entry's own error and the last rounding, which is worst
+where an entry's products lie just above a power of two. Then the coefficients are moved by a few units while
+the spread falls, in the arithmetic of the code; the constants in the code are of a longer search.
+tests/errors.c finds the spread over all numbers.
+
+Needs mpmath and SciPy.
 """
+
+import argparse
 
 import mpmath as mp
 import numpy as np
 from scipy.optimize import linprog
 
 mp.mp.dps = 60
+EPS = float(np.finfo(np.float32).eps)
+STEPS = 8  # of float32
 
 
 def relative_error(coefficients, r):
@@ -39,34 +52,105 @@ def minimax(known, free, reach):
     return {**start, **{k: start[k] + mp.mpf(v) * unit / reach**k for k, v in found}}
 
 
-def fit(dtype, degree, parts, bits_of_high_part, held):
-    # a little beyond the half: n = rint(x * log2(e) * parts) errs by the rounding of the product
-    reach = mp.log(2) / (2 * parts) * mp.mpf("1.01")
-    known = {k: mp.mpf(1) for k in range(held)}
-    for k in range(held, degree + 1):
+def reach_of(steps):
+    # a little beyond the half: n = rint(x * log2(e) * steps) errs by the rounding of the product
+    return mp.log(2) / (2 * steps) * mp.mpf("1.01")
+
+
+def fit_double(degree=11):
+    reach = reach_of(1)
+    known = {0: mp.mpf(1)}
+    for k in range(1, degree + 1):
         best = minimax(known, list(range(k, degree + 1)), reach)
-        known[k] = mp.mpf(float(dtype(mp.nstr(best[k], 40))))
+        known[k] = mp.mpf(float(mp.nstr(best[k], 40)))
     error = max(abs(relative_error(known, reach * (mp.mpf(i) / 500 - 1))) for i in range(1001))
-    scale = mp.mpf(2) ** bits_of_high_part
-    step = mp.log(2) / parts
-    high = mp.nint(step * scale) / scale
-    print(f"{dtype.__name__}: degree {degree}, largest error {float(error / np.finfo(dtype).eps):.3f} eps")
-    print(f"  ln2 / {parts} = {float(high).hex()} + {float(dtype(mp.nstr(step - high, 40))).hex()}")
-    print(f"  log2(e) * {parts} = {float(dtype(mp.nstr(parts / mp.log(2), 40))).hex()}")
+    print(f"float64: degree {degree}, largest error {float(error / np.finfo(float).eps):.4f} eps")
+    print_step(1, 38, np.float64)
     for k in range(degree + 1):
         print(f"  c{k} = {float(known[k]).hex()}")
 
 
-def table(parts):
-    """Bits of 2^(k / parts) less k at their fraction's top, which the exponential's shift adds back."""
-    for k in range(parts):
-        bits = int(np.float32(mp.nstr(mp.mpf(2) ** (mp.mpf(k) / parts), 40)).view(np.uint32))
-        print(f"  {bits - k * (1 << 23) // parts:#x}")
+def print_step(steps, bits_of_high_part, dtype):
+    scale = mp.mpf(2) ** bits_of_high_part
+    step = mp.log(2) / steps
+    high = mp.nint(step * scale) / scale
+    print(f"  ln2 / {steps} = {float(high).hex()} + {float(dtype(mp.nstr(step - high, 40))).hex()}")
+
+
+def square_and_cubic():
+    """Of the p whose multiple comes nearest to e^r: 1 + r has the factor that its other terms have."""
+    r = float(reach_of(STEPS)) * np.cos(np.pi * (np.arange(2000) + 0.5) / 2000)
+    # unknowns: the factor, and it times each coefficient, as what they add to 1, 1/2, 1/6; then the bound
+    basis = np.stack([1 + r, r**2, r**3], 1) * np.exp(-r)[:, None]
+    size = np.abs(basis).max(0)
+    rest = 1 - basis @ [1, 1 / 2, 1 / 6]
+    unit = np.abs(rest).max()
+    A, b, ones = basis / size, rest / unit, np.ones((len(r), 1))
+    solved = linprog(
+        [0, 0, 0, 1],
+        A_ub=np.block([[A, -ones], [-A, -ones]]),
+        b_ub=np.concatenate([b, -b]),
+        bounds=[(None, None)] * 3 + [(0, None)],
+    )
+    factor, square, cubic = np.array([1, 1 / 2, 1 / 6]) + solved.x[:3] * unit / size
+    print(f"float32: p within {solved.x[3] * unit / EPS:.3f} eps of a multiple of e^r")
+    return np.float32(square / factor), np.float32(cubic / factor)
+
+
+def best_one(tries):
+    """Of random factors from 1 to 2^(1/8) the one whose table lies best; the first that counts is none."""
+    rng, best = np.random.default_rng(1), (np.inf, 1.0)
+    for _ in range(max(1, tries // 10_000)):
+        one = 2 ** (rng.random(10_000) / STEPS)
+        exact = one[:, None] * 2 ** (np.arange(STEPS) / STEPS)
+        ulp = np.where(exact >= 2, 2, 1) * EPS
+        own = np.abs(np.rint(exact / ulp) * ulp / exact - 1) / EPS
+        least = exact * 2 ** (-0.5 / STEPS)  # of an entry's products; a power of two, where they reach one
+        reaches = np.floor(np.log2(least)) < np.floor(np.log2(least * 2 ** (1 / STEPS)))
+        above = np.where(reaches, 2 ** np.ceil(np.log2(least)), least)
+        last = 0.5 * 2 ** np.floor(np.log2(above)) / above
+        worst = (own + last).max(1)
+        best = min(best, (float(worst.min()), float(one[worst.argmin()])))
+    return best[1]
+
+
+def spread(one, square, cubic, n, r, exact):
+    """Of the relative errors, in eps; e = fma(T, fma(r * r, fma(cubic, r, square), r), T) in float32."""
+    wide, single = np.float64, np.float32
+    table = (one * 2 ** (np.arange(STEPS) / STEPS)).astype(single)
+    p = (wide(cubic) * r + square).astype(single)
+    p = (wide(r * r) * p + r).astype(single)
+    T = table[n % STEPS]
+    e = (wide(T) * p + T).astype(single)
+    quotient = e / exact
+    return (quotient.max() / quotient.min() - 1) / EPS
+
+
+def fit_single(tries):
+    square, cubic = square_and_cubic()
+    print_step(STEPS, 27, np.float32)
+    rng = np.random.default_rng(2)
+    x = (rng.random(1_000_000) * 2 - 1).astype(np.float32) * 10
+    n = np.rint(x * np.float64(STEPS / np.log(2))).astype(int)
+    r = (x - n * (np.log(2) / STEPS)).astype(np.float32)
+    exact = np.exp(x.astype(np.float64)) / 2.0 ** (n // STEPS)
+    for one in (1.0, best_one(tries)):
+        best = spread(one, square, cubic, n, r, exact), square, cubic
+        for _ in range(60):
+            moves = rng.integers(-8, 9), rng.integers(-64, 65)
+            moved = [c + np.float32(np.spacing(c) * k) for c, k in zip(best[1:], moves, strict=True)]
+            best = min(best, (spread(one, *moved, n, r, exact), *moved))
+        found, a, b = best
+        print(f"  one = {one.hex()}: errors within {found:.3f} eps of each other")
+        print(f"    square = {float(a).hex()}, cubic = {float(b).hex()}")
+        print("    the table, less what the shift adds:")
+        for k in range(STEPS):
+            bits = int(np.float32(one * 2 ** (k / STEPS)).view(np.uint32))
+            print(f"    {bits - k * (1 << 23) // STEPS:#x}")
 
 
 if __name__ == "__main__":
-    fit(np.float32, 3, 8, 27, held=1)
-    table(8)
-    fit(np.float32, 2, 32, 29, held=1)
-    table(32)
-    fit(np.float64, 11, 1, 38, held=1)
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
+    parser.add_argument("--tries", type=int, default=10_000_000)
+    fit_single(parser.parse_args().tries)
+    fit_double()

@@ -3,18 +3,12 @@
 
 #include <stdlib.h>
 
-static ons_operand *operand(ons_problem *problem, int i) {
-    ons_operand *const all[] = {&problem->x, &problem->y, &problem->where, &problem->scale};
-    return all[i];
-}
-enum { OPERANDS = 4 };
-
 static void swap_dims(ons_problem *problem, int a, int b) {
     int64_t extent = problem->extent[a];
     problem->extent[a] = problem->extent[b];
     problem->extent[b] = extent;
-    for (int i = 0; i < OPERANDS; i++) {
-        int64_t *stride = operand(problem, i)->stride, kept = stride[a];
+    for (int i = 0; i < ONS_OPERANDS; i++) {
+        int64_t *stride = problem->operand[i].stride, kept = stride[a];
         stride[a] = stride[b];
         stride[b] = kept;
     }
@@ -22,8 +16,8 @@ static void swap_dims(ons_problem *problem, int a, int b) {
 
 /* Whether dimension `dim` goes on where `dim + 1` ends, in every operand. */
 static bool joins_next(ons_problem *problem, int dim) {
-    for (int i = 0; i < OPERANDS; i++) {
-        const ons_operand *of = operand(problem, i);
+    for (int i = 0; i < ONS_OPERANDS; i++) {
+        const ons_operand *of = &problem->operand[i];
         if (of->data && of->stride[dim] != of->stride[dim + 1] * problem->extent[dim + 1])
             return false;
     }
@@ -33,8 +27,8 @@ static bool joins_next(ons_problem *problem, int dim) {
 static void remove_dim(ons_problem *problem, int dim) {
     for (int k = dim; k + 1 < problem->dims; k++) {
         problem->extent[k] = problem->extent[k + 1];
-        for (int i = 0; i < OPERANDS; i++)
-            operand(problem, i)->stride[k] = operand(problem, i)->stride[k + 1];
+        for (int i = 0; i < ONS_OPERANDS; i++)
+            problem->operand[i].stride[k] = problem->operand[i].stride[k + 1];
     }
     problem->dims--;
 }
@@ -61,7 +55,7 @@ void ons_coalesce(ons_problem *problem) {
     int outer = problem->dims - problem->reduced_dims;
     for (int i = 1; i < outer; i++)
         for (int k = i; k > 0; k--) {
-            const int64_t *stride = problem->x.stride;
+            const int64_t *stride = problem->operand[ONS_X].stride;
             if (llabs(stride[k - 1]) >= llabs(stride[k])) break;
             swap_dims(problem, k - 1, k);
         }

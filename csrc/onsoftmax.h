@@ -23,7 +23,24 @@ typedef enum {
 
 typedef enum { ONS_CPU, ONS_CUDA } ons_device;
 
-typedef enum { ONS_SOFTMAX } ons_operation;
+/* Every operation of operations.def. */
+typedef enum {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) ONS_OPERATION_##name,
+#include "operations.def"
+#undef ONS_OPERATION
+    ONS_OPERATION_COUNT
+} ons_operation;
+
+/* What a method that reads a row once keeps of it for an operation, until the (m, d) is known. */
+typedef enum { ONS_KEEP_NOTHING, ONS_KEEP_ELEMENTS, ONS_KEEP_EXPONENTIALS } ons_keep;
+
+typedef struct {
+    const char *name;
+    bool one_a_row; /* the result: one value a row; else it has the row's shape */
+    ons_keep keeps;
+    double excluded; /* the result of an element that `where` excludes */
+    const char *summary;
+} ons_operation_info;
 
 /* Every method of methods.def, ONS_METHOD_AUTO before them. */
 typedef enum {
@@ -54,11 +71,17 @@ typedef enum {
     ONS_E_NO_CUDA = -4,      /* a GPU's array, and a build without CUDA */
     ONS_E_ROW_TOO_LONG = -5, /* for what the method holds on chip: plan->longest_row */
     ONS_E_NO_CLUSTERS = -6,  /* this GPU cannot run the blocks of a row side by side */
-    ONS_E_NO_GRID = -7       /* this GPU has no cooperative launch */
+    ONS_E_NO_GRID = -7,      /* this GPU has no cooperative launch */
+    ONS_E_OPERATION_NOT_ON_DEVICE = -8
 } ons_status;
 
 /* As many dimensions as any array library has. */
 #define ONS_MAX_DIMS 64
+
+/* The most elements of a problem, more than any memory holds: all figures of a plan, the scratch of
+ * 1024 threads that keep every row among them, are below 2^63 then. */
+#define ONS_MOST_ELEMENTS_LOG2 48
+#define ONS_MOST_ELEMENTS ((int64_t)1 << ONS_MOST_ELEMENTS_LOG2)
 
 /* An array as one problem sees it: the address of its first element and one byte stride for each
  * dimension of the problem, which may be negative, zero or odd. data NULL: not given. */
@@ -68,10 +91,14 @@ typedef struct {
     int64_t stride[ONS_MAX_DIMS];
 } ons_operand;
 
-/* y = softmax(scale * x) over the last `reduced_dims` of `dims` dimensions, taken in order as one
+/* What an operand is to its problem. */
+typedef enum { ONS_X, ONS_Y, ONS_WHERE, ONS_SCALE, ONS_OPERANDS } ons_role;
+
+/* y = operation(scale * x) over the last `reduced_dims` of `dims` dimensions, taken in order as one
  * row of N elements; the dimensions before them tell the rows apart. where (ONS_BOOL) and scale
  * (ONS_FLOAT64 on the CPU, any floating type on a GPU, stride 0 along the row) may be absent; y may
- * be x itself, else they must not overlap. */
+ * be x itself, else they must not overlap. Of an operation with one value a row, y has stride 0
+ * along the row. */
 typedef struct {
     ons_operation operation;
     ons_device device;
@@ -79,8 +106,8 @@ typedef struct {
     void *stream; /* a cudaStream_t, on ONS_CUDA */
     int dims, reduced_dims;
     int64_t extent[ONS_MAX_DIMS];
-    ons_operand x, y, where, scale;
-    double scale_by; /* for every row, where `scale` is absent */
+    ons_operand operand[ONS_OPERANDS];
+    double scale_by; /* for every row, where ONS_SCALE is absent */
 } ons_problem;
 
 /* The row form takes rows one after the other along their elements; the column form takes them side
@@ -119,6 +146,7 @@ typedef struct {
 } ons_plan;
 
 extern const ons_method_info ons_methods[ONS_METHOD_COUNT];
+extern const ons_operation_info ons_operations[ONS_OPERATION_COUNT];
 
 const char *ons_method_name(ons_method method);
 const char *ons_dtype_name(ons_dtype dtype);

@@ -2,6 +2,7 @@
  * plan_cuda.c choose, and hold all thresholds. */
 #include "plan.h"
 
+#include <math.h>
 #include <string.h>
 
 #define DEVICES_EVERYWHERE true, true
@@ -13,6 +14,15 @@ const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
     {#name, DEVICES_##devices, reads, writes, ONS_KEEPS_##keeps, summary},
 #include "methods.def"
 #undef ONS_METHOD
+};
+
+#define ONE_A_ROW_ROW false
+#define ONE_A_ROW_VALUE true
+const ons_operation_info ons_operations[ONS_OPERATION_COUNT] = {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    {#name, ONE_A_ROW_##result, ONS_KEEP_##keeps, excluded, summary},
+#include "operations.def"
+#undef ONS_OPERATION
 };
 
 const char *ons_method_name(ons_method method) {
@@ -33,6 +43,16 @@ static ons_dtype wider(ons_dtype a, ons_dtype b) {
     return a == ONS_FLOAT64 || b == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
 }
 
+/* Of one value a row there is no pass that writes y from x. */
+static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
+    const ons_method_info *info = &ons_methods[plan->method];
+    int64_t x = ons_dtype_size(problem->operand[ONS_X].dtype);
+    int64_t y = ons_dtype_size(problem->operand[ONS_Y].dtype);
+    if (ons_operations[problem->operation].one_a_row)
+        return plan->rows * (plan->N * x * (info->reads > 1 ? info->reads - 1 : 1) + y);
+    return plan->rows * plan->N * (info->reads * x + info->writes * y);
+}
+
 ons_status ons_make_plan(const ons_problem *problem, ons_method method, int threads,
                          ons_plan *plan) {
     memset(plan, 0, sizeof *plan);
@@ -44,16 +64,16 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
     if (method != ONS_METHOD_AUTO &&
         !(on_cpu ? ons_methods[method].on_cpu : ons_methods[method].on_cuda))
         return ONS_E_METHOD_NOT_ON_DEVICE;
-    plan->compute =
-        wider(problem->x.dtype, method == ONS_METHOD_naive ? problem->x.dtype : problem->y.dtype);
+    if (!on_cpu && problem->operation != ONS_OPERATION_softmax)
+        return ONS_E_OPERATION_NOT_ON_DEVICE;
+    plan->compute = wider(problem->operand[ONS_X].dtype, method == ONS_METHOD_naive
+                                                             ? problem->operand[ONS_X].dtype
+                                                             : problem->operand[ONS_Y].dtype);
     plan->method = method;
     plan->reason = "asked for by name";
     ons_status status =
         on_cpu ? ons_plan_on_cpu(problem, threads, plan) : ons_plan_on_gpu(problem, plan);
     if (status != ONS_OK) return status;
-    const ons_method_info *info = &ons_methods[plan->method];
-    plan->bytes_moved = plan->rows * plan->N *
-                        (info->reads * ons_dtype_size(problem->x.dtype) +
-                         info->writes * ons_dtype_size(problem->y.dtype));
+    plan->bytes_moved = bytes_moved(problem, plan);
     return ONS_OK;
 }

@@ -41,7 +41,7 @@ static const int64_t PAST_CACHES_BYTES = 1 << 22, COLUMNS_PAST_CACHES_BYTES = 1 
 
 static bool is_large(const ons_problem *problem, const ons_plan *plan) {
     bool long_columns = plan->form == ONS_COLUMN_FORM && !ons_has_short_rows(plan);
-    return plan->rows * plan->N * ons_dtype_size(problem->y.dtype) >=
+    return plan->rows * plan->N * ons_dtype_size(problem->operand[ONS_Y].dtype) >=
            (long_columns ? COLUMNS_PAST_CACHES_BYTES : PAST_CACHES_BYTES);
 }
 
@@ -64,7 +64,8 @@ static bool fits_kernels(const ons_plan *plan, ons_dtype dtype) {
 static bool are_whole_columns(const ons_problem *problem, const ons_plan *plan) {
     if (plan->form != ONS_COLUMN_FORM) return false;
     int across = problem->dims - problem->reduced_dims - 1; /* which columns have */
-    const ons_operand *x = &problem->x, *y = &problem->y, *where = &problem->where;
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y],
+                      *where = &problem->operand[ONS_WHERE];
     return (!where->data || where->stride[across] == 1) && fits_kernels(plan, x->dtype) &&
            fits_kernels(plan, y->dtype) && y->stride[across] == ons_dtype_size(y->dtype);
 }
@@ -77,6 +78,16 @@ static int64_t columns_kept(const ons_problem *problem, const ons_plan *plan) {
 
 #define RESULTS "benchmarks/results/cpu-avx512-2026-11-23-16-cores.json: "
 
+/* Whether the result is one value a row, which is read once by every method that is not `safe`. */
+static bool has_one_a_row(const ons_problem *problem) {
+    return ons_operations[problem->operation].one_a_row;
+}
+
+/* Rows of which there is one value each, and so short that several are worked on at once. */
+static bool is_short_value(const ons_plan *plan) {
+    return plan->N <= (plan->compute == ONS_FLOAT64 ? ONS_GROUPED_F64 : ONS_GROUPED_F32 / 2);
+}
+
 static ons_method choose_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int64_t row = plan->N * ons_dtype_size(plan->compute);
     if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
@@ -84,6 +95,14 @@ static ons_method choose_on_cpu(const ons_problem *problem, ons_plan *plan) {
         plan->reason = "fewer rows than keep the threads busy: they share each one";
         plan->measured = RESULTS "float32 1x16777216, 16 threads: split 1.27, online 0.16";
         return ONS_METHOD_split;
+    }
+    if (has_one_a_row(problem) && plan->form == ONS_ROW_FORM && is_short_value(plan)) {
+        plan->reason = "short rows with one value each: several at once";
+        return ONS_METHOD_fused;
+    }
+    if (has_one_a_row(problem)) {
+        plan->reason = "one value a row: it is read once, tile by tile";
+        return ONS_METHOD_online;
     }
     if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
                                    : row * columns_kept(problem, plan) <= FUSED_PANEL_BYTES) {
@@ -111,10 +130,11 @@ static int64_t width_of_rows(const ons_problem *problem, const ons_plan *plan, i
 
 static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int outer = problem->dims - problem->reduced_dims, inner = problem->dims - 1;
-    int64_t size = ons_dtype_size(problem->x.dtype);
-    int64_t least = problem->x.dtype == plan->compute ? COLUMNS : COLUMNS_CONVERTED;
+    int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
+    int64_t least = problem->operand[ONS_X].dtype == plan->compute ? COLUMNS : COLUMNS_CONVERTED;
     bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
-                   problem->x.stride[inner] != size && problem->x.stride[outer - 1] == size &&
+                   problem->operand[ONS_X].stride[inner] != size &&
+                   problem->operand[ONS_X].stride[outer - 1] == size &&
                    problem->extent[outer - 1] >= least;
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     int64_t most = ONS_MAX_WIDTH;
@@ -123,12 +143,13 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
     if (!columns && ROW_PANEL_BYTES / row < most) most = ROW_PANEL_BYTES / row;
     plan->width = width_of_rows(problem, plan, most);
-    bool plain = !problem->where.data && problem->reduced_dims == 1;
-    plan->x_direct = plain && problem->x.dtype == plan->compute &&
-                     problem->x.stride[along] == size && !problem->scale.data &&
-                     problem->scale_by == 1.0;
-    plan->y_direct = plain && problem->y.dtype == plan->compute &&
-                     problem->y.stride[along] == ons_dtype_size(problem->y.dtype);
+    bool plain = !problem->operand[ONS_WHERE].data && problem->reduced_dims == 1;
+    plan->x_direct = plain && problem->operand[ONS_X].dtype == plan->compute &&
+                     problem->operand[ONS_X].stride[along] == size &&
+                     !problem->operand[ONS_SCALE].data && problem->scale_by == 1.0;
+    plan->y_direct =
+        plain && !has_one_a_row(problem) && problem->operand[ONS_Y].dtype == plan->compute &&
+        problem->operand[ONS_Y].stride[along] == ons_dtype_size(problem->operand[ONS_Y].dtype);
 }
 
 /* Columns that are worked on together. Wide panels read long stretches of each row of memory, and
@@ -151,20 +172,29 @@ static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan
 /* Whether whole rows must be brought; else they are in x as they are taken: of 16 bits too, but for
  * such as are taken as columns (softmax_short_rows). */
 static bool are_brought(const ons_problem *problem, const ons_plan *plan) {
-    bool converted = ons_has_short_rows(plan) && problem->x.dtype != plan->compute;
-    return converted || problem->x.dtype != problem->y.dtype || problem->where.data ||
-           problem->scale.data || problem->scale_by != 1.0 ||
-           problem->x.stride[problem->dims - 1] != ons_dtype_size(problem->x.dtype);
+    bool converted = ons_has_short_rows(plan) && problem->operand[ONS_X].dtype != plan->compute;
+    return converted || problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype ||
+           problem->operand[ONS_WHERE].data || problem->operand[ONS_SCALE].data ||
+           problem->scale_by != 1.0 ||
+           problem->operand[ONS_X].stride[problem->dims - 1] !=
+               ons_dtype_size(problem->operand[ONS_X].dtype);
 }
 
 /* Whether rows are taken as a whole, one after the other: their elements lie side by side in y, and
- * are of the compute type there, or of 16 bits. */
+ * are of the compute type there, or of 16 bits. Short ones, which are computed as columns, are a
+ * whole number of elements apart too, as those of packed records need not be. */
 static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
-    ons_dtype dtype = problem->y.dtype;
+    ons_dtype dtype = problem->operand[ONS_Y].dtype;
     int64_t size = ons_dtype_size(dtype);
-    bool y_fits = plan->N <= 1 || problem->y.stride[problem->dims - 1] == size;
-    return plan->form == ONS_ROW_FORM && problem->reduced_dims == 1 && y_fits &&
-           fits_kernels(plan, dtype);
+    if (has_one_a_row(problem))
+        return plan->form == ONS_ROW_FORM && problem->reduced_dims == 1 && is_short_value(plan) &&
+               fits_kernels(plan, dtype);
+    int outer = problem->dims - problem->reduced_dims;
+    bool side_by_side = plan->N <= 1 || problem->operand[ONS_Y].stride[problem->dims - 1] == size;
+    bool whole_steps = !ons_has_short_rows(plan) || outer == 0 ||
+                       problem->operand[ONS_Y].stride[outer - 1] % size == 0;
+    return plan->form == ONS_ROW_FORM && problem->reduced_dims == 1 && side_by_side &&
+           whole_steps && fits_kernels(plan, dtype);
 }
 
 ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan) {
@@ -178,17 +208,18 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
     bool direct = plan->x_direct && plan->y_direct;
     /* one too long for the caches: scratch memory as large would cost more than it saves */
     bool huge = plan->N * ons_dtype_size(plan->compute) > FUSED_ROW_BYTES;
-    plan->whole_rows = plan->method == ONS_METHOD_fused && !huge && are_whole_rows(problem, plan);
+    bool pipelines = plan->method == ONS_METHOD_fused && !huge;
+    plan->whole_rows = pipelines && are_whole_rows(problem, plan);
     plan->brings_rows = plan->whole_rows && are_brought(problem, plan);
-    plan->whole_columns =
-        plan->method == ONS_METHOD_fused && !huge && are_whole_columns(problem, plan);
+    plan->whole_columns = pipelines && !has_one_a_row(problem) && are_whole_columns(problem, plan);
     if (plan->whole_rows) {
         int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
         plan->width = width_of_rows(problem, plan, larger(ONS_MAX_WIDTH, RUN_BYTES / row));
     }
-    bool written_as_computed = problem->y.dtype == plan->compute;
-    plan->past_caches = is_large(problem, plan) && (direct || plan->brings_rows ||
-                                                    (plan->whole_columns && written_as_computed));
+    bool written_as_computed = problem->operand[ONS_Y].dtype == plan->compute;
+    plan->past_caches =
+        !has_one_a_row(problem) && is_large(problem, plan) &&
+        (direct || plan->brings_rows || (plan->whole_columns && written_as_computed));
     if (plan->whole_columns) plan->width = width_of_columns(problem, plan);
     plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !plan->whole_rows && !plan->whole_columns &&
                         !(direct && huge);
@@ -196,6 +227,7 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *pl
     plan->on_chip_bytes = ons_dtype_size(plan->compute) * (info->keeps == ONS_KEEPS_ROW    ? plan->N
                                                            : info->keeps == ONS_KEEPS_TILE ? tile
                                                                                            : 0);
-    plan->workspace_bytes = elements > 0 ? ons_cpu_workspace_bytes(plan) : 0;
+    bool runs = elements > 0 || (has_one_a_row(problem) && plan->rows > 0);
+    plan->workspace_bytes = runs ? ons_cpu_workspace_bytes(plan) : 0;
     return ONS_OK;
 }

@@ -133,15 +133,15 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_dtype dtyp
 /* Nothing is to be done to the rows first, and they are of one type or of 16 bits that become
  * float32. */
 static bool is_plain(const ons_problem *problem) {
-    ons_dtype x = problem->x.dtype, y = problem->y.dtype;
+    ons_dtype x = problem->operand[ONS_X].dtype, y = problem->operand[ONS_Y].dtype;
     bool types = x == y || (ons_dtype_size(x) == 2 && y == ONS_FLOAT32);
-    return types && !problem->where.data && !problem->scale.data && problem->scale_by == 1.0 &&
-           problem->reduced_dims <= 1;
+    return types && !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
+           problem->scale_by == 1.0 && problem->reduced_dims <= 1;
 }
 
 static bool has_no_gaps(const ons_problem *problem, int dim) {
-    return problem->x.stride[dim] == ons_dtype_size(problem->x.dtype) &&
-           problem->y.stride[dim] == ons_dtype_size(problem->y.dtype);
+    return problem->operand[ONS_X].stride[dim] == ons_dtype_size(problem->operand[ONS_X].dtype) &&
+           problem->operand[ONS_Y].stride[dim] == ons_dtype_size(problem->operand[ONS_Y].dtype);
 }
 
 /* contiguous_rows */
@@ -153,12 +153,16 @@ static bool is_contiguous(const ons_problem *problem) {
 
 /* Contiguous rows of one type of which not all begin and end with a pack (contiguous.cuh). */
 static bool lie_between_packs(const ons_problem *problem, int64_t N) {
-    int64_t chunk = 16 / ons_dtype_size(ONS_FLOAT32), size = ons_dtype_size(problem->x.dtype);
-    if (!is_contiguous(problem) || problem->x.dtype != problem->y.dtype ||
+    int64_t chunk = 16 / ons_dtype_size(ONS_FLOAT32),
+            size = ons_dtype_size(problem->operand[ONS_X].dtype);
+    if (!is_contiguous(problem) || problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype ||
         size > ons_dtype_size(ONS_FLOAT32))
         return false;
-    uintptr_t begins = (uintptr_t)problem->x.data | (uintptr_t)problem->y.data;
-    int64_t pitches = problem->dims == 2 ? problem->x.stride[0] | problem->y.stride[0] : 0;
+    uintptr_t begins =
+        (uintptr_t)problem->operand[ONS_X].data | (uintptr_t)problem->operand[ONS_Y].data;
+    int64_t pitches = problem->dims == 2
+                          ? problem->operand[ONS_X].stride[0] | problem->operand[ONS_Y].stride[0]
+                          : 0;
     return N % chunk || begins % (uintptr_t)(chunk * size) || pitches % (chunk * size);
 }
 
@@ -167,21 +171,25 @@ static bool lie_between_packs(const ons_problem *problem, int64_t N) {
  * are no multiples of 32 bytes: those meet in the same banks of shared memory. */
 static bool lie_as_span(const ons_problem *problem, int64_t N) {
     enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
-    int64_t size = ons_dtype_size(problem->x.dtype), chunk = 16 / ons_dtype_size(ONS_FLOAT32);
-    uintptr_t x = (uintptr_t)problem->x.data, y = (uintptr_t)problem->y.data;
+    int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype),
+            chunk = 16 / ons_dtype_size(ONS_FLOAT32);
+    uintptr_t x = (uintptr_t)problem->operand[ONS_X].data,
+              y = (uintptr_t)problem->operand[ONS_Y].data;
     bool whole = N % chunk == 0 && x % (uintptr_t)(chunk * size) == 0;
     bool pays = !whole || (size == 2 && N > LONGEST_BY_LANES_16_BIT && N % BANKS_MEET != 0);
-    return is_contiguous(problem) && problem->dims == 2 && problem->x.dtype == problem->y.dtype &&
+    return is_contiguous(problem) && problem->dims == 2 &&
+           problem->operand[ONS_X].dtype == problem->operand[ONS_Y].dtype &&
            size <= ons_dtype_size(ONS_FLOAT32) && pays && (x - y) % 16 == 0 &&
-           problem->x.stride[0] == N * size && problem->y.stride[0] == N * size;
+           problem->operand[ONS_X].stride[0] == N * size &&
+           problem->operand[ONS_Y].stride[0] == N * size;
 }
 
 /* packed_columns, of a problem in the column form: all packs of columns, as many as a chunk has
  * elements, lie at multiples of their size. */
 static bool is_packed(const ons_problem *problem) {
-    const ons_operand *const operands[] = {&problem->x, &problem->y};
+    const ons_operand *const operands[] = {&problem->operand[ONS_X], &problem->operand[ONS_Y]};
     int inner = problem->dims - 2, pack = 4;
-    if (!is_plain(problem) || problem->x.dtype == ONS_FLOAT64 || problem->dims > 3 ||
+    if (!is_plain(problem) || problem->operand[ONS_X].dtype == ONS_FLOAT64 || problem->dims > 3 ||
         !has_no_gaps(problem, inner) || problem->extent[inner] % pack)
         return false;
     for (int i = 0; i < 2; i++) {
@@ -198,14 +206,16 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     if (ons_gpu_describe(problem->gpu, &gpu) != ONS_OK) gpu = usual_gpu;
     plan->copy_speed = copy_speed_of(&gpu);
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
-    bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
-                   problem->x.stride[inner] != ons_dtype_size(problem->x.dtype) &&
-                   llabs(problem->x.stride[outer - 1]) < llabs(problem->x.stride[inner]);
+    bool columns =
+        problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
+        problem->operand[ONS_X].stride[inner] != ons_dtype_size(problem->operand[ONS_X].dtype) &&
+        llabs(problem->operand[ONS_X].stride[outer - 1]) <
+            llabs(problem->operand[ONS_X].stride[inner]);
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     plan->x_direct = plan->y_direct = !columns && is_contiguous(problem);
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
-    bool narrow = problem->x.dtype == problem->y.dtype && problem->reduced_dims <= 1 &&
-                  ons_dtype_size(problem->x.dtype) == 2;
+    bool narrow = problem->operand[ONS_X].dtype == problem->operand[ONS_Y].dtype &&
+                  problem->reduced_dims <= 1 && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     row_of_chunks row = {ceil_div(plan->N, chunk),
                          chunk,
                          columns ? WARP : 1,
@@ -219,8 +229,8 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     if (row.chunks == 0) row.chunks = 1;
 
     if (plan->method == ONS_METHOD_AUTO)
-        plan->method = columns ? choose_in_column_form(&row, problem->x.dtype, plan)
-                               : choose_in_row_form(&row, problem->x.dtype, plan);
+        plan->method = columns ? choose_in_column_form(&row, problem->operand[ONS_X].dtype, plan)
+                               : choose_in_row_form(&row, problem->operand[ONS_X].dtype, plan);
     /* by length alone: 16 bits have the float32 result, rounded */
     if (plan->method == ONS_METHOD_fused)
         plan->method = row.chunks <= WARP * WARP_CHUNKS && fits(ONS_METHOD_fused_warp, &row, plan)

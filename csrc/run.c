@@ -5,21 +5,25 @@
 
 static bool is_float(ons_dtype dtype) { return dtype <= ONS_FLOAT64; }
 
-static bool is_sound(const ons_problem *problem) {
+static bool is_sound(const ons_problem *problem, const ons_plan *plan) {
     if (problem->reduced_dims < 1 || problem->dims < problem->reduced_dims ||
         problem->dims > ONS_MAX_DIMS)
         return false;
-    if (!problem->x.data || !problem->y.data) return false;
-    if (!is_float(problem->x.dtype) || !is_float(problem->y.dtype)) return false;
-    if (problem->where.data && problem->where.dtype != ONS_BOOL) return false;
-    if (!problem->scale.data) return true;
-    return problem->device == ONS_CPU ? problem->scale.dtype == ONS_FLOAT64
-                                      : is_float(problem->scale.dtype);
+    if ((!problem->operand[ONS_X].data && plan->N > 0) || !problem->operand[ONS_Y].data)
+        return false;
+    if (!is_float(problem->operand[ONS_X].dtype) || !is_float(problem->operand[ONS_Y].dtype))
+        return false;
+    if (problem->operand[ONS_WHERE].data && problem->operand[ONS_WHERE].dtype != ONS_BOOL)
+        return false;
+    if (!problem->operand[ONS_SCALE].data) return true;
+    return problem->device == ONS_CPU ? problem->operand[ONS_SCALE].dtype == ONS_FLOAT64
+                                      : is_float(problem->operand[ONS_SCALE].dtype);
 }
 
 ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *workspace) {
-    if (plan->rows == 0 || plan->N == 0) return ONS_OK;
-    if (!is_sound(problem)) return ONS_E_OPERAND;
+    bool one_a_row = ons_operations[problem->operation].one_a_row; /* of an empty row too */
+    if (plan->rows == 0 || (plan->N == 0 && !one_a_row)) return ONS_OK;
+    if (!is_sound(problem, plan)) return ONS_E_OPERAND;
     return problem->device == ONS_CPU ? ons_cpu_run(problem, plan)
                                       : ons_cuda_run(problem, plan, workspace);
 }
@@ -34,6 +38,7 @@ const char *ons_status_text(ons_status status) {
     case ONS_E_ROW_TOO_LONG: return "the row is too long for the method";
     case ONS_E_NO_CLUSTERS: return "this GPU has no thread-block clusters of that size";
     case ONS_E_NO_GRID: return "this GPU has no cooperative launch";
+    case ONS_E_OPERATION_NOT_ON_DEVICE: return "the operation does not run on this device";
     default: return ons_cuda_error_text(status);
     }
 }

@@ -11,6 +11,9 @@
 #ifndef ONS_STATE_H
 #define ONS_STATE_H
 
+#if __FLT_EVAL_METHOD__ != 0
+#error "float and double must each be rounded to their own type: on i386 add -msse2 -mfpmath=sse"
+#endif
 #include <math.h>
 #include <stdbool.h>
 
@@ -51,9 +54,9 @@ ONS_INLINE bool ons_needs_anchor(double m) {
 }
 
 /* The integer c of a maximum m: ceil(m * log2(e)), without a call (adding 1.5 * 2^52 rounds to an
- * integer). For the pairs that a row with an anchor has on the way there, and for m = -inf, c stops
- * a little beyond ONS_LARGEST_REFERENCE: by more than any two elements can lie apart without the
- * smaller one giving 0. */
+ * integer, where nothing has excess precision). For the pairs that a row with an anchor has on the
+ * way there, and for m = -inf, c stops a little beyond ONS_LARGEST_REFERENCE: by more than any two
+ * elements can lie apart without the smaller one giving 0. */
 ONS_INLINE double ons_reference(double m) {
     const double bound = ONS_LARGEST_REFERENCE + 2000.0;
     if (isnan(m)) return 0.0;

@@ -7,7 +7,14 @@ array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])
 
 from __future__ import annotations
 
-from ._core import DeviceArray, get_num_threads, set_num_threads, softmax
+from ._core import (
+    DeviceArray,
+    get_num_threads,
+    log_softmax,
+    logsumexp,
+    set_num_threads,
+    softmax,
+)
 from ._describe import Method, methods, plan, show_config
 from ._explain import explain
 from ._plan import Cliff, Cost, Plan
@@ -25,6 +32,8 @@ __all__ = [
     "Trace",
     "explain",
     "get_num_threads",
+    "log_softmax",
+    "logsumexp",
     "methods",
     "plan",
     "set_num_threads",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,6 @@ def add(commands: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # so that -1e3 and -inf are numbers too, not options
-    parser._negative_number_matcher = re.compile(r"-(\d|\.\d|inf|nan)")
     option = parser.add_argument
     option("row", metavar="X", nargs="+", type=_number, help="the row's numbers")
     option("--tile", type=int, default=3, metavar="T", help="elements read at a time (default: 3)")

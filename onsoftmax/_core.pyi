@@ -81,6 +81,74 @@ def softmax(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> _Array: ...
+@overload
+def log_softmax(
+    array: NDArray[np.floating[Any]] | Sequence[Any] | float,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: str = "auto",
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> NDArray[Any]: ...
+@overload
+def log_softmax(
+    array: Any,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: str = "auto",
+    dtype: Any = None,
+    out: _Array,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array: ...
+@overload
+def log_softmax(
+    array: _Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: str = "auto",
+    dtype: Any = None,
+    out: None = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array: ...
+@overload
+def logsumexp(
+    array: NDArray[np.floating[Any]] | Sequence[Any] | float,
+    /,
+    axis: _Axis = -1,
+    *,
+    keepdims: bool = False,
+    method: str = "auto",
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Any: ...
+@overload
+def logsumexp(
+    array: _Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    keepdims: bool = False,
+    method: str = "auto",
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array: ...
 def plan(
     array_or_shape: Any,
     /,
@@ -90,8 +158,10 @@ def plan(
     device: str | None = None,
     method: str = "auto",
     num_threads: int | None = None,
+    operation: str = "softmax",
 ) -> dict[str, Any]: ...
 def methods() -> list[dict[str, Any]]: ...
+def as_numpy(array: Any, /) -> NDArray[Any]: ...
 def set_num_threads(n: int, /) -> None: ...
 def get_num_threads() -> int: ...
 def config() -> dict[str, Any]: ...

@@ -108,8 +108,9 @@ def plan(
     device: str | None = None,
     method: str = "auto",
     num_threads: int | None = None,
+    operation: str = "softmax",
 ) -> Plan:
-    """Which method softmax would take for an array, why, and what each would cost, without running it.
+    """Which method an operation would take for an array, why, and what each would cost, without running it.
 
     Parameters
     ----------
@@ -122,17 +123,26 @@ def plan(
     device : "cpu", "cuda" or None
         Where an array of that shape lies, the CPU by default. "cuda" is the first GPU; without one, what an
         H200 would do.
+    operation : str
+        softmax, log_softmax or logsumexp.
 
     Raises
     ------
     ValueError, TypeError, AxisError
-        As softmax; a device of another name, or one that the array is not on.
+        As softmax; a device or an operation of another name; a device that the array is not on; more than
+        2^48 elements.
     """
     axes = tuple(axis) if isinstance(axis, Sequence) else axis
 
     def planned(name: str) -> dict[str, Any]:
         return _core.plan(
-            array_or_shape, axes, dtype=dtype, device=device, method=name, num_threads=num_threads
+            array_or_shape,
+            axes,
+            dtype=dtype,
+            device=device,
+            method=name,
+            num_threads=num_threads,
+            operation=operation,
         )
 
     facts = planned(method)

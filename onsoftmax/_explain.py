@@ -29,7 +29,7 @@ def _positive(name: str, value: Any) -> int:
 def _take_row(row: Any, dtype: Any) -> Array:
     """The row in the type that softmax would give, by softmax's own rules."""
     try:
-        x = row if isinstance(row, np.ndarray) else np.asarray(row)
+        x = _core.as_numpy(row)
     except ValueError as error:  # lists of different lengths
         raise ValueError(f"the row is not one row of numbers: {error}") from None
     own = _core.softmax(x.reshape(-1)[:0], dtype=dtype).dtype
@@ -55,7 +55,7 @@ def explain(
     Parameters
     ----------
     row : array of shape (N,)
-        1 to 4096 numbers, of a type that softmax takes.
+        1 to 4096 numbers, of a type that softmax takes, on the CPU; bfloat16 needs the package ml_dtypes.
     tile : int
         Elements that are read at a time.
     method : "naive", "safe", "online", "fused" or "split"

@@ -1,131 +1,251 @@
-""".npy files mapped into memory: one to read, and one that appears under its name whole or not at all."""
+""".npy files: one to read, and one that appears under its name whole or not at all.
+
+They are read and written by ordinary calls. Where others make IN shorter meanwhile, a read says so; a mapping
+would end the process by SIGBUS.
+"""
 
 from __future__ import annotations
 
 import errno
 import math
+import mmap
 import os
 import secrets
 import stat
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, Literal
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy
 
+from ._interrupt import ignore_signals
+
 Array = np.ndarray[Any, np.dtype[Any]]
+Box = tuple[slice, ...]
+
+# More than any header that NumPy reads.
+HEADER_BYTES = 1 << 16
+
+# Characters of OUT's name that its temporary file's begins with: no longer, so that it fits where OUT's does.
+NAME_BEGINS = 30
 
 
 class CommandError(Exception):
     """What the user asked for cannot be done; the text is the one line to show."""
 
 
-def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = npy.read_magic(file)
+@contextmanager
+def _said_of(path: str) -> Iterator[None]:
+    """Within it an OSError becomes a CommandError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror or error}") from error
+
+
+class _Descriptor:
+    """An open file. It closes when nobody holds it any more: after a failure a thread may still use it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+@dataclass(frozen=True)
+class NpyFile:
+    """An array in an open .npy file, of which boxes are read and written."""
+
+    path: str  # in messages
+    descriptor: _Descriptor
+    start: int  # of the first element
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def _order(self) -> Literal["C", "F"]:
+        return "F" if self.fortran else "C"
+
+    def _offset(self, box: Box) -> int:
+        """Where in the file a box begins."""
+        offset, stride = self.start, self.dtype.itemsize
+        dimensions = list(zip(self.shape, box, strict=True))
+        for extent, part in dimensions if self.fortran else reversed(dimensions):
+            offset += part.start * stride
+            stride *= extent
+        return offset
+
+    def read(self, box: Box) -> Array:
+        """A copy of a box whose elements follow each other in the file, in the file's order."""
+        array = np.empty([part.stop - part.start for part in box], self.dtype, self._order)
+        memory, offset = self._memory(array), self._offset(box)
+        with _said_of(self.path):
+            while memory:
+                count = os.preadv(self.descriptor.number, [memory], offset)
+                if count == 0:
+                    raise CommandError(f"{self.path}: became shorter while it was read")
+                memory, offset = memory[count:], offset + count
+        return array
+
+    def write(self, box: Box, array: Array) -> None:
+        """Puts an array of the file's type and order in the place of such a box."""
+        memory, offset = self._memory(array), self._offset(box)
+        with _said_of(self.path):
+            while memory:
+                count = os.pwrite(self.descriptor.number, memory, offset)
+                memory, offset = memory[count:], offset + count
+
+    def _memory(self, array: Array) -> memoryview:
+        return array.reshape(-1, order=self._order).view(np.uint8).data
+
+    def mapped(self) -> Array:
+        """The array in mapped memory: of files alone that nobody else knows, and so makes shorter."""
+        with _said_of(self.path):
+            memory = mmap.mmap(self.descriptor.number, self.start + self.nbytes)
+        return np.ndarray(self.shape, self.dtype, memory, self.start, order=self._order)
+
+
+def _parse(head: bytes) -> tuple[int, np.dtype[Any], tuple[int, ...], bool]:
+    """What a file that begins so says: where its data start, their type, shape, and whether in Fortran order.
+
+    Raises ValueError where it is no .npy file.
+    """
+    stream = BytesIO(head)
+    version = npy.read_magic(stream)
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError(f"version {version} of the format is not known")
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = read(file)
-    if any(length < 0 for length in shape):
-        raise ValueError(f"its header says shape {shape}")
-    return shape, fortran, dtype
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+            shape, fortran, dtype = read(stream)
+    except Exception as error:  # whatever NumPy's parser makes of the bytes of any file
+        header = head[10 if version == (1, 0) else 12 :].partition(b"\n")[0].strip()[:90].decode("latin1")
+        raise ValueError(f"{_short(error) or type(error).__name__}, in its header {header!r}") from error
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"its header says shape {_short(shape)}")
+    return stream.tell(), dtype, shape, fortran
 
 
-def open_input(path: str) -> Array:
-    """The array of a .npy file, mapped read-only. Raises CommandError or OSError."""
+def _short(what: object) -> str:
+    """The beginning of its text, on one line."""
+    return str(what).partition("\n")[0][:120]
+
+
+def open_input(path: str) -> NpyFile:
+    """A .npy file to read. Raises CommandError or OSError."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise CommandError(f"{path}: not a regular file")
-    with open(path, "rb") as file:
+    descriptor = _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    with _said_of(path):
+        head = os.pread(descriptor.number, HEADER_BYTES, 0)
+        there = os.fstat(descriptor.number).st_size
+    try:
+        start, dtype, shape, fortran = _parse(head)
+    except ValueError as error:
+        raise CommandError(f"{path}: not a .npy file: {error}") from error
+    if dtype.hasobject:
+        raise CommandError(f"{path}: holds pickled Python objects (dtype {dtype}): expected numbers")
+    if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
+        raise CommandError(
+            f"{path}: holds 2-byte values of no known type, which is how NumPy saves bfloat16: "
+            "save it as float32"
+        )
+    if dtype.subdtype is not None:
+        raise CommandError(f"{path}: holds an array in each element (dtype {dtype}): expected numbers")
+    file = NpyFile(path, descriptor, start, dtype, shape, fortran)
+    if there < start + file.nbytes:
+        raise CommandError(f"{path}: truncated: {there} bytes, and its header promises {start + file.nbytes}")
+    try:
+        np.broadcast_to(np.empty((), dtype), shape)  # no memory: an array of that shape, if there can be one
+    except (ValueError, OverflowError) as error:
+        raise CommandError(f"{path}: its header says shape {_short(shape)}: {error}") from error
+    return file
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Has the disk set the file's length aside: where it is full, an error now, not hours later or SIGBUS."""
+    if hasattr(os, "posix_fallocate"):
         try:
-            shape, fortran, dtype = _read_header(file)
-        except OSError:
-            raise
-        except Exception as error:  # whatever NumPy's parser makes of the bytes of any file
-            reason = str(error).partition("\n")[0][:120]
-            raise CommandError(f"{path}: not a .npy file: {reason}") from error
-        if dtype.hasobject:
-            raise CommandError(f"{path}: holds pickled Python objects (dtype {dtype}): expected numbers")
-        if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
-            raise CommandError(
-                f"{path}: holds 2-byte values of no known type, which is how NumPy saves bfloat16: "
-                "save it as float32"
-            )
-        start = file.tell()
-        promised = start + math.prod(shape) * dtype.itemsize
-        there = os.fstat(file.fileno()).st_size
-        if there < promised:
-            raise CommandError(f"{path}: truncated: {there} bytes, and its header promises {promised}")
-        order: Literal["C", "F"] = "F" if fortran else "C"
-        if math.prod(shape) == 0:
-            return np.empty(shape, dtype, order=order)
-        return np.memmap(path, dtype, mode="r", offset=start, shape=shape, order=order)
-
-
-def _reserve(descriptor: int) -> None:
-    """Has the disk set the file's length aside: where it is full, an error now, not SIGBUS at a write."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    try:
-        os.posix_fallocate(descriptor, 0, os.fstat(descriptor).st_size)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some file systems do not sync directories
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            os.posix_fallocate(descriptor, 0, size)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+    zeros = bytes(1 << 20)
+    for offset in range(0, size, len(zeros)):
+        os.pwrite(descriptor, zeros[: size - offset], offset)
 
 
 @contextmanager
 def _new_file(
     path: str, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool
-) -> Iterator[tuple[str, int, np.memmap[Any, Any]]]:
-    """A .npy file of a name of its own beside `path`: name, descriptor, array. Removed at the end."""
-    name, descriptor = f"{path}.{secrets.token_hex(4)}.tmp", -1
+) -> Iterator[tuple[str, NpyFile]]:
+    """A .npy file of a name of its own beside `path`: that name, the file. Removed at the end."""
+    directory, own = os.path.split(path)
+    name = os.path.join(directory, f"{own[:NAME_BEGINS]}.{secrets.token_hex(4)}.tmp")
+    header = BytesIO()
+    says = {"descr": npy.dtype_to_descr(dtype), "fortran_order": fortran, "shape": shape}
+    npy.write_array_header_1_0(header, says)
     try:
-        try:
-            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            array = npy.open_memmap(name, "w+", dtype, shape, fortran)
-            _reserve(descriptor)
-        except OSError as error:
-            raise CommandError(f"{path}: {error.strerror or error}") from error
-        yield name, descriptor, array
+        with _said_of(path):
+            descriptor = _Descriptor(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+            file = NpyFile(path, descriptor, header.tell(), dtype, shape, fortran)
+            _reserve(descriptor.number, file.start + file.nbytes)
+            os.pwrite(descriptor.number, header.getvalue(), 0)
+        yield name, file
     finally:
-        if descriptor >= 0:
-            os.close(descriptor)
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             os.unlink(name)
 
 
 @contextmanager
-def scratch(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> Iterator[Array]:
-    """An array on the disk that `path` is on, for as long as the context lasts."""
-    with _new_file(os.path.realpath(path), dtype, shape, fortran) as (_, _, array):
-        yield np.asarray(array)
+def scratch(beside: NpyFile, dtype: np.dtype[Any]) -> Iterator[NpyFile]:
+    """Another file of the same shape on the same disk, for as long as the context lasts."""
+    with _new_file(beside.path, dtype, beside.shape, beside.fortran) as (_, file):
+        yield file
 
 
 @contextmanager
-def output(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> Iterator[Array]:
-    """The array of a new .npy file, which replaces `path` where the context ends well, else is removed."""
+def output(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> Iterator[NpyFile]:
+    """A new .npy file, which replaces `path` where the context ends well, else is removed."""
     path = os.path.realpath(path)  # through a link, the file it points to
     mode = _mode_of_output(path)
-    with _new_file(path, dtype, shape, fortran) as (name, descriptor, array):
-        yield np.asarray(array)
-        try:
-            array.flush()
+    with _new_file(path, dtype, shape, fortran) as (name, file):
+        yield file
+        with _said_of(path):
             if mode is not None:
-                os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
+                os.fchmod(file.descriptor.number, mode)
+            os.fsync(file.descriptor.number)
+            directory = _directory(path)
+            ignore_signals()
             os.replace(name, path)
-            _sync_directory(os.path.dirname(path))
-        except OSError as error:
-            raise CommandError(f"{path}: {error.strerror or error}") from error
+        # OUT is replaced: from here on nothing may fail.
+        if directory is not None:
+            with suppress(OSError):  # some file systems do not sync directories
+                os.fsync(directory.number)
+
+
+def _directory(path: str) -> _Descriptor | None:
+    """The directory that a file is in, open; None where it may not be read."""
+    try:
+        return _Descriptor(os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return None
 
 
 def _mode_of_output(path: str) -> int | None:

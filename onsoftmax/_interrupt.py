@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -20,14 +23,25 @@ class Interrupted(BaseException):
 
 
 def _raise(number: int, _frame: FrameType | None) -> None:
-    for other in _ENDING:  # a second one must not cut the cleaning up short
-        signal.signal(other, signal.SIG_IGN)
+    ignore_signals()  # a second one must not cut the cleaning up short
     raise Interrupted(number)
 
 
+def ignore_signals() -> None:
+    """Until interruptible() ends, no signal raises Interrupted any more."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in _ENDING:
+        if signal.getsignal(number) is _raise:
+            signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Within it SIGINT, SIGTERM and SIGHUP raise Interrupted, unless they were ignored (as under nohup)."""
+def interruptible(*, process_ends: bool) -> Iterator[None]:
+    """Within it SIGINT, SIGTERM and SIGHUP raise Interrupted, unless they were ignored (as under nohup).
+
+    After it they do what they did before; where the process ends then, nothing, so that its exit code stays.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -39,27 +53,43 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if process_ends else handler)
 
 
-def run_beside(work: Callable[[], None], tick: Callable[[], None]) -> None:
-    """Runs work() on a thread of its own, tick() on this one about ten times a second until it is done.
+def run_beside(
+    step: Callable[[Item], None], items: Iterable[Item], threads: int, tick: Callable[[], None]
+) -> None:
+    """step(item) for every item on that many threads, tick() on this one about ten times a second meanwhile.
 
-    Python handles signals between two steps of the main thread, and one call into C may take minutes. Work
-    that still goes on when an exception leaves this function ends with the process.
+    Python handles signals between two steps of the main thread, and one call into C may take minutes. When an
+    exception leaves this function no further step begins; one that still goes on ends with the process.
     """
+    waiting = iter(items)
+    lock = threading.Lock()
+    stopped = threading.Event()
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            work()
+            while not stopped.is_set():
+                with lock:
+                    item = next(waiting, None)
+                if item is None:
+                    return
+                step(item)
         except BaseException as failure:
             failures.append(failure)
+            stopped.set()
 
-    thread = threading.Thread(target=run, name="onsoftmax-apply", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.1)
-        tick()
+    team = [threading.Thread(target=run, name="onsoftmax-apply", daemon=True) for _ in range(threads)]
+    try:
+        for thread in team:
+            thread.start()
+        for thread in team:
+            while thread.is_alive():
+                thread.join(0.1)
+                tick()
+    finally:
+        stopped.set()
     if failures:
         raise failures[0]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-# ons_library and ons_role in csrc/python/views.h
+# ons_library in csrc/python/views.h, ons_role in csrc/onsoftmax.h
 NUMPY, TORCH, JAX, CUPY = range(4)
-INPUT, SCALE, WHERE, OUT = range(4)
+X, Y, WHERE, SCALE = range(4)
 
 
 def _library_of(array: object) -> str:
@@ -34,14 +34,17 @@ def prepare(array: Any, role: int) -> tuple[int, Any]:
     if library == "cupy":
         return CUPY, _cupy(array, role)
     if library == "dask":
-        raise TypeError("got a Dask array: use onsoftmax.dask.softmax, which works chunk by chunk")
+        raise TypeError(
+            "got a Dask array, which onsoftmax does not take: pass array.compute(), or have each chunk taken "
+            "with array.map_blocks(onsoftmax.softmax), where the axis is not cut in chunks"
+        )
     if hasattr(array, "__dlpack__"):
         return NUMPY, array
     if hasattr(array, "__cuda_array_interface__"):
         return NUMPY, _cuda_array_interface(array)
-    if role == OUT:
+    if role == Y:
         raise TypeError(f"out is of type {type(array).__name__}: expected an array")
-    return NUMPY, np.asarray(array)
+    return NUMPY, np.asanyarray(array)  # a mask of numpy.ma stays to be seen
 
 
 def as_numpy(array: Any) -> Any:
@@ -54,7 +57,17 @@ def as_numpy(array: Any) -> Any:
         torch = sys.modules["torch"]
         tensor = _torch_data(array)
         return (tensor.double() if tensor.dtype is torch.bfloat16 else tensor).numpy()
-    return np.asarray(array)
+    return np.asanyarray(array)
+
+
+def overlaps_itself(array: Any) -> bool:
+    """Whether elements of a NumPy array share memory: such as are apart along one axis, none before it."""
+    while array.ndim:
+        first = array[0, ...]
+        if np.shares_memory(first, array[1:]):
+            return True
+        array = first
+    return False
 
 
 def dtype_name(dtype: Any) -> str:
@@ -113,6 +126,7 @@ def torch_knowledge() -> tuple[Any, ...]:
         (torch.float16, torch.bfloat16, torch.float32, torch.float64),
         getattr(shortcuts, "_empty_strided_cpu", None),
         getattr(shortcuts, "_empty_strided_cuda", None),
+        vars(torch.autograd.forward_ad),
         getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
     )
 
@@ -146,6 +160,11 @@ def _torch_data(tensor: Any) -> Any:
             "got a tensor that requires grad, and no gradient flows through this function: "
             "pass tensor.detach(), or call it under torch.no_grad()"
         )
+    if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+        raise RuntimeError(
+            "got a dual tensor of forward-mode differentiation, and no tangent flows through this function: "
+            "pass tensor.detach()"
+        )
     if tensor.dtype.is_complex:
         raise TypeError(
             f"dtype {tensor.dtype} is not supported: expected float16, bfloat16, float32 or float64"
@@ -154,10 +173,10 @@ def _torch_data(tensor: Any) -> Any:
 
 
 def _torch(tensor: Any, role: int) -> Any:
-    if role == OUT and (tensor.is_neg() or tensor.is_conj()):
+    if role == Y and (tensor.is_neg() or tensor.is_conj()):
         raise ValueError("out is a negated or conjugated view: expected a tensor that can be written to")
     data = _torch_data(tensor)
-    if role in (WHERE, OUT) or data.dtype.is_floating_point:
+    if role in (WHERE, Y) or data.dtype.is_floating_point:
         return data
     return data.double() if role == SCALE else data.to(sys.modules["torch"].get_default_dtype())
 
@@ -187,7 +206,7 @@ def _on_torch_stream(call: Callable[..., Any], array: Any, handle: int, keywords
 
 def _jax(array: Any, role: int) -> Any:
     jax = sys.modules["jax"]
-    if role == OUT:
+    if role == Y:
         raise TypeError("out is a JAX array, which is immutable: leave out= away, and take the result")
     if isinstance(array, jax.core.Tracer):
         raise TypeError(
@@ -201,12 +220,29 @@ def _jax(array: Any, role: int) -> Any:
     return array.astype(float)
 
 
-def jax_result(array: Any) -> Any:
-    """The memory of a NumPy array or a DeviceArray as a JAX array."""
+def check_jax_float64() -> None:
     jax = sys.modules["jax"]
-    if isinstance(array, np.ndarray):
-        return jax.numpy.asarray(array)
-    return importlib.import_module("jax.dlpack").from_dlpack(array)
+    if not jax.config.jax_enable_x64:
+        raise TypeError(
+            "the result would be float64, which JAX cuts to float32 while jax_enable_x64 is off: call "
+            "jax.config.update('jax_enable_x64', True), or pass dtype='float32', or a NumPy array as out"
+        )
+
+
+def jax_result(array: Any, given: Any) -> Any:
+    """The memory of a NumPy array or a DeviceArray as a JAX array, on the given one's device; committed to it
+    if that is."""
+    jax = sys.modules["jax"]
+    if not isinstance(array, np.ndarray):
+        return importlib.import_module("jax.dlpack").from_dlpack(array)
+    if given.committed:
+        return jax.device_put(array, given.sharding)
+    made = jax.numpy.asarray(array)
+    return made if made.sharding == given.sharding else jax.device_put(made, given.sharding)
+
+
+def torch_empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    return like.new_empty(shape, dtype=dtype)
 
 
 # ---------------------------------------------------------------- CuPy and the CUDA Array Interface
@@ -219,7 +255,7 @@ _Description = tuple[Any, int, tuple[int, ...], Any, str, bool, int, "int | None
 def _cupy(array: Any, role: int) -> _Description:
     """As ons_view_described takes it. Without DLPack, which costs more and has to be asked for order."""
     cupy = sys.modules["cupy"]
-    if role in (INPUT, SCALE) and array.dtype.kind in "iub":
+    if role in (X, SCALE) and array.dtype.kind in "iub":
         with array.device:
             array = array.astype(float)
     gpu = array.device.id
@@ -227,8 +263,8 @@ def _cupy(array: Any, role: int) -> _Description:
     return array, array.data.ptr, array.shape, array.strides, array.dtype.name, False, gpu, stream.ptr, stream
 
 
-def cupy_result(array: Any, dtype: str) -> _Description:
-    """A CuPy array for the softmax of one, in its memory order."""
+def cupy_result(array: Any, dtype: str, shape: tuple[int, ...] | None) -> _Description:
+    """A CuPy array of `shape` for a result; of None: of the given one's, in its memory order."""
     cupy = sys.modules["cupy"]
     if array.dtype.name != dtype and dtype == "bfloat16":
         import ml_dtypes
@@ -237,7 +273,8 @@ def cupy_result(array: Any, dtype: str) -> _Description:
     else:
         kind = array.dtype if array.dtype.name == dtype else np.dtype(dtype)
     with array.device:
-        return _cupy(cupy.empty_like(array, dtype=kind), OUT)
+        made = cupy.empty_like(array, dtype=kind) if shape is None else cupy.empty(shape, dtype=kind)
+        return _cupy(made, Y)
 
 
 def _cuda_array_interface(array: Any) -> _Description:

@@ -12,6 +12,7 @@ from . import _copy_speed, _core
 from ._table import Table, as_html, paragraphs
 
 LONGEST = 2**30  # up to which the methods of other lengths are looked for
+MOST_ELEMENTS = 2**48  # ONS_MOST_ELEMENTS in csrc/onsoftmax.h
 UNITS = {1e12: "TB", 1e9: "GB", 1e6: "MB", 1e3: "kB"}
 SECONDS = {1.0: "s", 1e-3: "ms", 1e-6: "us"}
 
@@ -48,6 +49,8 @@ class Plan:
     """What a call would do. `print(plan)` tells it, with the cost of the other methods and the cliffs; a
     notebook shows the same."""
 
+    operation: str
+    """softmax, log_softmax or logsumexp."""
     device: str
     """ "cpu" or "cuda"."""
     method: str
@@ -126,7 +129,7 @@ class Plan:
 
     def cliffs(self) -> tuple[Cliff, ...]:
         """Where `auto` changes its method, for as many rows of this type and form and any length of row."""
-        lengths = [2**k for k in range(LONGEST.bit_length()) if 2**k * max(self.rows, 1) < 2**59]
+        lengths = [2**k for k in range(LONGEST.bit_length()) if 2**k * self.rows <= MOST_ELEMENTS]
         found: list[Cliff] = []
         for low, high in itertools.pairwise(lengths):
             found += self._between(low, high)
@@ -146,7 +149,14 @@ class Plan:
     def _at(self, N: int) -> dict[str, Any]:
         """The plan of `auto` for rows of another length, lying as these do, without gaps."""
         shape, axis = ((self.rows, N), -1) if self.form == "row" else ((N, self.rows), 0)
-        return _core.plan(shape, axis, dtype=self.dtype, device=self.device, num_threads=self.num_threads)
+        return _core.plan(
+            shape,
+            axis,
+            dtype=self.dtype,
+            device=self.device,
+            num_threads=self.num_threads,
+            operation=self.operation,
+        )
 
     def parts(self, bandwidth: float | None = None) -> list[Table | str]:
         """The paragraphs and tables that it is shown by."""
@@ -170,7 +180,7 @@ class Plan:
             f"{self.method}: {self.reason}",
             *self._lengths(cliffs),
             f"  {self.rows} rows of N = {self.N}, {self.dtype} on {self._place()}",
-            f"  {self.form} form, arithmetic in {self.compute}",
+            f"  {self.operation} in the {self.form} form, arithmetic in {self.compute}",
             f"  {self._work()}",
             *self._kernel(),
             f"  {size(self.bytes_moved)} through memory, {size(self.on_chip_bytes)} on chip a row, "

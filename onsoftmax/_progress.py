@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from types import TracebackType
 from typing import Any
@@ -19,10 +20,11 @@ def _tqdm() -> Any:
 
 
 class Progress:
-    """How much of `total` is `done`: counted by the thread that works, shown by the one that calls tick()."""
+    """How much of `total` is `done`: counted by the threads that work, shown by the one that calls tick()."""
 
     def __init__(self, total: int, size: int) -> None:
-        self.total, self.done, self.closed = total, 0, False
+        self.total, self.done = total, 0
+        self._counting = threading.Lock()
         self._bytes_each = size / total if total else 0.0
         self._start, self._shown = time.monotonic(), 0.0
         self._bar: Any = None
@@ -34,11 +36,15 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self.closed = True
         if error is None and self._shown:
             self._show()
         if self._bar is not None:
             self._bar.close()
+
+    def advance(self, count: int) -> None:
+        """So much more is done."""
+        with self._counting:
+            self.done += count
 
     def tick(self) -> None:
         """Brings what is shown up to date, where it is time to."""

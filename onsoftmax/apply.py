@@ -1,8 +1,9 @@
-"""`onsoftmax apply`: the softmax of a .npy file into another, box by box through mapped memory.
+"""`onsoftmax apply`: the softmax of a .npy file into another, box by box.
 
-The array is cut along the dimensions that softmax does not reduce. What a step holds in memory of its own is
-bounded: native floats are read and written in the mapped files themselves; integers and foreign byte orders
-are converted a box at a time or, where one box would be too large, into a scratch file first.
+The array is cut along the dimensions that softmax does not reduce. Threads each read a box of IN, take its
+softmax and write it to OUT. Boxes that are too large for memory, or do not lie in one piece, stay on disk: IN
+is copied first, to OUT or where OUT is of another type to a scratch file, and softmax works in mapped memory
+there.
 """
 
 from __future__ import annotations
@@ -11,22 +12,24 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from types import EllipsisType
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from . import plan, softmax
-from ._files import Array, CommandError, open_input, output, scratch
+from . import get_num_threads, plan, softmax
+from ._files import Array, Box, CommandError, NpyFile, open_input, output, scratch
 from ._interrupt import run_beside
 from ._progress import Progress
 
 Axis = int | tuple[int, ...] | None
-Box = tuple[slice | EllipsisType, ...]
+Compute = Callable[[Array, Array, int], None]  # from values to result, which may be one, on so many threads
 
-# Bytes of the array in one box: some ten milliseconds of work, and much less than any memory.
-BOX_BYTES = 64 << 20
+# Bytes of the array in one box: some milliseconds of work, and much less than any memory.
+BOX_BYTES = 8 << 20
+
+# Bytes that all boxes on their way at a time may take: their input, what it is converted to, and the result.
+MEMORY_BYTES = 128 << 20
 
 # Bytes of what lies side by side that a box takes at least: no page of the file is read for a part of it.
 RUN_BYTES = 4096
@@ -51,15 +54,26 @@ def box_lengths(shape: tuple[int, ...], reduced: set[int], itemsize: int, fortra
     return lengths
 
 
+def is_run(shape: tuple[int, ...], lengths: list[int], fortran: bool) -> bool:
+    """Whether the elements of each box of those lengths follow each other in the file."""
+    dims = list(zip(shape, lengths, strict=True))
+    whole = True  # so far, from the nearest dimension on
+    for extent, length in dims if fortran else reversed(dims):
+        if not whole and length > 1:
+            return False
+        whole = whole and length == extent
+    return True
+
+
 def boxes(shape: tuple[int, ...], lengths: list[int]) -> Iterator[Box]:
     """Every box of those lengths that an array of that shape has, in the array's order."""
     starts = [range(0, extent, length) for extent, length in zip(shape, lengths, strict=True)]
     for corner in itertools.product(*starts):
-        ends = map(operator.add, corner, lengths)
-        yield (*map(slice, corner, ends), ...)  # ... so that a box of a 0-d array is an array too
+        ends = map(min, map(operator.add, corner, lengths), shape)
+        yield tuple(map(slice, corner, ends))
 
 
-def _check(x: Array, source: str, axis: Axis, method: str, dtype: str | None) -> np.dtype[Any]:
+def _check(x: NpyFile, axis: Axis, method: str, dtype: str | None) -> np.dtype[Any]:
     """The type of the result, by softmax's own rules; CommandError where they do not allow the arguments."""
     if dtype == "bfloat16":
         raise CommandError(
@@ -69,7 +83,7 @@ def _check(x: Array, source: str, axis: Axis, method: str, dtype: str | None) ->
     try:
         softmax(sample)
     except TypeError as error:
-        raise CommandError(f"{source}: {error}") from error
+        raise CommandError(f"{x.path}: {error}") from error
     try:
         plan(x.shape, axis, method=method)
         return np.dtype(softmax(sample, dtype=dtype).dtype)
@@ -77,34 +91,48 @@ def _check(x: Array, source: str, axis: Axis, method: str, dtype: str | None) ->
         raise CommandError(str(error)) from error
 
 
-def _is_native_float(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "f" and dtype.isnative
-
-
-def _each_box(step: Callable[[Box], None], of: Array, lengths: list[int], progress: Progress) -> None:
+def _each_box(
+    step: Callable[[Box], None], of: NpyFile, lengths: list[int], threads: int, progress: Progress
+) -> None:
     """step(box) for every box of an array, beside the main thread, which sees to signals and progress."""
-    if of.size == 0:
-        return
 
-    def work() -> None:
-        for box in boxes(of.shape, lengths):
-            if progress.closed:  # interrupted meanwhile
-                return
-            step(box)
-            progress.done += of[box].size
+    def work(box: Box) -> None:
+        step(box)
+        progress.advance(math.prod(part.stop - part.start for part in box))
 
-    run_beside(work, progress.tick)
+    run_beside(work, boxes(of.shape, lengths), threads, progress.tick)
 
 
-def _convert(x: Array, into: Array, progress: Progress) -> None:
+def _in_memory(compute: Compute, x: NpyFile, y: NpyFile, lengths: list[int], threads: int) -> None:
+    """Reads, computes and writes box after box."""
+
     def step(box: Box) -> None:
-        into[box] = x[box]
+        values = x.read(box)
+        result = values if values.dtype == y.dtype else np.empty_like(values, y.dtype)
+        compute(values, result, get_num_threads() // threads)
+        y.write(box, result)
 
-    _each_box(step, x, box_lengths(x.shape, set(), into.itemsize, _is_fortran(x)), progress)
+    with Progress(x.size, x.nbytes) as progress:
+        _each_box(step, x, lengths, threads, progress)
 
 
-def _is_fortran(x: Array) -> bool:
-    return x.flags.f_contiguous and not x.flags.c_contiguous
+def _on_disk(compute: Compute, x: NpyFile, y: NpyFile, lengths: list[int], native: np.dtype[Any]) -> None:
+    """Copies x as native floats, to y itself where it can, and computes there box after box."""
+
+    def bring(box: Box) -> None:
+        copy.write(box, x.read(box).astype(native, copy=False))
+
+    def step(box: Box) -> None:
+        compute(values[box], result[box], get_num_threads())
+
+    with (
+        nullcontext(y) if native == y.dtype else scratch(y, native) as copy,
+        Progress(2 * x.size, 2 * x.nbytes) as progress,
+    ):
+        _each_box(bring, x, box_lengths(x.shape, set(), native.itemsize, x.fortran), 2, progress)
+        values = copy.mapped()
+        result = values if copy is y else y.mapped()
+        _each_box(step, x, lengths, 1, progress)
 
 
 def apply(
@@ -119,34 +147,28 @@ def apply(
     """Writes softmax(scale * array) of the .npy file `source` to `target`, another .npy file or the same.
 
     The arguments are those of softmax. `target` is replaced at the very end; until then, and when anything
-    fails or a signal interrupts, it stays as it is.
+    fails or a signal interrupts, it stays as it is. Once it is replaced, nothing fails any more.
 
     Raises
     ------
     CommandError
-        A file that cannot be read, mapped or written; arguments that softmax refuses.
+        A file that cannot be read or written; arguments that softmax refuses.
     OSError, MemoryError
         From the system.
     """
     x = open_input(source)
-    result = _check(x, source, axis, method, dtype)
-    fortran = _is_fortran(x)
-    reduced = _reduced(axis, x.ndim)
+    result = _check(x, axis, method, dtype)
     native = np.dtype(x.dtype.type) if x.dtype.kind == "f" else np.dtype(np.float64)
-    lengths = box_lengths(x.shape, reduced, native.itemsize, fortran) if x.size else []
-    staged = not _is_native_float(x.dtype) and math.prod(lengths) * native.itemsize > 2 * BOX_BYTES
 
-    with ExitStack() as stack:
-        y = stack.enter_context(output(target, result, x.shape, fortran))
-        progress = stack.enter_context(
-            Progress(x.size * (2 if staged else 1), x.nbytes * (2 if staged else 1))
-        )
-        if staged:
-            into = y if native == result else stack.enter_context(scratch(target, native, x.shape, fortran))
-            _convert(x, into, progress)
-            x = into
+    def compute(values: Array, out: Array, threads: int) -> None:
+        softmax(values, axis, method=method, scale=scale, out=out, num_threads=threads)
 
-        def step(box: Box) -> None:
-            softmax(x[box], axis, method=method, scale=scale, out=y[box])
-
-        _each_box(step, x, lengths, progress)
+    with output(target, result, x.shape, x.fortran) as y:
+        if x.size == 0:
+            return
+        lengths = box_lengths(x.shape, _reduced(axis, len(x.shape)), native.itemsize, x.fortran)
+        box_bytes = math.prod(lengths) * (x.dtype.itemsize + native.itemsize + result.itemsize)
+        if box_bytes <= MEMORY_BYTES and is_run(x.shape, lengths, x.fortran):
+            _in_memory(compute, x, y, lengths, min(get_num_threads(), MEMORY_BYTES // box_bytes))
+        else:
+            _on_disk(compute, x, y, lengths, native)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from . import __version__, _cli_explain, _cli_plan, show_config
 from ._files import CommandError
 from ._interrupt import Interrupted, interruptible
+from ._streams import usable_streams
 from .apply import apply
 from .bench import command as bench
 from .demo import demo
@@ -33,6 +34,13 @@ onsoftmax COMMAND --help says more.
 
 
 class _Parser(argparse.ArgumentParser):
+    """Of the program and, as argparse has it, of each command."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # argparse itself takes -1e3, -inf and -1,0 for options
+        self._negative_number_matcher = re.compile(r"-\.?\d|-(inf|nan)", re.IGNORECASE)
+
     def error(self, message: str) -> NoReturn:
         raise CommandError(message)
 
@@ -133,23 +141,32 @@ def _in_words(error: Exception) -> str:
     return str(error)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line given, or the process's own, and returns the exit code.
-
-    `--help` and `--version` leave by SystemExit, as argparse does.
-    """
+def _run(argv: Sequence[str] | None) -> int:
     try:
-        with interruptible():
-            options = _parser().parse_args(argv)
+        with interruptible(process_ends=argv is None):
+            try:
+                options = _parser().parse_args(argv)
+            except SystemExit:
+                sys.stdout.flush()
+                raise
             code: int = options.run(options)
             sys.stdout.flush()
     except Interrupted as interruption:
         print(f"onsoftmax: {interruption}", file=sys.stderr)
         return 128 + interruption.signal
     except BrokenPipeError:  # the reader of our output has had enough: nobody to tell
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (CommandError, OSError, MemoryError) as error:
         print(f"onsoftmax: error: {_in_words(error)}", file=sys.stderr)
         return 2
     return code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line given, or the process's own, and returns the exit code.
+
+    `--help` and `--version` leave by SystemExit, as argparse does. The process's own ends it: signals that
+    come later no longer change its exit code.
+    """
+    with usable_streams():
+        return _run(argv)

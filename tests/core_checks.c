@@ -1,7 +1,7 @@
 /* core_checks.c - the C core against exact results, with no Python: every method, type and form at
  * many lengths, on each instruction set that the processor runs.
  *
- *     core_checks [--conversions] [ISA ...]       --conversions: these alone
+ *     core_checks [--only CHECK] [ISA ...]
  *
  * What must hold is what README says of accuracy: largest error 4 eps and mean 1 eps of the
  * arithmetic's type, other types that result rounded to nearest even, the same bits by every method
@@ -28,9 +28,10 @@ static bool seen[2]; /* which forms the plans took */
 
 static void run(const task *of, ons_method method) {
     ons_problem problem = {.dims = 2, .reduced_dims = 1, .extent = {of->rows, of->N}};
-    problem.x = (ons_operand){of->x.data, of->x.dtype, {of->x.across, of->x.along}};
-    problem.y = (ons_operand){of->y.data, of->y.dtype, {of->y.across, of->y.along}};
-    problem.where = (ons_operand){of->where.data, ONS_BOOL, {of->where.across, of->where.along}};
+    problem.operand[ONS_X] = (ons_operand){of->x.data, of->x.dtype, {of->x.across, of->x.along}};
+    problem.operand[ONS_Y] = (ons_operand){of->y.data, of->y.dtype, {of->y.across, of->y.along}};
+    problem.operand[ONS_WHERE] =
+        (ons_operand){of->where.data, ONS_BOOL, {of->where.across, of->where.along}};
     problem.scale_by = of->scale;
     ons_coalesce(&problem);
     ons_plan plan;
@@ -117,11 +118,9 @@ static task run_in_layout(const task *plain, ons_dtype result, ons_method method
     return one;
 }
 
-/* A task's rows, which lie in place and have a result of the arithmetic's type, by every method in
- * every layout and to a result of another type. */
-static void every_way(const task *plain, ons_dtype result, mean *errors) {
-    run(plain, ONS_METHOD_safe);
-    check_errors(plain, errors);
+/* A task's rows, which lie in place and have a result of the arithmetic's type by `safe`, by every
+ * method in every layout and to a result of another type. */
+static void alike(const task *plain, ons_dtype result) {
     array like = place(like_room, result, ROWS, plain->rows, plain->N, 0);
     repeat(like, plain->rows, plain->y, plain->rows, plain->N);
     FOR_EACH_METHOD(method)
@@ -129,9 +128,16 @@ static void every_way(const task *plain, ons_dtype result, mean *errors) {
         task one = run_in_layout(plain, result, method, how);
         check_bits(&one, method, how, like, plain->rows);
     }
+}
+
+static void every_way(const task *plain, ons_dtype result, mean *errors) {
+    run(plain, ONS_METHOD_safe);
+    check_errors(plain, errors);
+    alike(plain, result);
     /* which answers in the array's own type, and knows nothing of what the others are */
     if (plain->x.dtype != result || plain->where.data || plain->scale != 1.0) return;
     task naive = *plain;
+    array like = place(like_room, result, ROWS, plain->rows, plain->N, 0);
     naive.y = like;
     run(&naive, ONS_METHOD_naive);
     check_naive(&naive);
@@ -217,6 +223,67 @@ static void edges(void) {
                 }
 }
 
+/* Every class of NaN: quiet and signalling, of either sign, the payload in its high bits, its low
+ * ones, a pattern that another NaN of this width had, or all of them. */
+enum { NAN_CLASSES = 16 };
+static uint64_t nan_of_class(int of, ons_dtype type) {
+    format is = formats[type];
+    uint64_t quiet = UINT64_C(1) << (is.fraction - 1), low = (UINT64_C(1) << is.fraction / 2) - 1;
+    const uint64_t payloads[NAN_CLASSES / 4] = {1, 0x7a2 & (quiet - 1), low, quiet - 1};
+    uint64_t inf = (uint64_t)(is.most - is.least + 2) << is.fraction;
+    uint64_t sign = UINT64_C(1) << (8 * ons_dtype_size(type) - 1);
+    return inf | payloads[of / 4] | (of & 1 ? quiet : 0) | (of & 2 ? sign : 0);
+}
+
+/* Row 1 of three has one; row 2 has one that a mask excludes, where there is a mask. */
+static void put_nan(task *of, uint64_t bits, bool masked) {
+    int64_t at = (int64_t)(uniform() * (double)of->N);
+    put_bits(of->x, 1, at, bits);
+    if (!masked) return;
+    of->where = place(plain_where_room, ONS_BOOL, ROWS, FEW, of->N, 0);
+    for (int64_t i = 0; i < FEW; i++)
+        for (int64_t j = 0; j < of->N; j++) *element(of->where, i, j) = uniform() < 0.7;
+    *element(of->where, 1, at) = true;
+    *element(of->where, 2, at) = false;
+    put_bits(of->x, 2, at, bits);
+}
+
+static void check_nans(const task *of, ons_method method, layout how, uint64_t bits) {
+    for (int64_t i = 0; i < of->rows; i++)
+        for (int64_t j = 0; j < of->N; j++) {
+            long double y = get(of->y, i, j);
+            bool right = excluded(of, i, j) ? y == 0 : !isnan(y) == (i % FEW != 1);
+            REQUIRE(right, FACTS ": %La where the row has NaN %#llx",
+                    FACTS_OF(of, method, how, i, j), y, (unsigned long long)bits);
+        }
+}
+
+/* All of them, or one in five. */
+static void nans(bool all) {
+    static const int64_t several[] = {1, 3, 10, 33, 64, 100, 250, 530};
+    int64_t runs = 0, cases = 0;
+    for (ons_dtype x = ONS_FLOAT16; x <= ONS_FLOAT64; x++)
+        for (ons_dtype y = ONS_FLOAT16; y <= ONS_FLOAT64; y++)
+            for (int k = 0; k < 8 * NAN_CLASSES * 4; k++) {
+                if (!all && cases++ % 5 > 0) continue;
+                int64_t N = several[k / NAN_CLASSES / 4];
+                uint64_t bits = nan_of_class(k % NAN_CLASSES, x);
+                bool scaled = k / NAN_CLASSES & 1, masked = k / NAN_CLASSES & 2;
+                task of = new_task(x, y, FEW, N, 2, 0);
+                of.scale = scaled ? 0.7 : 1.0;
+                put_nan(&of, bits, masked);
+                FOR_EACH_METHOD(method)
+                for (layout how = ROWS; how < LAYOUTS; how++, runs++) {
+                    task one = run_in_layout(&of, y, method, how);
+                    check_nans(&one, method, how, bits);
+                }
+            }
+    printf("%lld runs of rows with NaN\n", (long long)runs);
+}
+
+static void all_nans(void) { nans(true); }
+static void some_nans(void) { nans(false); }
+
 /* What a mask excludes is 0 and never matters, and a scale is one rounding. */
 static void masks_and_scales(void) {
     static const double scales[] = {1.0, 0.7, -2.5};
@@ -278,38 +345,59 @@ static void threads(void) {
         }
 }
 
+/* More neighbouring rows than a panel takes: the last one has a part of them. */
+static void panels(void) {
+    static const int64_t several[] = {65, 130, 257, 520};
+    for (int t = 0; t < ALIKE; t++)
+        for (int k = 0; k < 4; k++)
+            for (int64_t N = 1; N <= 700; N = 9 * N + 5) {
+                task of = new_task(types[t].x, types[t].y, several[k], N, 2, 0);
+                run(&of, ONS_METHOD_safe);
+                alike(&of, types[t].y);
+            }
+}
+
 static const struct {
     const char *name;
     void (*check)(void);
-} checks[] = {{"conversions", conversions},
-              {"lengths", lengths},
-              {"offsets", offsets},
-              {"edges", edges},
-              {"masks and scales", masks_and_scales},
-              {"threads", threads}};
+    bool alone; /* it takes so long that it runs with --only */
+} checks[] = {{"conversions", conversions, false}, {"lengths", lengths, false},
+              {"offsets", offsets, false},         {"edges", edges, false},
+              {"some NaN", some_nans, false},      {"all NaN", all_nans, true},
+              {"panels", panels, false},           {"masks and scales", masks_and_scales, false},
+              {"threads", threads, false}};
+enum { CHECKS = sizeof checks / sizeof *checks };
 
-static void check_isa(const char *name, int count) {
+static void check_isa(const char *name, const char *only) {
     REQUIRE(ons_isa_select(name), "this processor does not run %s", name);
     memset(seen, 0, sizeof seen);
-    for (int k = 0; k < count; k++) {
+    for (int k = 0; k < CHECKS; k++) {
+        if (only ? strcmp(only, checks[k].name) != 0 : checks[k].alone) continue;
         clock_t begin = clock();
         checks[k].check();
         printf("%s: %s, %.1f s\n", name, checks[k].name,
                (double)(clock() - begin) / CLOCKS_PER_SEC);
         fflush(stdout);
     }
-    if (count > 1) no_underflow(name);
-    REQUIRE(count == 1 || (seen[ONS_ROW_FORM] && seen[ONS_COLUMN_FORM]), "a form was not seen");
+    if (only) return;
+    no_underflow(name);
+    REQUIRE(seen[ONS_ROW_FORM] && seen[ONS_COLUMN_FORM], "a form was not seen");
+}
+
+static bool is_check(const char *name) {
+    for (int k = 0; k < CHECKS; k++)
+        if (strcmp(name, checks[k].name) == 0) return true;
+    return false;
 }
 
 int main(int argc, char **argv) {
     room *const rooms[] = {&x_room,       &y_room,           &where_room, &plain_x_room,
                            &plain_y_room, &plain_where_room, &like_room};
     for (int k = 0; k < 7; k++) *rooms[k] = make_room(8 * MOST);
-    bool short_one = argc > 1 && strcmp(argv[1], "--conversions") == 0;
-    const char *const *names =
-        argc > 1 + short_one ? (const char *const *)argv + 1 + short_one : ons_isa_available();
-    for (; *names; names++) check_isa(*names, short_one ? 1 : 6);
+    const char *only = argc > 2 && strcmp(argv[1], "--only") == 0 ? argv[2] : NULL;
+    REQUIRE(!only || is_check(only), "there is no check %s", only);
+    const char *const *names = (const char *const *)argv + (only ? 3 : 1);
+    for (names = *names ? names : ons_isa_available(); *names; names++) check_isa(*names, only);
     puts("passed");
     return 0;
 }

@@ -14,19 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../csrc/onsoftmax.h"
+#include "core_require.h"
 
 _Static_assert(LDBL_MANT_DIG > DBL_MANT_DIG, "the exact results need a long double beyond double");
-
-#define REQUIRE(holds, ...)                                          \
-    do {                                                             \
-        if (!(holds)) {                                              \
-            fprintf(stderr, "%s: not so: %s\n  ", __func__, #holds); \
-            fprintf(stderr, __VA_ARGS__);                            \
-            fputc('\n', stderr);                                     \
-            exit(1);                                                 \
-        }                                                            \
-    } while (0)
 
 /* ------- types: bits of the fraction, the exponents of the smallest and the largest normal -------
  */
@@ -171,14 +161,6 @@ static void around(room in, array a, layout how, int64_t rows, int64_t N, bool c
 }
 
 /* ------- logits and results ------- */
-
-static double uniform(void) { /* xorshift64*: Vigna, arXiv 1402.6246 */
-    static uint64_t state = 20250123;
-    state ^= state >> 12;
-    state ^= state << 25;
-    state ^= state >> 27;
-    return ldexp((double)((state * UINT64_C(2685821657736338717)) >> 11) + 0.5, -53);
-}
 
 static double normal(void) {
     return sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform());

@@ -40,8 +40,8 @@ static void *zeroed(int64_t count, int64_t size) {
 
 /* Of `width` rows of n: elements of a few units of size, both signs, and states that belong to
  * them. */
-static void primitives(const ons_primitives *of, const char *which, ons_dtype type, int64_t width,
-                       int64_t n, ons_form form) {
+static void primitives(const ons_primitives *of, const ons_ending *end, const char *which,
+                       ons_dtype type, int64_t width, int64_t n, ons_form form) {
     int64_t size = ons_dtype_size(type);
     void *data = zeroed(width * n, size), *result = zeroed(width * n, size);
     for (int64_t j = 0; j < width * n; j++) {
@@ -51,12 +51,18 @@ static void primitives(const ons_primitives *of, const char *which, ons_dtype ty
         else
             ((double *)data)[j] = value;
     }
-    ons_rows rows = {.width = width, .state = zeroed(width, sizeof(ons_state))};
-    void **arrays[] = {&rows.shift, &rows.floor, &rows.factor, &rows.factor_beyond};
+    /* a row's sums side by side, or columns' */
+    bool columns = form == ONS_COLUMN_FORM;
+    ons_rows rows = {.width = width,
+                     .state = zeroed(width, sizeof(ons_state)),
+                     .sums = zeroed(2 * ONS_SUMS * width, sizeof(double)),
+                     .sums_along = columns ? width : 1,
+                     .sums_across = columns ? 1 : 2 * ONS_SUMS};
+    void **arrays[] = {&rows.shift, &rows.floor, &rows.first, &rows.second};
     for (int k = 0; k < 4; k++) *arrays[k] = zeroed(width, 8);
     for (int64_t i = 0; i < width; i++) rows.state[i] = ons_state_empty();
     ons_tile x = {data, size, n * size}, y = {result, size, n * size};
-    if (form == ONS_COLUMN_FORM) {
+    if (columns) {
         x.along = y.along = width * size;
         x.across = y.across = size;
     }
@@ -65,14 +71,18 @@ static void primitives(const ons_primitives *of, const char *which, ons_dtype ty
     COUNT(width, of->refer(&rows), "refer a row, %s", which);
     COUNT(width * n, of->sum_exp(&rows, x, n), "sum_exp, %s", which);
     COUNT(width * n, of->exp_store_sum(&rows, y, x, n), "exp_store_sum, %s", which);
-    COUNT(width, of->normalize(&rows), "normalize a row, %s", which);
-    COUNT(width * n, of->finish(&rows, y, x, n), "finish, %s", which);
-    COUNT(width * n, of->scale(&rows, y, x, n), "scale, %s", which);
+    COUNT(width, of->end_block(&rows, false), "end_block a row, %s", which);
+    of->sum_exp(&rows, x, n);
+    of->end_block(&rows, false);
+    COUNT(width, end->end_rows(&rows), "normalize a row, %s", which);
+    COUNT(width * n, end->finish(&rows, y, x, n), "finish, %s", which);
+    COUNT(width * n, end->finish_kept(&rows, y, x, n), "scale, %s", which);
     COUNT(width * n, of->exp(&rows, y, x, n), "exp, %s", which);
     COUNT(width * n, of->sum(&rows, y, n), "sum, %s", which);
-    COUNT(width * n, of->divide(&rows, y, y, n), "divide, %s", which);
+    COUNT(width * n, end->finish_plain(&rows, y, y, n), "divide, %s", which);
     for (int k = 0; k < 4; k++) free(*arrays[k]);
     free(rows.state);
+    free(rows.sums);
     free(data);
     free(result);
 }
@@ -82,11 +92,11 @@ static void all_primitives(ons_dtype type) {
     const char *name = ons_dtype_name(type);
     char which[80];
     snprintf(which, sizeof which, "%s row of %d", name, TILE);
-    primitives(&kernels->row, which, type, 1, TILE, ONS_ROW_FORM);
+    primitives(&kernels->row, kernels->end_row, which, type, 1, TILE, ONS_ROW_FORM);
     snprintf(which, sizeof which, "%s rows of %d", name, SHORT);
-    primitives(&kernels->row, which, type, WIDTH, SHORT, ONS_ROW_FORM);
+    primitives(&kernels->row, kernels->end_row, which, type, WIDTH, SHORT, ONS_ROW_FORM);
     snprintf(which, sizeof which, "%s columns", name);
-    primitives(&kernels->column, which, type, WIDTH, DEEP, ONS_COLUMN_FORM);
+    primitives(&kernels->column, kernels->end_column, which, type, WIDTH, DEEP, ONS_COLUMN_FORM);
 }
 
 static void movers(ons_dtype narrow, ons_dtype compute) {
@@ -104,12 +114,19 @@ static void movers(ons_dtype narrow, ons_dtype compute) {
     free(tile);
 }
 
-/* Softmax of whole rows, `rows` of them, as fused.c chooses it; past the caches and into them. */
-static void whole_rows(ons_dtype stored, ons_dtype compute, int64_t N, int64_t rows) {
+/* "log_softmax of ", or nothing for softmax. */
+static const char *named(ons_operation operation) {
+    static char text[40];
+    snprintf(text, sizeof text, "%s of ", ons_operations[operation].name);
+    return operation == ONS_OPERATION_softmax ? "" : text;
+}
+
+/* Whole rows, `rows` of them, as fused.c chooses it; past the caches and into them. */
+static void whole_rows(ons_operation operation, ons_dtype stored, ons_dtype compute, int64_t N,
+                       int64_t rows) {
     const ons_kernels *kernels = ons_kernels_for(compute);
     int64_t size = ons_dtype_size(stored), own = ons_dtype_size(compute);
     int64_t lanes = own == 4 ? ONS_LANES_F32 : ONS_LANES_F64;
-    int64_t block = own == 4 ? ONS_BLOCK_F32 : ONS_BLOCK_F64;
     void *values = zeroed(N * rows, own), *x = zeroed(N * rows, size), *y = zeroed(N * rows, size);
     for (int64_t j = 0; j < N * rows; j++) {
         double value = 3 * sin(1.7 * (double)j);
@@ -126,14 +143,14 @@ static void whole_rows(ons_dtype stored, ons_dtype compute, int64_t N, int64_t r
                            .N = N,
                            .kept = zeroed(ONS_KEPT_SHORT_ROWS * (N + 64), own),
                            .pitch = (N + 63) / 64 * 64};
-    ons_softmax_rows_fn *softmax = N > kernels->longest_grouped ? kernels->softmax_rows[stored]
-                                   : N > block     ? kernels->softmax_long_groups[stored]
-                                   : N > 2 * lanes ? kernels->softmax_groups[stored]
-                                                   : kernels->softmax_short_rows;
+    const ons_pipelines *pipelines = &kernels->pipelines[operation];
+    ons_run_rows_fn *run_rows = N > kernels->longest_grouped ? pipelines->rows[stored]
+                                : N > 2 * lanes              ? pipelines->groups[stored]
+                                                             : pipelines->short_rows;
     for (int past = 0; past < 2; past++) {
         run.past_caches = past;
-        COUNT(N * rows, softmax(&run), "%s rows of %d%s", ons_dtype_name(stored), (int)N,
-              past ? ", past the caches" : "");
+        COUNT(N * rows, run_rows(&run), "%s%s rows of %d%s", named(operation),
+              ons_dtype_name(stored), (int)N, past ? ", past the caches" : "");
     }
     free(run.kept);
     free(values);
@@ -143,11 +160,16 @@ static void whole_rows(ons_dtype stored, ons_dtype compute, int64_t N, int64_t r
 
 static void all_whole_rows(ons_dtype type) {
     const int64_t lengths[] = {10, 64, 1000};
-    for (int i = 0; i < 3; i++) whole_rows(type, type, lengths[i], WIDTH);
+    const ons_operation softmax = ONS_OPERATION_softmax, log_softmax = ONS_OPERATION_log_softmax;
+    for (int i = 0; i < 3; i++) {
+        whole_rows(softmax, type, type, lengths[i], WIDTH);
+        whole_rows(log_softmax, type, type, lengths[i], WIDTH);
+    }
     if (type != ONS_FLOAT32) return;
-    whole_rows(type, type, 333, WIDTH);
-    whole_rows(ONS_FLOAT16, type, 1000, WIDTH);
-    whole_rows(ONS_BFLOAT16, type, 1000, WIDTH);
+    whole_rows(softmax, type, type, 333, WIDTH);
+    whole_rows(softmax, ONS_FLOAT16, type, 1000, WIDTH);
+    whole_rows(softmax, ONS_BFLOAT16, type, 1000, WIDTH);
+    whole_rows(log_softmax, ONS_BFLOAT16, type, 1000, WIDTH);
 }
 
 typedef struct {
@@ -161,13 +183,13 @@ static ons_columns columns_at(const void *from, int64_t index) {
     return (ons_columns){.x = of->x + begin, .y = of->y + begin, .width = SIDE};
 }
 
-/* Softmax of columns, four panels of them; of short ones by their own. */
-static void whole_columns(ons_dtype type, int64_t N) {
+/* Columns, four panels of them; short ones by their own. */
+static void whole_columns(ons_operation operation, ons_dtype type, int64_t N) {
     enum { PANELS = 4 };
     int64_t size = ons_dtype_size(type), along = PANELS * SIDE * size;
-    const ons_kernels *kernels = ons_kernels_for(type);
-    ons_softmax_columns_fn *softmax =
-        N <= ONS_LANES_F64 ? kernels->softmax_short_columns : kernels->softmax_columns;
+    const ons_pipelines *pipelines = &ons_kernels_for(type)->pipelines[operation];
+    ons_run_columns_fn *run_columns =
+        N <= ONS_LANES_F64 ? pipelines->short_columns : pipelines->columns;
     columns_of of = {zeroed(N, along), zeroed(N, along), size};
     ons_run_of_columns run = {.at = columns_at,
                               .from = &of,
@@ -179,14 +201,16 @@ static void whole_columns(ons_dtype type, int64_t N) {
                               .y_dtype = type,
                               .scale = 1.0,
                               .kept = zeroed(ONS_KEPT_PANELS * N * (SIDE + 16) + 16, size),
+                              .panels = zeroed(ONS_PANELS_BYTES, 1),
                               .pitch = SIDE + 16,
                               .waits = true};
     for (int past = 0; past < 2; past++) {
         run.past_caches = past;
-        COUNT(N * PANELS * SIDE, softmax(&run), "%s columns of %d%s", ons_dtype_name(type), (int)N,
-              past ? ", past the caches" : "");
+        COUNT(N * PANELS * SIDE, run_columns(&run), "%s%s columns of %d%s", named(operation),
+              ons_dtype_name(type), (int)N, past ? ", past the caches" : "");
     }
     free(run.kept);
+    free(run.panels);
     free(of.x);
     free(of.y);
 }
@@ -212,8 +236,8 @@ static void changes(ons_dtype type) {
 /* All of a call but Python's part. */
 static void call(int64_t N, float *x, float *y) {
     ons_problem problem = {.dims = 1, .reduced_dims = 1, .extent = {N}, .scale_by = 1.0};
-    problem.x = (ons_operand){(char *)x, ONS_FLOAT32, {sizeof(float)}};
-    problem.y = (ons_operand){(char *)y, ONS_FLOAT32, {sizeof(float)}};
+    problem.operand[ONS_X] = (ons_operand){(char *)x, ONS_FLOAT32, {sizeof(float)}};
+    problem.operand[ONS_Y] = (ons_operand){(char *)y, ONS_FLOAT32, {sizeof(float)}};
     ons_coalesce(&problem);
     ons_plan plan;
     if (ons_make_plan(&problem, ONS_METHOD_AUTO, 1, &plan) != ONS_OK) abort();
@@ -232,9 +256,10 @@ int main(void) {
         for (ons_dtype type = ONS_FLOAT32; type <= ONS_FLOAT64; type++) {
             all_primitives(type);
             all_whole_rows(type);
-            whole_columns(type, 3);
-            whole_columns(type, 40);
-            whole_columns(type, 1000);
+            whole_columns(ONS_OPERATION_softmax, type, 3);
+            whole_columns(ONS_OPERATION_softmax, type, 40);
+            whole_columns(ONS_OPERATION_softmax, type, 1000);
+            whole_columns(ONS_OPERATION_log_softmax, type, 40);
             changes(type);
             for (ons_dtype narrow = ONS_FLOAT16; narrow <= ONS_BFLOAT16; narrow++)
                 movers(narrow, type);

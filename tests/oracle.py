@@ -45,6 +45,51 @@ def softmax(x, axis=-1, where=None, scale=1.0, compute=None):
     return y
 
 
+def _shifted(x, axis, where, scale, compute):
+    """scale * x in longdouble, less the largest of each row, and that; -inf where `where` excludes."""
+    x = np.asarray(x)
+    compute = compute_type(x.dtype) if compute is None else compute
+    x = x.astype(compute) if np.ndim(scale) == 0 and scale == 1.0 else product(x, scale, compute)
+    with np.errstate(all="ignore"):
+        y = np.array(x, np.longdouble)
+        y[~np.broadcast_to(True if where is None else where, x.shape)] = -np.inf
+        m = y.max(axis=axes_of(axis, x.ndim), keepdims=True, initial=-np.inf)
+        return y - m, m
+
+
+def log_softmax(x, axis=-1, where=None, scale=1.0, compute=None):
+    """log(softmax(scale * x)) in longdouble."""
+    with np.errstate(all="ignore"):
+        y, _ = _shifted(x, axis, where, scale, compute)
+        y -= np.log(np.exp(y).sum(axis=axes_of(axis, y.ndim), keepdims=True))
+    y[~np.broadcast_to(True if where is None else where, y.shape)] = -np.inf
+    return y
+
+
+def logsumexp(x, axis=-1, where=None, scale=1.0, compute=None, keepdims=False):
+    """log(sum(exp(scale * x))) in longdouble."""
+    with np.errstate(all="ignore"):
+        y, m = _shifted(x, axis, where, scale, compute)
+        total = m + np.log(np.exp(y).sum(axis=axes_of(axis, y.ndim), keepdims=True))
+        total = np.where(np.isinf(m), m, total)
+    return total if keepdims else total.squeeze(axes_of(axis, y.ndim))
+
+
+def far_from(y, exact, compute, largest=2):
+    """Where y is further from an exact logarithm than CONTRACT allows: 2 eps of max(1, its size), eps of the
+    compute type, and half a place of y's own type where that is coarser. NaN must meet NaN, inf its like."""
+    mantissa, _ = _finfo(compute)
+    exact, ours = np.asarray(exact, np.longdouble), np.asarray(y).astype(np.longdouble)
+    known = np.where(np.isfinite(exact), exact, 0)
+    bound = largest * np.maximum(1, np.abs(known)) * np.longdouble(2) ** -mantissa
+    if np.asarray(y).dtype != np.dtype(compute):
+        bound = bound + ulp(known, np.asarray(y).dtype) / 2
+    with np.errstate(invalid="ignore"):
+        far = ~(np.abs(ours - known) <= bound)
+    far = np.where(np.isinf(exact), ours != exact, far)
+    return np.where(np.isnan(exact), ~np.isnan(ours), far)
+
+
 def softmax_mpmath(row, digits=60):
     """One row in mpmath numbers."""
     import mpmath

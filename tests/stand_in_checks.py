@@ -52,8 +52,9 @@ class Interface:
 class Producer:
     """An array of an unknown library on a GPU, by DLPack; remembers the stream that it was asked for."""
 
-    def __init__(self, array, gpu=0, versioned=True, readonly=False):
-        self.array, self.gpu, self.versioned, self.readonly = array, gpu, versioned, readonly
+    def __init__(self, array, gpu=0, versioned=True, readonly=False, copied=False):
+        self.array, self.gpu, self.versioned = array, gpu, versioned
+        self.flags = readonly | 2 * copied
         self.live = 0
 
     def __dlpack_device__(self):
@@ -92,7 +93,7 @@ def capsule(producer, versioned):
     managed.deleter = DELETER(deleter)
     if versioned:
         managed.version[:] = (1, 3)
-        managed.flags = int(producer.readonly)
+        managed.flags = producer.flags
     producer.live += 1
     KEPT[key] = (managed, shape, strides, x)
     return NEW(key, NAMES[versioned], None)
@@ -295,6 +296,8 @@ def check_operands():
     refused(ValueError, "where is on the CPU", ons.softmax, Interface(X), where=False)
     refused(ValueError, "where is on the CPU", ons.softmax, Interface(X), where=mask.tolist())
     refused(ValueError, "scale is on the CPU|the array is on cuda:0", ons.softmax, Interface(X), scale=scale)
+    masked = np.ma.array(2.0, mask=True)
+    refused(TypeError, "scale is a masked array", ons.softmax, Interface(X), scale=masked)
     refused(
         ValueError,
         "where is on cuda:1|the array is on cuda:0",
@@ -364,6 +367,14 @@ def check_out():
     refused(ValueError, "read-only", ons.softmax, Interface(X), out=Interface(X * 0, readonly=True))
     refused(ValueError, "read-only", ons.softmax, Interface(X), out=Producer(X * 0, readonly=True))
     refused(ValueError, "(4, 5)|(3, 4, 5)", ons.softmax, Interface(X), out=Interface(X[0] * 0))
+    copy = Producer(X * 0, copied=True)
+    refused(ValueError, "out is handed over by DLPack as a copy", ons.softmax, Interface(X), out=copy)
+    assert not copy.array.any()
+    assert np.array_equal(shown(ons.softmax(Producer(X, copied=True))), expected)
+    for strides in ((80, 4, 4), (80, 8, 4), (4, 80, 8), (0, 20, 4)):
+        out = np.ndarray(X.shape, np.float32, np.zeros(100, np.float32), strides=strides)
+        refused(ValueError, "out is broadcast, or strided so", ons.softmax, Interface(X), out=Interface(out))
+        refused(ValueError, "out is broadcast, or strided so", ons.softmax, Interface(X), out=Producer(out))
     # in place, and overlapping
     x = X.copy()
     ons.softmax(Interface(x), out=Interface(x))

@@ -44,6 +44,12 @@ def hear_signals():
         signal.signal(name, signal.SIG_DFL)
 
 
+def environment(**extra: str) -> dict[str, str]:
+    """This process's, with the package it tests found from any directory."""
+    paths = [PACKAGE_PARENT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **extra}
+
+
 def run_python(arguments, timeout=300, **environment):
     """Runs the interpreter anew with this onsoftmax and these tests on its path; a value None unsets."""
     paths = [PACKAGE_PARENT, HERE, os.environ.get("PYTHONPATH", "")]
@@ -88,6 +94,33 @@ def lay_out(values, permutation=None, steps=None, byte_offset=0, swapped=False):
     laid = laid[(..., *(slice(None, None, step) for step in steps))]
     laid[...] = values
     return laid
+
+
+class Changes:
+    """An argument of any kind whose conversion changes an array in place first."""
+
+    def __init__(self, change, value):
+        self.change, self.value = change, value
+
+    def __index__(self):
+        self.change()
+        return self.value
+
+    def __array__(self, dtype=None, copy=None):
+        self.change()
+        return self.value
+
+    def __dlpack__(self, **keywords):
+        self.change()
+        return self.value.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    @property
+    def dtype(self):
+        self.change()
+        return np.dtype(self.value)
 
 
 class Guarded:

@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from support import BFLOAT16, DTYPES, STABLE_METHODS, lay_out, same_bits
+from support import BFLOAT16, DTYPES, STABLE_METHODS, Changes, lay_out, same_bits
 
 import onsoftmax as ons
 
@@ -72,6 +72,22 @@ def test_overlap(dtype, method, rng):
             out = take_out(memory)
             ons.softmax(take_x(memory), axis, method=method, out=out)
             assert same_bits(out.copy("C"), expected.copy("C"))
+
+
+@each_dtype
+@pytest.mark.parametrize("method", [*STABLE_METHODS, "naive"])
+def test_rows_of_out_that_are_no_number_of_elements_apart(dtype, method, rng):
+    """As those of a field of packed records are."""
+    for N in (1, 2, 3, 8, 16, 17, 31, 32, 33, 64, 100, 513):
+        x = make(rng, (70, N), dtype)
+        expected = ons.softmax(x, method=method)
+        for before in (1, 3, 5):
+            records = np.zeros(70, [("a", "u1", (before,)), ("b", dtype, (N,)), ("c", "u1", (2,))])
+            ons.softmax(x, out=records["b"], method=method)
+            assert same_bits(records["b"].copy(), expected)
+            assert not records["a"].any() and not records["c"].any()
+            records["b"] = x
+            assert same_bits(ons.softmax(records["b"], method=method), expected)
 
 
 def test_overlap_with_another_type(rng):
@@ -227,3 +243,62 @@ def test_dtype_spellings():
         assert ons.softmax(x, dtype="bfloat16").dtype == ons.softmax(x, dtype=BFLOAT16.type).dtype == BFLOAT16
     out = np.empty(4, np.float16)
     assert ons.softmax(x, dtype="float16", out=out) is out
+
+
+# ---------------------------------------------------------------- arguments that change arrays
+
+
+def changes_of(array):
+    """What Python code can do to an array in place; resize gives its memory back to the system."""
+
+    def reshape():
+        array.shape = array.shape[::-1]
+
+    def resize():
+        array.resize((3, 5), refcheck=False)
+
+    def replace():
+        array.__setstate__((1, (5, 3), array.dtype, False, bytes(15 * array.itemsize)))
+
+    return reshape, resize, replace
+
+
+LARGE = (1000, 2000)  # whose memory is the system's again as soon as it is freed
+
+
+kinds = pytest.mark.parametrize("kind", range(3), ids=["reshape", "resize", "replace"])
+
+
+@kinds
+@pytest.mark.parametrize("name", ["axis", "axes", "dtype", "num_threads"])
+def test_arguments_are_converted_before_the_array_is_looked_at(name, kind, rng):
+    def keywords_that_change(x):
+        changes = Changes(changes_of(x)[kind], "f4" if name == "dtype" else 1)
+        return {"axis": (0, changes)} if name == "axes" else {name: changes}
+
+    x = make(rng, LARGE)
+    y = ons.softmax(x, **keywords_that_change(x))
+    assert y.shape == x.shape != LARGE
+    assert_right(y, x, None if name == "axes" else -1)
+    x = make(rng, LARGE)
+    plan = ons.plan(x, **keywords_that_change(x))
+    assert plan.rows * plan.N == x.size
+
+
+@kinds
+@pytest.mark.parametrize("which", ["the array", "where", "out"])
+def test_arrays_that_another_argument_changes_are_refused(which, kind, rng):
+    """What converts an argument can change the arrays that were looked at before it."""
+    values = {"where": np.array(True), "scale": np.array(2.0), "out": np.zeros(LARGE, np.float32)}
+    for name in {"the array": ["where", "scale", "out"], "where": ["scale", "out"], "out": []}[which]:
+        x, where = make(rng, LARGE), np.ones(LARGE, bool)
+        changed = x if which == "the array" else where
+        keywords = {"where": where, name: Changes(changes_of(changed)[kind], values[name])}
+        with pytest.raises(RuntimeError, match=rf"^{which} was reshaped, resized.*expected it to stay"):
+            ons.softmax(x, **keywords)
+        assert not values["out"].any()
+    if which == "out":  # looked at last
+        x, out = make(rng, LARGE), np.zeros(LARGE, np.float32)
+        scale = Changes(changes_of(out)[kind], np.array(2.0))
+        with pytest.raises(ValueError, match=r"out has shape \(\d+, \d+\): expected \(1000, 2000\)"):
+            ons.softmax(x, scale=scale, out=out)

@@ -1,12 +1,13 @@
 """Arrays of other libraries: what goes in and comes out, and what is refused."""
 
 import ctypes
+import re
 
 import numpy as np
 import oracle
 import pytest
-from dlpack_structs import NAMES, NEW, Managed, Tensor
-from support import BFLOAT16, same_bits
+from dlpack_structs import NAMES, NEW, Managed, Tensor, Versioned
+from support import BFLOAT16, run_python, same_bits
 
 import onsoftmax as ons
 
@@ -169,6 +170,29 @@ def test_dlpack_refused():
             ons.softmax(Failing(error))
 
 
+def copied_capsule(x):
+    """A capsule made by hand that says of its memory that it is a copy."""
+    shape = (ctypes.c_int64 * x.ndim)(*x.shape)
+    managed = Versioned(version=(1, 3), flags=2)
+    managed.tensor = Tensor(x.ctypes.data, (1, 0), x.ndim, 2, 32, 1, shape)
+
+    class Given:
+        def __dlpack__(self, **keywords):
+            self.keep = (x, shape, managed)
+            return NEW(ctypes.addressof(managed), NAMES[True], None)
+
+    return Given()
+
+
+def test_a_copy_is_no_out():
+    """What is written to it would be lost. It is read like any other."""
+    copy = np.zeros_like(VALUES)
+    with pytest.raises(ValueError, match=r"out.*as a copy.*expected an array that shows its own memory"):
+        ons.softmax(VALUES, out=copied_capsule(copy))
+    assert not copy.any()
+    assert same_bits(ons.softmax(copied_capsule(VALUES)), ons.softmax(VALUES))
+
+
 def legacy_capsule(x, device=1, lanes=1, ndim=None):
     """A legacy capsule made by hand: no strides (C order), no deleter, and whatever device is claimed."""
 
@@ -243,7 +267,81 @@ def test_jax_is_never_written(jax):
     assert np.array_equal(np.asarray(x), VALUES)
 
 
-def test_dask_is_referred(monkeypatch):
+DEVICES = """
+import jax, numpy as np, pytest
+import onsoftmax as ons
+one, two = jax.devices("cpu")
+x = np.linspace(-4, 4, 12, dtype="f4").reshape(3, 4)
+expected = ons.softmax(x)
+for device in (one, two):
+    for given in (jax.device_put(x, device), jax.device_put(x.astype(int), device)):
+        for keywords in ({}, {"dtype": "bfloat16"}, {"where": jax.device_put(x > -9, one)}):
+            y = ons.softmax(given, **keywords)
+            assert y.devices() == {device} and y.committed
+    assert np.array_equal(ons.softmax(jax.device_put(x, device)), expected)
+free = jax.numpy.asarray(x)  # goes to where it is used
+assert ons.softmax(free).devices() == {one} and not ons.softmax(free).committed
+with jax.default_device(two):
+    assert ons.softmax(free).devices() == {one}
+    assert ons.softmax(jax.numpy.asarray(x)).devices() == {two}
+mesh = jax.sharding.Mesh(np.array([one, two]), "a")
+cut = jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "a")))
+with pytest.raises(BufferError, match="unsharded"):
+    ons.softmax(cut)
+"""
+
+
+def test_jax_devices(jax):
+    """The result lies on the device of the array, bound to it as the array is; on one device alone."""
+    done = run_python(
+        ["-c", DEVICES], XLA_FLAGS="--xla_force_host_platform_device_count=2", JAX_PLATFORMS="cpu"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+X64 = """
+import jax, numpy as np, pytest
+import onsoftmax as ons
+x = jax.numpy.linspace(-4, 4, 12)
+for dtype in ("float64", np.float64, float):
+    with pytest.raises(TypeError, match="float64.*jax_enable_x64.*float32"):
+        ons.softmax(x, dtype=dtype)
+out = np.zeros(12)
+assert ons.softmax(x, out=out) is out and np.array_equal(out, ons.softmax(np.asarray(x), dtype="float64"))
+assert ons.softmax(x).dtype == ons.softmax(x, dtype="float32").dtype == "float32"
+jax.config.update("jax_enable_x64", True)
+wide = x.astype("float64")
+for y in (ons.softmax(x, dtype="float64"), ons.softmax(wide), ons.softmax(jax.numpy.arange(3))):
+    assert y.dtype == "float64"
+assert np.array_equal(ons.softmax(x, dtype="float64"), out)
+jax.config.update("jax_enable_x64", False)
+with pytest.raises(TypeError, match="jax_enable_x64"):
+    ons.softmax(wide)
+assert ons.softmax(wide, dtype="float32").dtype == "float32"
+"""
+
+
+def test_jax_float64(jax):
+    """JAX cuts it to float32 in silence where it is not enabled: refused."""
+    done = run_python(["-c", X64], JAX_ENABLE_X64=None)
+    assert done.returncode == 0, done.stderr
+
+
+# ---------------------------------------------------------------- Dask
+
+
+def test_dask_is_told_what_to_do():
     dask = type("Array", (), {"__module__": "dask.array.core"})
-    with pytest.raises(TypeError, match=r"onsoftmax\.dask"):
+    with pytest.raises(TypeError, match=r"Dask array.*compute\(\).*map_blocks") as caught:
         ons.softmax(dask())
+    for name in re.findall(r"onsoftmax\.(\w+)", str(caught.value)):
+        assert hasattr(ons, name)
+
+
+def test_what_dask_is_told_works():
+    da = pytest.importorskip("dask.array")
+    x = da.from_array(VALUES[0], chunks=(2, -1))
+    with pytest.raises(TypeError, match="Dask array"):
+        ons.softmax(x)
+    for y in (x.map_blocks(ons.softmax).compute(), ons.softmax(x.compute())):
+        assert same_bits(y, ons.softmax(VALUES[0]))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import hear_signals
+from support import environment, hear_signals
 
 import onsoftmax as ons
 from onsoftmax import _files, _progress, apply, cli, demo
@@ -24,13 +24,6 @@ UNDER_SANITIZER = "san.so" in os.environ.get("LD_PRELOAD", "")
 no_limits = pytest.mark.skipif(UNDER_SANITIZER, reason="no limit on memory goes with a sanitizer")
 
 CPU_METHODS = [method.name for method in ons.methods("cpu")]
-
-
-def environment(**extra: str) -> dict[str, str]:
-    """This process's, with the package it tests found from any directory."""
-    here = str(Path(ons.__file__).parents[1])
-    paths = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **extra}
 
 
 def run(*arguments: str | Path, cwd: Path, code: str | None = None, **extra: str):
@@ -70,6 +63,7 @@ def disk(tmp_path):
 def small_boxes(monkeypatch):
     """Arrays of a few kilobytes take many boxes, and the scratch file."""
     monkeypatch.setattr(apply, "BOX_BYTES", 3000)
+    monkeypatch.setattr(apply, "MEMORY_BYTES", 3 * 3000)
     monkeypatch.setattr(apply, "RUN_BYTES", 64)
 
 
@@ -169,6 +163,11 @@ def test_version_info_and_help(tmp_path):
         (["apply", "in.npy", "out.npy", "--scale", "hot"], "'hot' is not a scale"),
         (["apply", "in.npy", "out.npy", "--scale", "nan"], "'nan' is not a scale"),
         (["apply", "in.npy", "out.npy", "--scale=-inf"], "'-inf' is not a scale"),
+        (["apply", "in.npy", "out.npy", "--scale", "-inf"], "'-inf' is not a scale"),
+        (["apply", "in.npy", "out.npy", "--scale", "-1e3x"], "'-1e3x' is not a scale"),
+        (["apply", "in.npy", "out.npy", "--axis", "-1.5"], "'-1.5' is not an axis"),
+        (["plan", "--shape", "4x4", "--bandwidth", "-1e9"], "'-1e9' is not a bandwidth"),
+        (["plan", "--shape", "4x4", "--bandwidth", "-Infinity"], "'-Infinity' is not a bandwidth"),
         (["apply", "in.npy", "out.npy", "--frobnicate"], "--frobnicate"),
     ],
 )
@@ -220,6 +219,19 @@ def test_apply_defaults(tmp_path):
     np.testing.assert_array_equal(applied(tmp_path, x), ons.softmax(x))
 
 
+@pytest.mark.parametrize("scale", ["-1e3", "-1E-3", "-.5e1", "-5.", "-1_0", "-2", "-0", "+1e1", "1e-3"])
+def test_a_scale_may_be_any_number(tmp_path, scale):
+    x = np.random.default_rng(2).standard_normal((5, 40))
+    np.testing.assert_array_equal(applied(tmp_path, x, "--scale", scale), ons.softmax(x, scale=float(scale)))
+
+
+@pytest.mark.parametrize("axis", ["-1", "-2", "-2,-1", "0,-1", "0"])
+def test_an_axis_may_begin_with_a_minus(tmp_path, axis):
+    x = np.random.default_rng(2).standard_normal((5, 40))
+    axes = tuple(map(int, axis.split(",")))
+    np.testing.assert_array_equal(applied(tmp_path, x, "--axis", axis), ons.softmax(x, axes))
+
+
 def test_in_and_out_may_be_one_file(tmp_path, small_boxes):
     for x in (np.arange(4000.0).reshape(40, 100) / 900, np.arange(3000) % 7):
         path = tmp_path / "both.npy"
@@ -253,6 +265,18 @@ def test_boxes_cover_the_array_once(monkeypatch):
         for box in apply.boxes(shape, lengths):
             seen[box] += 1
         assert (seen == 1).all()
+
+
+def test_a_run_is_a_box_without_gaps():
+    rng = np.random.default_rng(6)
+    for _ in range(500):
+        shape = tuple(int(n) for n in rng.integers(1, 5, size=rng.integers(0, 5)))
+        lengths = [int(rng.integers(1, n + 1)) for n in shape]
+        for order in "CF":
+            places = np.arange(math.prod(shape)).reshape(shape, order=order)
+            box = places[tuple(map(slice, lengths))]
+            no_gaps = box.max() - box.min() + 1 == box.size
+            assert apply.is_run(shape, lengths, order == "F") == no_gaps
 
 
 def test_a_box_is_bounded_but_reads_whole_pages():
@@ -522,6 +546,6 @@ def test_new_files_are_private_to_their_run(tmp_path):
         _files.output(str(tmp_path / "out.npy"), np.dtype("f8"), (2,), False) as second,
     ):
         assert len(os.listdir(tmp_path)) == 2
-        first[:], second[:] = 1, 2
+        first.mapped()[:], second.mapped()[:] = 1, 2
     assert os.listdir(tmp_path) == ["out.npy"]
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), [1, 1])

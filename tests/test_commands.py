@@ -139,7 +139,7 @@ def test_plan_writes_a_page(capsys, tmp_path):
         (["--shape", "4 by 4"], "'4 by 4' is not a shape"),
         (["--shape", "-4x4"], "--shape"),
         (["--shape", "4x4@2"], "axis 2"),
-        (["--shape", "9999999999x9999999999"], "more elements"),
+        (["--shape", "9999999999x9999999999"], "at most 2^48 elements"),
         (["--shape", "99999999999999999999"], "below 2^63"),
         (["--shape", "4x4", "--dtype", "float8"], "float8"),
         (["--shape", "4x4", "--device", "tpu"], "tpu"),

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import oracle
 import pytest
-from support import DTYPES, METHODS, STABLE_METHODS, lay_out, same_bits
+from support import BFLOAT16, DTYPES, METHODS, STABLE_METHODS, bits, lay_out, same_bits
 
 import onsoftmax as ons
 
@@ -44,6 +44,24 @@ class TestSpecialValues:
 
         for length in self.LENGTHS:
             self.check(dtype, method, length, special, result)
+
+    def test_every_class_of_nan(self, dtype, method):
+        """Quiet and signalling ones of either sign; the payload low, high, all ones, or R's NA. core_checks.c
+        has them in every conversion, with masks and scales."""
+        size = np.dtype(dtype).itemsize
+        integers, fraction = np.dtype(f"u{size}"), {2: 10, 4: 23, 8: 52}[size]
+        if dtype == BFLOAT16:
+            fraction = 7
+        inf, sign = int(bits(np.array([INF]).astype(dtype))[0]), 1 << 8 * size - 1
+        payloads = (1, 1 << fraction - 1, (1 << fraction) - 1, 0x7A2 & (1 << fraction) - 1)
+        for bad in (inf | payload | of for payload in payloads for of in (0, sign)):
+            for length in self.LENGTHS:
+                x = np.ones((3, length), dtype)
+                x.view(integers)[1, length // 2] = bad
+                y = ons.softmax(x, method=method).astype(float)
+                columns = ons.softmax(x.T.copy(), 0, method=method).T.astype(float)
+                assert np.isnan(y[1]).all() and np.isnan(columns[1]).all(), hex(bad)
+                assert not np.isnan(y[::2]).any() and not np.isnan(columns[::2]).any(), hex(bad)
 
     def test_minus_inf_beside_finite(self, dtype, method):
         def result(y, x, place):

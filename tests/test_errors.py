@@ -11,6 +11,18 @@ X = np.zeros((3, 4), np.float32)
 READ_ONLY = np.zeros((3, 4), np.float32)
 READ_ONLY.flags.writeable = False
 AxisError = getattr(np, "exceptions", np).AxisError
+
+
+class Masked:
+    """What gives a masked array."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.ma.array(self.values)
+
+
 ERRORS = [  # arguments, keywords, exception, what the text must name
     ((), {}, TypeError, ["array"]),
     ((X, 0, 1), {}, TypeError, ["position", "3"]),
@@ -57,7 +69,16 @@ ERRORS = [  # arguments, keywords, exception, what the text must name
     ((X,), {"scale": "2"}, TypeError, ["scale", "real number"]),
     ((X,), {"scale": None}, TypeError, ["scale", "real number"]),
     ((X,), {"scale": 1j}, TypeError, ["scale", "complex", "real number"]),
-    ((X,), {"scale": 10**400}, OverflowError, ["too large"]),
+    ((X,), {"scale": 10**400}, ValueError, ["scale", "int", "too large", "1.8e308"]),
+    ((X,), {"scale": -(10**5000)}, ValueError, ["scale", "int", "too large", "1.8e308"]),
+    ((X,), {"scale": [10**400]}, TypeError, ["scale", "object", "real number"]),
+    ((X,), {"where": np.ma.array(X == 0, mask=X == 1)}, TypeError, ["where", "masked", ".data"]),
+    ((X,), {"scale": np.ma.array([[2.0]], mask=[[True]])}, TypeError, ["scale", "masked", ".data"]),
+    ((X,), {"scale": np.ma.masked}, TypeError, ["scale", "masked"]),
+    ((X,), {"out": np.ma.array(X)}, TypeError, ["out", "masked", ".data"]),
+    ((Masked(X),), {}, TypeError, ["masked", "where"]),
+    ((X,), {"where": Masked(X == 0)}, TypeError, ["where", "masked", ".data"]),
+    ((X,), {"scale": Masked(2.0)}, TypeError, ["scale", "masked", ".data"]),
     ((X,), {"stream": 0}, ValueError, ["stream", "CPU"]),
     ((X,), {"num_threads": 0}, ValueError, ["num_threads is 0", "at least 1"]),
     ((X,), {"num_threads": -4}, ValueError, ["num_threads is -4", "at least 1"]),
@@ -101,6 +122,45 @@ def test_out_with_elements_in_one_place():
     assert not memory.any()
 
 
+def places_of(shape, strides):
+    """The bytes from an array's first element to each, in order."""
+    places = np.zeros(1, int)
+    for n, step in zip(shape, strides, strict=True):
+        places = np.add.outer(places, np.arange(n) * step)
+    return np.sort(places, None)
+
+
+def test_out_whose_elements_overlap(rng):
+    """Refused whatever the strides are that make them overlap, and no layout is that keeps them apart."""
+    counts = {True: 0, False: 0}
+    for _ in range(3000):
+        ndim, unit = rng.integers(1, 5), rng.choice([1, 4])
+        shape = tuple(map(int, rng.integers(0 if rng.random() < 0.05 else 1, 5, ndim)))
+        strides = tuple(int(unit * step) for step in rng.integers(-6, 16, ndim) * (rng.random(ndim) < 0.9))
+        places = places_of(shape, strides)
+        memory = np.zeros(1000, np.uint8)
+        out = np.ndarray(shape, np.float32, memory, 500, strides)
+        overlaps = places.size > 1 and bool(np.diff(places).min() < out.itemsize)
+        counts[overlaps] += 1
+        x = rng.standard_normal(shape).astype(np.float32)
+        if overlaps:
+            with pytest.raises(ValueError, match="out is broadcast, or strided so that its elements overlap"):
+                ons.softmax(x, out=out)
+            assert not memory.any()
+        else:
+            assert ons.softmax(x, out=out) is out
+            assert np.array_equal(out, ons.softmax(x))
+    assert min(counts.values()) > 300
+
+
+def test_out_whose_elements_lie_between_each_other():
+    """No stride is beyond what the shorter ones reach, and yet no two elements meet."""
+    memory = np.zeros(8, np.float32)
+    out = np.lib.stride_tricks.as_strided(memory, (2, 3), (12, 8))  # elements 0 2 4 and 3 5 7
+    assert ons.softmax(np.ones((2, 3), np.float32), out=out) is out
+    assert np.array_equal(memory != 0, [True, False, True, True, True, True, False, True])
+
+
 def test_no_memory_is_a_memory_error():
     """A result larger than any memory, of an input that is one number."""
     x = np.broadcast_to(np.float32(1), (1 << 20, 1 << 20, 1 << 10))
@@ -115,8 +175,9 @@ def test_errors_of_plan():
         ons.plan((3, 4), 2)
     with pytest.raises(ValueError, match="negative"):
         ons.plan((3, -4))
-    with pytest.raises(ValueError, match="more elements"):
-        ons.plan((1 << 40, 1 << 40))
+    for shape in ((1 << 40, 1 << 40), (1 << 61,), (1 << 62, 1), (1 << 70,), (1 << 48, 2)):
+        with pytest.raises(ValueError, match=r"shape.*expected at most 2\^48 elements"):
+            ons.plan(shape)
     with pytest.raises(ValueError, match="'tpu'"):
         ons.plan((3, 4), device="tpu")
     with pytest.raises(ValueError, match=r"'cuda'.*the CPU"):

@@ -330,6 +330,37 @@ def test_bad_input(row, options, error, text):
         ons.explain(row, **options)
 
 
+def test_rows_of_other_libraries():
+    """By softmax's own rules: its types, and what it refuses."""
+    torch = pytest.importorskip("torch")
+    values = [0.1, 2.0, -3.0, 300.0, 299.0]
+    for dtype in DTYPES:
+        row = torch.tensor(values, dtype=getattr(torch, dtype.name))
+        for x in (row, row.expand(2, 5)[1], torch.nn.Parameter(row, requires_grad=False)):
+            trace = ons.explain(x)
+            assert trace.dtype == dtype.name and trace.row == tuple(row.tolist())
+            assert trace == ons.explain(np.array(values).astype(dtype))
+    assert ons.explain(torch.arange(3)).dtype == "float32"  # as softmax's
+    negated = torch.complex(torch.ones(3), torch.arange(3.0)).conj().imag
+    assert ons.explain(negated).row == (0, -1, -2)
+    with pytest.raises(RuntimeError, match="requires grad"):
+        ons.explain(torch.ones(3, requires_grad=True))
+    with pytest.raises(ValueError, match="expected one dimension"):
+        ons.explain(torch.ones(3, 2))
+
+
+def test_rows_by_dlpack():
+    class Given:
+        def __init__(self, row):
+            self.row = row
+
+        def __dlpack__(self, **keywords):
+            return self.row.__dlpack__(**keywords)
+
+    for row in (np.float32([1, 2, 3]), np.arange(5)[::-2]):
+        assert ons.explain(Given(row)) == ons.explain(row)
+
+
 @pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy before 1.24 makes objects of it
 def test_lists_of_different_lengths():
     with pytest.raises((ValueError, TypeError), match=r"not one row|object"):

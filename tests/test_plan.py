@@ -7,6 +7,7 @@ import json
 import os
 import re
 
+import numpy as np
 import pytest
 from support import ROOT
 
@@ -214,7 +215,65 @@ def test_cliffs_of_the_gpu_are_those_of_the_readme():
 def test_cliffs_of_extreme_shapes():
     assert all(cliff.bytes_an_element == 0 for cliff in ons.plan((0, 5)).cliffs())
     assert isinstance(ons.plan((2**40, 1), dtype="float64").cliffs(), tuple)
-    assert "whatever their length" in str(ons.plan((2**50, 3)))
+    assert "whatever their length" in str(ons.plan((2**46, 3)))
+
+
+WIDTHS = {"float16": 2, "float32": 4, "float64": 8}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", WIDTHS)
+@pytest.mark.parametrize("form", ["row", "column"])
+def test_no_figure_overflows(device, dtype, form):
+    """Of shapes up to the most elements that there may be, whatever the method."""
+    methods = {method.name: method for method in ons.methods(device)}
+    for rows in (1, 2, 3, 2**8, 2**24 + 1, 2**40, 2**47, 2**48):
+        shape, axis = in_shape(rows, 2**48 // rows, form)
+        plan = ons.plan(shape, axis, dtype=dtype, device=device, num_threads=1024)
+        for cost in plan.others:
+            if cost.bytes_moved is not None:
+                of_all = (methods[cost.method].reads + methods[cost.method].writes) * WIDTHS[dtype]
+                assert cost.bytes_moved == plan.rows * plan.N * of_all
+                assert 0 <= cost.on_chip_bytes <= 8 * (plan.N + 3)  # in whole chunks
+                named = ons.plan(
+                    shape, axis, dtype=dtype, device=device, method=cost.method, num_threads=1024
+                )
+                # no more than every thread's copy of all, and what is kept of each block of a row
+                assert 0 <= named.workspace_bytes <= 1025 * 8 * plan.rows * plan.N + 2**33
+        assert isinstance(plan.cliffs(), tuple) and str(plan)
+
+
+@pytest.mark.parametrize("device", [None, "cuda"])
+@pytest.mark.parametrize("dtype", WIDTHS)
+def test_more_elements_than_can_be_planned(device, dtype):
+    ons.plan((2**24, 2**24), dtype=dtype, device=device)
+    of_one = [(n,) for n in (2**48 + 1, 2**59, 2**61, 2**62, 2**63 - 1)]
+    for shape in (*of_one, (2**24, 2**24 + 1), (2**60, 1), (2**31, 2**31, 2**31)):
+        for axis in (0, -1, None):
+            with pytest.raises(ValueError, match=r"shape.*expected at most 2\^48 elements"):
+                ons.plan(shape, axis, dtype=dtype, device=device)
+
+
+def test_broadcast_arrays_of_more_elements_than_memory_holds():
+    for shape in ((2**61,), (2**31, 2**30), (2**48, 2)):
+        x = np.broadcast_to(np.float16(1), shape)
+        for axis, dtype in itertools.product((0, -1), (None, "float32", "float64")):
+            with pytest.raises(ValueError, match=r"shape.*expected at most 2\^48 elements"):
+                ons.plan(x, axis, dtype=dtype)
+    assert ons.plan(np.broadcast_to(np.float16(1), (2**31, 2**17)), 0).bytes_moved >= 2**50
+
+
+def test_arrays_without_elements_may_be_of_any_length():
+    for shape in ((0, 2**59), (2**59, 0), (2**30, 0, 2**29)):
+        for dtype in (np.float16, np.float32, np.float64):
+            x = np.empty(shape, dtype)
+            for axis in (0, -1, None):
+                for method in (each.name for each in ons.methods("cpu")):
+                    assert ons.softmax(x, axis, method=method).shape == shape
+                    assert ons.softmax(x, axis, method=method, out=x) is x
+                    plan = ons.plan(x, axis, method=method)
+                    assert plan.bytes_moved == plan.workspace_bytes == 0 <= plan.on_chip_bytes
+    assert ons.plan((2**62, 2**62, 0)).bytes_moved == 0
 
 
 def test_seconds():

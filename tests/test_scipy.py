@@ -1,9 +1,11 @@
-"""SciPy's own tests of softmax, run on onsoftmax.softmax."""
+"""SciPy's own tests of softmax, log_softmax and logsumexp, run on ours."""
 
 import functools
+import re
 
 import numpy as np
 import pytest
+from support import run_python
 
 import onsoftmax as ons
 
@@ -49,11 +51,29 @@ def test_scipys_tests_can_fail(monkeypatch):
     assert failed == len(own_tests()) > 0
 
 
+def test_logarithms_of_scipy(tmp_path):
+    """All of SciPy's tests of both, by scipy_shim.py, but one: the logarithm of 1 + e^-40, of which what
+    CONTRACT promises, 2 eps of max(1, its size), is 0."""
+    if not hasattr(scipy_tests, "TestLogSumExp"):
+        pytest.skip("the tests of an older SciPy")
+    options = ["-q", "-p", "scipy_shim", "-p", "no:cacheprovider", "-W", "ignore", "--rootdir", str(tmp_path)]
+    wanted = "(LogSumExp or LogSoftmax) and not gh18295"
+    arguments = ["-m", "pytest", *options, "-k", wanted, "--pyargs", scipy_tests.__name__]
+    done = run_python(arguments, PYTEST_ADDOPTS=None)  # one process, whose calls are counted
+    assert done.returncode == 0, done.stdout[-2000:]
+    calls = re.search(r"calls: \{'log_softmax': (\d+), 'logsumexp': (\d+)\}", done.stdout)
+    assert calls and int(calls[1]) > 5 and int(calls[2]) > 30, done.stdout[-2000:]
+
+
 def test_beside_scipy(rng):
     special = pytest.importorskip("scipy.special")
     x = 10 * rng.standard_normal((3, 4, 50))
     for axis in (None, 0, 1, 2, -1, (0, 2), (0, 1, 2)):
         np.testing.assert_allclose(ons.softmax(x, axis), special.softmax(x, axis), rtol=1e-13)
+        np.testing.assert_allclose(
+            ons.log_softmax(x, axis), special.log_softmax(x, axis), rtol=1e-13, atol=1e-15
+        )
+        np.testing.assert_allclose(ons.logsumexp(x, axis), special.logsumexp(x, axis), rtol=1e-13)
 
 
 def test_digits():

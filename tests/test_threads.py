@@ -7,11 +7,44 @@ import time
 
 import numpy as np
 import pytest
-from support import STABLE_METHODS, isas, run_python, same_bits
+from support import SANITIZED, STABLE_METHODS, isas, run_python, same_bits
 
 import onsoftmax as ons
 
 BIG = np.random.default_rng(7).standard_normal((64, 20_000)).astype(np.float32)
+
+
+SMALL_STACK = """
+import threading
+import numpy as np
+import onsoftmax as ons
+from support import STABLE_METHODS
+x = {{size: np.random.default_rng(1).standard_normal((size, 1000)) for size in (5, 300, 9000)}}
+
+def softmax():
+    for array in x.values():
+        for dtype in ("float16", "float32", "float64"):
+            for method in ("auto", *STABLE_METHODS):
+                for axis in (0, 1):
+                    ons.softmax(array.astype(dtype), axis, method=method, num_threads=1)
+    print("done")
+
+threading.stack_size({stack})
+thread = threading.Thread(target=softmax)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_a_thread_with_a_small_stack(isa):
+    """64 KiB, of which the interpreter takes some; `fused` once put its panels of float64 on it.
+
+    The frames of a sanitizer's build are several times as large.
+    """
+    stack = 2**18 if SANITIZED else 2**16
+    done = run_python(["-c", SMALL_STACK.format(stack=stack)], ONSOFTMAX_ISA=isa)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-500:]
 
 
 # ---------------------------------------------------------------- settings

@@ -1,6 +1,7 @@
 """torch tensors on the CPU: what goes in and comes out, and what is refused."""
 
 import contextlib
+import functools
 import gc
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import sys
 import numpy as np
 import oracle
 import pytest
+from support import Changes
 
 import onsoftmax as ons
 
@@ -222,6 +224,111 @@ def test_torch_gradients(torch):
             assert not ons.softmax(given).requires_grad
     with pytest.raises(RuntimeError, match="requires grad"):
         ons.softmax(torch.zeros(3, 4, 5), out=x)
+
+
+def test_torch_tangents(torch):
+    """A dual tensor has one, which would be lost: refused, as a tensor that requires grad is."""
+    forward = torch.autograd.forward_ad
+    x, ones = torch.from_numpy(VALUES.copy()), torch.ones(VALUES.shape)
+    expected = torch.softmax(x, -1)
+    with forward.dual_level():
+        dual, scale = forward.make_dual(x, ones), forward.make_dual(torch.ones(3, 1, 1), torch.ones(3, 1, 1))
+        calls = [((given,), {}) for given in (dual, 2 * dual)]
+        calls += [((x,), {"out": dual}), ((x,), {"scale": scale}), ((VALUES,), {"scale": scale})]
+        for arguments, keywords in calls:
+            with pytest.raises(RuntimeError, match=r"dual tensor.*no tangent flows.*detach"):
+                ons.softmax(*arguments, **keywords)
+        with torch.no_grad(), pytest.raises(RuntimeError, match="dual tensor"):  # which leaves tangents alone
+            ons.softmax(dual)
+        torch.testing.assert_close(x, torch.from_numpy(VALUES))
+        for plain in (x, dual.detach(), forward.unpack_dual(dual).primal):
+            torch.testing.assert_close(ons.softmax(plain), expected)
+        with torch.inference_mode():  # where torch has no tangents either
+            torch.testing.assert_close(ons.softmax(dual), expected)
+        out = torch.empty_like(x)
+        assert ons.softmax(x, out=out, scale=0.5) is out
+    torch.testing.assert_close(ons.softmax(x), expected)
+
+
+def test_torch_transforms(torch):
+    """What jvp, vmap and the like hand in is no plain tensor: an error, whichever argument it is."""
+    x = torch.from_numpy(VALUES[0])
+    calls = [
+        lambda t: ons.softmax(t),
+        lambda t: ons.softmax(2 * t),
+        lambda t: ons.softmax(x, scale=t[..., :1]),
+        lambda t: ons.softmax(x, out=t),
+        lambda t: ons.softmax(x.numpy(), scale=t[..., :1]),
+    ]
+    for call in calls:
+        with pytest.raises((RuntimeError, BufferError)):
+            torch.func.jvp(call, (x.clone(),), (torch.ones_like(x),))
+        with pytest.raises((RuntimeError, BufferError)):
+            torch.func.grad(lambda t, call=call: call(t).sum())(x.clone())
+        with pytest.raises((RuntimeError, BufferError)):
+            torch.vmap(call)(torch.from_numpy(VALUES.copy()))
+    with pytest.raises((RuntimeError, BufferError)):
+        torch.vmap(lambda mask: ons.softmax(x, where=mask))(torch.from_numpy(VALUES > 0))
+
+
+def test_torch_subclasses_that_give_something_else(torch):
+    """What a tensor's own methods give is looked at before it is used."""
+
+    class Numpy(torch.Tensor):
+        def numpy(self, **keywords):
+            return 5
+
+    class Like(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, arguments=(), keywords=None):
+            if function is torch.empty_like:
+                return torch.empty(2)
+            return super().__torch_function__(function, types, arguments, keywords or {})
+
+    x = torch.from_numpy(VALUES)
+    with pytest.raises(TypeError, match=r"scale is of type Numpy, which gives 5: expected a NumPy array"):
+        ons.softmax(x, scale=torch.ones(()).as_subclass(Numpy))
+    with pytest.raises(TypeError, match=r"where is of type Numpy, which gives 5: expected a NumPy array"):
+        ons.softmax(x, where=(x > 0).as_subclass(Numpy))
+    with pytest.raises(ValueError, match=r"the new result has shape \(2,\): expected \(3, 4, 5\)"):
+        ons.softmax(x.as_subclass(Like))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.set_(t.new_ones(7, 3)),
+        lambda t: t.resize_(3, 7),
+        lambda t: t.t_(),
+        lambda t: t.untyped_storage().resize_(0),
+    ],
+    ids=["set_", "resize_", "t_", "without memory"],
+)
+def test_torch_tensors_that_another_argument_changes(torch, change):
+    ons.softmax(torch.ones(3))  # torch is known from here on
+    for name, value in (("scale", np.array(2.0)), ("where", np.array(True))):
+        x = torch.rand(1000, 2000)
+        with pytest.raises(RuntimeError, match=r"^the array was reshaped, resized.*expected it to stay"):
+            ons.softmax(x, **{name: Changes(functools.partial(change, x), value)})
+    x = torch.rand(1000, 2000)
+    axis = Changes(functools.partial(change, x), 0)
+    try:
+        y = ons.softmax(x, axis)
+    except BufferError as error:
+        assert "no data" in str(error) and x.untyped_storage().nbytes() == 0
+    else:
+        torch.testing.assert_close(y, torch.softmax(x, 0))
+
+
+def test_torch_out_that_overlaps_itself(torch):
+    memory = torch.zeros(40)
+    for strides in ((1, 1), (2, 1), (3, 1), (1, 2), (0, 1)):
+        with pytest.raises(ValueError, match="out is broadcast, or strided so that its elements overlap"):
+            ons.softmax(torch.ones(3, 4), out=memory.as_strided((3, 4), strides))
+    assert not memory.any()
+    for strides in ((4, 1), (1, 3), (1, 5), (7, 2)):
+        out = memory.as_strided((3, 4), strides)
+        assert ons.softmax(torch.ones(3, 4), out=out) is out and (out == 0.25).all()
 
 
 def test_torch_out(torch):

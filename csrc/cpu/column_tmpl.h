@@ -48,57 +48,86 @@ static void FN(max_column)(const ons_rows *rows, ons_tile kept, ons_tile x, int6
     }
 }
 
-/* One block of the columns from i on that fill a vector: lane l of each column adds the elements
- * that lane l of a row adds. */
-INLINE void FN(block_column)(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t begin,
-                             int64_t end, bool plain) {
-    int64_t width = rows->width, columns = width - i < WIDTH ? width - i : WIDTH;
-    VEC lanes[LANES], shift = V(set)(0), floor = V(set)(0);
-    for (int64_t l = 0; l < LANES; l++) lanes[l] = V(set)(0);
-    if (!plain) {
-        shift = LOAD_AT((const T *)rows->shift, i, width);
-        floor = LOAD_AT((const T *)rows->floor, i, width);
+/* The exponentials of four elements of a lane from j on, or as many as there are, of the columns
+ * from i on that fill a vector: stored where there is e, and added up. */
+INLINE VEC FN(quad_of_columns)(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
+                               int64_t count, VEC shift, VEC floor, bool plain) {
+    int64_t width = rows->width;
+    VEC four[4];
+    for (int64_t k = 0; rows->next.data && k < count; k++)
+        __builtin_prefetch(AT(rows->next, j + k * LANES) + i, 0, 2);
+    if (count >= 4 && width - i >= WIDTH) {
+        for (int64_t k = 0; k < 4; k++) four[k] = V(load)(AT(x, j + k * LANES) + i);
+        if (!plain) FN(exponential_each)(four, 4, shift, floor);
+        for (int64_t k = 0; k < 4 && e.data; k++) V(store)(AT(e, j + k * LANES) + i, four[k]);
+        return FN(sum_of_four)(four);
     }
-    for (int64_t q = begin; q < end; q += QUAD)
-        for (int64_t l = 0; l < LANES && q + l < end; l++) {
-            VEC four[4];
-            for (int64_t k = 0; rows->next.data && k < 4; k++)
-                __builtin_prefetch(AT(rows->next, q + k * LANES + l) + i, 0, 2);
-            int64_t count = (end - q - l + LANES - 1) / LANES; /* of the elements that are there */
-            if (count >= 4 && columns == WIDTH) {
-                for (int64_t k = 0; k < 4; k++) four[k] = V(load)(AT(x, q + k * LANES + l) + i);
-                if (!plain) FN(exponential_each)(four, 4, shift, floor);
-                if (e.data)
-                    for (int64_t k = 0; k < 4; k++) V(store)(AT(e, q + k * LANES + l) + i, four[k]);
-            } else {
-                for (int64_t k = 0; k < 4; k++) {
-                    four[k] = V(set)(0);
-                    if (k >= count) continue;
-                    four[k] = LOAD_AT(AT(x, q + k * LANES + l), i, width);
-                    if (!plain) four[k] = FN(exponential)(four[k], shift, floor);
-                    if (e.data) STORE_AT(AT(e, q + k * LANES + l), i, width, four[k]);
-                }
-            }
-            VEC sum = V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
-            lanes[l] = V(add)(lanes[l], sum);
+    for (int64_t k = 0; k < 4; k++) {
+        four[k] = V(set)(0);
+        if (k >= count) continue;
+        four[k] = LOAD_AT(AT(x, j + k * LANES), i, width);
+        if (!plain) four[k] = FN(exponential)(four[k], shift, floor);
+        if (e.data) STORE_AT(AT(e, j + k * LANES), i, width, four[k]);
+    }
+    return FN(sum_of_four)(four);
+}
+
+/* Adds two sums of TERMS elements to running sum l of a vector of columns, of each of whose sums
+ * there is a line of `width` doubles; `first`: whatever is there. */
+INLINE void FN(add_to_columns)(double *sums, int64_t l, int64_t width, VEC one, VEC other,
+                               bool first) {
+    double *at = sums + l * width, *rounded_away = at + ONS_SUMS * width;
+    FN(wide) term = FN(wide_add)(FN(widen)(one), FN(widen)(other)), d = term;
+    if (BITS == 64) {
+        FN(wide) beyond = FN(wide_zero)();
+        if (!first) {
+            d = FN(wide_load)(at);
+            beyond = FN(wide_load)(rounded_away);
+            FN(add_term)(&d, &beyond, term);
         }
-    double tree[LANES][WIDTH];
-    for (int64_t l = 0; l < LANES; l++) {
-        T one[WIDTH];
-        V(store)(one, lanes[l]);
-        for (int64_t c = 0; c < WIDTH; c++) tree[l][c] = (double)one[c];
+        FN(wide_store)(rounded_away, beyond);
+    } else if (!first) {
+        d = FN(wide_add)(FN(wide_load)(at), term);
     }
-    for (int64_t half = LANES / 2; half > 0; half /= 2)
-        for (int64_t l = 0; l < half; l++)
-            for (int64_t c = 0; c < WIDTH; c++) tree[l][c] += tree[l + half][c];
-    for (int64_t c = 0; c < columns; c++)
-        ons_state_add(&rows->state[i + c], (plain ? 1.0 : LOWERED) * tree[0][c]);
+    FN(wide_store)(at, d);
 }
 
 INLINE void FN(sum_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
-    for (int64_t j = 0; j < n; j += BLOCK)
-        for (int64_t i = 0; i < rows->width; i += WIDTH)
-            FN(block_column)(rows, i, e, x, j, n - j < BLOCK ? n : j + BLOCK, plain);
+    for (int64_t j = 0; j < n; j += STEP)
+        for (int64_t i = 0; i < rows->width; i += WIDTH) {
+            VEC shift = V(set)(0), floor = shift;
+            if (!plain) {
+                shift = LOAD_AT((const T *)rows->shift, i, rows->width);
+                floor = LOAD_AT((const T *)rows->floor, i, rows->width);
+            }
+            for (int64_t l = 0; l < ONS_SUMS && j + l < n; l++) {
+                VEC lanes[2];
+                for (int64_t k = 0; k < 2; k++) {
+                    int64_t at = j + l + k * OTHER, count = FN(of_lane)(n - at);
+                    lanes[k] = FN(quad_of_columns)(rows, i, e, x, at, count, shift, floor, plain);
+                    VEC quad = FN(quad_of_columns)(rows, i, e, x, at + QUAD, count - 4, shift,
+                                                   floor, plain);
+                    lanes[k] = V(add)(lanes[k], quad);
+                }
+                FN(add_to_columns)
+                (rows->sums + i, l, rows->sums_along, lanes[0], lanes[1], false);
+            }
+        }
+}
+
+static void FN(end_block_column)(const ons_rows *rows, bool plain) {
+    double d[ONS_MAX_WIDTH], beyond[ONS_MAX_WIDTH], lowered = plain ? 1.0 : LOWERED;
+    for (int64_t i = 0; i < rows->width; i += WIDTH) {
+        FN(wide) total, rest;
+        FN(totals_of_columns)(&total, &rest, rows->sums + i, rows->sums_along, rows->few);
+        FN(wide_store)(d + i, total);
+        FN(wide_store)(beyond + i, rest);
+    }
+    for (int64_t i = 0; i < rows->width; i++) {
+        ons_state_add(&rows->state[i], lowered * d[i]);
+        if (BITS == 64) rows->state[i].d_beyond += lowered * beyond[i];
+    }
+    memset(rows->sums, 0, (size_t)(BITS / 32 * ONS_SUMS * rows->sums_along) * sizeof(double));
 }
 
 static void FN(sum_exp_column)(const ons_rows *rows, ons_tile x, int64_t n) {
@@ -113,26 +142,30 @@ static void FN(sum_plain_column)(const ons_rows *rows, ons_tile e, int64_t n) {
     FN(sum_column)(rows, ONS_NO_TILE, e, n, true);
 }
 
-static void FN(finish_column)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) {
+INLINE void FN(finish_column)(ons_operation operation, const ons_rows *rows, ons_tile y, ons_tile x,
+                              int64_t n) {
     const T *shift = rows->shift, *floor = rows->floor;
-    const T *factor = rows->factor, *beyond = rows->factor_beyond;
+    const T *first = rows->first, *second = rows->second;
+    bool exponentials = FN(keeps_exponentials)(operation);
     int64_t width = rows->width;
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i)                                                           \
-    V(times)                                                                 \
-    (FN(exponential)(a, LOAD_AT(shift, i, width), LOAD_AT(floor, i, width)), \
-     LOAD_AT(factor, i, width), LOAD_AT(beyond, i, width))
+#define BODY(a, i)                                                                                \
+    FN(element)                                                                                   \
+    (operation,                                                                                   \
+     exponentials ? FN(exponential)(a, LOAD_AT(shift, i, width), LOAD_AT(floor, i, width)) : (a), \
+     LOAD_AT(first, i, width), LOAD_AT(second, i, width))
         EACH_VECTOR(AT(y, j), AT(x, j), width, BODY);
 #undef BODY
     }
 }
 
-static void FN(scale_column)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {
-    const T *factor = rows->factor, *beyond = rows->factor_beyond;
+INLINE void FN(finish_kept_column)(ons_operation operation, const ons_rows *rows, ons_tile y,
+                                   ons_tile kept, int64_t n) {
+    const T *first = rows->first, *second = rows->second;
     int64_t width = rows->width;
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i) V(times)(a, LOAD_AT(factor, i, width), LOAD_AT(beyond, i, width))
-        EACH_VECTOR(AT(y, j), AT(e, j), width, BODY);
+#define BODY(a, i) FN(element)(operation, a, LOAD_AT(first, i, width), LOAD_AT(second, i, width))
+        EACH_VECTOR(AT(y, j), AT(kept, j), width, BODY);
 #undef BODY
     }
 }
@@ -145,12 +178,13 @@ static void FN(exp_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t
     }
 }
 
-static void FN(divide_column)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {
-    T d[ONS_MAX_WIDTH];
-    for (int64_t i = 0; i < rows->width; i++) d[i] = (T)rows->state[i].d;
+INLINE void FN(finish_plain_column)(ons_operation operation, const ons_rows *rows, ons_tile y,
+                                    ons_tile kept, int64_t n) {
+    T row[ONS_MAX_WIDTH];
+    for (int64_t i = 0; i < rows->width; i++) row[i] = (T)rows->state[i].d;
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i) V(div)(a, LOAD_AT(d, i, rows->width))
-        EACH_VECTOR(AT(y, j), AT(e, j), rows->width, BODY);
+#define BODY(a, i) FN(plain_element)(operation, a, LOAD_AT(row, i, rows->width))
+        EACH_VECTOR(AT(y, j), AT(kept, j), rows->width, BODY);
 #undef BODY
     }
 }

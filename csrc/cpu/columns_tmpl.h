@@ -71,10 +71,10 @@ INLINE VEC FN(take_at)(const char *x, const char *where, int64_t i, int64_t widt
     return where ? V(where)(where, a, V(set)((T)-INFINITY)) : a;
 }
 
-INLINE void FN(put_at)(char *y, int64_t i, int64_t width, VEC a, ons_dtype as) {
-    char *to = y + i * FN(size_as)(as);
+INLINE void FN(put_at)(char *y, int64_t i, int64_t width, VEC a, FN(kind) kind) {
+    char *to = y + i * FN(size_as)(kind.y);
     if (width - i >= WIDTH)
-        FN(put)(to, a, as, false);
+        FN(put)(to, a, kind, false);
     else
-        FN(put_part)(to, a, width - i, as);
+        FN(put_part)(to, a, width - i, kind.y);
 }

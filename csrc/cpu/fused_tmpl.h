@@ -1,38 +1,41 @@
-/* fused_tmpl.h - softmax of whole rows that lie in memory as the arithmetic takes them, or of 16
- * bits, or that are brought: one row after the other, each while the row before is divided and the
- * maximum of the row behind is found (overlap_tmpl.h). Adds up as row_tmpl.h does. Part of
- * primitives_tmpl.h, whose parameters and names it uses. */
+/* fused_tmpl.h - whole rows that lie in memory as the arithmetic takes them, or of 16 bits, or that
+ * are brought: one row after the other, each while the row before is finished and the maximum of
+ * the row behind is found (overlap_tmpl.h). Adds up as row_tmpl.h does. Part of primitives_tmpl.h,
+ * whose parameters and names it uses. */
 
-/* Blocks whose lanes are added up together, in the caches and where they are several vectors: that
- * is a chain of long instructions, and behind each block it would hold up the next one. */
-enum { FN(blocks_at_once) = VECS > 1 ? 16 : 1 };
-
-/* e = e^x, and their sum to the state. */
+/* The exponentials of a row to its state, and to e where they are kept. */
 INLINE void FN(exponentials)(const ons_rows *rows, T *e, const char *x, int64_t n,
-                             FN(meanwhile) * with, ons_dtype as_y, ons_dtype as, bool past_caches) {
+                             FN(meanwhile) * with, FN(kind) kind, bool past_caches) {
     VEC shift = SET_OF(rows->shift, 0), floor = SET_OF(rows->floor, 0);
-    VEC lanes[FN(blocks_at_once)][VECS];
-    ons_state state = rows->state[0];
-    int64_t blocks = 0;
-    for (int64_t j = 0; j < n; j += BLOCK) {
-        FN(lanes_meanwhile)
-        (lanes[blocks++], shift, floor, e + j, x + j * FN(size_as)(as),
-         n - j < BLOCK ? n - j : BLOCK, with, as_y, as, past_caches);
-        if (!past_caches && blocks < FN(blocks_at_once) && j + BLOCK < n) continue;
-        for (int64_t b = 0; b < blocks; b++)
-            ons_state_add(&state, LOWERED * V(sum_lanes)(lanes[b]));
-        blocks = 0;
+    int64_t at_once = FN(spans_at_once) * SPAN;
+    FN(sums) sums = FN(no_sums)();
+    for (int64_t j = 0; j < n; j += at_once) {
+        VEC lanes[FN(spans_at_once)][VECS];
+        int64_t spans =
+            FN(lanes_meanwhile)(lanes, shift, floor, e + j, x + j * FN(size_as)(kind.x),
+                                n - j < at_once ? n - j : at_once, with, kind, past_caches);
+        FN(add_spans)(&sums, lanes, spans);
+        if ((j + at_once) % ONS_BLOCK != 0 && j + at_once < n) continue;
+        FN(add_total)(rows->state, &sums, false, false);
+        sums = FN(no_sums)();
     }
-    rows->state[0] = state;
 }
 
-/* The same of a row that is taken relative to its maximum (ons_panel_anchor). */
+/* The same of a row that is taken relative to its maximum (ons_panel_anchor). At e its exponentials
+ * or its elements less the anchor are left. */
 static void FN(anchored_exponentials)(const ons_rows *rows, T *e, const char *x, int64_t n,
-                                      ons_dtype as, T m) {
-    double anchor = (double)m;
+                                      ons_dtype as, double anchor, bool keeps_exponentials) {
     if (x != (const char *)e) FN(load)(e, x, FN(size_as)(as), as, n);
     FN(subtract)(e, &anchor, false, n);
-    FN(exp_store_sum_row)(rows, (ons_tile){e, sizeof(T), 0}, (ons_tile){e, sizeof(T), 0}, n);
+    for (int64_t j = 0; j < n; j += ONS_BLOCK) {
+        ons_tile tile = {e + j, sizeof(T), 0};
+        int64_t some = n - j < ONS_BLOCK ? n - j : ONS_BLOCK;
+        if (keeps_exponentials)
+            FN(exp_store_sum_row)(rows, tile, tile, some);
+        else
+            FN(sum_exp_row)(rows, tile, some);
+        FN(end_block_row)(rows, false);
+    }
 }
 
 /* What is fetched while the exponentials of a row are computed, as much as it has bytes: ahead of
@@ -62,33 +65,40 @@ INLINE T *FN(place_of)(const FN(kept) * kept, int64_t i) {
     return kept->room + (kept->turns - 1 - i % kept->turns) * kept->step;
 }
 
-/* as_y is the type of y, `as` that of x, which is T where rows are brought: each then lies where
- * its exponentials will. */
-INLINE bool FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_dtype as) {
-    T shift, floor, factor = 0, beyond = 0, shared[WIDTH];
+/* What of row i is finished once its sum is known: its exponentials, or its elements where they are
+ * taken from. */
+INLINE const void *FN(kept_of)(FN(kind) kind, const T *room, const char *x) {
+    return FN(keeps_exponentials)(kind.operation) ? (const void *)room : (const void *)x;
+}
+
+/* kind.x is T where rows are brought: each then lies where its exponentials will. */
+INLINE bool FN(rows_of_kind)(const ons_run_of_rows *run, FN(kind) kind) {
+    T shift, floor, first = 0, second = 0, shared[WIDTH];
+    double sums[2 * ONS_SUMS] = {0};
     bool nan = false;
     ons_state state;
     ons_rows rows = {.width = 1,
                      .state = &state,
+                     .sums = sums,
+                     .sums_along = 1,
                      .shift = &shift,
-                     .floor = &floor,
-                     .factor = &factor,
-                     .factor_beyond = &beyond};
+                     .floor = &floor};
     int64_t N = run->N, bytes = N * run->x.along;
     FN(kept) kept = FN(begin_kept)(run);
     T *room = FN(place_of)(&kept, 0);
     if (run->bring) run->bring(run->from, 0, 1, room, run->pitch);
     const char *x = run->bring ? (const char *)room : run->x.data, *in_memory = run->x.data;
     char *y = run->y.data;
-    FN(maximum) first = FN(begin_maximum)(x, N);
-    T m = FN(end_maximum)(&first, as);
+    FN(maximum) largest = FN(begin_maximum)(x, N);
+    T m = FN(end_maximum)(&largest, kind.x);
     FN(meanwhile) with;
-    with.before = FN(begin_quotient)(0, 0, y, room, 0, as_y, false, NULL);
-    bool follow = FN(follow_each_other)(run, as_y);
+    with.before = FN(begin_finishing)(0, 0, y, room, 0, kind, false, NULL);
+    bool follow = FN(follow_each_other)(run, kind);
     for (int64_t i = 0; i < run->count; i++, y += run->y.across, in_memory += run->x.across) {
         T *e = room;
         room = FN(place_of)(&kept, i + 1);
         bool far = ons_needs_anchor((double)m), last = i + 1 == run->count;
+        double anchor = far ? (double)m : 0.0;
         if (run->bring && !last) run->bring(run->from, i + 1, 1, room, run->pitch);
         const char *behind = run->bring ? (const char *)room : in_memory + run->x.across;
         state = ons_state_empty();
@@ -97,46 +107,33 @@ INLINE bool FN(softmax_rows_as)(const ons_run_of_rows *run, ons_dtype as_y, ons_
         with.behind = FN(begin_maximum)(behind, last ? 0 : N);
         with.lag = last ? -N : FN(lag); /* behind nothing */
         with.fetch = FN(fetched_with)(run, in_memory, bytes);
-        with.fetch_step = QUAD * FN(size_as)(as);
-        if (far && !run->bring) { /* nothing is divided meanwhile */
-            FN(end_quotient)(&with.before, as_y);
+        with.fetch_step = QUAD * FN(size_as)(kind.x);
+        if (far && !run->bring) { /* nothing is finished meanwhile */
+            FN(end_finishing)(&with.before, kind);
             with.before.at = with.before.n = 0;
         }
-        if (far)
-            FN(anchored_exponentials)(&rows, e, x, N, as, m);
-        else if (with.before.past_caches)
-            FN(exponentials)(&rows, e, x, N, &with, as_y, as, true);
-        else
-            FN(exponentials)(&rows, e, x, N, &with, as_y, as, false);
-        FN(end_quotient)(&with.before, as_y);
-        m = FN(end_maximum)(&with.behind, as);
-        x = behind;
-        FN(normalize)(&rows);
-        nan |= isnan(factor) != 0;
-        with.before = FN(begin_quotient)(factor, beyond, y, e, N, as_y, run->past_caches,
-                                         follow && i > 0 ? shared : NULL);
+        if (far) FN(anchored_exponentials)
+        (&rows, e, x, N, kind.x, anchor, FN(keeps_exponentials)(kind.operation));
+        else if (FN(size_as)(kind.y) != 2 && with.before.past_caches)
+            FN(exponentials)(&rows, e, x, N, &with, kind, true);
+        else FN(exponentials)(&rows, e, x, N, &with, kind, false);
+        FN(end_finishing)(&with.before, kind);
+        m = FN(end_maximum)(&with.behind, kind.x);
+        /* a row that was brought has lost its anchor where it lies */
+        FN(row)(kind.operation, &state, run->bring ? 0.0 : anchor, &first, &second);
+        nan |= isnan(first) || isnan(second);
+        with.before = FN(begin_finishing)(first, second, y, FN(kept_of)(kind, e, x), N, kind,
+                                          run->past_caches, follow && i > 0 ? shared : NULL);
         with.before.shared = follow && !last ? shared : NULL;
+        x = behind;
     }
-    FN(end_quotient)(&with.before, as_y);
+    FN(end_finishing)(&with.before, kind);
     if (run->past_caches) V(settle)();
     return nan;
 }
 
 /* Rows of y of type `as`: of an x of that type, or of what is brought. */
-INLINE bool FN(softmax_rows_to)(const ons_run_of_rows *run, ons_dtype as) {
-    if (run->bring) return FN(softmax_rows_as)(run, as, OWN);
-    return FN(softmax_rows_as)(run, as, as);
+INLINE bool FN(rows_to)(const ons_run_of_rows *run, ons_operation operation, ons_dtype as) {
+    if (as != OWN && run->bring) return FN(rows_of_kind)(run, FN(kind_of)(operation, OWN, as));
+    return FN(rows_of_kind)(run, FN(kind_of)(operation, as, as));
 }
-
-static bool FN(softmax_rows)(const ons_run_of_rows *run) {
-    return FN(softmax_rows_as)(run, OWN, OWN);
-}
-
-#if BITS == 32
-static bool FN(softmax_half_rows)(const ons_run_of_rows *run) {
-    return FN(softmax_rows_to)(run, ONS_FLOAT16);
-}
-static bool FN(softmax_bfloat_rows)(const ons_run_of_rows *run) {
-    return FN(softmax_rows_to)(run, ONS_BFLOAT16);
-}
-#endif

@@ -1,6 +1,6 @@
-/* group_tmpl.h - softmax of whole rows, WIDTH of them together, so that what there is one of a row
- * - its reference c, its d, the division - is a vector for all of them: one row of a group after
- * the other as in fused_tmpl.h, each while a row of the group before is divided and the maximum of
+/* group_tmpl.h - whole rows, WIDTH of them together, so that what there is one of a row - its
+ * reference c, its d, the division - is a vector for all of them: one row of a group after the
+ * other as in fused_tmpl.h, each while a row of the group before is finished and the maximum of
  * one of the group behind is found. Adds up as row_tmpl.h does. Part of primitives_tmpl.h, whose
  * parameters and names it uses. */
 
@@ -12,20 +12,9 @@ INLINE int64_t FN(rows_together)(int64_t N) {
     return GROUP > 1 && GROUP * N * (int64_t)sizeof(T) > 10240 ? GROUP / 2 : GROUP;
 }
 
-/* The longest rows of a group: two blocks, or where a vector is so long that the group's
- * exponentials would be more than 22 KiB as many as that gives: one row after the other is then
- * faster. Without vectors, and in float64, it is as good. */
-enum {
-    FN(grouped_in_room) = 22528 / sizeof(VEC),
-    FN(longest_grouped) = WIDTH == 1 || BITS == 64 ? BLOCK
-                          : FN(grouped_in_room) < ONS_GROUPED_BLOCKS * BLOCK
-                              ? FN(grouped_in_room)
-                              : ONS_GROUPED_BLOCKS * BLOCK
-};
-
 /* What there is one of a row. */
 typedef struct {
-    T m[GROUP], anchor[GROUP], shift[GROUP], floor[GROUP], factor[GROUP], beyond[GROUP];
+    T m[GROUP], anchor[GROUP], shift[GROUP], floor[GROUP], first[GROUP], second[GROUP];
     FN(wide) d;
 } FN(group);
 
@@ -70,9 +59,10 @@ INLINE bool FN(refer_group)(FN(group) * group) {
     return far;
 }
 
-/* The factors of the first `rows` added to a sum, which is NaN for good once a row is. */
-INLINE VEC FN(add_factors)(VEC sum, const FN(group) * group, int64_t rows) {
-    return V(add)(sum, V(join)(V(load)(group->factor), V(set)(0), rows));
+/* What the first `rows` rows need, added to a sum, which is NaN for good once a row is. */
+INLINE VEC FN(add_rows)(VEC sum, const FN(group) * group, int64_t rows) {
+    VEC both = V(add)(V(load)(group->first), V(load)(group->second));
+    return V(add)(sum, V(join)(both, V(set)(0), rows));
 }
 
 INLINE bool FN(has_nan)(VEC sum) {
@@ -83,31 +73,68 @@ INLINE bool FN(has_nan)(VEC sum) {
     return nan;
 }
 
-/* The lanes of a block of each row of a group. */
-typedef VEC FN(sums_of_block)[GROUP][VECS];
+/* What the lanes of a group's rows have of each span. */
+enum {
+    FN(longest_grouped) = BITS == 64          ? ONS_GROUPED_F64
+                          : sizeof(VEC) == 64 ? ONS_GROUPED_F32 / 2
+                                              : ONS_GROUPED_F32,
+    FN(spans) = FN(longest_grouped) / SPAN
+};
+typedef VEC FN(lanes)[GROUP][FN(spans)][VECS];
 
-/* From the sums in the lanes of the first block and of the later ones to factor and beyond: block
- * after block as ons_state_add adds them. */
-INLINE void FN(end_group)(FN(group) * group, FN(sums_of_block) first, FN(sums_of_block) * later,
-                          int64_t blocks) {
-    FN(wide) term, beyond = FN(wide_zero)();
-    V(sum_rows)(group->d.part, first);
-    for (int64_t b = 1; b < blocks; b++) {
-        V(sum_rows)(term.part, later[b - 1]);
-        FN(add_term)(&group->d, &beyond, term);
+/* From d to first and second. `d_beyond`: what d rounded away, or NULL; `brought`: the elements
+ * have lost their anchor where they lie. */
+INLINE void FN(end_rows)(ons_operation operation, FN(group) * group, const FN(wide) * d_beyond,
+                         bool brought) {
+    VEC anchor = brought ? V(set)(0) : V(load)(group->anchor);
+    FN(sums_of_rows)
+    rows = {group->d, d_beyond, V(load)(group->m), anchor, V(load)(group->shift)};
+    if (FN(is_one_a_row)(operation)) {
+        rows.anchor = V(load)(group->anchor);
+        FN(values)(operation, &rows, group->first);
+    } else {
+        FN(rows)(operation, &rows, group->first, group->second);
     }
-    FN(inverse)
-    (group->d, blocks > 1 ? &beyond : NULL, V(load)(group->m), group->factor, group->beyond);
 }
 
-/* e = e^x of a row's block that is taken relative to its anchor, and the sums in the lanes. */
-INLINE void FN(anchored_lanes)(VEC *lanes, const FN(group) * group, int64_t i, T *e, const char *x,
-                               int64_t n, ons_dtype as) {
+/* The values of `rows` rows to y: where the maximum is infinite it is the value, but of rows with a
+ * NaN, which the maximum passed over. `x`: the rows, of type `as`. */
+static void FN(store_values)(ons_tile y, ons_dtype y_dtype, T *values, const T *m, int64_t rows,
+                             ons_tile x, ons_dtype as, int64_t N) {
+    for (int64_t i = 0; i < rows; i++) {
+        const char *row = (const char *)ROW(x, i);
+        for (int64_t j = 0; isinf(m[i]) && j < N; j++) {
+            T element;
+            FN(load)(&element, row + j * x.along, x.along, as, 1);
+            if (isnan(element)) values[i] = (T)NAN;
+        }
+        FN(store)((char *)ROW(y, i), y.along, y_dtype, values + i, 1);
+    }
+}
+
+/* From the lanes to first and second, or to the values, which are then in `first`. */
+INLINE void FN(end_group)(ons_operation operation, FN(group) * group, FN(lanes) lanes, int64_t N,
+                          bool brought) {
+    FN(sums) sums[GROUP];
+    FN(wide) beyond;
+    int64_t spans = (N + SPAN - 1) / SPAN;
+    for (int64_t i = 0; i < GROUP; i++) sums[i] = FN(sums_of_spans)(lanes[i], spans, FN(spans));
+    FN(totals_of_rows)(&group->d, &beyond, sums);
+    FN(end_rows)(operation, group, BITS == 64 ? &beyond : NULL, brought);
+}
+
+/* What the lanes have of a row that is taken relative to its anchor. At e its exponentials or its
+ * elements less the anchor are left. */
+INLINE void FN(anchored_lanes)(VEC (*lanes)[VECS], const FN(group) * group, int64_t i, T *e,
+                               const char *x, int64_t n, FN(kind) kind) {
+    VEC shift = SET_OF(group->shift, i), floor = SET_OF(group->floor, i);
     double anchor = (double)group->anchor[i]; /* 0 where the row needs none */
-    if (x != (const char *)e) FN(load)(e, x, FN(size_as)(as), as, n);
+    if (x != (const char *)e) FN(load)(e, x, FN(size_as)(kind.x), kind.x, n);
     FN(subtract)(e, &anchor, false, n);
-    FN(block_lanes)
-    (lanes, SET_OF(group->shift, i), SET_OF(group->floor, i), e, e, n, false, true, NULL, 0);
+    for (int64_t j = 0; j < n; j += SPAN, lanes++) {
+        T *to = FN(keeps_exponentials)(kind.operation) ? e + j : NULL;
+        FN(lanes_of)(*lanes, shift, floor, to, e + j, n - j, false, true);
+    }
 }
 
 /* Where a run of rows stands: the exponentials of group `now` are next. */
@@ -117,53 +144,45 @@ typedef struct {
     int64_t across;         /* bytes from row to row of both */
     const char *fetch;      /* in memory: what is fetched with its first row */
     char *y;                /* the first row of the group before */
-    T *e, *e_before, *shared;
+    const char *kept;       /* what is kept of it, and the bytes from row to row of that */
+    int64_t kept_across;
+    T *e, *shared;
     int64_t rows_before, rows, rows_behind; /* of the group before, of this and of the one behind */
-    bool anchored, past_caches, follow;
+    bool anchored, follow;
     int64_t done; /* rows that are in y */
     const FN(group) * now, *before;
-    FN(sums_of_block) * later;             /* of this group, without those of the first block */
-    VEC sums[GROUP][VECS], largest[GROUP]; /* of this group, of the group behind */
+    FN(lanes) lanes;    /* of this group */
+    VEC largest[GROUP]; /* of the group behind */
 } FN(groups);
 
-INLINE VEC *FN(lanes_of)(FN(groups) * at, int64_t i, int64_t block) {
-    return block == 0 ? at->sums[i] : at->later[block - 1][i];
-}
-
-/* One group's exponentials, while the one before is divided and the one behind compared. as_y is
- * the type of y, `as` that of x as it is taken. `full`: all three have all their rows, and none is
- * anchored. */
-INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, ons_dtype as_y,
-                           ons_dtype as, int64_t blocks, bool full, bool past_caches) {
+/* One group's exponentials, while the one before is finished and the one behind compared. `full`:
+ * all three have all their rows, and none is anchored. */
+INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, FN(kind) kind, bool full,
+                           bool past_caches) {
     int64_t N = run->N, most = at->most, across = at->across, fetch_across = run->x.across;
     const char *x = at->x, *behind = at->behind, *fetch = at->fetch;
     for (int64_t i = 0; i < most; i++, x += across, behind += across, fetch += fetch_across) {
         T *e = at->e + i * run->pitch;
-        bool divides = full || i < at->rows_before;
+        bool finishes = !FN(is_one_a_row)(kind.operation) && (full || i < at->rows_before);
         int64_t n = full || i < at->rows ? N : 0;
         VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
         FN(meanwhile) with;
-        with.before = FN(begin_quotient)(
-            divides ? at->before->factor[i] : 0, divides ? at->before->beyond[i] : 0,
-            at->y + (divides ? i * run->y.across : 0), at->e_before + i * run->pitch,
-            divides ? N : 0, as_y, past_caches, at->follow && at->done + i > 0 ? at->shared : NULL);
+        with.before = FN(begin_finishing)(
+            finishes ? at->before->first[i] : 0, finishes ? at->before->second[i] : 0,
+            at->y + (finishes ? i * run->y.across : 0), at->kept + i * at->kept_across,
+            finishes ? N : 0, kind, past_caches,
+            at->follow && at->done + i > 0 ? at->shared : NULL);
         with.before.shared =
             at->follow && (full || at->done + i + 1 < run->count) ? at->shared : NULL;
         with.behind = FN(begin_maximum)(behind, full || i < at->rows_behind ? N : 0);
         with.lag = 0;
         with.fetch = fetch;
-        with.fetch_step = QUAD * FN(size_as)(as);
-        for (int64_t b = 0; b < blocks; b++) {
-            int64_t from = b * BLOCK, left = n == 0 ? 0 : b + 1 < blocks ? BLOCK : n - from;
-            const char *x_from = x + from * FN(size_as)(as);
-            VEC *lanes = FN(lanes_of)(at, i, b);
-            if (!full && at->anchored)
-                FN(anchored_lanes)(lanes, at->now, i, e + from, x_from, left, as);
-            else
-                FN(lanes_meanwhile)
-            (lanes, shift, floor, e + from, x_from, left, &with, as_y, as, past_caches);
-        }
-        FN(end_quotient)(&with.before, as_y);
-        at->largest[i] = FN(lanes_of_maximum)(&with.behind, as);
+        with.fetch_step = QUAD * FN(size_as)(kind.x);
+        if (!full && at->anchored)
+            FN(anchored_lanes)(at->lanes[i], at->now, i, e, x, n, kind);
+        else
+            FN(lanes_meanwhile)(at->lanes[i], shift, floor, e, x, n, &with, kind, past_caches);
+        FN(end_finishing)(&with.before, kind);
+        at->largest[i] = FN(lanes_of_maximum)(&with.behind, kind.x);
     }
 }

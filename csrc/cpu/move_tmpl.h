@@ -9,6 +9,14 @@
         CONVERT;                                                \
     }
 
+/* Element j of a tile, which may lie at any address where it is the caller's memory. */
+INLINE T FN(get_element)(const T *tile, int64_t j) {
+    T value;
+    memcpy(&value, tile + j, sizeof value);
+    return value;
+}
+INLINE void FN(set_element)(T *tile, int64_t j, T value) { memcpy(tile + j, &value, sizeof value); }
+
 static void FN(load)(void *tile, const char *from, int64_t step, ons_dtype dtype, int64_t n) {
     T *x = tile;
     int64_t j = 0;
@@ -18,28 +26,28 @@ static void FN(load)(void *tile, const char *from, int64_t step, ons_dtype dtype
         if (step == 2)
             for (; j + WIDTH <= n; j += WIDTH) V(store)(x + j, V(load_half)(from + 2 * j));
 #endif
-        EACH_ELEMENT(uint16_t, from, x[j] = (T)ons_half_to_float(element))
+        EACH_ELEMENT(uint16_t, from, FN(set_element)(x, j, (T)ons_half_to_float(element)))
         break;
     case ONS_BFLOAT16:
 #if BITS == 32
         if (step == 2)
             for (; j + WIDTH <= n; j += WIDTH) V(store)(x + j, V(load_bfloat)(from + 2 * j));
 #endif
-        EACH_ELEMENT(uint16_t, from, x[j] = (T)ons_bfloat_to_float(element))
+        EACH_ELEMENT(uint16_t, from, FN(set_element)(x, j, (T)ons_bfloat_to_float(element)))
         break;
     case ONS_FLOAT32:
         if (BITS == 32 && step == 4) {
             memcpy(x, from, (size_t)(4 * n));
             break;
         }
-        EACH_ELEMENT(float, from, x[j] = (T)element)
+        EACH_ELEMENT(float, from, FN(set_element)(x, j, (T)element))
         break;
     default:
         if (BITS == 64 && step == 8) {
             memcpy(x, from, (size_t)(8 * n));
             break;
         }
-        EACH_ELEMENT(double, from, x[j] = (T)element)
+        EACH_ELEMENT(double, from, FN(set_element)(x, j, (T)element))
     }
 }
 
@@ -59,28 +67,28 @@ static void FN(store)(char *to, int64_t step, ons_dtype dtype, const void *tile,
         if (step == 2)
             for (; j + WIDTH <= n; j += WIDTH) V(store_half)(to + 2 * j, V(load)(y + j));
 #endif
-        EACH_ELEMENT(uint16_t, ons_float_to_half(ONS_TO_FLOAT(y[j])))
+        EACH_ELEMENT(uint16_t, ons_float_to_half(ONS_TO_FLOAT(FN(get_element)(y, j))))
         break;
     case ONS_BFLOAT16:
 #if BITS == 32
         if (step == 2)
             for (; j + WIDTH <= n; j += WIDTH) V(store_bfloat)(to + 2 * j, V(load)(y + j));
 #endif
-        EACH_ELEMENT(uint16_t, ons_float_to_bfloat(ONS_TO_FLOAT(y[j])))
+        EACH_ELEMENT(uint16_t, ons_float_to_bfloat(ONS_TO_FLOAT(FN(get_element)(y, j))))
         break;
     case ONS_FLOAT32:
         if (BITS == 32 && step == 4) {
             memcpy(to, y, (size_t)(4 * n));
             break;
         }
-        EACH_ELEMENT(float, (float)y[j])
+        EACH_ELEMENT(float, (float)FN(get_element)(y, j))
         break;
     default:
         if (BITS == 64 && step == 8) {
             memcpy(to, y, (size_t)(8 * n));
             break;
         }
-        EACH_ELEMENT(double, (double)y[j])
+        EACH_ELEMENT(double, (double)FN(get_element)(y, j))
     }
 }
 

@@ -5,7 +5,7 @@
 
 /* Rounds a tile of the compute type to the array's own. */
 static void round_to_own(const ons_panel *panel, ons_tile tile, int64_t n) {
-    ons_dtype own = panel->problem->x.dtype;
+    ons_dtype own = panel->problem->operand[ONS_X].dtype;
     if (own == panel->plan->compute) return;
     bool row_form = panel->plan->form == ONS_ROW_FORM;
     int64_t lines = row_form ? panel->rows.width : n, count = row_form ? n : panel->rows.width;
@@ -21,38 +21,68 @@ static void round_to_own(const ons_panel *panel, ons_tile tile, int64_t n) {
         }
 }
 
-/* The exponentials of elements j to j + n, at `to`. */
-static void exponentials(ons_panel *panel, ons_tile to, int64_t j, int64_t n) {
+/* Elements j to j + n in the array's own type. */
+static ons_tile elements(ons_panel *panel, int64_t j, int64_t n) {
     ons_tile x = ons_panel_load(panel, j, n);
     if (!panel->plan->x_direct) round_to_own(panel, x, n); /* a scaled x */
+    return x;
+}
+
+static void exponentials_of(ons_panel *panel, ons_tile to, ons_tile x, int64_t n) {
     panel->primitives->exp(&panel->rows, to, x, n);
     round_to_own(panel, to, n);
 }
 
-static void round_sum(const ons_panel *panel, ons_state *state) {
-    if (isfinite(state->d)) state->d += state->d_beyond;
-    if (ons_dtype_size(panel->problem->x.dtype) != 2) return; /* divide rounds to its own type */
-    char rounded[2];
-    float d = (float)state->d;
-    panel->move->store(rounded, 2, panel->problem->x.dtype, &d, 1);
-    panel->move->load(&d, rounded, 2, panel->problem->x.dtype, 1);
-    state->d = (double)d;
+static double rounded(const ons_panel *panel, double value) {
+    ons_dtype own = panel->problem->operand[ONS_X].dtype;
+    if (ons_dtype_size(own) != 2) return value; /* to be rounded to the compute type */
+    char bits[2];
+    float v = (float)value;
+    panel->move->store(bits, 2, own, &v, 1);
+    panel->move->load(&v, bits, 2, own, 1);
+    return (double)v;
+}
+
+/* What the results need of each row, from its sum. */
+static void end_rows(ons_panel *panel) {
+    for (int64_t i = 0; i < panel->rows.width; i++) {
+        ons_state *state = &panel->rows.state[i];
+        double d = isfinite(state->d) ? state->d + state->d_beyond : state->d;
+        if (panel->plan->compute == ONS_FLOAT32) d = (double)(float)d;
+        state->d = rounded(panel, panel->ending->plain_row(rounded(panel, d)));
+    }
+}
+
+static void store_values(ons_panel *panel) {
+    for (int64_t i = 0; i < panel->rows.width; i++) {
+        double value = panel->rows.state[i].d;
+        float nearest = (float)value;
+        const void *from = panel->plan->compute == ONS_FLOAT32 ? (void *)&nearest : (void *)&value;
+        ons_panel_store_value(panel, i, from);
+    }
 }
 
 static void naive(ons_panel *panel) {
-    const ons_primitives *primitives = panel->primitives;
+    bool exponentials = ons_operations[panel->problem->operation].keeps == ONS_KEEP_EXPONENTIALS;
     int64_t N = panel->plan->N;
     ons_tile e = ons_panel_scratch(panel);
     ONS_FOR_EACH_TILE(panel, 0, N, j, n) {
-        exponentials(panel, e, j, n);
-        primitives->sum(&panel->rows, e, n);
+        exponentials_of(panel, e, elements(panel, j, n), n);
+        panel->primitives->sum(&panel->rows, e, n);
+        ons_panel_end_tile(panel, j + n, N, true);
     }
-    for (int64_t i = 0; i < panel->rows.width; i++) round_sum(panel, &panel->rows.state[i]);
-
+    end_rows(panel);
+    if (!panel->ending->finish_plain) {
+        store_values(panel);
+        return;
+    }
     ONS_FOR_EACH_TILE(panel, 0, N, j, n) {
-        ons_tile y = ons_panel_result(panel, j);
-        exponentials(panel, y, j, n);
-        primitives->divide(&panel->rows, y, y, n);
+        ons_tile y = ons_panel_result(panel, j), kept = elements(panel, j, n);
+        if (exponentials) {
+            exponentials_of(panel, y, kept, n);
+            kept = y;
+        }
+        panel->ending->finish_plain(&panel->rows, y, kept, n);
         round_to_own(panel, y, n);
         ons_panel_store(panel, j, n);
     }

@@ -8,7 +8,8 @@
 /* Takes elements begin to end of the panel's rows into their states, tile by tile. */
 void ons_online_statistics(ons_panel *panel, int64_t begin, int64_t end);
 
-/* y of elements begin to end, from the final states. */
+/* y of elements begin to end, from the final states; or the value of each row, with its first
+ * element. */
 void ons_online_finish(ons_panel *panel, int64_t begin, int64_t end);
 
 #endif

@@ -14,6 +14,17 @@ enum { FN(lag) = 512 / sizeof(T) };
 /* Into the second cache: so far ahead the first one would lose other lines by it. */
 INLINE void FN(fetch)(const char *line) { __builtin_prefetch(line, 0, 2); }
 
+/* What is constant in a pipeline: the operation, the types of x and y, and of what is kept of a row
+ * until it is finished, its exponentials or its elements. */
+typedef struct {
+    ons_operation operation;
+    ons_dtype x, y, kept;
+} FN(kind);
+
+INLINE FN(kind) FN(kind_of)(ons_operation operation, ons_dtype x, ons_dtype y) {
+    return (FN(kind)){operation, x, y, FN(keeps_exponentials)(operation) ? OWN : x};
+}
+
 INLINE void FN(put_vector)(T *y, VEC a, bool past_caches) {
     if (past_caches)
         V(stream)(y, a);
@@ -21,18 +32,21 @@ INLINE void FN(put_vector)(T *y, VEC a, bool past_caches) {
         V(store)(y, a);
 }
 
-INLINE void FN(put)(char *y, VEC a, ons_dtype as, bool past_caches) {
+INLINE void FN(put)(char *y, VEC a, FN(kind) kind, bool past_caches) {
 #if BITS == 32
-    if (as == ONS_FLOAT16) {
+    if (kind.y == ONS_FLOAT16) {
         V(store_half)(y, a);
         return;
     }
-    if (as == ONS_BFLOAT16) {
-        V(store_quotient_bfloat)(y, a);
+    if (kind.y == ONS_BFLOAT16) {
+        if (FN(keeps_exponentials)(kind.operation))
+            V(store_quotient_bfloat)(y, a);
+        else
+            V(store_bfloat)(y, a);
         return;
     }
 #endif
-    (void)as;
+    (void)kind;
     FN(put_vector)((T *)(void *)y, a, past_caches);
 }
 
@@ -46,26 +60,40 @@ INLINE void FN(put_part)(char *y, VEC a, int64_t k, ons_dtype as) {
     FN(store)(y, 2, as, part, k);
 }
 
-/* y = e / d, vector by vector: `at` is the first element that is not done. */
+/* A row of y, made of what is kept of it vector by vector: `at` is the first element that is not
+ * done. */
 typedef struct {
     char *y;
-    const T *e;
-    VEC factor, beyond;
+    const char *kept;
+    VEC first, second; /* what its elements need of the row */
     int64_t at, n;
     bool past_caches;
+    bool overlaps; /* a vector may be written twice: y is not where its elements are kept */
     T *shared; /* with the row behind, where that follows without a gap: the vector that both fill
                 */
-} FN(quotient);
+} FN(finishing);
 
-INLINE VEC FN(divided)(const FN(quotient) * q, VEC e) { return V(times)(e, q->factor, q->beyond); }
+/* The result of the vector of elements from j on. */
+INLINE VEC FN(finished_at)(const FN(finishing) * f, int64_t j, FN(kind) kind) {
+    VEC kept = FN(take)(f->kept + j * FN(size_as)(kind.kept), kind.kept);
+    return FN(element)(kind.operation, kept, f->first, f->second);
+}
 
-INLINE void FN(divide_vectors)(FN(quotient) * q, int64_t vectors, ons_dtype as, bool past_caches) {
-    const T *e = q->e + q->at;
-    int64_t size = FN(size_as)(as);
-    char *to = q->y + q->at * size;
+/* The same of the first `left` of them; nothing behind those is read. */
+INLINE VEC FN(finished_part)(const FN(finishing) * f, int64_t j, int64_t left, FN(kind) kind) {
+    const char *from = f->kept + j * FN(size_as)(kind.kept);
+    bool room = FN(keeps_exponentials)(kind.operation); /* behind them */
+    VEC kept = room ? FN(take)(from, kind.kept) : FN(take_part)(from, left, kind.kept);
+    return FN(element)(kind.operation, kept, f->first, f->second);
+}
+
+INLINE void FN(finish_vectors)(FN(finishing) * f, int64_t vectors, FN(kind) kind,
+                               bool past_caches) {
+    int64_t size = FN(size_as)(kind.y), at = f->at;
+    char *to = f->y + at * size;
     for (int64_t v = 0; v < vectors; v++)
-        FN(put)(to + v * WIDTH * size, FN(divided)(q, V(load)(e + v * WIDTH)), as, past_caches);
-    q->at += vectors * WIDTH;
+        FN(put)(to + v * WIDTH * size, FN(finished_at)(f, at + v * WIDTH, kind), kind, past_caches);
+    f->at += vectors * WIDTH;
 }
 
 /* Vectors from the first aligned place of y, its element `head`, to the first cache line: those
@@ -79,49 +107,50 @@ INLINE int64_t FN(vectors_to_line)(const T *y, int64_t head, int64_t n) {
  * or is long. `shared`: what the row before left of the vector that it shares with this one; or
  * NULL. A line that two rows write in parts would have to be read from memory first, and all stores
  * behind would wait. */
-INLINE FN(quotient) FN(begin_quotient)(T factor, T beyond, char *y, const T *e, int64_t n,
-                                       ons_dtype as, bool past_caches, T *shared) {
-    FN(quotient) q = {y, e, V(set)(factor), V(set)(beyond), 0, n, past_caches, NULL};
+INLINE FN(finishing) FN(begin_finishing)(T first, T second, char *y, const void *kept, int64_t n,
+                                         FN(kind) kind, bool past_caches, T *shared) {
+    bool apart = FN(keeps_exponentials)(kind.operation) || kept != (const void *)y;
+    FN(finishing) f = {y, kept, V(set)(first), V(set)(second), 0, n, past_caches, apart, NULL};
     T *to = (T *)(void *)y;
-    if (FN(size_as)(as) == 2 || (uintptr_t)y % sizeof(T) != 0) q.past_caches = false;
-    if (FN(size_as)(as) == 2 || (!q.past_caches && n < 2 * BLOCK)) return q;
+    if (FN(size_as)(kind.y) == 2 || (uintptr_t)y % sizeof(T) != 0) f.past_caches = false;
+    if (FN(size_as)(kind.y) == 2 || (!f.past_caches && n < 512)) return f;
     int64_t head = FN(unaligned)(to, n);
     if (head > 0) {
-        VEC first = FN(divided)(&q, V(load)(e));
-        if (!q.past_caches) { /* the second vector overwrites a part of it */
-            V(store)(to, first);
-        } else if (shared) {
-            V(store_part)(shared + WIDTH - head, first, head);
+        VEC before = FN(finished_part)(&f, 0, head, kind);
+        if (!f.past_caches && f.overlaps) {
+            V(store)(to, before); /* the second vector overwrites a part of it */
+        } else if (f.past_caches && shared) {
+            V(store_part)(shared + WIDTH - head, before, head);
             V(stream)(to + head - WIDTH, V(load)(shared));
         } else {
-            V(store_part)(to, first, head);
+            V(store_part)(to, before, head);
         }
-        q.at = head;
+        f.at = head;
     }
-    if (q.past_caches) FN(divide_vectors)(&q, FN(vectors_to_line)(to, head, n), as, true);
-    return q;
+    if (f.past_caches) FN(finish_vectors)(&f, FN(vectors_to_line)(to, head, n), kind, true);
+    return f;
 }
 
 /* To the end of the row, whose last vector overlaps the one before it unless that has passed the
  * caches. */
-INLINE void FN(end_quotient)(FN(quotient) * q, ons_dtype as) {
-    int64_t vectors = (q->n - q->at) / WIDTH, size = FN(size_as)(as);
-    if (q->past_caches)
-        FN(divide_vectors)(q, vectors, as, true);
+INLINE void FN(end_finishing)(FN(finishing) * f, FN(kind) kind) {
+    int64_t vectors = (f->n - f->at) / WIDTH, size = FN(size_as)(kind.y);
+    if (f->past_caches)
+        FN(finish_vectors)(f, vectors, kind, true);
     else
-        FN(divide_vectors)(q, vectors, as, false);
-    int64_t left = q->n - q->at;
+        FN(finish_vectors)(f, vectors, kind, false);
+    int64_t left = f->n - f->at;
     if (left == 0) return;
-    if (q->n >= WIDTH && !q->past_caches) {
-        int64_t last = q->n - WIDTH;
-        FN(put)(q->y + last * size, FN(divided)(q, V(load)(q->e + last)), as, false);
+    if (f->n >= WIDTH && !f->past_caches && f->overlaps) {
+        int64_t last = f->n - WIDTH;
+        FN(put)(f->y + last * size, FN(finished_at)(f, last, kind), kind, false);
         return;
     }
-    VEC last = FN(divided)(q, V(load)(q->e + q->at));
-    if (q->shared)
-        V(store)(q->shared, last);
+    VEC last = FN(finished_part)(f, f->at, left, kind);
+    if (f->shared)
+        V(store)(f->shared, last);
     else
-        FN(put_part)(q->y + q->at * size, last, left, as);
+        FN(put_part)(f->y + f->at * size, last, left, kind.y);
 }
 
 /* The largest element so far; passes over NaN, which the sum of the exponentials will show. */
@@ -164,61 +193,89 @@ INLINE T FN(end_maximum)(FN(maximum) * m, ons_dtype as) {
 
 /* What goes on while the exponentials of a row are computed, a quad at a time. */
 typedef struct {
-    FN(quotient) before;
+    FN(finishing) before;
     FN(maximum) behind;
     int64_t lag;
     const char *fetch;
     int64_t fetch_step; /* bytes that are fetched meanwhile */
 } FN(meanwhile);
 
-INLINE void FN(go_on)(FN(meanwhile) * with, ons_dtype as_y, ons_dtype as, bool past_caches) {
+INLINE void FN(go_on)(FN(meanwhile) * with, FN(kind) kind, bool past_caches) {
     if (with->before.at + QUAD <= with->before.n && with->before.at + with->lag <= with->behind.at)
-        FN(divide_vectors)(&with->before, QUAD / WIDTH, as_y, past_caches);
+        FN(finish_vectors)(&with->before, QUAD / WIDTH, kind, past_caches);
     if (with->behind.at + QUAD <= with->behind.n)
-        FN(compare_vectors)(&with->behind, QUAD / WIDTH / 2, as);
+        FN(compare_vectors)(&with->behind, QUAD / WIDTH / 2, kind.x);
     for (int64_t line = 0; line < with->fetch_step; line += 64) FN(fetch)(with->fetch + line);
     with->fetch += with->fetch_step;
 }
 
-/* One block of a row, or the part of one that ends it: e = e^x, and their sums in the lanes, as
- * block_lanes has them. There is room behind e. */
-INLINE void FN(lanes_meanwhile)(VEC *lanes, VEC shift, VEC floor, T *e, const char *x, int64_t n,
-                                FN(meanwhile) * with, ons_dtype as_y, ons_dtype as,
-                                bool past_caches) {
-    int64_t size = FN(size_as)(as), q = 0;
-    for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
-    for (; q + QUAD <= n; q += QUAD) {
-        for (int64_t v = 0; v < VECS; v++) {
-            VEC four[4];
-            int64_t at = q + v * WIDTH;
-            for (int64_t k = 0; k < 4; k++) {
-                four[k] = FN(take)(x + (at + k * LANES) * size, as);
-                if (!past_caches) four[k] = V(held)(four[k]); /* long rows from memory lose by it */
-            }
-            FN(exponential_each)(four, 4, shift, floor);
-            for (int64_t k = 0; k < 4; k++) V(store)(e + at + k * LANES, four[k]);
-            VEC sum = V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
-            lanes[v] = V(add)(lanes[v], sum);
+/* What each lane has of a quad whose elements are all there: e = e^x, where that is kept, and their
+ * sums. */
+INLINE void FN(quad_meanwhile)(VEC *quads, VEC shift, VEC floor, T *e, const char *x, FN(kind) kind,
+                               bool past_caches) {
+    for (int64_t v = 0; v < VECS; v++) {
+        VEC four[4];
+        int64_t at = v * WIDTH;
+        for (int64_t k = 0; k < 4; k++) {
+            four[k] = FN(take)(x + (at + k * LANES) * FN(size_as)(kind.x), kind.x);
+            if (!past_caches) four[k] = V(held)(four[k]); /* long rows from memory lose by it */
         }
-        FN(go_on)(with, as_y, as, past_caches);
+        FN(exponential_each)(four, 4, shift, floor);
+        for (int64_t k = 0; k < 4 && FN(keeps_exponentials)(kind.operation); k++)
+            V(store)(e + at + k * LANES, four[k]);
+        quads[v] = FN(sum_of_four)(four);
     }
-    if (q == n) return;
-    const T *rest = (const T *)(const void *)x + q;
-    if (size == 2) {
-        FN(load)(e + q, x + q * size, 2, as, n - q);
-        rest = e + q;
+}
+
+/* The same of one that ends after n elements. There is room behind e. */
+INLINE void FN(last_quad)(VEC *quads, VEC shift, VEC floor, T *e, const char *x, int64_t n,
+                          FN(kind) kind) {
+    const T *from = (const T *)(const void *)x;
+    if (FN(size_as)(kind.x) == 2) {
+        FN(load)(e, x, 2, kind.x, n);
+        from = e;
     }
     for (int64_t v = 0; v < VECS; v++) {
         int64_t at = v * WIDTH;
-        VEC sum = FN(part_of_quad)(e + q + at, rest + at, n - q - at, shift, floor, false, true);
-        lanes[v] = V(add)(lanes[v], sum);
+        T *to = FN(keeps_exponentials)(kind.operation) ? e + at : NULL;
+        quads[v] = FN(part_of_quad)(to, from + at, n - at, shift, floor, false, true);
     }
-    FN(go_on)(with, as_y, as, past_caches);
+}
+
+/* n elements of a row, of which others follow unless n ends it: their exponentials, kept at e where
+ * they are, and what each lane has of every span. Returns how many spans. */
+INLINE int64_t FN(lanes_meanwhile)(VEC (*lanes)[VECS], VEC shift, VEC floor, T *e, const char *x,
+                                   int64_t n, FN(meanwhile) * with, FN(kind) kind,
+                                   bool past_caches) {
+    int64_t size = FN(size_as)(kind.x), j = 0;
+    VEC quads[VECS];
+    for (; j + SPAN <= n; j += SPAN, lanes++) {
+        FN(quad_meanwhile)(*lanes, shift, floor, e + j, x + j * size, kind, past_caches);
+        FN(go_on)(with, kind, past_caches);
+        for (int64_t q = j + QUAD; q < j + SPAN; q += QUAD) {
+            FN(quad_meanwhile)(quads, shift, floor, e + q, x + q * size, kind, past_caches);
+            for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = V(add)((*lanes)[v], quads[v]);
+            FN(go_on)(with, kind, past_caches);
+        }
+    }
+    if (j == n) return n / SPAN;
+    if (n - j < QUAD) {
+        FN(last_quad)(*lanes, shift, floor, e + j, x + j * size, n - j, kind);
+    } else {
+        FN(quad_meanwhile)(*lanes, shift, floor, e + j, x + j * size, kind, past_caches);
+        FN(go_on)(with, kind, past_caches);
+        j += QUAD;
+        if (j == n) return n / SPAN + 1;
+        FN(last_quad)(quads, shift, floor, e + j, x + j * size, n - j, kind);
+        for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = V(add)((*lanes)[v], quads[v]);
+    }
+    FN(go_on)(with, kind, past_caches);
+    return n / SPAN + 1;
 }
 
 /* Whether rows of y follow each other without a gap, each beginning where its vectors can go past
  * the caches or share one with the row before. */
-INLINE bool FN(follow_each_other)(const ons_run_of_rows *run, ons_dtype as_y) {
-    return run->past_caches && FN(size_as)(as_y) != 2 &&
+INLINE bool FN(follow_each_other)(const ons_run_of_rows *run, FN(kind) kind) {
+    return run->past_caches && FN(size_as)(kind.y) != 2 &&
            run->y.across == run->N * (int64_t)sizeof(T) && (uintptr_t)run->y.data % sizeof(T) == 0;
 }

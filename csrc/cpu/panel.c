@@ -27,7 +27,7 @@ static int64_t staging_bytes(const ons_plan *plan) {
 
 static int64_t kept_rows(const ons_plan *plan) {
     bool wide = plan->compute == ONS_FLOAT64;
-    int64_t grouped = wide ? ONS_BLOCK_F64 : ONS_GROUPED_BLOCKS * ONS_BLOCK_F32;
+    int64_t grouped = wide ? ONS_GROUPED_F64 : ONS_GROUPED_F32;
     int64_t brought = ons_has_short_rows(plan) ? ONS_BROUGHT_SHORT_ROWS : ONS_BROUGHT_ROWS;
     if (plan->N > grouped) return ONS_KEPT_ROWS;
     return ONS_KEPT_SHORT_ROWS + (plan->brings_rows ? brought : 0);
@@ -38,18 +38,31 @@ static int64_t rows_with_states(const ons_plan *plan) {
     return plan->whole_columns || (plan->whole_rows && !plan->brings_rows) ? 0 : plan->width;
 }
 
+static int64_t panels_bytes(const ons_plan *plan) {
+    return ons_has_short_rows(plan) ? 0 : ONS_PANELS_BYTES;
+}
+
 static int64_t kept_bytes(const ons_plan *plan) {
     if (plan->whole_rows) return kept_rows(plan) * padded(plan->N * item_size(plan)) + 192;
     if (plan->whole_columns)
-        return ONS_KEPT_PANELS * plan->N * (padded(plan->width * item_size(plan)) + 64) + 64;
+        return ONS_KEPT_PANELS * plan->N * (padded(plan->width * item_size(plan)) + 64) + 64 +
+               panels_bytes(plan);
     return plan->keeps_apart ? room_bytes(plan, plan->N) : 0;
 }
 
-/* Six arrays with at most 8 bytes a row beside the states; whole rows as they lie in memory need
- * none of them. */
+/* The running sums of a panel: in the column form a line for each, of whole vectors. */
+static int64_t sums_across_columns(const ons_plan *plan) { return (plan->width + 15) & ~15; }
+
+static int64_t sums_bytes(const ons_plan *plan) {
+    int64_t rows = plan->form == ONS_ROW_FORM ? plan->width : sums_across_columns(plan);
+    return rows_with_states(plan) == 0 ? 0 : padded(2 * ONS_SUMS * rows * (int64_t)sizeof(double));
+}
+
+/* Six arrays with at most 8 bytes a row beside the states and the sums; whole rows as they lie in
+ * memory need none of them. */
 int64_t ons_panel_bytes(const ons_plan *plan) {
     int64_t width = rows_with_states(plan);
-    return padded(width * (int64_t)sizeof(ons_state)) + 6 * padded(width * 8) +
+    return padded(width * (int64_t)sizeof(ons_state)) + sums_bytes(plan) + 6 * padded(width * 8) +
            staging_bytes(plan) + kept_bytes(plan);
 }
 
@@ -60,8 +73,8 @@ static int64_t rows_across(const ons_problem *problem) {
 
 /* Rows that the first panel has less than the others, so that those begin with a line of y. */
 static int64_t rows_less(const ons_problem *problem, const ons_plan *plan) {
-    int64_t size = ons_dtype_size(problem->y.dtype);
-    uintptr_t first = (uintptr_t)problem->y.data % 64;
+    int64_t size = ons_dtype_size(problem->operand[ONS_Y].dtype);
+    uintptr_t first = (uintptr_t)problem->operand[ONS_Y].data % 64;
     if (!plan->whole_columns || !plan->past_caches || plan->width == rows_across(problem)) return 0;
     return first % (uintptr_t)size == 0 ? (int64_t)first / size % plan->width : 0;
 }
@@ -80,26 +93,40 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
     const ons_plan *plan = job->plan;
     ons_panel panel = {
         .problem = problem, .plan = plan, .kernels = job->kernels, .move = &job->kernels->move};
-    panel.primitives = plan->form == ONS_ROW_FORM ? &job->kernels->row : &job->kernels->column;
+    bool row_form = plan->form == ONS_ROW_FORM;
+    panel.primitives = row_form ? &job->kernels->row : &job->kernels->column;
+    panel.ending =
+        (row_form ? job->kernels->end_row : job->kernels->end_column) + problem->operation;
+    panel.pipelines = job->kernels->pipelines + problem->operation;
     char *next = job->workspace + worker * ons_panel_bytes(plan);
     int64_t width = rows_with_states(plan);
-    void **arrays[] = {&panel.rows.shift,         &panel.rows.floor,     &panel.rows.factor,
-                       &panel.rows.factor_beyond, (void **)&panel.scale, (void **)&panel.anchor};
+    void **arrays[] = {&panel.rows.shift,  &panel.rows.floor,     &panel.rows.first,
+                       &panel.rows.second, (void **)&panel.scale, (void **)&panel.anchor};
     panel.rows.state = (ons_state *)next;
     next += padded(width * (int64_t)sizeof(ons_state));
+    panel.rows.sums = (double *)next;
+    panel.rows.sums_along = row_form ? 1 : sums_across_columns(plan);
+    panel.rows.sums_across = row_form ? 2 * ONS_SUMS : 1;
+    panel.rows.few = ons_has_short_rows(plan);
+    next += sums_bytes(plan);
     for (int i = 0; i < 6; i++, next += padded(width * 8)) *arrays[i] = next;
     panel.staging = next;
     panel.kept = next + staging_bytes(plan);
     panel.rows.past_caches = plan->past_caches;
     int across = ons_outer_dims(problem) - 1;
     if (across >= 0) {
-        panel.x_across = problem->x.stride[across];
-        panel.y_across = problem->y.stride[across];
-        panel.where_across = problem->where.stride[across];
-        panel.scale_across = problem->scale.stride[across];
+        panel.x_across = problem->operand[ONS_X].stride[across];
+        panel.y_across = problem->operand[ONS_Y].stride[across];
+        panel.where_across = problem->operand[ONS_WHERE].stride[across];
+        panel.scale_across = problem->operand[ONS_SCALE].stride[across];
     }
     for (int64_t i = 0; i < width; i++) panel.scale[i] = problem->scale_by;
     return panel;
+}
+
+static void empty_states(ons_panel *panel) {
+    for (int64_t i = 0; i < panel->rows.width; i++) panel->rows.state[i] = ons_state_empty();
+    memset(panel->rows.sums, 0, (size_t)sums_bytes(panel->plan));
 }
 
 void ons_panel_at(ons_panel *panel, int64_t index) {
@@ -125,20 +152,21 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
     for (int dim = last; dim >= 0; dim--) {
         int64_t i = dim == 0 ? index : index % problem->extent[dim];
         if (dim > 0) index /= problem->extent[dim];
-        x += i * problem->x.stride[dim];
-        y += i * problem->y.stride[dim];
-        where += i * problem->where.stride[dim];
-        scale += i * problem->scale.stride[dim];
+        x += i * problem->operand[ONS_X].stride[dim];
+        y += i * problem->operand[ONS_Y].stride[dim];
+        where += i * problem->operand[ONS_WHERE].stride[dim];
+        scale += i * problem->operand[ONS_SCALE].stride[dim];
     }
-    panel->x = problem->x.data + x;
-    panel->y = problem->y.data + y;
-    panel->where = problem->where.data ? problem->where.data + where : NULL;
+    panel->x = problem->operand[ONS_X].data + x;
+    panel->y = problem->operand[ONS_Y].data + y;
+    panel->where =
+        problem->operand[ONS_WHERE].data ? problem->operand[ONS_WHERE].data + where : NULL;
     panel->anchored = false;
     bool whole = panel->plan->whole_rows || panel->plan->whole_columns;
-    for (int64_t i = 0; i < panel->rows.width && !whole; i++)
-        panel->rows.state[i] = ons_state_empty();
-    panel->scale_in_memory = problem->scale.data ? problem->scale.data + scale : NULL;
-    if (!problem->scale.data || panel->plan->whole_columns) return;
+    if (!whole) empty_states(panel);
+    panel->scale_in_memory =
+        problem->operand[ONS_SCALE].data ? problem->operand[ONS_SCALE].data + scale : NULL;
+    if (!problem->operand[ONS_SCALE].data || panel->plan->whole_columns) return;
     for (int64_t i = 0; i < panel->rows.width; i++)
         memcpy(&panel->scale[i], panel->scale_in_memory + i * panel->scale_across, sizeof(double));
 }
@@ -146,10 +174,10 @@ void ons_panel_at(ons_panel *panel, int64_t index) {
 /* Element j of the rows as they lie in x, where they lie as in a tile. */
 static ons_tile in_memory(const ons_panel *panel, int64_t j) {
     const ons_problem *problem = panel->problem;
-    int64_t along = problem->x.stride[problem->dims - 1];
+    int64_t along = problem->operand[ONS_X].stride[problem->dims - 1];
     bool row_form = panel->plan->form == ONS_ROW_FORM;
     if (problem->reduced_dims > 1) return ONS_NO_TILE;
-    if (row_form && along != ons_dtype_size(problem->x.dtype)) return ONS_NO_TILE;
+    if (row_form && along != ons_dtype_size(problem->operand[ONS_X].dtype)) return ONS_NO_TILE;
     return (ons_tile){(char *)panel->x + j * along, along, panel->x_across};
 }
 
@@ -162,8 +190,8 @@ ons_tile ons_panel_next_panel(const ons_panel *panel, int64_t j) {
     if (!next.data) return next;
     int last = ons_outer_dims(problem) - 1;
     bool end = last > 0 && panels_across(problem, panel->plan) == 1;
-    next.data = (char *)next.data +
-                (end ? problem->x.stride[last - 1] : panel->plan->width * panel->x_across);
+    next.data = (char *)next.data + (end ? problem->operand[ONS_X].stride[last - 1]
+                                         : panel->plan->width * panel->x_across);
     return next;
 }
 
@@ -225,7 +253,7 @@ ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
 ons_run_of_rows ons_panel_run(const ons_panel *panel) {
     const ons_plan *plan = panel->plan;
     int64_t size = item_size(plan);
-    const ons_operand *x = &panel->problem->x, *y = &panel->problem->y;
+    const ons_operand *x = &panel->problem->operand[ONS_X], *y = &panel->problem->operand[ONS_Y];
     return (ons_run_of_rows){.x = {(char *)panel->x, ons_dtype_size(x->dtype), panel->x_across},
                              .y = {panel->y, ons_dtype_size(y->dtype), panel->y_across},
                              .count = panel->rows.width,
@@ -241,7 +269,7 @@ ons_run_of_rows ons_panel_run(const ons_panel *panel) {
 /* Whether every panel but those at the ends begins and ends each row of y with a line, wherever y
  * begins (rows_less). */
 static bool ends_with_lines(const ons_problem *problem) {
-    const ons_operand *y = &problem->y;
+    const ons_operand *y = &problem->operand[ONS_Y];
     int across = ons_outer_dims(problem) - 1;
     bool lines = y->stride[problem->dims - 1] % 64 == 0;
     for (int dim = 0; dim < across; dim++) lines &= y->stride[dim] % 64 == 0;
@@ -279,23 +307,40 @@ ons_run_of_columns ons_panel_columns(ons_panel *panel, int64_t begin, int64_t en
                               .first = begin,
                               .count = end - begin,
                               .N = plan->N,
-                              .x_along = problem->x.stride[problem->dims - 1],
-                              .y_along = problem->y.stride[problem->dims - 1],
-                              .where_along = problem->where.stride[problem->dims - 1],
-                              .x_dtype = problem->x.dtype,
-                              .y_dtype = problem->y.dtype,
+                              .x_along = problem->operand[ONS_X].stride[problem->dims - 1],
+                              .y_along = problem->operand[ONS_Y].stride[problem->dims - 1],
+                              .where_along = problem->operand[ONS_WHERE].stride[problem->dims - 1],
+                              .x_dtype = problem->operand[ONS_X].dtype,
+                              .y_dtype = problem->operand[ONS_Y].dtype,
                               .scale = problem->scale_by,
                               .scale_across = panel->scale_across,
-                              .kept = panel->kept,
+                              .kept = panel->kept + panels_bytes(plan),
+                              .panels = panel->kept,
                               .past_caches = plan->past_caches};
     keep_columns(&run, problem, plan);
     return run;
 }
 
+/* Moves the running sums of row i by a power of two. */
+static void rescale(const ons_rows *rows, int64_t i, double by) {
+    for (int64_t l = 0; l < 2 * ONS_SUMS; l++)
+        rows->sums[l * rows->sums_along + i * rows->sums_across] *= by;
+}
+
 void ons_panel_refer(ons_panel *panel) {
     ons_rows *rows = &panel->rows;
-    for (int64_t i = 0; i < rows->width; i++) ons_state_raise(&rows->state[i], rows->state[i].m);
+    for (int64_t i = 0; i < rows->width; i++) {
+        double before = rows->state[i].c;
+        ons_state_raise(&rows->state[i], rows->state[i].m);
+        double shift = before - rows->state[i].c;
+        if (shift < 0)
+            rescale(rows, i, ldexp(1.0, (int)shift)); /* c falls from an empty row's alone */
+    }
     panel->primitives->refer(rows);
+}
+
+void ons_panel_end_tile(ons_panel *panel, int64_t at, int64_t end, bool plain) {
+    if (at % ONS_BLOCK == 0 || at == end) panel->primitives->end_block(&panel->rows, plain);
 }
 
 bool ons_panel_anchor(ons_panel *panel) {
@@ -307,6 +352,6 @@ bool ons_panel_anchor(ons_panel *panel) {
         panel->anchored |= far;
     }
     if (!panel->anchored) return false;
-    for (int64_t i = 0; i < panel->rows.width; i++) panel->rows.state[i] = ons_state_empty();
+    empty_states(panel);
     return true;
 }

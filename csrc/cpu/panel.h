@@ -10,6 +10,8 @@ typedef struct {
     const ons_problem *problem;
     const ons_plan *plan;
     const ons_primitives *primitives;
+    const ons_ending *ending;
+    const ons_pipelines *pipelines;
     const ons_kernels *kernels;
     const ons_movers *move;
     ons_rows rows;
@@ -49,13 +51,18 @@ ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n);
  * which is there then. */
 ons_tile ons_panel_load_to_keep(ons_panel *panel, int64_t j, int64_t n);
 
-/* Where to put elements from j on of y, and the end of that: rounds, stores, makes excluded ones 0.
- */
+/* Where to put elements from j on of y, and the end of that: rounds, stores, gives excluded ones
+ * their result. */
 ons_tile ons_panel_result(ons_panel *panel, int64_t j);
 void ons_panel_store(ons_panel *panel, int64_t j, int64_t n);
 
-/* Where exponentials from j on stay until the row's normalizer is known: in y where that will do.
- */
+/* The results of rows of which there is one each: one of them, of the compute type; all, from their
+ * states. */
+void ons_panel_store_value(const ons_panel *panel, int64_t row, const void *value);
+void ons_panel_store_values(ons_panel *panel);
+
+/* Where what a method keeps from j on stays until the row's normalizer is known: in y where that
+ * will do. */
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j);
 
 /* The panel as a run of whole rows; plan->whole_rows says that it is one. */
@@ -67,7 +74,8 @@ ons_run_of_columns ons_panel_columns(ons_panel *panel, int64_t begin, int64_t en
 /* `count` rows of panel `from` as the arithmetic sees them, to where a run of rows wants them. */
 void ons_panel_bring(const void *from, int64_t first, int64_t count, void *to, int64_t pitch);
 
-/* Makes the excluded elements 0 in the rows of y that have become NaN: elsewhere they are. */
+/* Gives the excluded elements their result in the rows of y that have become NaN: elsewhere they
+ * have it. */
 void ons_panel_exclude_from_nan(const ons_panel *panel);
 
 /* The same of a panel of columns, in all of them. */
@@ -84,6 +92,10 @@ ons_tile ons_panel_scratch(const ons_panel *panel);
 /* Once the maxima m have grown: takes each d, and the exponentials to come, relative to its new m.
  */
 void ons_panel_refer(ons_panel *panel);
+
+/* To be called when the elements of a tile have been added up, which ends at `at`. `end`: where the
+ * last tile ends; `plain`: they were added by sum. */
+void ons_panel_end_tile(ons_panel *panel, int64_t at, int64_t end, bool plain);
 
 /* Rows whose |m| is above ONS_LARGEST_REFERENCE are taken relative to their m from here on. x - m
  * is exact for every element that matters: x >= m / 2 (Sterbenz), the others give 0. True where

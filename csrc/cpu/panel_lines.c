@@ -35,9 +35,9 @@ static line line_at(const ons_panel *panel, int64_t row, int64_t j, int64_t end)
                   j,
                   count,
                   count,
-                  problem->x.stride[inner],
-                  problem->y.stride[inner],
-                  problem->where.stride[inner]};
+                  problem->operand[ONS_X].stride[inner],
+                  problem->operand[ONS_Y].stride[inner],
+                  problem->operand[ONS_WHERE].stride[inner]};
 }
 
 /* for (line at) over elements [begin, end) of one row, in the column form of all of the panel */
@@ -53,14 +53,19 @@ static line line_at(const ons_panel *panel, int64_t row, int64_t j, int64_t end)
     FOR_EACH_LINE_OF(panel, row_, begin, end, at)
 
 static bool is_scaled(const ons_panel *panel) {
-    return panel->problem->scale.data || panel->problem->scale_by != 1.0;
+    return panel->problem->operand[ONS_SCALE].data || panel->problem->scale_by != 1.0;
 }
 
 /* The line's mask, or NULL. */
 static const char *mask_of(const ons_panel *panel, const line *at) {
     if (!panel->where) return NULL;
     return panel->where + at->row * panel->where_across +
-           offset_of(panel->problem, &panel->problem->where, at->j);
+           offset_of(panel->problem, &panel->problem->operand[ONS_WHERE], at->j);
+}
+
+/* The result of an element that the mask excludes. */
+static double excluded(const ons_panel *panel) {
+    return ons_operations[panel->problem->operation].excluded;
 }
 
 /* Makes the line's elements at `values` the given value where the mask is 0. */
@@ -73,13 +78,14 @@ static void exclude(const ons_panel *panel, const line *at, char *values, double
 static void load_line(const ons_panel *panel, const line *at, char *to) {
     const ons_problem *problem = panel->problem;
     bool each = panel->plan->form == ONS_COLUMN_FORM;
-    const char *x = panel->x + at->row * panel->x_across + offset_of(problem, &problem->x, at->j);
+    const char *x =
+        panel->x + at->row * panel->x_across + offset_of(problem, &problem->operand[ONS_X], at->j);
     if (!each && !panel->anchored) {
-        panel->move->bring(to, x, at->x_step, problem->x.dtype, panel->scale[at->row],
+        panel->move->bring(to, x, at->x_step, problem->operand[ONS_X].dtype, panel->scale[at->row],
                            mask_of(panel, at), at->where_step, at->count);
         return;
     }
-    panel->move->load(to, x, at->x_step, problem->x.dtype, at->count);
+    panel->move->load(to, x, at->x_step, problem->operand[ONS_X].dtype, at->count);
     if (is_scaled(panel)) panel->move->multiply(to, panel->scale + at->row, each, at->count);
     if (panel->anchored) panel->move->subtract(to, panel->anchor + at->row, each, at->count);
     exclude(panel, at, to, -INFINITY);
@@ -96,16 +102,18 @@ void ons_panel_bring(const void *from, int64_t first, int64_t count, void *to, i
     const ons_problem *problem = panel->problem;
     int inner = problem->dims - 1;
     int64_t N = panel->plan->N, size = ons_dtype_size(panel->plan->compute);
-    int64_t step = problem->x.stride[inner], where_step = problem->where.stride[inner];
+    int64_t step = problem->operand[ONS_X].stride[inner],
+            where_step = problem->operand[ONS_WHERE].stride[inner];
     /* rows without a gap, alike in all: one line */
-    bool joined = pitch == N && panel->x_across == N * step && !problem->scale.data &&
+    bool joined = pitch == N && panel->x_across == N * step && !problem->operand[ONS_SCALE].data &&
                   (!panel->where || panel->where_across == N * where_step);
     int64_t at_once = joined ? count : 1;
     for (int64_t i = 0; i < count; i += at_once) {
         int64_t row = first + i;
         const char *where = panel->where ? panel->where + row * panel->where_across : NULL;
         panel->move->bring((char *)to + i * pitch * size, panel->x + row * panel->x_across, step,
-                           problem->x.dtype, panel->scale[row], where, where_step, at_once * N);
+                           problem->operand[ONS_X].dtype, panel->scale[row], where, where_step,
+                           at_once * N);
     }
 }
 
@@ -115,23 +123,24 @@ void ons_panel_exclude_from_nan(const ons_panel *panel) {
     if (!panel->where || N == 0) return;
     for (int64_t row = 0; row < panel->rows.width; row++) {
         char *y = panel->y + row * panel->y_across, *values = panel->kept;
-        int64_t step = problem->y.stride[problem->dims - 1];
-        panel->move->load(values, y + (N - 1) * step, step, problem->y.dtype, 1);
+        int64_t step = problem->operand[ONS_Y].stride[problem->dims - 1];
+        panel->move->load(values, y + (N - 1) * step, step, problem->operand[ONS_Y].dtype, 1);
         double last = size == 4 ? *(float *)(void *)values : *(double *)(void *)values;
         if (!isnan(last)) continue;
-        panel->move->load(values, y, step, problem->y.dtype, N);
-        FOR_EACH_LINE_OF(panel, row, 0, N, at) exclude(panel, &at, values + at.j * size, 0.0);
-        panel->move->store(y, step, problem->y.dtype, values, N);
+        panel->move->load(values, y, step, problem->operand[ONS_Y].dtype, N);
+        FOR_EACH_LINE_OF(panel, row, 0, N, at)
+        exclude(panel, &at, values + at.j * size, excluded(panel));
+        panel->move->store(y, step, problem->operand[ONS_Y].dtype, values, N);
     }
 }
 
 void ons_panel_exclude_from_columns(const ons_panel *panel) {
-    ons_dtype dtype = panel->problem->y.dtype;
+    ons_dtype dtype = panel->problem->operand[ONS_Y].dtype;
     if (!panel->where) return;
     FOR_EACH_LINE(panel, 0, panel->plan->N, at) {
-        char *y = panel->y + offset_of(panel->problem, &panel->problem->y, at.j);
+        char *y = panel->y + offset_of(panel->problem, &panel->problem->operand[ONS_Y], at.j);
         panel->move->load(panel->kept, y, at.y_step, dtype, at.count);
-        exclude(panel, &at, panel->kept, 0.0);
+        exclude(panel, &at, panel->kept, excluded(panel));
         panel->move->store(y, at.y_step, dtype, panel->kept, at.count);
     }
 }
@@ -139,7 +148,7 @@ void ons_panel_exclude_from_columns(const ons_panel *panel) {
 ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n) {
     if (!panel->plan->x_direct || panel->anchored)
         return load_into(panel, ons_panel_scratch(panel), j, n);
-    int64_t along = panel->problem->x.stride[panel->problem->dims - 1];
+    int64_t along = panel->problem->operand[ONS_X].stride[panel->problem->dims - 1];
     return (ons_tile){(char *)panel->x + j * along, along, panel->x_across};
 }
 
@@ -150,7 +159,7 @@ ons_tile ons_panel_load_to_keep(ons_panel *panel, int64_t j, int64_t n) {
 
 ons_tile ons_panel_result(ons_panel *panel, int64_t j) {
     if (!panel->plan->y_direct) return ons_panel_scratch(panel);
-    int64_t along = panel->problem->y.stride[panel->problem->dims - 1];
+    int64_t along = panel->problem->operand[ONS_Y].stride[panel->problem->dims - 1];
     return (ons_tile){panel->y + j * along, along, panel->y_across};
 }
 
@@ -160,8 +169,23 @@ void ons_panel_store(ons_panel *panel, int64_t j, int64_t n) {
     ons_tile tile = ons_panel_scratch(panel);
     FOR_EACH_LINE(panel, j, j + n, at) {
         char *from = (char *)tile.data + at.row * tile.across + (at.j - j) * tile.along;
-        char *y = panel->y + at.row * panel->y_across + offset_of(problem, &problem->y, at.j);
-        exclude(panel, &at, from, 0.0);
-        panel->move->store(y, at.y_step, problem->y.dtype, from, at.count);
+        char *y = panel->y + at.row * panel->y_across +
+                  offset_of(problem, &problem->operand[ONS_Y], at.j);
+        exclude(panel, &at, from, excluded(panel));
+        panel->move->store(y, at.y_step, problem->operand[ONS_Y].dtype, from, at.count);
     }
+}
+
+void ons_panel_store_value(const ons_panel *panel, int64_t row, const void *value) {
+    const ons_operand *y = &panel->problem->operand[ONS_Y];
+    panel->move->store(panel->y + row * panel->y_across, ons_dtype_size(y->dtype), y->dtype, value,
+                       1);
+}
+
+void ons_panel_store_values(ons_panel *panel) {
+    int64_t size = ons_dtype_size(panel->plan->compute);
+    double values[ONS_MAX_WIDTH];
+    panel->ending->values(&panel->rows, panel->anchored ? panel->anchor : NULL, values);
+    for (int64_t i = 0; i < panel->rows.width; i++)
+        ons_panel_store_value(panel, i, (char *)values + i * size);
 }

@@ -26,11 +26,15 @@ typedef struct {
      * into the caches meanwhile. A hint, any address will do; data NULL for none */
     ons_tile next;
     bool past_caches; /* finish leaves the caches to others, until settle */
+    bool few;         /* rows of at most 2 * ONS_LANES_F32 or _F64 elements */
     ons_state *state;
-    void *shift;         /* of the compute type: brings n - c into the low bits of a sum */
-    void *floor;         /* so far below m that what is less gives 0 */
-    void *factor;        /* 2^-LIFT / d, to nearest; NaN where the row has no softmax */
-    void *factor_beyond; /* what that rounded away */
+    /* the running sums of the block of a row that is being added up (sum_tmpl.h): 2 * ONS_SUMS
+     * doubles, so many apart, for each row; lifted as the exponentials are */
+    double *sums;
+    int64_t sums_along, sums_across;
+    void *shift;          /* of the compute type: brings n - c into the low bits of a sum */
+    void *floor;          /* so far below m that what is less gives 0 */
+    void *first, *second; /* what the operation's elements need of each row (operation_tmpl.h) */
 } ons_rows;
 
 /* Raises each state's m to the largest element; to NaN for good where one is NaN. d and c stay. A
@@ -40,29 +44,37 @@ typedef void ons_max_fn(const ons_rows *rows, ons_tile kept, ons_tile x, int64_t
 /* Fills shift and floor from the states' c. */
 typedef void ons_refer_fn(const ons_rows *rows);
 
-/* Adds the exponentials of x to d, block by block in a fixed order. n is a multiple of
- * ONS_BLOCK_F32 or _F64 but for a row's last tile. Needs refer. */
+/* Adds the exponentials of x to the running sums. n is a multiple of ONS_SPAN but for a row's last
+ * tile. Needs refer. */
 typedef void ons_sum_exp_fn(const ons_rows *rows, ons_tile x, int64_t n);
 
 /* The same, and stores each exponential, as it is kept, to e. e may be x. */
 typedef void ons_exp_store_sum_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n);
 
-/* Fills factor and factor_beyond from the states' d. */
-typedef void ons_normalize_fn(const ons_rows *rows);
+/* Adds the running sums to the states' d and empties them: to be called after every ONS_BLOCK
+ * elements and at the end of a row. `plain`: of what sum has added. */
+typedef void ons_end_block_fn(const ons_rows *rows, bool plain);
 
-/* y = exp(x) / d, the exponential computed here. y may be x. Needs refer and normalize. */
+/* Fills first and second from the states. */
+typedef void ons_end_rows_fn(const ons_rows *rows);
+
+/* y of x, or of what a method keeps: the exponentials of exp_store_sum, or elements. y may be x.
+ * Needs end_rows, and where x is exponentiated refer. */
 typedef void ons_finish_fn(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n);
+
+/* The results of rows of which there is one each, of the compute type. `anchor`: one a row, or
+ * NULL.
+ */
+typedef void ons_values_fn(const ons_rows *rows, const double *anchor, void *values);
 
 /* To be called by a thread that wrote past the caches, before another reads what it wrote. */
 typedef void ons_settle_fn(void);
 
-/* y = e / d, of exponentials that exp_store_sum kept. y may be e. Needs normalize. */
-typedef void ons_scale_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n);
-
-/* For naive: e = exp(x), plainly, to inf and to 0; d += sum of e in the fixed order; y = e / d. */
+/* For naive: e = exp(x), plainly, to inf and to 0; e added to the running sums; what the results
+ * need of a row, from the sum. */
 typedef void ons_exp_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n);
 typedef void ons_sum_fn(const ons_rows *rows, ons_tile e, int64_t n);
-typedef void ons_divide_fn(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n);
+typedef double ons_plain_row_fn(double d);
 
 /* Puts `count` rows of `from`, as the arithmetic sees them, to where there is room for them,
  * `pitch` elements apart. */
@@ -77,19 +89,18 @@ typedef struct {
     ons_dtype dtype;          /* of y */
     ons_bring_rows_fn *bring; /* NULL: x has them as the arithmetic takes them, or of 16 bits */
     const void *from;
-    void *kept; /* room for ONS_KEPT_ROWS rows of the compute type, or ONS_KEPT_SHORT_ROWS for the
-                 * softmax of groups and of short rows, and for as many more as are brought at once,
-                 * `pitch` elements apart */
+    void *kept; /* room for ONS_KEPT_ROWS rows of the compute type, or ONS_KEPT_SHORT_ROWS for
+                 * groups and short rows, and for as many more as are brought at once, `pitch`
+                 * elements apart */
     int64_t pitch;
     bool past_caches; /* y goes to memory and leaves the caches to others */
 } ons_run_of_rows;
 
-/* y = softmax(x); y may be x, which is of y's type unless it is brought. Returns whether a row
- * became NaN. One takes row after row; one groups of rows, for N of at most ONS_BLOCK_F32 or _F64;
- * one groups of longer rows, for N of at most longest_grouped; one vectors across rows, for N of at
- * most twice ONS_LANES_F32 or _F64: y of any type there, but what is not of the compute type is
- * brought. */
-typedef bool ons_softmax_rows_fn(const ons_run_of_rows *run);
+/* y of x; y may be x, which is of y's type unless it is brought. Returns whether a row became NaN.
+ * One takes row after row; one groups of rows, for N of at most ONS_GROUPED_F32 or
+ * _F64; one vectors across rows, for N of at most twice ONS_LANES_F32 or _F64: y of any type there,
+ * but what is not of the compute type is brought. */
+typedef bool ons_run_rows_fn(const ons_run_of_rows *run);
 
 /* Neighbouring rows that lie side by side: element 0 of the first. */
 typedef struct {
@@ -117,28 +128,35 @@ typedef struct {
      * to element of a row: whole vectors, or the width of every panel where x and y are of the
      * compute type and nothing changes x */
     void *kept;
+    void *panels; /* room of ONS_PANELS_BYTES, aligned to a cache line; of no use to short ones */
     int64_t pitch;
     bool waits;       /* room for a line in front of each of these elements too */
     bool past_caches; /* y goes to memory and leaves the caches to others */
 } ons_run_of_columns;
 
-/* y = softmax(x); y may be x. Returns whether a row became NaN. One for N of at most twice
+/* y of x; y may be x. Returns whether a row became NaN. One for N of at most twice
  * ONS_LANES_F32 or _F64. */
-typedef bool ons_softmax_columns_fn(const ons_run_of_columns *run);
+typedef bool ons_run_columns_fn(const ons_run_of_columns *run);
 
 typedef struct {
     ons_max_fn *max;
     ons_refer_fn *refer;
     ons_sum_exp_fn *sum_exp;
     ons_exp_store_sum_fn *exp_store_sum;
-    ons_normalize_fn *normalize;
-    ons_finish_fn *finish;
-    ons_scale_fn *scale;
+    ons_end_block_fn *end_block;
     ons_exp_fn *exp;
     ons_sum_fn *sum;
-    ons_divide_fn *divide;
     ons_settle_fn *settle;
 } ons_primitives;
+
+/* How an operation ends: with a result for each element, or one for each row. What it does not need
+ * is NULL. */
+typedef struct {
+    ons_end_rows_fn *end_rows;
+    ons_finish_fn *finish, *finish_kept, *finish_plain; /* the last one from exp's e, or elements */
+    ons_values_fn *values;
+    ons_plain_row_fn *plain_row;
+} ons_ending;
 
 /* Moves n elements, `step` bytes apart in the array, between an array's type and the compute type;
  * stores round to nearest even, once. */
@@ -165,15 +183,19 @@ typedef struct {
     ons_bring_fn *bring;
 } ons_movers;
 
+/* An operation on whole rows, in one pass over them; NULL where it has no such pipeline. */
+typedef struct {
+    ons_run_rows_fn *rows[ONS_FLOAT64 + 1], *groups[ONS_FLOAT64 + 1]; /* of each type of y */
+    ons_run_rows_fn *short_rows;
+    ons_run_columns_fn *columns, *short_columns;
+} ons_pipelines;
+
 /* What one instruction set has, for one compute type. */
 typedef struct {
     ons_primitives row, column;
-    /* of each type of y, or NULL */
-    ons_softmax_rows_fn *softmax_rows[ONS_FLOAT64 + 1], *softmax_groups[ONS_FLOAT64 + 1];
-    ons_softmax_rows_fn *softmax_long_groups[ONS_FLOAT64 + 1];
-    int64_t longest_grouped; /* rows, by one of both; those of at most a block by softmax_groups */
-    ons_softmax_rows_fn *softmax_short_rows;
-    ons_softmax_columns_fn *softmax_columns, *softmax_short_columns;
+    ons_ending end_row[ONS_OPERATION_COUNT], end_column[ONS_OPERATION_COUNT];
+    ons_pipelines pipelines[ONS_OPERATION_COUNT];
+    int64_t longest_grouped; /* rows by groups */
     ons_movers move;
 } ons_kernels;
 
@@ -196,16 +218,18 @@ extern const ons_isa ons_isa_neon;
 /* What would take registers from where it is called. */
 #define ONS_APART __attribute__((noinline))
 
-/* Elements of a row whose exponentials are added in the compute type; the same on every instruction
- * set. A block is 16 rows of lanes: lane l adds elements l, l + LANES, ... four at a time. */
-enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_BLOCK_F32 = 256, ONS_BLOCK_F64 = 128 };
+/* How a row is added up (sum_tmpl.h): lanes, the same on every instruction set; the most elements
+ * that they add in the compute type before those sums go to the running ones, of which there are so
+ * many; elements after which these are added up. */
+enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_SPAN = 128, ONS_SUMS = 8, ONS_BLOCK = 32768 };
 
-/* Blocks of the longest rows that are taken in groups. */
-enum { ONS_GROUPED_BLOCKS = 2 };
+/* The longest rows that are taken in groups. */
+enum { ONS_GROUPED_F32 = 512, ONS_GROUPED_F64 = 128 };
 
-/* Where x is raised to the floor: so far below c that e^x * 2^(LIFT - c), of which ONS_POWERS and t
- * give the bits, is 2^-127, whose bits are those of 0. */
+/* Where x is raised to the floor: so far below c that the lifted exponential would be 2^-127, in
+ * float64 2^-1023, whose bits are those of 0. */
 #define ONS_RAISED_BELOW (64.0 + 127.0)
+#define ONS_RAISED_BELOW_F64 (128.0 + 1023.0)
 
 /* Bits of the floats 2^(k / 8), less k where t's bits add it again: at the top of the fraction
  * (benchmarks/fit_exp.py). */
@@ -220,6 +244,8 @@ enum { ONS_BROUGHT_ROWS = 16, ONS_BROUGHT_SHORT_ROWS = 128 };
 
 /* Of ons_run_of_columns: panels there is room for, and their largest width, long and short. */
 enum { ONS_KEPT_PANELS = 2, ONS_MAX_COLUMNS = 256, ONS_MAX_SHORT_COLUMNS = 4096 };
+/* What the pipeline of columns keeps of three panels beside their elements. */
+enum { ONS_PANELS_BYTES = 80 << 10 };
 
 /* The most rows that the column form takes side by side. */
 enum { ONS_MAX_WIDTH = 128 };

@@ -18,12 +18,12 @@
  * f32_any_beyond (whether a lane of a is above that of b, or below -b) f32_widen (to as many
  * doubles, in one f64_vec or two) f64_rest (1 - a * b, rounded once)
  * f32_fma f32_fnma f32_times (a * (factor + beyond), rounded once) f32_product (of what is in
- * memory and a double of more than 25 bits, rounded once) F32_STEPS and f32_power (2^(k /
- * F32_STEPS), k the integer in the low bits of t) f32_beside (vectors whose exponentials are
- * computed side by side: 1, 2 or 4) f64_shift (p times 2^k, likewise, or 0 where f64_limit found x
- * below the floor) f32_sum_lanes (of ONS_LANES_F32 lanes, in a fixed tree, in double) f32_sum_rows
- * (the same of F32_WIDTH rows) f32_store_quotient_bfloat (of numbers, and of NaN whose low half is
- * 0). */
+ * memory and a double of more than 25 bits, rounded once) F32_ONE (what 1 is kept as;
+ * F32_LOG_OF_ONE is its logarithm) f32_power (F32_ONE * 2^(k / STEPS), k the integer in the low
+ * bits of t) f32_limit and f32_fma_limited (of what is below the floor: 0) f32_beside (vectors
+ * whose exponentials are computed side by side: 1, 2 or 4) f32_fold (ONS_LANES_F32 lanes as
+ * ONS_SUMS doubles, l and l + ONS_SUMS into one) f32_store_quotient_bfloat (of numbers from 0 on,
+ * and NaN of any payload). */
 
 #if BITS == 32
 #define ONS_TO_FLOAT(value) (value)
@@ -44,14 +44,16 @@
 
 #define WIDTH ((int64_t)(sizeof(VEC) / sizeof(T)))
 #define LANES (BITS == 32 ? (int64_t)ONS_LANES_F32 : (int64_t)ONS_LANES_F64)
-#define VECS (LANES / WIDTH) /* vectors that hold the lanes */
-#define QUAD (4 * LANES)     /* elements that each lane adds as (a + b) + (c + d) */
-#define BLOCK (BITS == 32 ? (int64_t)ONS_BLOCK_F32 : (int64_t)ONS_BLOCK_F64)
-#define STEPS (BITS == 32 ? F32_STEPS : 1) /* of the table of powers in a power of two */
+#define VECS (LANES / WIDTH)       /* vectors that hold the lanes */
+#define QUAD (4 * LANES)           /* elements that each lane adds as (a + b) + (c + d) */
+#define TERMS 8                    /* elements that a lane adds as a tree, in T */
+#define STEPS (BITS == 32 ? 8 : 1) /* of the table of powers in a power of two */
 #define LIFT (BITS == 32 ? 64 : 128)
-#define LOWERED (BITS == 32 ? 0x1p-64 : 0x1p-128) /* 2^-LIFT */
-#define BELOW (BITS == 32 ? F32_BELOW : 1081.0)   /* 2^-BELOW / d rounds to 0 */
-#define MAGIC (BITS == 32 ? 0x1.8p23 : 0x1.8p52)  /* a sum with it has integer steps */
+#define LOG_OF_ONE (BITS == 32 ? F32_LOG_OF_ONE : 0.0) /* of what 1 is kept as */
+#define LOWERED (BITS == 32 ? 0x1p-64 : 0x1p-128)      /* 2^-LIFT */
+#define BELOW (BITS == 32 ? F32_BELOW : F64_BELOW)
+/* A sum with it has integer steps. In double its low bits have the bias of an exponent already. */
+#define MAGIC (BITS == 32 ? 0x1.8p23 : 0x1.8p52 + 1023)
 
 /* The loop over a row's elements that the elementwise primitives share: BODY makes y of x. */
 #define EACH_VECTOR(y, x, n, BODY)                          \
@@ -69,48 +71,31 @@
 
 #include "../exponential.h"
 #include "exponential_tmpl.h"
-#include "wide_tmpl.h"
+#include "logarithm.h"
+#include "sum_tmpl.h"
+#include "operation_tmpl.h"
 #include "row_tmpl.h"
 #include "column_tmpl.h"
 #include "move_tmpl.h"
 #include "overlap_tmpl.h"
 #include "fused_tmpl.h"
 #include "group_tmpl.h"
-#include "joined_group_tmpl.h"
+#include "whole_group_tmpl.h"
 #include "run_of_groups_tmpl.h"
 #include "short_tmpl.h"
 #include "columns_tmpl.h"
 #include "fused_columns_tmpl.h"
 #include "short_columns_tmpl.h"
+#include "kernels_tmpl.h"
 
-static const ons_kernels FN(kernels) = {
-    .row = {FN(max_row), FN(refer), FN(sum_exp_row), FN(exp_store_sum_row), FN(normalize),
-            FN(finish_row), FN(scale_row), FN(exp_row), FN(sum_plain_row), FN(divide_row),
-            FN(settle)},
-    .column = {FN(max_column), FN(refer), FN(sum_exp_column), FN(exp_store_sum_column),
-               FN(normalize), FN(finish_column), FN(scale_column), FN(exp_column),
-               FN(sum_plain_column), FN(divide_column), FN(settle)},
-#if BITS == 32
-    .softmax_rows = {[ONS_FLOAT16] = FN(softmax_half_rows),
-                     [ONS_BFLOAT16] = FN(softmax_bfloat_rows),
-                     [ONS_FLOAT32] = FN(softmax_rows)},
-    .softmax_groups = {[ONS_FLOAT16] = FN(softmax_half_groups),
-                       [ONS_BFLOAT16] = FN(softmax_bfloat_groups),
-                       [ONS_FLOAT32] = FN(softmax_groups)},
-    .softmax_long_groups = {[ONS_FLOAT16] = FN(softmax_long_half_groups),
-                            [ONS_BFLOAT16] = FN(softmax_long_bfloat_groups),
-                            [ONS_FLOAT32] = FN(softmax_long_groups)},
-#else
-    .softmax_rows = {[ONS_FLOAT64] = FN(softmax_rows)},
-    .softmax_groups = {[ONS_FLOAT64] = FN(softmax_groups)},
-#endif
-    .longest_grouped = FN(longest_grouped),
-    .softmax_short_rows = FN(softmax_short_rows),
-    .softmax_columns = FN(softmax_columns),
-    .softmax_short_columns = FN(softmax_short_columns),
-    .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(bring)},
-};
-
+#undef EACH_PART
+#undef PARTS
+#undef ROWS_ONE_BY_ONE
+#undef OF_ROW
+#undef OF_VALUE
+#undef VALUE_OF_ROW
+#undef VALUE_OF_VALUE
+#undef LOG_OF_ONE
 #undef OWN
 #undef INLINE
 #undef PASTE_
@@ -124,7 +109,10 @@ static const ons_kernels FN(kernels) = {
 #undef LANES
 #undef VECS
 #undef QUAD
-#undef BLOCK
+#undef TERMS
+#undef SPAN
+#undef STEP
+#undef OTHER
 #undef STEPS
 #undef LIFT
 #undef LOWERED

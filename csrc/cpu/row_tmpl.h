@@ -35,11 +35,11 @@ INLINE VEC FN(whole_quad)(T *e, const T *x, VEC shift, VEC floor, bool plain) {
     if (!plain) FN(exponential_each)(four, 4, shift, floor);
     if (e)
         for (int64_t k = 0; k < 4; k++) V(store)(e + k * LANES, four[k]);
-    return V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
+    return FN(sum_of_four)(four);
 }
 
-/* The same where the row ends after n elements: those that are missing count as 0, so that a lane's
- * sum is the same whatever the form. `room`: what lies behind them at e may be written to. */
+/* The same where the row ends after n elements. `room`: what lies behind them at e may be written
+ * to. */
 INLINE VEC FN(part_of_quad)(T *e, const T *x, int64_t n, VEC shift, VEC floor, bool plain,
                             bool room) {
     VEC four[4];
@@ -55,56 +55,72 @@ INLINE VEC FN(part_of_quad)(T *e, const T *x, int64_t n, VEC shift, VEC floor, b
             V(store_part)(e + j, four[k], left);
         if (left < WIDTH) four[k] = V(join)(four[k], V(set)(0), left);
     }
-    return V(add)(V(add)(four[0], four[1]), V(add)(four[2], four[3]));
+    return FN(sum_of_four)(four);
 }
 
-/* One block of a row, or the part of one that ends it: its exponentials are stored where e is
- * given, or taken from x as they are (`plain`), and their sums are left in the lanes. `next`, where
- * given, is fetched into the caches, as many elements of it. */
-INLINE void FN(block_lanes)(VEC *lanes, VEC shift, VEC floor, T *e, const T *x, int64_t n,
-                            bool plain, bool room, const char *next, int64_t next_step) {
-    for (int64_t v = 0; v < VECS; v++) lanes[v] = V(set)(0);
-    for (int64_t q = 0; q < n; q += QUAD) {
-        int64_t bytes = (n - q < QUAD ? n - q : QUAD) * next_step;
-        for (int64_t line = 0; next && line < bytes; line += 64)
-            __builtin_prefetch(next + q * next_step + line);
-        for (int64_t v = 0; v < VECS; v++) {
+/* What each lane has of SPAN elements, or of the n that are left: their exponentials, stored where
+ * e is given, or (`plain`) they themselves. */
+INLINE void FN(lanes_of)(VEC *lanes, VEC shift, VEC floor, T *e, const T *x, int64_t n, bool plain,
+                         bool room) {
+    for (int64_t v = 0; v < VECS; v++)
+        for (int64_t q = 0; q < SPAN && q < n; q += QUAD) {
             int64_t at = q + v * WIDTH;
             T *to = e ? e + at : e;
-            VEC sum = n - q >= QUAD
-                          ? FN(whole_quad)(to, x + at, shift, floor, plain)
-                          : FN(part_of_quad)(to, x + at, n - at, shift, floor, plain, room);
-            lanes[v] = V(add)(lanes[v], sum);
+            VEC quad = n - q >= QUAD
+                           ? FN(whole_quad)(to, x + at, shift, floor, plain)
+                           : FN(part_of_quad)(to, x + at, n - at, shift, floor, plain, room);
+            lanes[v] = q == 0 ? quad : V(add)(lanes[v], quad);
         }
-    }
 }
 
-INLINE double FN(block_row)(VEC shift, VEC floor, T *e, const T *x, int64_t n, bool plain,
-                            bool room, const char *next, int64_t next_step) {
-    VEC lanes[VECS];
-    FN(block_lanes)(lanes, shift, floor, e, x, n, plain, room, next, next_step);
-    return (plain ? 1.0 : LOWERED) * V(sum_lanes)(lanes);
+/* n elements of a row added to its sums. `next`, where given, is fetched into the caches, as many
+ * elements of it. */
+INLINE void FN(sum_elements)(FN(sums) * sums, VEC shift, VEC floor, T *e, const T *x, int64_t n,
+                             bool plain, bool room, const char *next, int64_t next_step) {
+    VEC lanes[FN(spans_at_once)][VECS];
+    int64_t spans = 0;
+    for (int64_t j = 0; j < n; j += SPAN) {
+        int64_t bytes = (n - j < SPAN ? n - j : SPAN) * next_step;
+        for (int64_t line = 0; next && line < bytes; line += 64)
+            __builtin_prefetch(next + j * next_step + line);
+        /* told apart for the compiler: a whole span's length is a constant */
+        if (n - j >= SPAN)
+            FN(lanes_of)(lanes[spans], shift, floor, e ? e + j : e, x + j, SPAN, plain, room);
+        else
+            FN(lanes_of)(lanes[spans], shift, floor, e ? e + j : e, x + j, n - j, plain, room);
+        if (++spans < FN(spans_at_once) && j + SPAN < n) continue;
+        FN(add_spans)(sums, lanes, spans);
+        spans = 0;
+    }
 }
 
 INLINE void FN(sum_row)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
     for (int64_t i = 0; i < rows->width; i++) {
-        ons_state state = rows->state[i];
+        double *kept = rows->sums + i * rows->sums_across;
+        FN(sums) sums = FN(load_sums)(kept);
         VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
         const char *next = rows->next.data ? (const char *)ROW(rows->next, i) : NULL;
-        T *to = e.data ? ROW(e, i) : NULL;
-        const T *from = ROW(x, i);
-        for (int64_t j = 0; j < n; j += BLOCK) {
-            T *block = to ? to + j : to;
-            /* told apart for the compiler: a full block's length is a constant */
-            int64_t step = rows->next.along;
-            double sum =
-                n - j >= BLOCK
-                    ? FN(block_row)(shift, floor, block, from + j, BLOCK, plain, false, next, step)
-                    : FN(block_row)(shift, floor, block, from + j, n - j, plain, false, next, step);
-            ons_state_add(&state, sum);
-            if (next) next += BLOCK * step;
-        }
-        rows->state[i] = state;
+        FN(sum_elements)
+        (&sums, shift, floor, e.data ? ROW(e, i) : NULL, ROW(x, i), n, plain, false, next,
+         rows->next.along);
+        FN(store_sums)(kept, &sums);
+    }
+}
+
+/* The total of a row's sums to its state. */
+INLINE void FN(add_total)(ons_state *state, const FN(sums) * sums, bool few, bool plain) {
+    double d, beyond, lowered = plain ? 1.0 : LOWERED;
+    FN(total_of_row)(sums, few, &d, &beyond);
+    ons_state_add(state, lowered * d);
+    if (BITS == 64) state->d_beyond += lowered * beyond;
+}
+
+static void FN(end_block_row)(const ons_rows *rows, bool plain) {
+    for (int64_t i = 0; i < rows->width; i++) {
+        double *kept = rows->sums + i * rows->sums_across;
+        FN(sums) sums = FN(load_sums)(kept);
+        FN(add_total)(&rows->state[i], &sums, rows->few, plain);
+        memset(kept, 0, 2 * ONS_SUMS * sizeof(double));
     }
 }
 
@@ -135,15 +151,18 @@ INLINE int64_t FN(before_line)(const T *y, int64_t n) {
     return head < n ? head : n;
 }
 
-static void FN(finish_row)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) {
+INLINE void FN(finish_row)(ons_operation operation, const ons_rows *rows, ons_tile y, ons_tile x,
+                           int64_t n) {
+    bool exponentials = FN(keeps_exponentials)(operation);
     for (int64_t i = 0; i < rows->width; i++) {
         VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
-        VEC factor = SET_OF(rows->factor, i), beyond = SET_OF(rows->factor_beyond, i);
+        VEC first = SET_OF(rows->first, i), second = SET_OF(rows->second, i);
         T *to = ROW(y, i);
         const T *from = ROW(x, i), *next = ROW(rows->next, i);
         bool past_caches = rows->past_caches && (uintptr_t)to % sizeof(T) == 0;
         int64_t j = past_caches ? FN(before_line)(to, n) : FN(unaligned)(to, n);
-#define BODY(a, j) V(times)(FN(exponential)(a, shift, floor), factor, beyond)
+#define BODY(a, j) \
+    FN(element)(operation, exponentials ? FN(exponential)(a, shift, floor) : (a), first, second)
         EACH_VECTOR(to, from, j, BODY);
         for (; j + 4 * WIDTH <= n; j += 4 * WIDTH) {
             VEC four[4];
@@ -152,9 +171,9 @@ static void FN(finish_row)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t
                 if (rows->next.data && k * (int64_t)sizeof(VEC) % 64 == 0)
                     __builtin_prefetch(next + j + k * WIDTH);
             }
-            FN(exponential_each)(four, 4, shift, floor);
+            if (exponentials) FN(exponential_each)(four, 4, shift, floor);
             for (int64_t k = 0; k < 4; k++) {
-                VEC done = V(times)(four[k], factor, beyond);
+                VEC done = FN(element)(operation, four[k], first, second);
                 if (past_caches)
                     V(stream)(to + j + k * WIDTH, done);
                 else
@@ -168,13 +187,14 @@ static void FN(finish_row)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t
 
 static void FN(settle)(void) { V(settle)(); }
 
-static void FN(scale_row)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {
+INLINE void FN(finish_kept_row)(ons_operation operation, const ons_rows *rows, ons_tile y,
+                                ons_tile kept, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
-        VEC factor = SET_OF(rows->factor, i), beyond = SET_OF(rows->factor_beyond, i);
+        VEC first = SET_OF(rows->first, i), second = SET_OF(rows->second, i);
         T *to = ROW(y, i);
-        const T *from = ROW(e, i);
+        const T *from = ROW(kept, i);
         int64_t head = FN(unaligned)(to, n);
-#define BODY(a, j) V(times)(a, factor, beyond)
+#define BODY(a, j) FN(element)(operation, a, first, second)
         EACH_VECTOR(to, from, head, BODY);
         EACH_VECTOR(to + head, from + head, n - head, BODY);
 #undef BODY
@@ -189,11 +209,12 @@ static void FN(exp_row)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n)
     }
 }
 
-static void FN(divide_row)(const ons_rows *rows, ons_tile y, ons_tile e, int64_t n) {
+INLINE void FN(finish_plain_row)(ons_operation operation, const ons_rows *rows, ons_tile y,
+                                 ons_tile kept, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
-        VEC d = V(set)((T)rows->state[i].d);
-#define BODY(a, j) V(div)(a, d)
-        EACH_VECTOR(ROW(y, i), ROW(e, i), n, BODY);
+        VEC row = V(set)((T)rows->state[i].d);
+#define BODY(a, j) FN(plain_element)(operation, a, row)
+        EACH_VECTOR(ROW(y, i), ROW(kept, i), n, BODY);
 #undef BODY
     }
 }

@@ -1,4 +1,4 @@
-/* short_columns_tmpl.h - softmax of neighbouring rows that lie side by side and fill their lanes at
+/* short_columns_tmpl.h - neighbouring rows that lie side by side and fill their lanes at
  * most twice: as in short_tmpl.h a vector is the same element of every row, and that is how they
  * lie. Part of primitives_tmpl.h, whose parameters and names it uses. */
 
@@ -63,34 +63,35 @@ INLINE void FN(end_lines)(FN(outgoing) * out, T *behind, int64_t pitch, int64_t 
 /* One panel's columns from c on that fill a vector, to `kept` or to y; those of the next panel are
  * fetched. */
 INLINE VEC FN(short_columns)(const ons_run_of_columns *run, ons_columns at, const char *next,
-                             int64_t c, int64_t N, bool plain, T *kept, VEC factors) {
-    ons_dtype x_dtype = plain ? OWN : run->x_dtype, y_dtype = plain ? OWN : run->y_dtype;
+                             int64_t c, int64_t N, FN(kind) kind, bool plain, T *kept, VEC sum) {
     double scale = plain ? 1.0 : run->scale;
     bool each = !plain && at.scale;
     FN(group) group;
-    VEC e[2 * LANES];
+    VEC x[2 * LANES];
     for (int64_t j = 0; j < N && run->past_caches; j++)
-        FN(fetch)(next + j * run->x_along + c * FN(size_as)(x_dtype));
+        FN(fetch)(next + j * run->x_along + c * FN(size_as)(kind.x));
     FN(scales) scales;
     if (each) FN(take_scales)(&scales, run, at, c);
     for (int64_t j = 0; j < N; j++) {
         const char *where = !plain && at.where ? at.where + j * run->where_along : NULL;
-        e[j] = FN(take_at)(at.x + j * run->x_along, where, c, at.width, x_dtype, scale,
+        x[j] = FN(take_at)(at.x + j * run->x_along, where, c, at.width, kind.x, scale,
                            each ? &scales : NULL);
     }
-    FN(softmax_of_columns)(e, N, &group);
+    FN(finish_columns)(kind.operation, x, N, &group);
     for (int64_t j = 0; j < N; j++)
         if (kept)
-            V(store)(kept + j * run->pitch + c, e[j]);
+            V(store)(kept + j * run->pitch + c, x[j]);
         else
-            FN(put_at)(at.y + j * run->y_along, c, at.width, e[j], y_dtype);
-    return FN(add_factors)(factors, &group, at.width - c < WIDTH ? at.width - c : WIDTH);
+            FN(put_at)(at.y + j * run->y_along, c, at.width, x[j], kind);
+    return FN(add_rows)(sum, &group, at.width - c < WIDTH ? at.width - c : WIDTH);
 }
 
 /* N a constant, or the run's. */
-INLINE bool FN(short_columns_of)(const ons_run_of_columns *run, int64_t N, bool plain) {
+INLINE bool FN(short_columns_of)(const ons_run_of_columns *run, ons_operation operation, int64_t N,
+                                 bool plain) {
+    FN(kind) kind = FN(kind_of)(operation, plain ? OWN : run->x_dtype, plain ? OWN : run->y_dtype);
     bool past_caches = run->past_caches && run->y_dtype == OWN;
-    VEC factors = V(set)(0);
+    VEC sum = V(set)(0);
     FN(outgoing) out;
     T *room[2] = {FN(kept_panel)(run, 0), FN(kept_panel)(run, 1)};
     ons_columns before = ONS_NO_COLUMNS, at = run->at(run->from, run->first);
@@ -103,7 +104,7 @@ INLINE bool FN(short_columns_of)(const ons_run_of_columns *run, int64_t N, bool 
         out.fewest = 0;
         if (past_caches) FN(begin_lines)(&out, run, before, room[1 - i % 2], N);
         for (int64_t c = 0; c < at.width; c += WIDTH) {
-            factors = FN(short_columns)(run, at, fetch, c, N, plain, kept, factors);
+            sum = FN(short_columns)(run, at, fetch, c, N, kind, plain, kept, sum);
             if (c % FN(line) != 0 || c / FN(line) >= out.fewest) continue;
             for (int64_t j = 0; j < N; j++) FN(send_line)(&out, j);
         }
@@ -113,27 +114,5 @@ INLINE bool FN(short_columns_of)(const ons_run_of_columns *run, int64_t N, bool 
         at = next;
     }
     if (past_caches) V(settle)();
-    return FN(has_nan)(factors);
-}
-
-/* Each by itself: the compiler would keep in memory in all what it must in one. */
-#define OF_CONSTANT(name, N, plain)                                 \
-    static ONS_APART bool FN(name)(const ons_run_of_columns *run) { \
-        return FN(short_columns_of)(run, N, plain);                 \
-    }
-OF_CONSTANT(columns_of_two, 2, true)
-OF_CONSTANT(columns_of_three, 3, true)
-OF_CONSTANT(columns_of_four, 4, true)
-OF_CONSTANT(columns_of_some, run->N, true)
-OF_CONSTANT(changed_columns_of_some, run->N, false)
-#undef OF_CONSTANT
-
-static bool FN(softmax_short_columns)(const ons_run_of_columns *run) {
-    if (!FN(is_plain)(run, run->at(run->from, run->first))) return FN(changed_columns_of_some)(run);
-    switch (run->N) {
-    case 2: return FN(columns_of_two)(run);
-    case 3: return FN(columns_of_three)(run);
-    case 4: return FN(columns_of_four)(run);
-    default: return FN(columns_of_some)(run);
-    }
+    return FN(has_nan)(sum);
 }

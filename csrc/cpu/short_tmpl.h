@@ -1,4 +1,4 @@
-/* short_tmpl.h - softmax of whole rows that fill their lanes at most twice, WIDTH of them at once:
+/* short_tmpl.h - whole rows that fill their lanes at most twice, WIDTH of them at once:
  * a vector is the same element of every row. Adds up as row_tmpl.h does. Part of primitives_tmpl.h,
  * whose parameters and names it uses. */
 
@@ -35,17 +35,22 @@ INLINE T *FN(room_apart)(const ons_run_of_rows *run, int64_t turn) {
     return (T *)run->kept + turn * (GROUP * run->pitch + WIDTH);
 }
 
-/* A group of rows as the arithmetic takes them. Those that must be brought are, many at a time and
- * without a gap: vectors are loaded across others that were stored shortly before, which must wait
- * until the caches have them. */
-INLINE ons_tile FN(take_rows)(const ons_run_of_rows *run, int64_t first) {
+/* Where a group of rows lies as the arithmetic takes it. */
+INLINE ons_tile FN(rows_at)(const ons_run_of_rows *run, int64_t first) {
     if (!run->bring) return (ons_tile){ROW(run->x, first), run->x.along, run->x.across};
-    T *brought = FN(room_apart)(run, 2);
-    int64_t of = first % ONS_BROUGHT_SHORT_ROWS, left = run->count - first;
-    if (of == 0)
+    T *brought = FN(room_apart)(run, 2) + first % ONS_BROUGHT_SHORT_ROWS * run->N;
+    return (ons_tile){brought, sizeof(T), run->N * (int64_t)sizeof(T)};
+}
+
+/* The same of one that is taken now. Rows that must be brought are, many at a time and without a
+ * gap: vectors are loaded across others that were stored shortly before, which must wait until the
+ * caches have them. */
+INLINE ons_tile FN(take_rows)(const ons_run_of_rows *run, int64_t first) {
+    int64_t left = run->count - first;
+    if (run->bring && first % ONS_BROUGHT_SHORT_ROWS == 0)
         run->bring(run->from, first, left < ONS_BROUGHT_SHORT_ROWS ? left : ONS_BROUGHT_SHORT_ROWS,
-                   brought, run->N);
-    return (ons_tile){brought + of * run->N, sizeof(T), run->N * (int64_t)sizeof(T)};
+                   FN(room_apart)(run, 2), run->N);
+    return FN(rows_at)(run, first);
 }
 
 /* Where rows are too few or too short for what is loaded or stored at once. */
@@ -87,40 +92,50 @@ INLINE void FN(rows_of_columns)(FN(finished) to, const VEC *e, int64_t N, int64_
         memcpy(to.y + i * to.pitch, few[i], (size_t)N * sizeof(T));
 }
 
-/* Softmax of GROUP rows, of which vector j has element j. */
-INLINE void FN(softmax_of_columns)(VEC *e, int64_t N, FN(group) * group) {
-    VEC even = V(set)((T)-INFINITY), odd = even;
+/* The results of GROUP rows, of which vector j of x has element j, in its place; or the value of
+ * each in `first` of the group. */
+INLINE void FN(finish_columns)(ons_operation operation, VEC *x, int64_t N, FN(group) * group) {
+    bool exponentials = FN(keeps_exponentials)(operation);
+    VEC even = V(set)((T)-INFINITY), odd = even, apart[2 * LANES], *e = exponentials ? x : apart;
     for (int64_t j = 0; j + 2 <= N; j += 2) {
-        even = V(max)(e[j], even);
-        odd = V(max)(e[j + 1], odd);
+        even = V(max)(x[j], even);
+        odd = V(max)(x[j + 1], odd);
     }
-    if (N % 2 != 0) even = V(max)(e[N - 1], even);
+    if (N % 2 != 0) even = V(max)(x[N - 1], even);
     V(store)(group->m, V(max)(even, odd));
     if (FN(refer_group)(group))
-        for (int64_t j = 0; j < N; j++) e[j] = V(sub)(e[j], V(load)(group->anchor));
+        for (int64_t j = 0; j < N; j++) x[j] = V(sub)(x[j], V(load)(group->anchor));
     VEC shift = V(load)(group->shift), floor = V(load)(group->floor);
+    for (int64_t j = 0; j < N && !exponentials; j++) e[j] = x[j];
     int64_t done = 0;
     for (; done + 4 <= N; done += 4) FN(exponential_each)(e + done, 4, shift, floor);
     for (; done < N; done++) FN(exponential_each)(e + done, 1, shift, floor);
-    group->d = FN(sum_columns)((const T *)(const void *)e, WIDTH, N);
-    FN(inverse)(group->d, NULL, V(load)(group->m), group->factor, group->beyond);
-    VEC factor = V(load)(group->factor), beyond = V(load)(group->beyond);
-    for (int64_t j = 0; j < N; j++) e[j] = V(times)(e[j], factor, beyond);
+    group->d = FN(total_of_few)(e, N);
+    FN(end_rows)(operation, group, NULL, true);
+    if (FN(is_one_a_row)(operation)) return;
+    VEC first = V(load)(group->first), second = V(load)(group->second);
+    for (int64_t j = 0; j < N; j++) x[j] = FN(element)(operation, x[j], first, second);
 }
 
-/* A group of short rows; their factors are added to `factors`. */
-INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, int64_t first, int64_t rows,
-                                FN(finished) to, VEC factors) {
+/* A group of short rows; what they need is added to `sum`. */
+INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, ons_operation operation, int64_t first,
+                                int64_t rows, FN(finished) to, VEC sum) {
     FN(group) group;
-    VEC e[2 * LANES];
+    VEC x[2 * LANES];
     FN(few) few;
     const char *next = (const char *)ROW(run->x, first) + FN(ahead);
     for (int64_t line = 0; line < GROUP * run->x.across; line += 64)
         __builtin_prefetch(next + line);
-    FN(columns_of_rows)(e, run, first, rows, few);
-    FN(softmax_of_columns)(e, run->N, &group);
-    FN(rows_of_columns)(to, e, run->N, rows, few);
-    return FN(add_factors)(factors, &group, rows);
+    FN(columns_of_rows)(x, run, first, rows, few);
+    FN(finish_columns)(operation, x, run->N, &group);
+    if (FN(is_one_a_row)(operation)) {
+        ons_tile y = {ROW(run->y, first), run->y.along, run->y.across};
+        FN(store_values)
+        (y, run->dtype, group.first, group.m, rows, FN(rows_at)(run, first), OWN, run->N);
+        return sum;
+    }
+    FN(rows_of_columns)(to, x, run->N, rows, few);
+    return FN(add_rows)(sum, &group, rows);
 }
 
 /* Rows that follow each other without a gap are put together apart from y, and so are those of a y
@@ -157,27 +172,28 @@ INLINE void FN(send_converted)(FN(sending) * at, const ons_run_of_rows *run, int
     at->waiting = rows;
 }
 
-static bool FN(softmax_short_rows)(const ons_run_of_rows *run) {
+INLINE bool FN(short_rows)(const ons_run_of_rows *run, ons_operation operation) {
     int64_t N = run->N, size = (int64_t)sizeof(T);
     bool converted = run->dtype != OWN;
     bool follow = run->y.across == N * size && (uintptr_t)run->y.data % sizeof(T) == 0;
     bool apart = converted || (follow && (run->past_caches || N % WIDTH != 0));
+    if (FN(is_one_a_row)(operation)) apart = converted = false;
     FN(sending) at = {run->y.data, {FN(room_apart)(run, 0), FN(room_apart)(run, 1)}, 0, 0};
-    VEC factors = V(set)(0);
+    VEC sum = V(set)(0);
     for (int64_t i = 0; i < run->count + (apart ? GROUP : 0); i += GROUP) {
         int64_t left = run->count - i, rows = left < 0 ? 0 : left < GROUP ? left : GROUP;
         int64_t turn = i / GROUP % 2;
         FN(finished) to_y = {ROW(run->y, i), run->y.across / size, false};
         FN(finished) to_room = {at.apart[turn] + at.ahead, N, true};
         if (rows > 0 && apart)
-            factors = FN(group_of_columns)(run, i, rows, to_room, factors);
+            sum = FN(group_of_columns)(run, operation, i, rows, to_room, sum);
         else if (rows > 0)
-            factors = FN(group_of_columns)(run, i, rows, to_y, factors);
+            sum = FN(group_of_columns)(run, operation, i, rows, to_y, sum);
         if (converted)
             FN(send_converted)(&at, run, turn, rows);
         else if (apart)
             FN(send_group)(&at, run, turn, rows, i == 0);
     }
     if (run->past_caches) V(settle)();
-    return FN(has_nan)(factors);
+    return FN(has_nan)(sum);
 }

@@ -92,6 +92,8 @@ ONS_ALWAYS f32_vec f32_product(const float *p, double scale) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
 }
 #define F32_BELOW ONS_RAISED_BELOW
+#define F32_ONE 1.0
+#define F32_LOG_OF_ONE 0.0
 typedef char f32_limited; /* nothing to remember */
 ONS_ALWAYS f32_limited f32_limit(f32_vec *x, f32_vec floor) {
     *x = f32_max(floor, *x);
@@ -101,7 +103,6 @@ ONS_ALWAYS f32_vec f32_fma_limited(f32_limited limited, f32_vec a, f32_vec b, f3
     (void)limited;
     return f32_fma(a, b, c);
 }
-#define F32_STEPS 8
 enum { f32_beside = 1, f64_beside = 4 };
 ONS_ALWAYS f32_vec f32_power(f32_vec t) {
     __m256i bits = _mm256_castps_si256(t);
@@ -162,34 +163,35 @@ ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fnm
 ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
     return _mm256_fmadd_pd(a, factor, _mm256_mul_pd(a, beyond));
 }
-typedef __m256d f64_limited;
-ONS_ALWAYS f64_limited f64_limit(const f64_vec *x, f64_vec floor) {
-    return _mm256_cmp_pd(*x, floor, _CMP_NLT_UQ);
+#define F64_BELOW ONS_RAISED_BELOW_F64
+typedef char f64_limited;
+ONS_ALWAYS f64_limited f64_limit(f64_vec *x, f64_vec floor) {
+    *x = f64_max(floor, *x);
+    return 0;
 }
-ONS_ALWAYS f64_vec f64_shift(f64_limited kept, f64_vec p, f64_vec t) {
-    __m256i by = _mm256_slli_epi64(_mm256_castpd_si256(t), 52);
-    __m256i sum = _mm256_add_epi64(_mm256_castpd_si256(p), by);
-    return _mm256_and_pd(kept, _mm256_castsi256_pd(sum));
+ONS_ALWAYS f64_vec f64_fma_limited(f64_limited limited, f64_vec a, f64_vec b, f64_vec c) {
+    (void)limited;
+    return f64_fma(a, b, c);
+}
+ONS_ALWAYS f64_vec f64_power(f64_vec t) {
+    return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(t), 52));
 }
 
-/* lanes l and l + 2, then the two left */
-ONS_ALWAYS double ons_sum_of_4(__m256d a) {
-    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
-    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
-}
 ONS_ALWAYS __m256d ons_low_half(__m256 a) { return _mm256_cvtps_pd(_mm256_castps256_ps128(a)); }
 ONS_ALWAYS __m256d ons_high_half(__m256 a) { return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)); }
-
-ONS_ALWAYS __m256d ons_lanes_in_double(const f32_vec *lanes) {
-    __m256d low = _mm256_add_pd(ons_low_half(lanes[0]), ons_low_half(lanes[1]));
-    __m256d high = _mm256_add_pd(ons_high_half(lanes[0]), ons_high_half(lanes[1]));
-    return _mm256_add_pd(low, high);
+ONS_ALWAYS void f32_fold(f64_vec *eight, const f32_vec *lanes) {
+    eight[0] = _mm256_add_pd(ons_low_half(lanes[0]), ons_low_half(lanes[1]));
+    eight[1] = _mm256_add_pd(ons_high_half(lanes[0]), ons_high_half(lanes[1]));
 }
-ONS_ALWAYS double f32_sum_lanes(const f32_vec *lanes) {
-    return ons_sum_of_4(ons_lanes_in_double(lanes));
+ONS_ALWAYS void f64_fold(f64_vec *eight, const f64_vec *lanes) {
+    eight[0] = lanes[0];
+    eight[1] = lanes[1];
 }
-ONS_ALWAYS double f64_sum_lanes(const f64_vec *lanes) {
-    return ons_sum_of_4(_mm256_add_pd(lanes[0], lanes[1]));
+/* l and l + 4, l and l + 2, then the two left */
+ONS_ALWAYS double f64_sum_eight(const f64_vec *eight) {
+    f64_vec four = f64_add(eight[0], eight[1]);
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
 /* Four elements of each of 8 rows: rows i and i + 4 in one vector, whose 128-bit parts are then
@@ -250,17 +252,10 @@ ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f6
                        _mm256_permute2f128_pd(a[k], a[k + 2], 0x31));
     return merge(_mm256_unpacklo_pd(two[0], two[1]), _mm256_unpackhi_pd(two[0], two[1]));
 }
-ONS_ALWAYS void f64_sum_rows(f64_vec *d, f64_vec (*lanes)[2]) {
+ONS_ALWAYS f64_vec f64_sum_rows(f64_vec (*eight)[2]) {
     f64_vec sums[4];
-    for (int i = 0; i < 4; i++) sums[i] = f64_add(lanes[i][0], lanes[i][1]);
-    *d = ons_merge_rows(sums, f64_add);
-}
-ONS_ALWAYS void f32_sum_rows(f64_vec *d, f32_vec (*lanes)[2]) {
-    for (int first = 0; first < 8; first += 4) {
-        f64_vec sums[4];
-        for (int i = 0; i < 4; i++) sums[i] = ons_lanes_in_double(lanes[first + i]);
-        d[first / 4] = ons_merge_rows(sums, f64_add);
-    }
+    for (int i = 0; i < 4; i++) sums[i] = f64_add(eight[i][0], eight[i][1]);
+    return ons_merge_rows(sums, f64_add);
 }
 ONS_ALWAYS f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
 ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {
@@ -300,27 +295,27 @@ ONS_ALWAYS f32_vec f32_load_bfloat(const char *p) {
     __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
-/* bits + 0x7fff + (lowest bit kept), which leaves such a NaN one */
-ONS_ALWAYS void f32_store_quotient_bfloat(char *p, f32_vec a) {
-    __m256i bits = _mm256_castps_si256(a);
+/* The high half of each element, after adding 0x7fff and the lowest bit that stays. */
+ONS_ALWAYS __m256i ons_even(__m256i bits) {
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    __m256i even = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    __m256i kept = _mm256_srli_epi32(even, 16);
-    __m128i packed =
-        _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1));
-    _mm_storeu_si128((__m128i *)(void *)p, packed);
+    return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
 }
-/* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, eight at a time */
+ONS_ALWAYS void ons_store_high_halves(char *p, __m256i a) {
+    const __m256i high = _mm256_set1_epi64x(0x0f0e0b0a07060302); /* of four elements */
+    __m256i halves = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(a, high), 0x08);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_castsi256_si128(halves));
+}
+/* A quotient is a number from 0 on, or NaN: any NaN's bits are above 0x7fff0000, which is one. */
+ONS_ALWAYS void f32_store_quotient_bfloat(char *p, f32_vec a) {
+    __m256i largest = _mm256_set1_epi32(0x7fff0000);
+    ons_store_high_halves(p, ons_even(_mm256_min_epu32(_mm256_castps_si256(a), largest)));
+}
+/* NaN made quiet: ons_float_to_bfloat, eight at a time. */
 ONS_ALWAYS void f32_store_bfloat(char *p, f32_vec a) {
-    __m256i bits = _mm256_castps_si256(a);
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    __m256i even = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    __m256i bits = _mm256_castps_si256(a),
+            quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
-    __m256i kept = _mm256_srli_epi32(_mm256_blendv_epi8(even, quiet, nan), 16);
-    __m128i packed =
-        _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1));
-    _mm_storeu_si128((__m128i *)(void *)p, packed);
+    ons_store_high_halves(p, _mm256_blendv_epi8(ons_even(bits), quiet, nan));
 }
 
 #endif

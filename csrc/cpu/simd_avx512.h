@@ -87,19 +87,18 @@ ONS_ALWAYS f32_limited f32_limit(f32_vec *x, f32_vec floor) {
 ONS_ALWAYS f32_vec f32_fma_limited(f32_limited kept, f32_vec a, f32_vec b, f32_vec c) {
     return _mm512_maskz_fmadd_ps(kept, a, b, c);
 }
-/* ONS_POWERS in 32nds: two vectors, which one permutation reaches. */
-#define F32_STEPS 32
-static const uint32_t ons_powers_32[32] = {
-    0x3f800000, 0x3f7ecd87, 0x3f7daac3, 0x3f7c980f, 0x3f7b95c2, 0x3f7aa43a, 0x3f79c3d3, 0x3f78f4f0,
-    0x3f7837f0, 0x3f778d3a, 0x3f76f532, 0x3f767043, 0x3f75fed7, 0x3f75a15b, 0x3f75583f, 0x3f7523f6,
-    0x3f7504f3, 0x3f74fbaf, 0x3f7508a4, 0x3f752c4d, 0x3f75672a, 0x3f75b9be, 0x3f76248c, 0x3f76a81e,
-    0x3f7744fd, 0x3f77fbb8, 0x3f78ccdf, 0x3f79b907, 0x3f7ac0c7, 0x3f7be4ba, 0x3f7d257d, 0x3f7e83b3,
+/* As ONS_POWERS, but F32_ONE times what they stand for: with that factor, which shows in no
+ * quotient, these floats are next to it. A vector has 16: the eight twice. */
+#define F32_ONE 0x1.06345c4b86176p+0
+#define F32_LOG_OF_ONE 0x1.885abe5d59f21p-6
+static const uint32_t ons_powers_twice[16] = {
+    0x3f831a2e, 0x3f7ef7d1, 0x3f7be862, 0x3f7a04c3, 0x3f796817, 0x3f7a2ff5, 0x3f7c7ca2, 0x3f80714f,
+    0x3f831a2e, 0x3f7ef7d1, 0x3f7be862, 0x3f7a04c3, 0x3f796817, 0x3f7a2ff5, 0x3f7c7ca2, 0x3f80714f,
 };
 ONS_ALWAYS f32_vec f32_power(f32_vec t) {
     __m512i bits = _mm512_castps_si512(t);
-    __m512i low = _mm512_loadu_si512(ons_powers_32), high = _mm512_loadu_si512(ons_powers_32 + 16);
-    __m512i fraction = _mm512_permutex2var_epi32(low, bits, high);
-    return _mm512_castsi512_ps(_mm512_add_epi32(fraction, _mm512_slli_epi32(bits, 18)));
+    __m512i fraction = _mm512_permutexvar_epi32(bits, _mm512_loadu_si512(ons_powers_twice));
+    return _mm512_castsi512_ps(_mm512_add_epi32(fraction, _mm512_slli_epi32(bits, 20)));
 }
 enum { f32_beside = 4, f64_beside = 4 };
 
@@ -150,21 +149,18 @@ ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return _mm512_fnm
 ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
     return _mm512_fmadd_pd(a, factor, _mm512_mul_pd(a, beyond));
 }
+#define F64_BELOW 1081.0 /* 2^-1081 / d rounds to 0 */
 typedef __mmask8 f64_limited;
 ONS_ALWAYS f64_limited f64_limit(const f64_vec *x, f64_vec floor) {
     return _mm512_cmp_pd_mask(*x, floor, _CMP_NLT_UQ);
 }
-ONS_ALWAYS f64_vec f64_shift(f64_limited kept, f64_vec p, f64_vec t) {
-    __m512i by = _mm512_slli_epi64(_mm512_castpd_si512(t), 52);
-    return _mm512_castsi512_pd(_mm512_maskz_add_epi64(kept, _mm512_castpd_si512(p), by));
+ONS_ALWAYS f64_vec f64_fma_limited(f64_limited kept, f64_vec a, f64_vec b, f64_vec c) {
+    return _mm512_maskz_fmadd_pd(kept, a, b, c);
+}
+ONS_ALWAYS f64_vec f64_power(f64_vec t) {
+    return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52));
 }
 
-/* lanes l and l + 4, l and l + 2, then the two left */
-ONS_ALWAYS double f64_sum_lanes(const f64_vec *lanes) {
-    __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(*lanes), _mm512_extractf64x4_pd(*lanes, 1));
-    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
-    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
-}
 ONS_ALWAYS void f32_widen(f64_vec *parts, f32_vec a) {
     parts[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(a));
     parts[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1));
@@ -176,14 +172,17 @@ ONS_ALWAYS f32_vec f32_narrow(const f64_vec *parts) {
 ONS_ALWAYS void f64_widen(f64_vec *part, f64_vec a) { *part = a; }
 ONS_ALWAYS f64_vec f64_narrow(const f64_vec *part) { return *part; }
 ONS_ALWAYS f64_vec f64_rest(f64_vec a, f64_vec b) { return f64_fnma(a, b, f64_set(1)); }
-ONS_ALWAYS f64_vec ons_lanes_in_double(f32_vec a) {
+ONS_ALWAYS void f32_fold(f64_vec *eight, const f32_vec *lanes) {
     f64_vec half[2];
-    f32_widen(half, a);
-    return _mm512_add_pd(half[0], half[1]);
+    f32_widen(half, *lanes);
+    *eight = _mm512_add_pd(half[0], half[1]);
 }
-ONS_ALWAYS double f32_sum_lanes(const f32_vec *lanes) {
-    f64_vec sum = ons_lanes_in_double(*lanes);
-    return f64_sum_lanes(&sum);
+ONS_ALWAYS void f64_fold(f64_vec *eight, const f64_vec *lanes) { *eight = *lanes; }
+/* l and l + 4, l and l + 2, then the two left */
+ONS_ALWAYS double f64_sum_eight(const f64_vec *eight) {
+    __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(*eight), _mm512_extractf64x4_pd(*eight, 1));
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
 /* Four elements of each of 16 rows: rows i, i + 4, i + 8 and i + 12 in one vector, whose 128-bit
@@ -265,16 +264,7 @@ ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f6
                         _mm512_shuffle_f64x2(two[k], two[k + 2], 0xdd));
     return merge(_mm512_unpacklo_pd(four[0], four[1]), _mm512_unpackhi_pd(four[0], four[1]));
 }
-ONS_ALWAYS void f64_sum_rows(f64_vec *d, f64_vec (*lanes)[1]) {
-    *d = ons_merge_rows(*lanes, f64_add);
-}
-ONS_ALWAYS void f32_sum_rows(f64_vec *d, f32_vec (*lanes)[1]) {
-    for (int first = 0; first < 16; first += 8) {
-        f64_vec sums[8];
-        for (int i = 0; i < 8; i++) sums[i] = ons_lanes_in_double(*lanes[first + i]);
-        d[first / 8] = ons_merge_rows(sums, f64_add);
-    }
-}
+ONS_ALWAYS f64_vec f64_sum_rows(f64_vec (*eight)[1]) { return ons_merge_rows(*eight, f64_add); }
 ONS_ALWAYS f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
 ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {
     f32_vec two[8], four[4], eight[2];
@@ -300,26 +290,34 @@ ONS_ALWAYS f32_vec f32_load_half(const char *p) {
 ONS_ALWAYS void f32_store_half(char *p, f32_vec a) {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
+static const uint16_t ons_odd_halves[32]
+    __attribute__((aligned(64))) = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
 ONS_ALWAYS f32_vec f32_load_bfloat(const char *p) {
     __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
-/* bits + 0x7fff + (lowest bit kept), which leaves such a NaN one */
-ONS_ALWAYS void f32_store_quotient_bfloat(char *p, f32_vec a) {
-    __m512i bits = _mm512_castps_si512(a);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(even, 16)));
+/* The high half of each element, after adding 0x7fff and the lowest bit that stays. */
+ONS_ALWAYS __m512i ons_even(__m512i bits) {
+    __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+    __m512i even = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    return _mm512_mask_add_epi32(even, odd, even, _mm512_set1_epi32(1));
 }
-/* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, sixteen at a time. The
- * instruction for it (AVX512_BF16) would take subnormals for 0. */
+ONS_ALWAYS void ons_store_high_halves(char *p, __m512i a) {
+    __m512i halves = _mm512_permutexvar_epi16(_mm512_load_si512(ons_odd_halves), a);
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_castsi512_si256(halves));
+}
+/* A quotient is a number from 0 on, or NaN: any NaN's bits are above 0x7fff0000, which is one. */
+ONS_ALWAYS void f32_store_quotient_bfloat(char *p, f32_vec a) {
+    __m512i largest = _mm512_set1_epi32(0x7fff0000);
+    ons_store_high_halves(p, ons_even(_mm512_min_epu32(_mm512_castps_si512(a), largest)));
+}
+/* NaN made quiet: ons_float_to_bfloat, sixteen at a time. The instruction for it (AVX512_BF16)
+ * would take subnormals for 0. */
 ONS_ALWAYS void f32_store_bfloat(char *p, f32_vec a) {
-    __m512i bits = _mm512_castps_si512(a);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-    __m512i kept = _mm512_mask_mov_epi32(even, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), quiet);
-    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
+    __m512i bits = _mm512_castps_si512(a),
+            quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    __mmask16 nan = _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+    ons_store_high_halves(p, _mm512_mask_mov_epi32(ons_even(bits), nan, quiet));
 }
 
 #endif

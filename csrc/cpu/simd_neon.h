@@ -77,6 +77,8 @@ ONS_ALWAYS f32_vec f32_product(const float *p, double scale) {
     return vld1q_f32(lanes);
 }
 #define F32_BELOW ONS_RAISED_BELOW
+#define F32_ONE 1.0
+#define F32_LOG_OF_ONE 0.0
 typedef char f32_limited; /* nothing to remember */
 ONS_ALWAYS f32_limited f32_limit(f32_vec *x, f32_vec floor) {
     *x = f32_max(floor, *x);
@@ -86,7 +88,6 @@ ONS_ALWAYS f32_vec f32_fma_limited(f32_limited limited, f32_vec a, f32_vec b, f3
     (void)limited;
     return f32_fma(a, b, c);
 }
-#define F32_STEPS 8
 enum { f32_beside = 4, f64_beside = 4 };
 /* the table by bytes: word k & 7 begins at 4 * (k & 7) */
 ONS_ALWAYS f32_vec f32_power(f32_vec t) {
@@ -144,34 +145,37 @@ ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return vfmsq_f64(
 ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
     return vfmaq_f64(vmulq_f64(a, beyond), a, factor);
 }
-typedef uint64x2_t f64_limited; /* set where x is below the floor */
-ONS_ALWAYS f64_limited f64_limit(const f64_vec *x, f64_vec floor) { return vcltq_f64(*x, floor); }
-ONS_ALWAYS f64_vec f64_shift(f64_limited below, f64_vec p, f64_vec t) {
-    uint64x2_t by = vshlq_n_u64(vreinterpretq_u64_f64(t), 52);
-    return vreinterpretq_f64_u64(vbicq_u64(vaddq_u64(vreinterpretq_u64_f64(p), by), below));
+#define F64_BELOW ONS_RAISED_BELOW_F64
+typedef char f64_limited;
+ONS_ALWAYS f64_limited f64_limit(f64_vec *x, f64_vec floor) {
+    *x = f64_max(floor, *x);
+    return 0;
+}
+ONS_ALWAYS f64_vec f64_fma_limited(f64_limited limited, f64_vec a, f64_vec b, f64_vec c) {
+    (void)limited;
+    return f64_fma(a, b, c);
+}
+ONS_ALWAYS f64_vec f64_power(f64_vec t) {
+    return vreinterpretq_f64_u64(vshlq_n_u64(vreinterpretq_u64_f64(t), 52));
 }
 
-/* lanes l and l + 8, l and l + 4, l and l + 2, then the two left */
-ONS_ALWAYS double f32_sum_lanes(const f32_vec *lanes) {
-    f64_vec two[8];
-    for (int v = 0; v < 4; v++) {
-        two[2 * v] = vcvt_f64_f32(vget_low_f32(lanes[v]));
-        two[2 * v + 1] = vcvt_high_f64_f32(lanes[v]);
+ONS_ALWAYS void f32_fold(f64_vec *eight, const f32_vec *lanes) {
+    for (int v = 0; v < 2; v++) {
+        f32_vec a = lanes[v], b = lanes[v + 2];
+        eight[2 * v] = vaddq_f64(vcvt_f64_f32(vget_low_f32(a)), vcvt_f64_f32(vget_low_f32(b)));
+        eight[2 * v + 1] = vaddq_f64(vcvt_high_f64_f32(a), vcvt_high_f64_f32(b));
     }
-    for (int half = 4; half > 0; half /= 2)
-        for (int v = 0; v < half; v++) two[v] = vaddq_f64(two[v], two[v + half]);
-    return vaddvq_f64(two[0]);
 }
-ONS_ALWAYS double f64_sum_lanes(const f64_vec *lanes) {
-    f64_vec low = vaddq_f64(lanes[0], lanes[2]), high = vaddq_f64(lanes[1], lanes[3]);
+ONS_ALWAYS void f64_fold(f64_vec *eight, const f64_vec *lanes) {
+    for (int v = 0; v < 4; v++) eight[v] = lanes[v];
+}
+/* l and l + 4, l and l + 2, then the two left */
+ONS_ALWAYS double f64_sum_eight(const f64_vec *eight) {
+    f64_vec low = vaddq_f64(eight[0], eight[2]), high = vaddq_f64(eight[1], eight[3]);
     return vaddvq_f64(vaddq_f64(low, high));
 }
-ONS_ALWAYS void f32_sum_rows(f64_vec *d, f32_vec (*lanes)[4]) {
-    for (int i = 0; i < 2; i++)
-        d[i] = (f64_vec){f32_sum_lanes(lanes[2 * i]), f32_sum_lanes(lanes[2 * i + 1])};
-}
-ONS_ALWAYS void f64_sum_rows(f64_vec *d, f64_vec (*lanes)[4]) {
-    *d = (f64_vec){f64_sum_lanes(lanes[0]), f64_sum_lanes(lanes[1])};
+ONS_ALWAYS f64_vec f64_sum_rows(f64_vec (*eight)[4]) {
+    return (f64_vec){f64_sum_eight(eight[0]), f64_sum_eight(eight[1])};
 }
 ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {
     return vpmaxq_f32(vpmaxq_f32(a[0], a[1]), vpmaxq_f32(a[2], a[3]));

@@ -30,67 +30,76 @@ ONS_ALWAYS double f64_times(double a, double factor, double beyond) {
 
 ONS_ALWAYS double f64_rest(double a, double b) { return fma(-a, b, 1.0); }
 
-#define ONS_SCALAR_VOCABULARY(P, TYPE, LANES)                                                    \
-    ONS_ALWAYS TYPE P##_set(TYPE a) { return a; }                                                \
-    ONS_ALWAYS TYPE P##_load(const TYPE *p) {                                                    \
-        TYPE a;                                                                                  \
-        memcpy(&a, p, sizeof a);                                                                 \
-        return a;                                                                                \
-    }                                                                                            \
-    ONS_ALWAYS void P##_store(TYPE *p, TYPE a) { memcpy(p, &a, sizeof a); }                      \
-    ONS_ALWAYS void P##_stream(TYPE *p, TYPE a) { P##_store(p, a); }                             \
-    ONS_ALWAYS void P##_load_columns(TYPE *columns, const char *x, int64_t across) {             \
-        (void)across;                                                                            \
-        memcpy(columns, x, 4 * sizeof(TYPE));                                                    \
-    }                                                                                            \
-    ONS_ALWAYS void P##_store_columns(TYPE *y, int64_t pitch, const TYPE *columns) {             \
-        (void)pitch;                                                                             \
-        memcpy(y, columns, 4 * sizeof(TYPE));                                                    \
-    }                                                                                            \
-    ONS_ALWAYS void P##_settle(void) {}                                                          \
-    ONS_ALWAYS void P##_widen(double *part, TYPE a) { *part = (double)a; }                       \
-    ONS_ALWAYS TYPE P##_narrow(const double *part) { return (TYPE) * part; }                     \
-    ONS_ALWAYS TYPE P##_load_part(const TYPE *p, int64_t k) {                                    \
-        return k > 0 ? P##_load(p) : -INFINITY;                                                  \
-    }                                                                                            \
-    ONS_ALWAYS void P##_store_part(TYPE *p, TYPE a, int64_t k) {                                 \
-        if (k > 0) P##_store(p, a);                                                              \
-    }                                                                                            \
-    ONS_ALWAYS TYPE P##_join(TYPE a, TYPE b, int64_t k) { return k > 0 ? a : b; }                \
-    ONS_ALWAYS TYPE P##_where(const char *where, TYPE a, TYPE b) { return *where ? a : b; }      \
-    ONS_ALWAYS TYPE P##_held(TYPE a) { return a; }                                               \
-    ONS_ALWAYS TYPE P##_add(TYPE a, TYPE b) { return a + b; }                                    \
-    ONS_ALWAYS TYPE P##_sub(TYPE a, TYPE b) { return a - b; }                                    \
-    ONS_ALWAYS TYPE P##_mul(TYPE a, TYPE b) { return a * b; }                                    \
-    ONS_ALWAYS TYPE P##_div(TYPE a, TYPE b) { return a / b; }                                    \
-    ONS_ALWAYS TYPE P##_max(TYPE a, TYPE b) { return a > b ? a : b; }                            \
-    ONS_ALWAYS TYPE P##_nan_or(TYPE so_far, TYPE a, TYPE b) {                                    \
-        return isunordered(a, b) ? (TYPE)NAN : so_far;                                           \
-    }                                                                                            \
-    ONS_ALWAYS TYPE P##_max_lanes(TYPE a) { return a; }                                          \
-    ONS_ALWAYS TYPE P##_between(TYPE a, TYPE low, TYPE high) {                                   \
-        return (a > low && a < high) || (a < -low && a > -high) ? a : 0;                         \
-    }                                                                                            \
-    ONS_ALWAYS bool P##_any_beyond(TYPE a, TYPE b) { return a > b || a < -b; }                   \
-    ONS_ALWAYS bool P##_any_nan(TYPE so_far) { return isnan(so_far); }                           \
-    ONS_ALWAYS TYPE P##_fnma(TYPE a, TYPE b, TYPE c) { return P##_fma(-a, b, c); }               \
-    ONS_ALWAYS double P##_sum_lanes(const TYPE *lanes) {                                         \
-        double tree[LANES];                                                                      \
-        for (int l = 0; l < LANES; l++) tree[l] = (double)lanes[l];                              \
-        for (int half = LANES / 2; half > 0; half /= 2)                                          \
-            for (int l = 0; l < half; l++) tree[l] += tree[l + half];                            \
-        return tree[0];                                                                          \
-    }                                                                                            \
-    ONS_ALWAYS void P##_sum_rows(double *d, TYPE(*lanes)[LANES]) { *d = P##_sum_lanes(*lanes); } \
+#define ONS_SCALAR_VOCABULARY(P, TYPE, LANES)                                               \
+    ONS_ALWAYS TYPE P##_set(TYPE a) { return a; }                                           \
+    ONS_ALWAYS TYPE P##_load(const TYPE *p) {                                               \
+        TYPE a;                                                                             \
+        memcpy(&a, p, sizeof a);                                                            \
+        return a;                                                                           \
+    }                                                                                       \
+    ONS_ALWAYS void P##_store(TYPE *p, TYPE a) { memcpy(p, &a, sizeof a); }                 \
+    ONS_ALWAYS void P##_stream(TYPE *p, TYPE a) { P##_store(p, a); }                        \
+    ONS_ALWAYS void P##_load_columns(TYPE *columns, const char *x, int64_t across) {        \
+        (void)across;                                                                       \
+        memcpy(columns, x, 4 * sizeof(TYPE));                                               \
+    }                                                                                       \
+    ONS_ALWAYS void P##_store_columns(TYPE *y, int64_t pitch, const TYPE *columns) {        \
+        (void)pitch;                                                                        \
+        memcpy(y, columns, 4 * sizeof(TYPE));                                               \
+    }                                                                                       \
+    ONS_ALWAYS void P##_settle(void) {}                                                     \
+    ONS_ALWAYS void P##_widen(double *part, TYPE a) { *part = (double)a; }                  \
+    ONS_ALWAYS TYPE P##_narrow(const double *part) { return (TYPE) * part; }                \
+    ONS_ALWAYS TYPE P##_load_part(const TYPE *p, int64_t k) {                               \
+        return k > 0 ? P##_load(p) : -INFINITY;                                             \
+    }                                                                                       \
+    ONS_ALWAYS void P##_store_part(TYPE *p, TYPE a, int64_t k) {                            \
+        if (k > 0) P##_store(p, a);                                                         \
+    }                                                                                       \
+    ONS_ALWAYS TYPE P##_join(TYPE a, TYPE b, int64_t k) { return k > 0 ? a : b; }           \
+    ONS_ALWAYS TYPE P##_where(const char *where, TYPE a, TYPE b) { return *where ? a : b; } \
+    ONS_ALWAYS TYPE P##_held(TYPE a) { return a; }                                          \
+    ONS_ALWAYS TYPE P##_add(TYPE a, TYPE b) { return a + b; }                               \
+    ONS_ALWAYS TYPE P##_sub(TYPE a, TYPE b) { return a - b; }                               \
+    ONS_ALWAYS TYPE P##_mul(TYPE a, TYPE b) { return a * b; }                               \
+    ONS_ALWAYS TYPE P##_div(TYPE a, TYPE b) { return a / b; }                               \
+    ONS_ALWAYS TYPE P##_max(TYPE a, TYPE b) { return a > b ? a : b; }                       \
+    ONS_ALWAYS TYPE P##_nan_or(TYPE so_far, TYPE a, TYPE b) {                               \
+        return isunordered(a, b) ? (TYPE)NAN : so_far;                                      \
+    }                                                                                       \
+    ONS_ALWAYS TYPE P##_max_lanes(TYPE a) { return a; }                                     \
+    ONS_ALWAYS TYPE P##_between(TYPE a, TYPE low, TYPE high) {                              \
+        return (a > low && a < high) || (a < -low && a > -high) ? a : 0;                    \
+    }                                                                                       \
+    ONS_ALWAYS bool P##_any_beyond(TYPE a, TYPE b) { return a > b || a < -b; }              \
+    ONS_ALWAYS bool P##_any_nan(TYPE so_far) { return isnan(so_far); }                      \
+    ONS_ALWAYS TYPE P##_fnma(TYPE a, TYPE b, TYPE c) { return P##_fma(-a, b, c); }          \
+    ONS_ALWAYS void P##_fold(double *eight, const TYPE *lanes) {                            \
+        for (int l = 0; l < ONS_SUMS; l++) {                                                \
+            eight[l] = (double)lanes[l];                                                    \
+            if (LANES > ONS_SUMS) eight[l] += (double)lanes[l + LANES - ONS_SUMS];          \
+        }                                                                                   \
+    }                                                                                       \
     ONS_ALWAYS TYPE P##_max_rows(const TYPE *a) { return *a; }
 
 ONS_SCALAR_VOCABULARY(f32, float, ONS_LANES_F32)
 ONS_SCALAR_VOCABULARY(f64, double, ONS_LANES_F64)
 
+ONS_ALWAYS double f64_sum_eight(const double *eight) {
+    double tree[ONS_SUMS];
+    memcpy(tree, eight, sizeof tree);
+    for (int half = ONS_SUMS / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) tree[l] += tree[l + half];
+    return tree[0];
+}
+ONS_ALWAYS double f64_sum_rows(double (*eight)[ONS_SUMS]) { return f64_sum_eight(*eight); }
+
 ONS_ALWAYS float f32_product(const float *p, double scale) {
     return ons_product_to_float(f32_load(p), scale);
 }
 #define F32_BELOW ONS_RAISED_BELOW
+#define F32_ONE 1.0
+#define F32_LOG_OF_ONE 0.0
 typedef char f32_limited; /* nothing to remember */
 ONS_ALWAYS f32_limited f32_limit(float *x, float floor) {
     *x = f32_max(floor, *x);
@@ -100,27 +109,27 @@ ONS_ALWAYS float f32_fma_limited(f32_limited limited, float a, float b, float c)
     (void)limited;
     return f32_fma(a, b, c);
 }
-#define F32_STEPS 8
 enum { f32_beside = 4, f64_beside = 4 };
 ONS_ALWAYS float f32_power(float t) {
     uint32_t bits = ons_bits_of(t);
     return ons_float_of(ONS_POWERS[bits & 7] + (bits << 20));
 }
-/* raised to the floor: a choice between two results would keep compilers from making vectors of it
- */
+#define F64_BELOW ONS_RAISED_BELOW_F64
 typedef char f64_limited;
 ONS_ALWAYS f64_limited f64_limit(double *x, double floor) {
     *x = f64_max(floor, *x);
     return 0;
 }
-ONS_ALWAYS double f64_shift(f64_limited limited, double p, double t) {
-    uint64_t bits, by;
+ONS_ALWAYS double f64_fma_limited(f64_limited limited, double a, double b, double c) {
     (void)limited;
-    memcpy(&bits, &p, sizeof bits);
-    memcpy(&by, &t, sizeof by);
-    bits += by << 52;
-    memcpy(&p, &bits, sizeof p);
-    return p;
+    return f64_fma(a, b, c);
+}
+ONS_ALWAYS double f64_power(double t) {
+    uint64_t bits;
+    memcpy(&bits, &t, sizeof bits);
+    bits <<= 52;
+    memcpy(&t, &bits, sizeof t);
+    return t;
 }
 
 ONS_ALWAYS uint16_t ons_load_16_bits(const char *p) {

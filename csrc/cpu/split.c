@@ -1,4 +1,4 @@
-/* split.c - several threads share one row. Each block of ONS_SPLIT_BLOCK elements gets its own (m,
+/* split.c - several threads share one row. Each block of ONS_BLOCK elements gets its own (m,
  * d); the pairs of a row are merged in the order of its blocks, so the result does not depend on
  * how many threads there were; then the threads divide. Milakov and Gimelshein, arXiv 1805.02867,
  * section 3.1. */
@@ -13,8 +13,9 @@ typedef struct {
     double *anchor;              /* of each row */
 } batch;
 
+/* An empty row has one too. */
 static int64_t blocks_of(const ons_plan *plan) {
-    return (plan->N + ONS_SPLIT_BLOCK - 1) / ONS_SPLIT_BLOCK;
+    return plan->N > 0 ? (plan->N + ONS_BLOCK - 1) / ONS_BLOCK : 1;
 }
 
 /* Panels whose statistics are taken together: as many as give every thread a few blocks. */
@@ -36,8 +37,8 @@ static void panel_of_unit(const batch *batch, ons_panel *panel, int64_t unit, in
     panel->anchored = batch->anchored;
     for (int64_t i = 0; i < panel->rows.width; i++)
         panel->anchor[i] = batch->anchor[index * width + i];
-    *begin = unit % batch->blocks * ONS_SPLIT_BLOCK;
-    *end = panel->plan->N - *begin < ONS_SPLIT_BLOCK ? panel->plan->N : *begin + ONS_SPLIT_BLOCK;
+    *begin = unit % batch->blocks * ONS_BLOCK;
+    *end = panel->plan->N - *begin < ONS_BLOCK ? panel->plan->N : *begin + ONS_BLOCK;
 }
 
 static void take_statistics(void *context, int worker, int64_t first, int64_t last) {
@@ -47,8 +48,11 @@ static void take_statistics(void *context, int worker, int64_t first, int64_t la
         int64_t begin, end;
         panel_of_unit(batch, &panel, unit, &begin, &end);
         ons_online_statistics(&panel, begin, end);
-        for (int64_t i = 0; i < panel.rows.width; i++)
-            batch->partial[unit * panel.plan->width + i] = panel.rows.state[i];
+        /* the last panel may be of fewer rows: what they lack is empty */
+        int64_t width = panel.plan->width;
+        for (int64_t i = 0; i < width; i++)
+            batch->partial[unit * width + i] =
+                i < panel.rows.width ? panel.rows.state[i] : ons_state_empty();
     }
 }
 

@@ -4,8 +4,6 @@
 
 #include "panel.h"
 
-/* Elements of a row that one thread takes at a time: fixed, so that the bits of a row are too. */
-enum { ONS_SPLIT_BLOCK = 32768 };
 /* Pairs held at once, about: rows are taken in batches of so many blocks. */
 enum { ONS_SPLIT_PAIRS = 1024 };
 

@@ -38,22 +38,22 @@ struct row_address {
         const ons_problem &of = arguments.problem;
         row += arguments.first;
         if (row >= arguments.rows) row = 0; /* not to be read: its N is 0 */
-        const char *scale_at = of.scale.data;
-        x = of.x.data;
-        y = of.y.data;
-        where = of.where.data;
+        const char *scale_at = of.operand[ONS_SCALE].data;
+        x = of.operand[ONS_X].data;
+        y = of.operand[ONS_Y].data;
+        where = of.operand[ONS_WHERE].data;
         for (int dim = of.dims - of.reduced_dims - 1; dim >= 0; dim--) {
             int64_t index = row;
             if (dim > 0) {
                 row /= of.extent[dim];
                 index -= row * of.extent[dim];
             }
-            x += index * of.x.stride[dim];
-            y += index * of.y.stride[dim];
-            if (where) where += index * of.where.stride[dim];
-            if (scale_at) scale_at += index * of.scale.stride[dim];
+            x += index * of.operand[ONS_X].stride[dim];
+            y += index * of.operand[ONS_Y].stride[dim];
+            if (where) where += index * of.operand[ONS_WHERE].stride[dim];
+            if (scale_at) scale_at += index * of.operand[ONS_SCALE].stride[dim];
         }
-        scale = scale_at ? read_as<double>(scale_at, of.scale.dtype) : of.scale_by;
+        scale = scale_at ? read_as<double>(scale_at, of.operand[ONS_SCALE].dtype) : of.scale_by;
     }
 };
 

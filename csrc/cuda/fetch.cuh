@@ -55,7 +55,7 @@ struct fetching<masked_rows<T>> {
         const row_address at(of, row);
         const T *x = (const T *)at.x;
         fetch_stretch<PART * sizeof(T)>((const char *)(x + warp * PART), (const char *)(x + of.N));
-        if (at.where && of.problem.where.stride[of.problem.dims - 1])
+        if (at.where && of.problem.operand[ONS_WHERE].stride[of.problem.dims - 1])
             fetch_stretch<PART>(at.where + warp * PART, at.where + of.N);
     }
 };

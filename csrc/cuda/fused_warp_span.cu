@@ -32,8 +32,8 @@ template <typename T>
 static ons_status launch_rows_of(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const ons_problem *of = request.problem;
-    const span_arguments<T> arguments = {(const T *)of->x.data, (T *)of->y.data, plan->rows,
-                                         plan->N, 0};
+    const span_arguments<T> arguments = {(const T *)of->operand[ONS_X].data,
+                                         (T *)of->operand[ONS_Y].data, plan->rows, plan->N, 0};
     launch_shape shape = {1, plan->threads};
     shape.shared_bytes = span_bytes<T>(plan->width, plan->N);
     int chunks = plan->elements_a_thread / CHUNK<float>;
@@ -58,7 +58,7 @@ static ons_status launch_rows_of(const launch_request &request) {
 }
 
 ons_status fused_warp_span(const launch_request &request) {
-    switch (request.problem->x.dtype) {
+    switch (request.problem->operand[ONS_X].dtype) {
     case ONS_FLOAT16: return launch_rows_of<__half>(request);
     case ONS_BFLOAT16: return launch_rows_of<__nv_bfloat16>(request);
     default: return launch_rows_of<float>(request);

@@ -112,7 +112,7 @@ struct rows_of {
 
 /* How many rows behind a row those are that are fetched with it: FETCH_AHEAD bytes, or none. */
 inline int64_t rows_ahead(const launch_request &request) {
-    int64_t row_bytes = request.plan->N * ons_dtype_size(request.problem->x.dtype);
+    int64_t row_bytes = request.plan->N * ons_dtype_size(request.problem->operand[ONS_X].dtype);
     bool pays = request.plan->rows * row_bytes >= FETCH_LEAST;
     return pays ? FETCH_AHEAD / (row_bytes + 1) + 1 : request.plan->rows;
 }
@@ -125,10 +125,10 @@ template <typename X, typename Y, typename Method>
 ons_status with_contiguous(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
     const ons_plan *plan = request.plan;
-    int64_t x_pitch = of->dims == 1 ? 0 : of->x.stride[0] / (int64_t)sizeof(X);
-    int64_t y_pitch = of->dims == 1 ? 0 : of->y.stride[0] / (int64_t)sizeof(Y);
-    const X *x = (const X *)of->x.data;
-    Y *y = (Y *)of->y.data;
+    int64_t x_pitch = of->dims == 1 ? 0 : of->operand[ONS_X].stride[0] / (int64_t)sizeof(X);
+    int64_t y_pitch = of->dims == 1 ? 0 : of->operand[ONS_Y].stride[0] / (int64_t)sizeof(Y);
+    const X *x = (const X *)of->operand[ONS_X].data;
+    Y *y = (Y *)of->operand[ONS_Y].data;
     typename contiguous_rows<X, Y, true>::arguments fitting = {
         x, y, x_pitch, y_pitch, plan->rows, plan->N, 0, rows_ahead(request)};
     if (contiguous_rows<X, Y, true>::all_fit(fitting))
@@ -160,14 +160,16 @@ template <typename Method>
 ons_status with_rows(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
     bool contiguous = request.plan->x_direct && request.plan->form == ONS_ROW_FORM;
-    if (contiguous && of->x.dtype == ONS_FLOAT16 && of->y.dtype == ONS_FLOAT32)
+    if (contiguous && of->operand[ONS_X].dtype == ONS_FLOAT16 &&
+        of->operand[ONS_Y].dtype == ONS_FLOAT32)
         return with_contiguous<__half, float>(request, method);
-    if (contiguous && of->x.dtype == ONS_BFLOAT16 && of->y.dtype == ONS_FLOAT32)
+    if (contiguous && of->operand[ONS_X].dtype == ONS_BFLOAT16 &&
+        of->operand[ONS_Y].dtype == ONS_FLOAT32)
         return with_contiguous<__nv_bfloat16, float>(request, method);
-    if (of->x.dtype != of->y.dtype || of->reduced_dims > 1)
+    if (of->operand[ONS_X].dtype != of->operand[ONS_Y].dtype || of->reduced_dims > 1)
         return request.plan->compute == ONS_FLOAT64 ? with_any_types<double>(request, method)
                                                     : with_any_types<float>(request, method);
-    switch (of->x.dtype) {
+    switch (of->operand[ONS_X].dtype) {
     case ONS_FLOAT16: return with_type<__half>(request, method);
     case ONS_BFLOAT16: return with_type<__nv_bfloat16>(request, method);
     case ONS_FLOAT32: return with_type<float>(request, method);
@@ -184,21 +186,22 @@ template <typename X, typename Y, typename Method>
 ons_status with_packed(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
     const int slices = of->dims - 3, inner = of->dims - 2, axis = of->dims - 1;
-    int64_t x_slice = slices < 0 ? 0 : of->x.stride[slices] / (int64_t)sizeof(X);
-    int64_t y_slice = slices < 0 ? 0 : of->y.stride[slices] / (int64_t)sizeof(Y);
+    int64_t x_slice = slices < 0 ? 0 : of->operand[ONS_X].stride[slices] / (int64_t)sizeof(X);
+    int64_t y_slice = slices < 0 ? 0 : of->operand[ONS_Y].stride[slices] / (int64_t)sizeof(Y);
     const int64_t width = of->extent[inner], rows = request.plan->rows;
     const uint32_t inverse = rows >> 32 ? 0 : (uint32_t)((1ll << 32) / width);
-    typename packed_columns<X, Y>::arguments arguments = {(const X *)of->x.data,
-                                                          (Y *)of->y.data,
-                                                          x_slice,
-                                                          y_slice,
-                                                          of->x.stride[axis] / (int64_t)sizeof(X),
-                                                          of->y.stride[axis] / (int64_t)sizeof(Y),
-                                                          width,
-                                                          inverse,
-                                                          rows,
-                                                          request.plan->N,
-                                                          0};
+    typename packed_columns<X, Y>::arguments arguments = {
+        (const X *)of->operand[ONS_X].data,
+        (Y *)of->operand[ONS_Y].data,
+        x_slice,
+        y_slice,
+        of->operand[ONS_X].stride[axis] / (int64_t)sizeof(X),
+        of->operand[ONS_Y].stride[axis] / (int64_t)sizeof(Y),
+        width,
+        inverse,
+        rows,
+        request.plan->N,
+        0};
     return method(rows_of<packed_columns<X, Y>>{arguments}, packed_tag());
 }
 
@@ -209,8 +212,8 @@ ons_status with_rows_or_packs(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
     if (request.plan->form == ONS_ROW_FORM || !request.plan->x_direct)
         return with_rows(request, method);
-    bool widens = of->y.dtype != of->x.dtype;
-    switch (of->x.dtype) {
+    bool widens = of->operand[ONS_Y].dtype != of->operand[ONS_X].dtype;
+    switch (of->operand[ONS_X].dtype) {
     case ONS_FLOAT16:
         return widens ? with_packed<__half, float>(request, method)
                       : with_packed<__half, __half>(request, method);

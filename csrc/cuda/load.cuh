@@ -48,9 +48,9 @@ class strided_rows {
     __device__ strided_rows(const arguments &of, int64_t row)
         : N(row + of.first < of.rows ? of.N : 0),
           at(of, row),
-          x_stride(of.problem.x.stride[of.problem.dims - 1]),
-          y_stride(of.problem.y.stride[of.problem.dims - 1]),
-          where_stride(of.problem.where.stride[of.problem.dims - 1]) {}
+          x_stride(of.problem.operand[ONS_X].stride[of.problem.dims - 1]),
+          y_stride(of.problem.operand[ONS_Y].stride[of.problem.dims - 1]),
+          where_stride(of.problem.operand[ONS_WHERE].stride[of.problem.dims - 1]) {}
 
     template <int K, int STRIDE>
     __device__ real_tile<Real, K> load(int64_t chunk) const {
@@ -157,7 +157,7 @@ class general_rows {
                 int64_t x_at = 0, y_at = 0, where_at = 0;
                 offsets(j, &x_at, &y_at, &where_at);
                 if (!at.where || at.where[where_at]) {
-                    v = read_as<Real>(at.x + x_at, problem.x.dtype);
+                    v = read_as<Real>(at.x + x_at, problem.operand[ONS_X].dtype);
                     if (at.scale != 1.0) v = scaled(v, at.scale);
                     tile.keep |= keep_bits<K * V>(1) << e;
                 }
@@ -179,11 +179,11 @@ class general_rows {
             if (j >= N) continue;
             int64_t x_at = 0, y_at = 0, where_at = 0;
             offsets(j, &x_at, &y_at, &where_at);
-            write_as(at.y + y_at, problem.y.dtype, keep >> e & 1 ? v : (Real)0);
+            write_as(at.y + y_at, problem.operand[ONS_Y].dtype, keep >> e & 1 ? v : (Real)0);
         }
     }
 
-    __device__ Real rounded(Real v) const { return round_to(problem.x.dtype, v); }
+    __device__ Real rounded(Real v) const { return round_to(problem.operand[ONS_X].dtype, v); }
 
     int64_t N;
 
@@ -196,9 +196,9 @@ class general_rows {
                 j /= problem.extent[dim];
                 index -= j * problem.extent[dim];
             }
-            *x += index * problem.x.stride[dim];
-            *y += index * problem.y.stride[dim];
-            *where += index * problem.where.stride[dim];
+            *x += index * problem.operand[ONS_X].stride[dim];
+            *y += index * problem.operand[ONS_Y].stride[dim];
+            *where += index * problem.operand[ONS_WHERE].stride[dim];
         }
     }
 

@@ -176,15 +176,17 @@ struct masked_rows {
     static bool can_take(const ons_problem &of) {
         int inner = of.dims - 1;
         bool alone = of.extent[inner] == 1;
-        bool mask = !of.where.data || (of.where.stride[inner] & ~1ll) == 0 || alone;
+        bool mask = !of.operand[ONS_WHERE].data ||
+                    (of.operand[ONS_WHERE].stride[inner] & ~1ll) == 0 || alone;
         return of.reduced_dims == 1 && mask &&
-               (alone || (of.x.stride[inner] == sizeof(T) && of.y.stride[inner] == sizeof(T)));
+               (alone || (of.operand[ONS_X].stride[inner] == sizeof(T) &&
+                          of.operand[ONS_Y].stride[inner] == sizeof(T)));
     }
 
     template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
         const int64_t N = BEYOND && row + of.first >= of.rows ? 0 : of.N;
-        const int where_step = (int)of.problem.where.stride[of.problem.dims - 1];
+        const int where_step = (int)of.problem.operand[ONS_WHERE].stride[of.problem.dims - 1];
         const row_address at(of, row);
         const T *x = (const T *)at.x;
         T *y = (T *)at.y;

@@ -43,6 +43,11 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
             PyErr_Format(PyExc_ValueError, "method '%s' does not run on a GPU: use one of %U",
                          ons_method_name(method), names);
         break;
+    case ONS_E_OPERATION_NOT_ON_DEVICE:
+        PyErr_Format(PyExc_NotImplementedError,
+                     "%s does not run on a GPU yet: expected an array on the CPU",
+                     ons_operations[problem->operation].name);
+        return;
     case ONS_E_ROW_TOO_LONG:
         names = names_that_can(problem, 1);
         if (names)
@@ -64,8 +69,9 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
     Py_XDECREF(names);
 }
 
-static const char *const keyword_names[KEYWORDS] = {
-    "axis", "method", "dtype", "out", "where", "scale", "stream", "num_threads", "device"};
+static const char *const keyword_names[KEYWORDS] = {"axis",   "method",   "dtype",    "out",
+                                                    "where",  "scale",    "stream",   "num_threads",
+                                                    "device", "keepdims", "operation"};
 
 int ons_take_arguments(const char *function, int keywords, PyObject *const *args, Py_ssize_t count,
                        PyObject *names, PyObject *values[KEYWORDS]) {
@@ -80,8 +86,8 @@ int ons_take_arguments(const char *function, int keywords, PyObject *const *args
     for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i);
         int k = 0;
-        while (k < keywords && PyUnicode_CompareWithASCIIString(name, keyword_names[k]) != 0) k++;
-        if (k == keywords) {
+        while (k < KEYWORDS && PyUnicode_CompareWithASCIIString(name, keyword_names[k]) != 0) k++;
+        if (k == KEYWORDS || !(keywords >> k & 1)) {
             PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", function,
                          name);
             return -1;

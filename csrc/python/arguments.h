@@ -1,13 +1,35 @@
-/* arguments.h - the arguments that softmax and plan share, and status -> exception. */
+/* arguments.h - the arguments that the functions share, and status -> exception. */
 #ifndef ONS_PYTHON_ARGUMENTS_H
 #define ONS_PYTHON_ARGUMENTS_H
 
 #include "views.h"
 
-enum { AXIS, METHOD, DTYPE, OUT, WHERE, SCALE, STREAM, NUM_THREADS, DEVICE, KEYWORDS };
+enum {
+    AXIS,
+    METHOD,
+    DTYPE,
+    OUT,
+    WHERE,
+    SCALE,
+    STREAM,
+    NUM_THREADS,
+    DEVICE,
+    KEEPDIMS,
+    OPERATION,
+    KEYWORDS
+};
 
-/* The value of each of the first `keywords`, NULL where it was not given: borrowed. `function` is
- * named in errors. */
+/* Those that a function takes, a bit each: of an operation whose result has the array's shape, of
+ * one with a value a row, and plan's. */
+enum {
+    OF_ALL = 1 << AXIS | 1 << METHOD | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
+    OF_ROWS = OF_ALL | 1 << DTYPE | 1 << OUT,
+    OF_VALUES = OF_ALL | 1 << KEEPDIMS,
+    OF_PLAN = 1 << AXIS | 1 << METHOD | 1 << DTYPE | 1 << NUM_THREADS | 1 << DEVICE | 1 << OPERATION
+};
+
+/* The value of each of these, NULL where it was not given: borrowed. `function` is named in errors.
+ */
 int ons_take_arguments(const char *function, int keywords, PyObject *const *args, Py_ssize_t count,
                        PyObject *names, PyObject *values[KEYWORDS]);
 /* Those that were given, as a new dict. */
@@ -21,9 +43,12 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
                    const ons_plan *plan);
 
 /* The functions of the module's table, beside the settings. */
-PyObject *ons_softmax(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
-extern const char ons_softmax_doc[];
+PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *args, Py_ssize_t count,
+                   PyObject *names);
+/* functions.c: the operations' entries of the module's table, to which it adds. */
+int ons_add_operations(PyObject *module);
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_list_methods(PyObject *self, PyObject *none);
+PyObject *ons_as_numpy(PyObject *self, PyObject *object);
 
 #endif

@@ -1,4 +1,5 @@
-/* describe.c - plan() and methods() as dicts; onsoftmax/_describe.py makes objects of them. */
+/* describe.c - plan() and methods() as dicts, of which onsoftmax/_describe.py makes objects; and an
+ * array as softmax takes it, for explain. */
 #include "arguments.h"
 
 static const char *const keeps_names[] = {"nothing", "tile", "row"};
@@ -22,17 +23,19 @@ static int view_of_shape(PyObject *shape, ons_dtype dtype, ons_view *view) {
     for (int i = view->ndim - 1; i >= 0; i--) {
         PyObject *item = PyTuple_GET_ITEM(shape, i);
         view->shape[i] = PyNumber_AsSsize_t(item, PyExc_OverflowError);
-        if (view->shape[i] == -1 && PyErr_Occurred()) return -1;
+        if (view->shape[i] == -1 && PyErr_Occurred()) {
+            if (PyErr_ExceptionMatches(PyExc_OverflowError))
+                PyErr_Format(PyExc_ValueError, "the shape is %R: expected at most 2^%d elements",
+                             shape, ONS_MOST_ELEMENTS_LOG2);
+            return -1;
+        }
         if (view->shape[i] < 0) {
             PyErr_Format(PyExc_ValueError, "the shape is %R: expected no negative length", shape);
             return -1;
         }
         view->strides[i] = stride;
-        if (__builtin_mul_overflow(stride, view->shape[i] ? view->shape[i] : 1, &stride)) {
-            PyErr_Format(PyExc_ValueError,
-                         "the shape is %R: more elements than an address can reach", shape);
-            return -1;
-        }
+        /* it overflows where ons_make_problem finds too many elements */
+        (void)__builtin_mul_overflow(stride, view->shape[i] ? view->shape[i] : 1, &stride);
     }
     return 0;
 }
@@ -53,22 +56,23 @@ static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYW
                       ons_view *y) {
     ons_library library;
     ons_device device;
+    ons_dtype dtype = ONS_FLOAT32;
     if (take_device(given[DEVICE], &device) < 0) return -1;
+    int typed = ons_take_dtype(module, given[DTYPE], &dtype);
+    if (typed < 0) return -1;
     if (PyTuple_Check(object)) {
-        ons_dtype dtype = ONS_FLOAT32;
-        if (given[DTYPE] && ons_take_dtype(module, given[DTYPE], &dtype) < 0) return -1;
         if (view_of_shape(object, dtype, x) < 0) return -1;
         x->device = device;
         *y = *x;
     } else {
-        if (ons_take(module, object, ONS_INPUT, NULL, x, &library) < 0) return -1;
+        if (ons_take(module, object, ONS_X, NULL, x, &library) < 0) return -1;
         if (given[DEVICE] && device != x->device) {
             PyErr_Format(PyExc_ValueError, "device is %R, but the array is on %s: expected None",
                          given[DEVICE], x->device == ONS_CPU ? "the CPU" : "a GPU");
             return -1;
         }
         *y = *x;
-        if (given[DTYPE] && ons_take_dtype(module, given[DTYPE], &y->dtype) < 0) return -1;
+        if (typed) y->dtype = dtype;
         for (int i = 0; i < y->ndim; i++)
             y->strides[i] = y->strides[i] / ons_dtype_size(x->dtype) * ons_dtype_size(y->dtype);
     }
@@ -98,11 +102,31 @@ static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_
     return status;
 }
 
+static int take_operation(PyObject *object, ons_operation *operation) {
+    PyObject *names = PyUnicode_FromString("");
+    *operation = ONS_OPERATION_softmax;
+    for (int i = 0; names && object && i < ONS_OPERATION_COUNT; i++) {
+        if (PyUnicode_Check(object) &&
+            PyUnicode_CompareWithASCIIString(object, ons_operations[i].name) == 0) {
+            *operation = (ons_operation)i;
+            object = NULL;
+        }
+        Py_SETREF(names,
+                  PyUnicode_FromFormat("%U%s%s", names, i > 0 ? ", " : "", ons_operations[i].name));
+    }
+    if (names && object)
+        PyErr_Format(PyExc_ValueError, "operation is %R: expected one of %U", object, names);
+    int status = names && !object ? 0 : -1;
+    Py_XDECREF(names);
+    return status;
+}
+
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
-    PyObject *given[KEYWORDS], *result = NULL;
+    PyObject *given[KEYWORDS], *axes = NULL, *result = NULL;
     ons_view x, y, absent;
     ons_method method;
+    ons_operation operation;
     ons_problem problem;
     ons_plan made;
     bool reduced[ONS_MAX_DIMS];
@@ -112,29 +136,35 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     ons_no_view(&absent);
     problem.scale_by = 1.0;
     problem.stream = NULL;
-    if (ons_take_arguments("plan", KEYWORDS, args, count, names, given) < 0) return NULL;
+    if (ons_take_arguments("plan", OF_PLAN, args, count, names, given) < 0) return NULL;
     if (ons_take_threads(given[NUM_THREADS], &threads) < 0) return NULL;
+    if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) return NULL;
     if (take_views(module, args[0], given, &x, &y) < 0) goto done;
     if (ons_take_method(given[METHOD], x.device, &method) < 0) goto done;
-    if (ons_take_axes(module, given[AXIS], x.ndim, reduced) < 0) goto done;
-    if (ons_make_problem(&x, &y, &absent, &absent, reduced, &problem) < 0) goto done;
+    if (ons_take_axes(module, axes, x.ndim, reduced) < 0) goto done;
+    if (take_operation(given[OPERATION], &operation) < 0) goto done;
+    for (int i = 0; i < y.ndim && ons_operations[operation].one_a_row; i++)
+        if (reduced[i]) y.strides[i] = 0;
+    if (ons_make_problem(operation, &x, &y, &absent, &absent, reduced, &problem) < 0) goto done;
     ons_status status = ons_make_plan(&problem, method, threads, &made);
     if (status != ONS_OK) {
         ons_set_error(status, method, &problem, &made);
         goto done;
     }
     result = Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:i}", "device",
-        x.device == ONS_CPU ? "cpu" : "cuda", "method", ons_method_name(made.method), "reason",
-        made.reason, "measured", made.measured ? made.measured : "", "dtype",
-        ons_dtype_name(x.dtype), "form", made.form == ONS_ROW_FORM ? "row" : "column", "compute",
-        ons_dtype_name(made.compute), "rows", (long long)made.rows, "N", (long long)made.N, "tile",
-        (long long)made.tile, "width", (long long)made.width, "bytes_moved",
-        (long long)made.bytes_moved, "on_chip_bytes", (long long)made.on_chip_bytes,
-        "workspace_bytes", (long long)made.workspace_bytes, "threads", made.threads);
+        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:i}", "operation",
+        ons_operations[operation].name, "device", x.device == ONS_CPU ? "cpu" : "cuda", "method",
+        ons_method_name(made.method), "reason", made.reason, "measured",
+        made.measured ? made.measured : "", "dtype", ons_dtype_name(x.dtype), "form",
+        made.form == ONS_ROW_FORM ? "row" : "column", "compute", ons_dtype_name(made.compute),
+        "rows", (long long)made.rows, "N", (long long)made.N, "tile", (long long)made.tile, "width",
+        (long long)made.width, "bytes_moved", (long long)made.bytes_moved, "on_chip_bytes",
+        (long long)made.on_chip_bytes, "workspace_bytes", (long long)made.workspace_bytes,
+        "threads", made.threads);
     if (result && x.device == ONS_CUDA && add_gpu_facts(result, &problem, &made) < 0)
         Py_CLEAR(result);
 done:
+    Py_XDECREF(axes);
     ons_release_view(&x);
     return result;
 }
@@ -152,4 +182,23 @@ PyObject *ons_list_methods(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none))
         Py_XDECREF(one);
     }
     return list;
+}
+
+PyObject *ons_as_numpy(PyObject *self, PyObject *object) {
+    ons_module *module = PyModule_GetState(self);
+    ons_view view;
+    ons_library library;
+    PyObject *array = NULL;
+    if (ons_take(module, object, ONS_X, NULL, &view, &library) < 0) return NULL;
+    PyArray_Descr *descr = ons_numpy_dtype(module, view.dtype);
+    if (view.device == ONS_CUDA)
+        PyErr_Format(PyExc_TypeError, "the array is on cuda:%d: expected one on the CPU", view.gpu);
+    else if (descr)
+        array = ons_numpy_of(&view, descr->type_num);
+    Py_XDECREF(descr);
+    PyObject *keeper = view.held ? view.held : view.owner;
+    if (array && PyArray_SetBaseObject((PyArrayObject *)array, Py_NewRef(keeper)) < 0)
+        Py_CLEAR(array);
+    ons_release_view(&view);
+    return array;
 }

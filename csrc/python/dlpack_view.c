@@ -94,13 +94,7 @@ static int count_type(dlpack_dtype given) {
 
 /* Puts the integers that the view shows as float64 in its place; NumPy converts them. */
 static int float_counts(ons_module *module, int type, ons_view *view) {
-    npy_intp shape[ONS_MAX_DIMS], strides[ONS_MAX_DIMS];
-    for (int i = 0; i < view->ndim; i++) {
-        shape[i] = (npy_intp)view->shape[i];
-        strides[i] = (npy_intp)view->strides[i];
-    }
-    PyObject *shown =
-        PyArray_New(&PyArray_Type, view->ndim, shape, type, strides, view->data, 0, 0, NULL);
+    PyObject *shown = ons_numpy_of(view, type);
     PyArrayObject *floating = shown ? ons_numpy_floating(module, (PyArrayObject *)shown) : NULL;
     ons_view converted;
     int status = floating ? ons_view_numpy(module, floating, &converted) : -1;
@@ -143,7 +137,7 @@ static int take_type(const dlpack_tensor *tensor, ons_role role, ons_view *view,
                      tensor->dtype.code, tensor->dtype.bits);
         return -1;
     }
-    if (role == ONS_INPUT || role == ONS_SCALE) *counts = count_type(tensor->dtype);
+    if (role == ONS_X || role == ONS_SCALE) *counts = count_type(tensor->dtype);
     if (*counts < 0) return dtype_of(tensor->dtype, &view->dtype);
     if (view->device == ONS_CPU) return 0;
     PyErr_SetString(PyExc_TypeError,
@@ -197,12 +191,19 @@ int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role ro
 }
 
 /* Takes what the capsule holds: it is released with view->held. */
-static int take_capsule(PyObject *capsule, ons_view *view, const dlpack_tensor **tensor) {
+static int take_capsule(PyObject *capsule, ons_role role, ons_view *view,
+                        const dlpack_tensor **tensor) {
     if (PyCapsule_IsValid(capsule, DLPACK_VERSIONED)) {
         dlpack_managed_versioned *managed = PyCapsule_GetPointer(capsule, DLPACK_VERSIONED);
         if (managed->major != 1) {
             PyErr_Format(PyExc_BufferError, "DLPack version %u.%u is not supported: expected 1.x",
                          (unsigned)managed->major, (unsigned)managed->minor);
+            return -1;
+        }
+        if (role == ONS_Y && managed->flags & DLPACK_COPIED) {
+            PyErr_SetString(PyExc_ValueError,
+                            "out is handed over by DLPack as a copy, and the result would be lost "
+                            "with it: expected an array that shows its own memory");
             return -1;
         }
         view->held = PyCapsule_New(managed, HELD, release_versioned);
@@ -232,7 +233,7 @@ int ons_view_dlpack(ons_module *module, PyObject *array, ons_role role, bool own
                      "__dlpack__ of %R gave no DLPack capsule that is still to be used",
                      (PyObject *)Py_TYPE(array));
     else
-        status = take_capsule(capsule, view, &tensor);
+        status = take_capsule(capsule, role, view, &tensor);
     Py_DECREF(capsule);
     if (status < 0) return -1;
     Py_INCREF(array);

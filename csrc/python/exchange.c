@@ -29,16 +29,26 @@ bool ons_is_plain(PyObject *object) {
            object == Py_None;
 }
 
+static bool is_masked(const ons_module *module, PyObject *object) {
+    return !PyArray_CheckExact(object) &&
+           PyObject_TypeCheck(object, (PyTypeObject *)module->masked_array);
+}
+
+int ons_refuse_masked(const ons_module *module, const char *name, PyObject *object) {
+    if (!is_masked(module, object)) return 0;
+    PyErr_Format(PyExc_TypeError,
+                 "%s is a masked array, whose mask would be ignored: expected one without a mask, "
+                 "as its .data",
+                 name);
+    return -1;
+}
+
 static int view_any_numpy(ons_module *module, PyObject *object, ons_view *view) {
-    if (!PyArray_CheckExact(object)) {
-        int masked = PyObject_IsInstance(object, module->masked_array);
-        if (masked < 0) return -1;
-        if (masked) {
-            PyErr_SetString(PyExc_TypeError,
-                            "masked arrays are not supported: pass array.data and "
-                            "where=~numpy.ma.getmaskarray(array)");
-            return -1;
-        }
+    if (is_masked(module, object)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "masked arrays are not supported: pass array.data and "
+                        "where=~numpy.ma.getmaskarray(array)");
+        return -1;
     }
     PyArrayObject *floating = ons_numpy_floating(module, (PyArrayObject *)object);
     if (!floating) return -1;
@@ -116,9 +126,10 @@ int ons_take_out(ons_module *module, PyObject *object, void *stream, ons_view *v
                  ons_library *library) {
     *library = ONS_NUMPY;
     if (ons_is_tensor(module, object) || !PyArray_Check(object)) {
-        if (take_foreign(module, object, ONS_OUT, stream, view, library) < 0) return -1;
+        if (take_foreign(module, object, ONS_Y, stream, view, library) < 0) return -1;
     } else {
         PyArrayObject *array = (PyArrayObject *)object;
+        if (ons_refuse_masked(module, "out", object) < 0) return -1;
         if (ons_view_numpy(module, array, view) < 0) return -1;
         if (!PyArray_ISNOTSWAPPED(array)) {
             PyErr_Format(PyExc_ValueError, "out has dtype %S: expected native byte order",
@@ -136,22 +147,45 @@ int ons_take_out(ons_module *module, PyObject *object, void *stream, ons_view *v
                         "out is read-only: expected an array that can be written to");
         goto fail;
     }
-    bool empty = false;
-    for (int i = 0; i < view->ndim; i++) empty |= view->shape[i] == 0;
-    for (int i = 0; i < view->ndim; i++)
-        if (!empty && view->shape[i] > 1 && view->strides[i] == 0) {
-            PyErr_SetString(PyExc_ValueError,
-                            "out is broadcast: several of its elements are one place in memory");
-            goto fail;
-        }
-    return 0;
+    int overlaps = ons_overlaps_itself(module, view);
+    if (overlaps == 0) return 0;
+    if (overlaps > 0)
+        PyErr_SetString(PyExc_ValueError,
+                        "out is broadcast, or strided so that its elements overlap: expected an "
+                        "array with a place in memory for each");
 fail:
     ons_release_view(view);
     return -1;
 }
 
-/* A NumPy array of that shape, in `like`'s memory order where `like` is one. */
-static int new_numpy(ons_module *module, const ons_view *like, ons_dtype dtype, ons_view *view) {
+int ons_check_unchanged(ons_module *module, const char *name, const ons_view *view) {
+    /* what DLPack handed over stays as it is, and so does a DeviceArray */
+    if (!view->owner || view->held) return 0;
+    ons_role role = view->dtype == ONS_BOOL ? ONS_WHERE : ONS_X;
+    ons_view now;
+    int seen; /* 0: it can no longer be looked at */
+    ons_no_view(&now);
+    if (PyArray_Check(view->owner))
+        seen = ons_view_numpy(module, (PyArrayObject *)view->owner, &now) < 0 ? -1 : 1;
+    else if (ons_is_tensor(module, view->owner))
+        seen = ons_view_plain_tensor(module, view->owner, role, &now);
+    else
+        return 0;
+    if (seen < 0) return -1;
+    bool same = seen && ons_views_same(view, &now);
+    ons_release_view(&now);
+    if (same) return 0;
+    PyErr_Format(PyExc_RuntimeError,
+                 "%s was reshaped, resized or given other memory while the other arguments were "
+                 "converted: expected it to stay as it is",
+                 name);
+    return -1;
+}
+
+/* A NumPy array of that shape, in the memory order of the array behind it where it has its shape.
+ */
+static int new_numpy(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
+                     ons_view *view) {
     npy_intp shape[ONS_MAX_DIMS];
     PyArray_Descr *descr = ons_numpy_dtype(module, dtype);
     if (!descr) return -1;
@@ -163,7 +197,7 @@ static int new_numpy(ons_module *module, const ons_view *like, ons_dtype dtype, 
         return -1;
     }
     PyObject *array =
-        PyArray_Check(like->owner)
+        own_shape && PyArray_Check(like->owner)
             ? PyArray_NewLikeArray((PyArrayObject *)like->owner, NPY_KEEPORDER, descr, 0)
             : PyArray_NewFromDescr(&PyArray_Type, descr, like->ndim, shape, NULL, NULL, 0, NULL);
     ons_use_memory_as_before(before);
@@ -173,15 +207,24 @@ static int new_numpy(ons_module *module, const ons_view *like, ons_dtype dtype, 
     return status;
 }
 
-int ons_new_result(ons_module *module, const ons_view *like, ons_library library, ons_dtype dtype,
-                   void *stream, ons_view *view) {
-    if (library == ONS_TORCH) return ons_new_tensor(module, like, dtype, view);
-    if (like->device == ONS_CPU) return new_numpy(module, like, dtype, view);
+int ons_new_result(ons_module *module, const ons_view *like, bool own_shape, ons_library library,
+                   ons_dtype dtype, void *stream, ons_view *view) {
+    if (library == ONS_TORCH) return ons_new_tensor(module, like, own_shape, dtype, view);
+    if (library == ONS_JAX && dtype == ONS_FLOAT64) {
+        PyObject *fits = ons_call_library(module, "check_jax_float64", "()");
+        if (!fits) return -1;
+        Py_DECREF(fits);
+    }
+    if (like->device == ONS_CPU) return new_numpy(module, like, own_shape, dtype, view);
     PyObject *made;
     int status = -1;
     if (library == ONS_CUPY) {
-        made = ons_call_library(module, "cupy_result", "(Os)", like->owner, ons_dtype_name(dtype));
-        if (made) status = ons_view_described(module, made, ONS_OUT, view);
+        PyObject *shape = own_shape ? Py_NewRef(Py_None) : ons_shape_of(like);
+        if (!shape) return -1;
+        made = ons_call_library(module, "cupy_result", "(OsO)", like->owner, ons_dtype_name(dtype),
+                                shape);
+        Py_DECREF(shape);
+        if (made) status = ons_view_described(module, made, ONS_Y, view);
     } else {
         made = ons_new_device_array(module, like->gpu, stream, dtype, like->ndim, like->shape);
         if (made) ons_view_device_array(made, view);
@@ -191,8 +234,10 @@ int ons_new_result(ons_module *module, const ons_view *like, ons_library library
     return status;
 }
 
-PyObject *ons_hand_over(ons_module *module, ons_library library, const ons_view *view) {
-    if (library == ONS_JAX) return ons_call_library(module, "jax_result", "(O)", view->owner);
+PyObject *ons_hand_over(ons_module *module, ons_library library, PyObject *given,
+                        const ons_view *view) {
+    if (library == ONS_JAX)
+        return ons_call_library(module, "jax_result", "(OO)", view->owner, given);
     Py_INCREF(view->owner);
     return library == ONS_NUMBER ? PyArray_Return((PyArrayObject *)view->owner) : view->owner;
 }

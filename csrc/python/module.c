@@ -57,11 +57,15 @@ static PyObject *show(PyObject *self, PyObject *Py_UNUSED(none)) {
 PyDoc_STRVAR(
     plan_doc,
     "plan($module, array_or_shape, /, axis=-1, *, dtype=None, device=None, method='auto',\n"
-    "     num_threads=None)\n"
+    "     num_threads=None, operation='softmax')\n"
     "--\n\nThe plan of a call as a dict: see onsoftmax.plan.");
 PyDoc_STRVAR(
     methods_doc,
     "methods($module, /)\n--\n\nThe methods of this build as dicts: see onsoftmax.methods.");
+PyDoc_STRVAR(as_numpy_doc,
+             "as_numpy($module, array, /)\n--\n\n"
+             "What softmax would read of an array on the CPU, as a read-only NumPy array: its "
+             "memory, or a copy\nwhere softmax converts it.");
 PyDoc_STRVAR(set_doc,
              "set_num_threads($module, n, /)\n--\n\n"
              "Use at most n threads where a call says nothing else.\n\n"
@@ -77,10 +81,9 @@ PyDoc_STRVAR(
     "config($module, /)\n--\n\nThe build and what it found as a dict: see onsoftmax.show_config.");
 
 static PyMethodDef functions[] = {
-    {"softmax", (PyCFunction)(void (*)(void))ons_softmax, METH_FASTCALL | METH_KEYWORDS,
-     ons_softmax_doc},
     {"plan", (PyCFunction)(void (*)(void))ons_plan_call, METH_FASTCALL | METH_KEYWORDS, plan_doc},
     {"methods", ons_list_methods, METH_NOARGS, methods_doc},
+    {"as_numpy", ons_as_numpy, METH_O, as_numpy_doc},
     {"set_num_threads", set_num_threads, METH_O, set_doc},
     {"get_num_threads", get_num_threads, METH_NOARGS, get_doc},
     {"config", show, METH_NOARGS, show_doc},
@@ -120,7 +123,9 @@ static int intern_names(ons_names *names) {
     const struct {
         PyObject **name;
         const char *text;
-    } interned[] = {{&names->dlpack, "__dlpack__"}, {&names->dlpack_device, "__dlpack_device__"}};
+    } interned[] = {{&names->dlpack, "__dlpack__"},
+                    {&names->dlpack_device, "__dlpack_device__"},
+                    {&names->current_level, "_current_level"}};
     for (size_t i = 0; i < sizeof interned / sizeof *interned; i++)
         if (!(*interned[i].name = PyUnicode_InternFromString(interned[i].text))) return -1;
     names->dlpack_keywords = Py_BuildValue("(s)", "max_version");
@@ -150,11 +155,13 @@ static int module_exec(PyObject *self) {
     }
     if (!module->masked_array || !module->axis_error || intern_names(&module->names) < 0) return -1;
     module->device_array = PyType_FromModuleAndSpec(self, &ons_device_array_spec, NULL);
-    return module->device_array ? PyModule_AddType(self, (PyTypeObject *)module->device_array) : -1;
+    if (!module->device_array) return -1;
+    if (PyModule_AddType(self, (PyTypeObject *)module->device_array) < 0) return -1;
+    return ons_add_operations(self);
 }
 
 /* Every object that the module holds, for the two functions that Python's collector calls. */
-static PyObject **const *held(ons_module *module, PyObject **all[24]) {
+static PyObject **const *held(ons_module *module, PyObject **all[26]) {
     ons_torch *torch = &module->torch;
     ons_names *names = &module->names;
     PyObject **const list[] = {
@@ -175,8 +182,10 @@ static PyObject **const *held(ons_module *module, PyObject **all[24]) {
         &torch->dtypes,
         &torch->empty_on_cpu,
         &torch->empty_on_gpu,
+        &torch->forward_ad,
         &names->dlpack,
         &names->dlpack_device,
+        &names->current_level,
         &names->dlpack_keywords,
         &names->dlpack_keywords_gpu,
         &names->dlpack_keywords_old,
@@ -189,7 +198,7 @@ static PyObject **const *held(ons_module *module, PyObject **all[24]) {
 }
 
 static int module_traverse(PyObject *self, visitproc visit, void *arg) {
-    PyObject **all[24];
+    PyObject **all[26];
     for (PyObject **const *each = held(PyModule_GetState(self), all); *each; each++)
         Py_VISIT(**each);
     return 0;
@@ -197,7 +206,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static int module_clear(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
-    PyObject **all[24];
+    PyObject **all[26];
     for (PyObject **const *each = held(module, all); *each; each++) Py_CLEAR(**each);
     module->torch.exchange = NULL;
     Py_CLEAR(module->bfloat16);

@@ -2,6 +2,8 @@
  * can. */
 #include "views.h"
 
+#include <stdlib.h>
+
 /* ml_dtypes.bfloat16, or NULL without an exception where ml_dtypes is missing. */
 static PyArray_Descr *bfloat16(ons_module *module) {
     if (!module->bfloat16) {
@@ -97,15 +99,20 @@ PyArrayObject *ons_numpy_floating(ons_module *module, PyArrayObject *array) {
     return (PyArrayObject *)converted;
 }
 
-int ons_view_copy(ons_view *view) {
-    static const int stand_ins[] = {NPY_HALF, NPY_HALF, NPY_FLOAT, NPY_DOUBLE, NPY_BOOL};
+PyObject *ons_numpy_of(const ons_view *view, int type) {
     npy_intp shape[ONS_MAX_DIMS], strides[ONS_MAX_DIMS];
     for (int i = 0; i < view->ndim; i++) {
         shape[i] = (npy_intp)view->shape[i];
         strides[i] = (npy_intp)view->strides[i];
     }
-    PyObject *shown = PyArray_New(&PyArray_Type, view->ndim, shape, stand_ins[view->dtype], strides,
-                                  view->data, 0, 0, NULL);
+    return PyArray_New(&PyArray_Type, view->ndim, shape, type, strides, view->data, 0, 0, NULL);
+}
+
+/* NumPy's numbers for types of the size of ours. */
+static const int stand_ins[] = {NPY_HALF, NPY_HALF, NPY_FLOAT, NPY_DOUBLE, NPY_BOOL};
+
+int ons_view_copy(ons_view *view) {
+    PyObject *shown = ons_numpy_of(view, stand_ins[view->dtype]);
     PyObject *copy = shown ? PyArray_NewCopy((PyArrayObject *)shown, NPY_KEEPORDER) : NULL;
     Py_XDECREF(shown);
     if (!copy) return -1;
@@ -141,4 +148,36 @@ bool ons_views_same(const ons_view *a, const ons_view *b) {
         if (a->shape[i] != b->shape[i] || (a->shape[i] > 1 && a->strides[i] != b->strides[i]))
             return false;
     return true;
+}
+
+int ons_overlaps_itself(ons_module *module, const ons_view *view) {
+    int64_t steps[ONS_MAX_DIMS], lengths[ONS_MAX_DIMS];
+    int dims = 0;
+    for (int i = 0; i < view->ndim; i++) {
+        if (view->shape[i] == 0) return 0;
+        if (view->shape[i] == 1) continue;
+        int64_t step = llabs(view->strides[i]);
+        int at = dims++;
+        for (; at > 0 && steps[at - 1] > step; at--) {
+            steps[at] = steps[at - 1];
+            lengths[at] = lengths[at - 1];
+        }
+        steps[at] = step;
+        lengths[at] = view->shape[i];
+    }
+    /* In every slice and transpose of an array a step is no shorter than what the shorter ones
+     * reach, and so leads past it. Of any other layout NumPy can tell. */
+    int64_t reach = ons_dtype_size(view->dtype);
+    bool apart = true;
+    for (int i = 0; i < dims && apart; i++) {
+        apart = steps[i] >= reach;
+        reach += steps[i] * (lengths[i] - 1);
+    }
+    if (apart) return 0;
+    PyObject *shown = ons_numpy_of(view, stand_ins[view->dtype]);
+    PyObject *answer = shown ? ons_call_library(module, "overlaps_itself", "(O)", shown) : NULL;
+    int overlaps = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(shown);
+    Py_XDECREF(answer);
+    return overlaps;
 }

@@ -6,9 +6,20 @@ static bool is_on_host(PyObject *object) {
 }
 
 /* A mask or a scale on the CPU as a NumPy array; ValueError where it is on a GPU. */
-static PyObject *host_array(ons_module *module, PyObject *object) {
-    return is_on_host(object) ? PyArray_FromAny(object, NULL, 0, 0, 0, NULL)
-                              : ons_call_library(module, "as_numpy", "(O)", object);
+static PyObject *host_array(ons_module *module, const char *name, PyObject *object) {
+    PyObject *array = is_on_host(object) ? PyArray_FromAny(object, NULL, 0, 0, 0, NULL)
+                                         : ons_call_library(module, "as_numpy", "(O)", object);
+    if (!array) return NULL;
+    int refused = 0;
+    if (!PyArray_Check(array)) {
+        PyErr_Format(PyExc_TypeError, "%s is of type %s, which gives %R: expected a NumPy array",
+                     name, Py_TYPE(object)->tp_name, array);
+        refused = -1;
+    } else {
+        refused = ons_refuse_masked(module, name, array);
+    }
+    if (refused < 0) Py_CLEAR(array);
+    return array;
 }
 
 /* A mask or a scale for an array on a GPU: 1 where it was taken, 0 where it is on the CPU. */
@@ -39,13 +50,12 @@ int ons_take_mask(ons_module *module, PyObject *object, const ons_view *x, void 
                      ons_dtype_name(view->dtype));
         return -1;
     }
-    PyObject *array = host_array(module, object);
+    PyObject *array = host_array(module, "where", object);
     if (!array) return -1;
     int status = -1;
-    if (!PyArray_Check(array) || PyArray_TYPE((PyArrayObject *)array) != NPY_BOOL)
-        PyErr_Format(
-            PyExc_TypeError, "where has dtype %S: expected a mask of bool",
-            PyArray_Check(array) ? (PyObject *)PyArray_DESCR((PyArrayObject *)array) : array);
+    if (PyArray_TYPE((PyArrayObject *)array) != NPY_BOOL)
+        PyErr_Format(PyExc_TypeError, "where has dtype %S: expected a mask of bool",
+                     (PyObject *)PyArray_DESCR((PyArrayObject *)array));
     else
         status = ons_view_numpy(module, (PyArrayObject *)array, view);
     Py_DECREF(array);
@@ -56,13 +66,17 @@ int ons_take_scale(ons_module *module, PyObject *object, const ons_view *x, void
                    ons_view *view, double *number) {
     if (PyFloat_CheckExact(object) || PyLong_CheckExact(object)) {
         *number = PyFloat_AsDouble(object);
-        return *number == -1.0 && PyErr_Occurred() ? -1 : 0;
+        if (*number != -1.0 || !PyErr_Occurred()) return 0;
+        PyErr_SetString(PyExc_ValueError,
+                        "scale is an int that is too large for a float64: expected at most 1.8e308 "
+                        "in size");
+        return -1;
     }
     if (x->device == ONS_CUDA) {
         int taken = take_on_gpu(module, object, ONS_SCALE, stream, view);
         if (taken != 0) return taken < 0 ? -1 : 0;
     }
-    PyObject *array = host_array(module, object), *floating = NULL;
+    PyObject *array = host_array(module, "scale", object), *floating = NULL;
     if (!array) return -1;
     int status = -1;
     floating = (PyObject *)ons_numpy_floating(module, (PyArrayObject *)array);
@@ -113,20 +127,20 @@ static bool is_of_numpy(ons_module *module, PyObject *object, ons_dtype *dtype) 
 }
 
 int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype) {
-    if (object == Py_None) return 0;
+    if (!object || object == Py_None) return 0;
     for (int i = ONS_FLOAT16; module->torch.dtypes && i <= ONS_FLOAT64; i++)
         if (object == PyTuple_GET_ITEM(module->torch.dtypes, i)) {
             *dtype = (ons_dtype)i;
-            return 0;
+            return 1;
         }
-    if (is_of_numpy(module, object, dtype)) return 0;
-    if (PyUnicode_Check(object) && has_name(object, dtype)) return 0;
+    if (is_of_numpy(module, object, dtype)) return 1;
+    if (PyUnicode_Check(object) && has_name(object, dtype)) return 1;
     PyObject *name = ons_call_library(module, "dtype_name", "(O)", object);
     if (!name) return -1;
-    bool known = has_name(name, dtype);
+    bool known = PyUnicode_Check(name) && has_name(name, dtype);
     if (!known)
         PyErr_Format(PyExc_TypeError, "dtype is %S: expected float16, bfloat16, float32 or float64",
                      name);
     Py_DECREF(name);
-    return known ? 0 : -1;
+    return known ? 1 : -1;
 }

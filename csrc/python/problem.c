@@ -4,27 +4,44 @@
 
 #include <string.h>
 
-PyObject *ons_shape_text(const ons_view *view) {
+PyObject *ons_shape_of(const ons_view *view) {
     PyObject *shape = PyTuple_New(view->ndim);
     for (int i = 0; shape && i < view->ndim; i++)
         PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(view->shape[i]));
-    PyObject *text = shape ? PyObject_Repr(shape) : NULL;
+    return shape;
+}
+
+PyObject *ons_shape_text(const ons_view *view) {
+    PyObject *shape = ons_shape_of(view), *text = shape ? PyObject_Repr(shape) : NULL;
     Py_XDECREF(shape);
     return text;
 }
 
+static PyObject *plain_axis(PyObject *object) {
+    PyObject *axis = PyNumber_Index(object);
+    if (!axis && PyErr_ExceptionMatches(PyExc_TypeError))
+        PyErr_Format(PyExc_TypeError, "axis is %R: expected an int, a tuple of ints, or None",
+                     object);
+    return axis;
+}
+
+PyObject *ons_plain_axes(PyObject *object) {
+    if (object == Py_None) return Py_NewRef(object);
+    if (!PyTuple_Check(object)) return plain_axis(object);
+    PyObject *axes = PyTuple_New(PyTuple_GET_SIZE(object));
+    for (Py_ssize_t i = 0; axes && i < PyTuple_GET_SIZE(object); i++) {
+        PyObject *axis = plain_axis(PyTuple_GET_ITEM(object, i));
+        if (axis)
+            PyTuple_SET_ITEM(axes, i, axis);
+        else
+            Py_CLEAR(axes);
+    }
+    return axes;
+}
+
 static int take_axis(ons_module *module, PyObject *object, int ndim, bool reduced[ONS_MAX_DIMS]) {
     Py_ssize_t axis = PyNumber_AsSsize_t(object, PyExc_OverflowError);
-    if (axis == -1 && PyErr_Occurred()) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError))
-            PyErr_Format(PyExc_TypeError, "axis is %R: expected an int, a tuple of ints, or None",
-                         object);
-        else if (!PyErr_ExceptionMatches(PyExc_OverflowError))
-            return -1;
-        else
-            goto out_of_bounds;
-        return -1;
-    }
+    if (axis == -1 && PyErr_Occurred()) goto out_of_bounds; /* of every array */
     int among = ndim > 0
                     ? ndim
                     : 1; /* a 0-d array is one row of one element, as NumPy's reductions take it */
@@ -84,31 +101,57 @@ static int check_broadcast(const char *name, const ons_view *view, const ons_vie
     return -1;
 }
 
+/* Refuses more elements than the figures of a plan can count. An array of none has none in any
+ * dimension, so that its lengths need no limit. */
+static int limit_elements(const ons_view *x, ons_problem *problem) {
+    int64_t elements = 1;
+    bool empty = false, many = false;
+    for (int dim = 0; dim < problem->dims; dim++) {
+        if (problem->extent[dim] == 0)
+            empty = true;
+        else
+            many |= __builtin_mul_overflow(elements, problem->extent[dim], &elements);
+    }
+    if (!many && elements <= ONS_MOST_ELEMENTS) return 0;
+    if (empty) {
+        memset(problem->extent, 0, sizeof problem->extent);
+        return 0;
+    }
+    PyObject *shape = ons_shape_text(x);
+    if (shape)
+        PyErr_Format(PyExc_ValueError, "the array has shape %U: expected at most 2^%d elements",
+                     shape, ONS_MOST_ELEMENTS_LOG2);
+    Py_XDECREF(shape);
+    return -1;
+}
+
 static void add_dim(const ons_view *x, const ons_view *y, const ons_view *where,
                     const ons_view *scale, int i, ons_problem *problem) {
     int dim = problem->dims++;
     problem->extent[dim] = x->shape[i];
-    problem->x.stride[dim] = x->strides[i];
-    problem->y.stride[dim] = y->strides[i];
-    problem->where.stride[dim] = where->owner ? broadcast_stride(where, x->ndim, i) : 0;
-    problem->scale.stride[dim] = scale->owner ? broadcast_stride(scale, x->ndim, i) : 0;
+    problem->operand[ONS_X].stride[dim] = x->strides[i];
+    problem->operand[ONS_Y].stride[dim] = y->strides[i];
+    problem->operand[ONS_WHERE].stride[dim] =
+        where->owner ? broadcast_stride(where, x->ndim, i) : 0;
+    problem->operand[ONS_SCALE].stride[dim] =
+        scale->owner ? broadcast_stride(scale, x->ndim, i) : 0;
 }
 
-int ons_make_problem(const ons_view *x, const ons_view *y, const ons_view *where,
-                     const ons_view *scale, const bool reduced[ONS_MAX_DIMS],
+int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view *y,
+                     const ons_view *where, const ons_view *scale, const bool reduced[ONS_MAX_DIMS],
                      ons_problem *problem) {
-    problem->operation = ONS_SOFTMAX;
+    problem->operation = operation;
     problem->device = x->device;
     problem->gpu = x->device == ONS_CUDA ? x->gpu : 0;
     problem->dims = problem->reduced_dims = 0;
-    problem->x.data = x->data;
-    problem->x.dtype = x->dtype;
-    problem->y.data = y->data;
-    problem->y.dtype = y->dtype;
-    problem->where.data = where->owner ? where->data : NULL;
-    problem->where.dtype = ONS_BOOL;
-    problem->scale.data = scale->owner ? scale->data : NULL;
-    problem->scale.dtype = scale->owner ? scale->dtype : ONS_FLOAT64;
+    problem->operand[ONS_X].data = x->data;
+    problem->operand[ONS_X].dtype = x->dtype;
+    problem->operand[ONS_Y].data = y->data;
+    problem->operand[ONS_Y].dtype = y->dtype;
+    problem->operand[ONS_WHERE].data = where->owner ? where->data : NULL;
+    problem->operand[ONS_WHERE].dtype = ONS_BOOL;
+    problem->operand[ONS_SCALE].data = scale->owner ? scale->data : NULL;
+    problem->operand[ONS_SCALE].dtype = scale->owner ? scale->dtype : ONS_FLOAT64;
     if (where->owner && check_broadcast("where", where, x, NULL) < 0) return -1;
     if (scale->owner && check_broadcast("scale", scale, x, reduced) < 0) return -1;
     for (int i = 0; i < x->ndim; i++)
@@ -126,11 +169,12 @@ int ons_make_problem(const ons_view *x, const ons_view *y, const ons_view *where
         /* no axis, or no dimension at all: rows of one element */
         problem->dims = outer + 1;
         problem->extent[outer] = 1;
-        problem->x.stride[outer] = ons_dtype_size(x->dtype);
-        problem->y.stride[outer] = ons_dtype_size(y->dtype);
-        problem->where.stride[outer] = problem->scale.stride[outer] = 0;
+        problem->operand[ONS_X].stride[outer] = ons_dtype_size(x->dtype);
+        problem->operand[ONS_Y].stride[outer] = ons_dtype_size(y->dtype);
+        problem->operand[ONS_WHERE].stride[outer] = problem->operand[ONS_SCALE].stride[outer] = 0;
         problem->reduced_dims = 1;
     }
+    if (limit_elements(x, problem) < 0) return -1;
     ons_coalesce(problem);
     return 0;
 }

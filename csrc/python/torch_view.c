@@ -11,10 +11,10 @@ int ons_know_torch(ons_module *module) {
     int status = -1;
     ons_torch torch;
     PyObject **const kept[] = {
-        &torch.tensor,      &torch.parameter,  &torch.requires_grad,   &torch.layout,
-        &torch.is_neg,      &torch.empty_like, &torch.is_grad_enabled, &torch.increment_version,
-        &torch.strided,     &torch.contiguous, &torch.dtypes,          &torch.empty_on_cpu,
-        &torch.empty_on_gpu};
+        &torch.tensor,       &torch.parameter,  &torch.requires_grad,   &torch.layout,
+        &torch.is_neg,       &torch.empty_like, &torch.is_grad_enabled, &torch.increment_version,
+        &torch.strided,      &torch.contiguous, &torch.dtypes,          &torch.empty_on_cpu,
+        &torch.empty_on_gpu, &torch.forward_ad};
     enum { KEPT = sizeof kept / sizeof *kept };
     if (!PyTuple_Check(known) || PyTuple_GET_SIZE(known) != KEPT + 1) {
         PyErr_SetString(PyExc_SystemError, "torch_knowledge does not say what ons_torch holds");
@@ -51,9 +51,18 @@ static PyObject *attribute_of(PyObject *tensor, PyObject *descriptor) {
     return Py_TYPE(descriptor)->tp_descr_get(descriptor, tensor, (PyObject *)Py_TYPE(tensor));
 }
 
-/* Whether the memory of a tensor is its values, and no gradient is lost by reading it. */
+/* Whether tensors may have tangents: a level of forward-mode differentiation is open, or torch has
+ * no _current_level, which says so. */
+static bool may_have_tangents(const ons_module *module) {
+    PyObject *level =
+        PyDict_GetItemWithError(module->torch.forward_ad, module->names.current_level);
+    return !level || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
+}
+
+/* Whether the memory of a tensor is its values, and reading it loses no gradient or tangent. */
 static int is_plain_memory(const ons_module *module, PyObject *tensor) {
     const ons_torch *torch = &module->torch;
+    if (may_have_tangents(module)) return 0;
     int yes = is_answer(attribute_of(tensor, torch->requires_grad), Py_False);
     if (yes == 0) yes = is_answer(PyObject_CallNoArgs(torch->is_grad_enabled), Py_False);
     if (yes == 1) yes = is_answer(PyObject_CallOneArg(torch->is_neg, tensor), Py_False);
@@ -68,8 +77,8 @@ static bool is_ours(dlpack_dtype dtype, ons_role role) {
            (dtype.code == DLPACK_BFLOAT && dtype.bits == 16);
 }
 
-/* What the table says of a tensor that is plain memory. */
-static int view_memory(ons_module *module, PyObject *object, ons_role role, ons_view *view) {
+/* What the table says of the tensor. */
+int ons_view_plain_tensor(ons_module *module, PyObject *object, ons_role role, ons_view *view) {
     dlpack_tensor tensor;
     if (module->torch.exchange->tensor_from_object(object, &tensor) < 0) {
         PyErr_Clear(); /* _libraries.py finds the words for it */
@@ -93,7 +102,7 @@ int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view
     int plain = is_plain_memory(module, object);
     if (plain < 0) PyErr_Clear();
     if (plain != 1) return 0;
-    int seen = view_memory(module, object, role, view);
+    int seen = ons_view_plain_tensor(module, object, role, view);
     if (seen == 1 && view->device == ONS_CUDA &&
         ons_torch_stream(module, view->gpu, &view->stream) < 0) {
         ons_release_view(view);
@@ -136,16 +145,17 @@ static PyObject *empty_strided(ons_module *module, const ons_view *like, PyObjec
 /* Looks at a new tensor, which it drops: the view keeps it. */
 static int view_new(ons_module *module, PyObject *tensor, void *stream, ons_view *view) {
     view->stream = stream;
-    int seen = has_table(module, tensor) ? view_memory(module, tensor, ONS_OUT, view) : 0;
+    int seen = has_table(module, tensor) ? ons_view_plain_tensor(module, tensor, ONS_Y, view) : 0;
     if (seen == 0) /* of a subclass, or without the table */
-        seen = ons_view_dlpack(module, tensor, ONS_OUT, true, view);
+        seen = ons_view_dlpack(module, tensor, ONS_Y, true, view);
     Py_DECREF(tensor);
     return seen < 0 ? -1 : 0;
 }
 
 /* Of torch's own rather than from the table's allocator: its result is a view of somebody's memory
  * for torch, which Tensor.record_stream passes over in silence. */
-int ons_new_tensor(ons_module *module, const ons_view *like, ons_dtype dtype, ons_view *view) {
+int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
+                   ons_view *view) {
     const ons_torch *torch = &module->torch;
     PyObject *type = PyTuple_GET_ITEM(torch->dtypes, dtype);
     PyObject *tensor = empty_strided(module, like, type);
@@ -157,9 +167,16 @@ int ons_new_tensor(ons_module *module, const ons_view *like, ons_dtype dtype, on
         return -1;
     }
     PyObject *arguments[] = {like->owner, type, torch->contiguous};
-    tensor =
-        PyObject_Vectorcall(torch->empty_like, arguments, 1, module->names.empty_like_keywords);
-    return tensor ? view_new(module, tensor, like->stream, view) : -1;
+    PyObject *shape = own_shape ? NULL : ons_shape_of(like);
+    if (own_shape)
+        tensor =
+            PyObject_Vectorcall(torch->empty_like, arguments, 1, module->names.empty_like_keywords);
+    else
+        tensor = shape ? ons_call_library(module, "torch_empty", "(OOO)", like->owner, shape, type)
+                       : NULL;
+    Py_XDECREF(shape);
+    if (!tensor || view_new(module, tensor, like->stream, view) < 0) return -1;
+    return ons_check_place("the result of torch.empty_like", view, like);
 }
 
 static void set_error(void *Py_UNUSED(context), const char *kind, const char *message) {

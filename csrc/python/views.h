@@ -17,12 +17,9 @@
 
 /* Whose array it is, and so what the result will be. ONS_NUMPY on a GPU: of no library that we
  * know, the result is a DeviceArray. ONS_NUMBER: one number, for which NumPy gives a scalar. The
- * first four are known to _libraries.py by these numbers. */
+ * first four are known to _libraries.py by these numbers, and so is what an array is wanted for, an
+ * ons_role, which decides which types will do and which are converted. */
 typedef enum { ONS_NUMPY, ONS_TORCH, ONS_JAX, ONS_CUPY, ONS_NUMBER } ons_library;
-
-/* What an array is wanted for: it decides which types will do, and which are converted. Likewise.
- */
-typedef enum { ONS_INPUT, ONS_SCALE, ONS_WHERE, ONS_OUT } ons_role;
 
 /* An array of any library: where it lies, address, type, shape and byte strides. */
 typedef struct {
@@ -54,13 +51,14 @@ typedef struct {
     const dlpack_exchange *exchange;           /* NULL: this torch has none */
     PyObject *requires_grad, *layout, *is_neg; /* as the type Tensor has them */
     PyObject *empty_like, *is_grad_enabled, *increment_version, *strided, *contiguous, *dtypes;
+    PyObject *forward_ad; /* the variables of the module torch.autograd.forward_ad */
     /* shortcuts to a new tensor: of (shape, strides, dtype), a GPU's on the current one; or None */
     PyObject *empty_on_cpu, *empty_on_gpu;
 } ons_torch;
 
 /* Names that calls look up, interned. */
 typedef struct {
-    PyObject *dlpack, *dlpack_device;
+    PyObject *dlpack, *dlpack_device, *current_level;
     /* tuples of the keywords of a call */
     PyObject *dlpack_keywords, *dlpack_keywords_gpu, *dlpack_keywords_old, *empty_like_keywords;
 } ons_names;
@@ -96,6 +94,9 @@ int ons_view_numpy(ons_module *module, PyArrayObject *array, ons_view *view);
 /* A NumPy array of numbers as one of our types in native byte order: itself where it is, else
  * converted. */
 PyArrayObject *ons_numpy_floating(ons_module *module, PyArrayObject *array);
+/* An array over the memory that a view shows, which it does not keep alive; of NumPy's type with
+ * that number. */
+PyObject *ons_numpy_of(const ons_view *view, int type);
 /* Puts a copy of what the view shows in its place. */
 int ons_view_copy(ons_view *view);
 /* The bytes [*low, *high) that a view reaches; false where it has no elements. */
@@ -104,6 +105,8 @@ bool ons_view_bounds(const ons_view *view, uintptr_t *low, uintptr_t *high);
  * array. */
 bool ons_views_overlap(const ons_view *a, const ons_view *b);
 bool ons_views_same(const ons_view *a, const ons_view *b);
+/* Whether elements of a view share memory with each other: 1, 0, or -1 with an exception. */
+int ons_overlaps_itself(ons_module *module, const ons_view *view);
 
 /* ------- numpy_memory.c ------- */
 
@@ -134,10 +137,13 @@ static inline bool ons_is_tensor(const ons_module *module, PyObject *object) {
 }
 /* 1: the tensor was looked at; 0: it needs the slow way, by _libraries.py; -1: an exception. */
 int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view);
+/* The same for one that is known to be plain memory. */
+int ons_view_plain_tensor(ons_module *module, PyObject *object, ons_role role, ons_view *view);
 /* Keeps what ons_torch holds, at the first tensor that comes. */
 int ons_know_torch(ons_module *module);
 int ons_torch_stream(ons_module *module, int gpu, void **stream);
-int ons_new_tensor(ons_module *module, const ons_view *like, ons_dtype dtype, ons_view *view);
+int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
+                   ons_view *view);
 /* Memory of torch's allocator, in the order of its current stream; what to drop to free it. */
 PyObject *ons_torch_memory(ons_module *module, int gpu, int64_t bytes, void **memory);
 /* Tells autograd that a tensor was written to. */
@@ -192,10 +198,17 @@ int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, 
 bool ons_is_plain(PyObject *object);
 int ons_take_out(ons_module *module, PyObject *object, void *stream, ons_view *view,
                  ons_library *library);
-/* A new array for the result, and after the run what the caller gets for it. */
-int ons_new_result(ons_module *module, const ons_view *like, ons_library library, ons_dtype dtype,
-                   void *stream, ons_view *view);
-PyObject *ons_hand_over(ons_module *module, ons_library library, const ons_view *view);
+/* TypeError for a masked array of NumPy's. */
+int ons_refuse_masked(const ons_module *module, const char *name, PyObject *object);
+/* RuntimeError where an array is no longer what it was when it was looked at: what converts another
+ * argument may run Python code, which can reshape arrays in place and free their memory. */
+int ons_check_unchanged(ons_module *module, const char *name, const ons_view *view);
+/* A new array for the result, of `like`'s shape; `own_shape`: which is that of the array behind it.
+ * And after the run what the caller gets for it, who has given an array of that library. */
+int ons_new_result(ons_module *module, const ons_view *like, bool own_shape, ons_library library,
+                   ons_dtype dtype, void *stream, ons_view *view);
+PyObject *ons_hand_over(ons_module *module, ons_library library, PyObject *given,
+                        const ons_view *view);
 
 /* ------- operands.c ------- */
 
@@ -205,17 +218,22 @@ int ons_take_mask(ons_module *module, PyObject *object, const ons_view *x, void 
 /* A number in *number and view->owner NULL; or a view: of float64 on the CPU. */
 int ons_take_scale(ons_module *module, PyObject *object, const ons_view *x, void *stream,
                    ons_view *view, double *number);
-/* dtype= of a call; *dtype stays where the object is None. */
+/* dtype= of a call: 1; or 0 where the object is NULL or None, and *dtype stays. */
 int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype);
 
 /* ------- problem.c: a problem from views ------- */
 
-/* axis= of a call: which dimensions are reduced. */
+/* axis= of a call as None, an int or a tuple of ints. That may run Python code: it comes before any
+ * array is looked at. */
+PyObject *ons_plain_axes(PyObject *object);
+/* Which dimensions such axes reduce; the last one where the object is NULL. */
 int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[ONS_MAX_DIMS]);
 /* All but scale_by and, on a GPU, the stream. */
-int ons_make_problem(const ons_view *x, const ons_view *y, const ons_view *where,
-                     const ons_view *scale, const bool reduced[ONS_MAX_DIMS], ons_problem *problem);
-/* "(2, 3)": a new string. */
+int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view *y,
+                     const ons_view *where, const ons_view *scale, const bool reduced[ONS_MAX_DIMS],
+                     ons_problem *problem);
+/* (2, 3) and "(2, 3)": a new tuple, a new string. */
+PyObject *ons_shape_of(const ons_view *view);
 PyObject *ons_shape_text(const ons_view *view);
 
 #endif

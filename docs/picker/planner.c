@@ -16,8 +16,8 @@ int EXPORT(make_plan)(ons_device device, ons_dtype dtype, double rows, double N,
     int64_t size = ons_dtype_size(dtype);
     problem.extent[0] = (int64_t)rows;
     problem.extent[1] = (int64_t)N;
-    problem.x = (ons_operand){somewhere, dtype, {size * (int64_t)N, size}};
-    problem.y = problem.x;
+    problem.operand[ONS_X] = (ons_operand){somewhere, dtype, {size * (int64_t)N, size}};
+    problem.operand[ONS_Y] = problem.operand[ONS_X];
     ons_coalesce(&problem);
     return ons_make_plan(&problem, method, threads, &plan);
 }

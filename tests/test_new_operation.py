@@ -1,5 +1,5 @@
-"""CONTRIBUTING.md's way to a new method, followed to the letter: its one line and its one file are added to a
-copy of the tree, which is then built, and the method is there like any other."""
+"""CONTRIBUTING.md's way to a new operation and to a new method, followed to the letter: a line and a file of
+each are added to a copy of the tree, which is then built, and both are there like any other."""
 
 import os
 import re
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(SANITIZED, reason="the build of the copy would not be sanitized"),
 ]
 
-USE = """
+USE_METHOD = """
 import numpy as np
 import onsoftmax as ons
 
@@ -53,29 +53,60 @@ print(ons.__file__)
 """
 
 
-def the_method():
-    """The line for csrc/methods.def, and the files by their paths, that the guide shows."""
+USE_OPERATION = """
+import numpy as np
+import onsoftmax as ons
+from onsoftmax import _core
+
+generator = np.random.default_rng(0)
+lengths = ((3, 10007), -1), ((2, 5000, 20), 1), ((90, 20), 1), ((90, 200), 1), ((200, 90), 0)
+for shape, axis in lengths:
+    for dtype in (np.float32, np.float64, np.float16):
+        x = (8 * generator.standard_normal(shape)).astype(dtype)
+        usual = -np.log2(np.e) * ons.log_softmax(x.astype(np.float64), axis)
+        for method in ("auto", "safe", "online", "fused", "split"):
+            y = _core.surprisal(x, axis, method=method)
+            assert y.dtype == dtype
+            np.testing.assert_allclose(y, usual, rtol=4 * np.finfo(dtype).eps, atol=4 * np.finfo(dtype).eps)
+x = np.array([[1, 2, 3, 6, 2, 1], [0, -np.inf, 0, 0, 0, 0], [1, 2, np.nan, 0, 0, 0]])
+y = _core.surprisal(x, where=x != 2)
+assert np.isnan(y[2]).sum() == 5 and np.isinf(y[0, 1]) and y[1, 1] == np.inf
+np.testing.assert_allclose(_core.surprisal([0.0, 0.0], method="naive"), [1, 1])
+assert ons.plan(x, operation="surprisal").operation == "surprisal"
+assert "in bits" in _core.surprisal.__doc__
+print(ons.__file__)
+"""
+
+
+def added():
+    """The lines for each .def file, the files as {path: text}, of what the guide adds; and its command."""
     with open(GUIDE) as file:
         text = file.read()
-    (line,) = re.findall(r"^```\n(ONS_METHOD\(.*\))\n```$", text, re.M)
+    lines = {
+        "operations.def": re.findall(r'^```\n(#include "op/.*")\n```$', text, re.M),
+        "methods.def": re.findall(r"^```\n(ONS_METHOD\(.*\))\n```$", text, re.M),
+    }
+    assert [len(found) for found in lines.values()] == [1, 1]
     files = re.findall(r"the file `(csrc/[^`]+)`:\n\n```c\n(.*?)^```$", text, re.M | re.S)
-    (command,) = re.findall(r"^After `ONSOFTMAX_CUDA=0 python (setup\.py [^`]+)`", text, re.M)
-    return line, dict(files), command.split()
+    commands = re.findall(r"^After `ONSOFTMAX_CUDA=0 python (setup\.py [^`]+)`", text, re.M)
+    assert len(commands) == 2 and len({*commands}) == 1
+    return lines, dict(files), commands[0].split()
 
 
-def test_a_method_is_one_file_and_one_line(tmp_path):
+def test_an_operation_and_a_method_are_a_file_and_a_line_each(tmp_path):
     pytest.importorskip("setuptools")
     for name in ("csrc", "onsoftmax"):
         ignored = shutil.ignore_patterns("*.so", "*.pyc", "__pycache__")
         shutil.copytree(os.path.join(ROOT, name), tmp_path / name, ignore=ignored)
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(os.path.join(ROOT, name), tmp_path)
-    line, files, command = the_method()
-    assert list(files) == ["csrc/cpu/toy.c"]
+    lines, files, command = added()
+    assert list(files) == ["csrc/op/surprisal.h", "csrc/cpu/toy.c"]
     for path, text in files.items():
         (tmp_path / path).write_text(text)
-    with open(tmp_path / "csrc" / "methods.def", "a") as file:
-        file.write(line + "\n")
+    for name, (line,) in lines.items():
+        with open(tmp_path / "csrc" / name, "a") as file:
+            file.write(line + "\n")
 
     plain = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "ONSOFTMAX_ISA")}
     plain |= {"ONSOFTMAX_CUDA": "0", "ONSOFTMAX_CFLAGS": "-Werror -O1", "ONSOFTMAX_LDFLAGS": ""}
@@ -88,5 +119,6 @@ def test_a_method_is_one_file_and_one_line(tmp_path):
 
     run([*command, "-j2"])
     here = {"PYTHONPATH": str(tmp_path)}
-    assert run(["-c", USE], **here).startswith(str(tmp_path)), "not the copy's build"
+    for use in (USE_METHOD, USE_OPERATION):
+        assert run(["-c", use], **here).startswith(str(tmp_path)), "not the copy's build"
     assert "toy" in run(["-m", "onsoftmax", "plan", "--shape", "64x1024", "--method", "toy"], **here)

@@ -1,0 +1,146 @@
+/* kernels_tmpl.h - the functions of each operation, and the table of them all. Part of
+ * primitives_tmpl.h, whose parameters and names it uses. */
+
+/* A constant that says the operation makes a function of what is written for all. */
+#define RUN(name, operation, type, body) \
+    static bool FN(operation##_##name)(const type *run) { return body; }
+/* Apart: the compiler would keep in memory in all of these what it must in one. */
+#define SHORT_COLUMNS(name, operation, N, plain)                                  \
+    static ONS_APART bool FN(operation##_##name)(const ons_run_of_columns *run) { \
+        return FN(short_columns_of)(run, ONS_OPERATION_##operation, N, plain);    \
+    }
+#define FINISH(name, operation)                                                                   \
+    static void FN(operation##_##name)(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) { \
+        FN(name)(ONS_OPERATION_##operation, rows, y, x, n);                                       \
+    }
+
+#if BITS == 32
+#define HALF_GROUPS(operation)                                      \
+    RUN(half_groups, operation, ons_run_of_rows,                    \
+        FN(groups_to)(run, ONS_OPERATION_##operation, ONS_FLOAT16)) \
+    RUN(bfloat_groups, operation, ons_run_of_rows,                  \
+        FN(groups_to)(run, ONS_OPERATION_##operation, ONS_BFLOAT16))
+#define HALF_PIPELINES(operation)                                  \
+    RUN(half_rows, operation, ons_run_of_rows,                     \
+        FN(rows_to)(run, ONS_OPERATION_##operation, ONS_FLOAT16))  \
+    RUN(bfloat_rows, operation, ons_run_of_rows,                   \
+        FN(rows_to)(run, ONS_OPERATION_##operation, ONS_BFLOAT16)) \
+    HALF_GROUPS(operation)
+#define ROWS(operation, name)                        \
+    {[ONS_FLOAT16] = FN(operation##_half_##name),    \
+     [ONS_BFLOAT16] = FN(operation##_bfloat_##name), \
+     [OWN] = FN(operation##_own_##name)}
+#else
+#define HALF_GROUPS(operation)
+#define HALF_PIPELINES(operation)
+#define ROWS(operation, name) {[OWN] = FN(operation##_own_##name)}
+#endif
+
+#define FUNCTIONS_OF_ROW(operation)                                                             \
+    static void FN(operation##_end_rows)(const ons_rows *rows) {                                \
+        for (int64_t i = 0; i < rows->width; i++) FN(row)                                       \
+        (ONS_OPERATION_##operation, &rows->state[i], 0.0, (T *)rows->first + i,                 \
+         (T *)rows->second + i);                                                                \
+    }                                                                                           \
+    FINISH(finish_row, operation)                                                               \
+    FINISH(finish_kept_row, operation)                                                          \
+    FINISH(finish_plain_row, operation)                                                         \
+    FINISH(finish_column, operation)                                                            \
+    FINISH(finish_kept_column, operation)                                                       \
+    FINISH(finish_plain_column, operation)                                                      \
+    RUN(own_rows, operation, ons_run_of_rows, FN(rows_to)(run, ONS_OPERATION_##operation, OWN)) \
+    RUN(own_groups, operation, ons_run_of_rows,                                                 \
+        FN(groups_to)(run, ONS_OPERATION_##operation, OWN))                                     \
+    HALF_PIPELINES(operation)                                                                   \
+    RUN(short_rows, operation, ons_run_of_rows, FN(short_rows)(run, ONS_OPERATION_##operation)) \
+    static ONS_APART void FN(operation##_give_apart)(const FN(passing) * with, int64_t j,       \
+                                                     int64_t n) {                               \
+        FN(give_apart)(with, j, n, ONS_OPERATION_##operation);                                  \
+    }                                                                                           \
+    RUN(columns, operation, ons_run_of_columns,                                                 \
+        FN(columns_of_kind)(run, ONS_OPERATION_##operation, FN(operation##_give_apart)))        \
+    SHORT_COLUMNS(columns_of_two, operation, 2, true)                                           \
+    SHORT_COLUMNS(columns_of_three, operation, 3, true)                                         \
+    SHORT_COLUMNS(columns_of_four, operation, 4, true)                                          \
+    SHORT_COLUMNS(columns_of_some, operation, run->N, true)                                     \
+    SHORT_COLUMNS(changed_columns, operation, run->N, false)                                    \
+    static bool FN(operation##_short_columns)(const ons_run_of_columns *run) {                  \
+        if (!FN(is_plain)(run, run->at(run->from, run->first)))                                 \
+            return FN(operation##_changed_columns)(run);                                        \
+        switch (run->N) {                                                                       \
+        case 2: return FN(operation##_columns_of_two)(run);                                     \
+        case 3: return FN(operation##_columns_of_three)(run);                                   \
+        case 4: return FN(operation##_columns_of_four)(run);                                    \
+        default: return FN(operation##_columns_of_some)(run);                                   \
+        }                                                                                       \
+    }
+
+#define FUNCTIONS_OF_VALUE(operation)                                                           \
+    RUN(own_groups, operation, ons_run_of_rows,                                                 \
+        FN(groups_to)(run, ONS_OPERATION_##operation, OWN))                                     \
+    HALF_GROUPS(operation)                                                                      \
+    RUN(short_rows, operation, ons_run_of_rows, FN(short_rows)(run, ONS_OPERATION_##operation)) \
+    static void FN(operation##_end_values)(const ons_rows *rows, const double *anchor,          \
+                                           void *values) {                                      \
+        for (int64_t i = 0; i < rows->width; i++) FN(set_element)                               \
+        (values, i, (T)FN(operation##_value)(&rows->state[i], anchor ? anchor[i] : 0));         \
+    }
+
+#define ONS_OPERATION(name, result, keeps, excluded, summary) FUNCTIONS_OF_##result(name)
+#include "../operations.def"
+#undef ONS_OPERATION
+
+#define ENDING_OF_ROW(name, form)    \
+    {FN(name##_end_rows),            \
+     FN(name##_finish_##form),       \
+     FN(name##_finish_kept_##form),  \
+     FN(name##_finish_plain_##form), \
+     NULL,                           \
+     FN(name##_plain_row)},
+#define ENDING_OF_VALUE(name, form) \
+    {.values = FN(name##_end_values), .plain_row = FN(name##_plain_row)},
+#define PIPELINES_OF_ROW(name)                                                        \
+    {ROWS(name, rows), ROWS(name, groups), FN(name##_short_rows), FN(name##_columns), \
+     FN(name##_short_columns)},
+#define PIPELINES_OF_VALUE(name) \
+    {.groups = ROWS(name, groups), .short_rows = FN(name##_short_rows)},
+
+static const ons_kernels FN(kernels) = {
+    .row = {FN(max_row), FN(refer), FN(sum_exp_row), FN(exp_store_sum_row), FN(end_block_row),
+            FN(exp_row), FN(sum_plain_row), FN(settle)},
+    .column = {FN(max_column), FN(refer), FN(sum_exp_column), FN(exp_store_sum_column),
+               FN(end_block_column), FN(exp_column), FN(sum_plain_column), FN(settle)},
+    .end_row =
+        {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) ENDING_OF_##result(name, row)
+#include "../operations.def"
+#undef ONS_OPERATION
+        },
+    .end_column =
+        {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) ENDING_OF_##result(name, column)
+#include "../operations.def"
+#undef ONS_OPERATION
+        },
+    .pipelines =
+        {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) PIPELINES_OF_##result(name)
+#include "../operations.def"
+#undef ONS_OPERATION
+        },
+    .longest_grouped = FN(longest_grouped),
+    .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(bring)},
+};
+
+#undef RUN
+#undef SHORT_COLUMNS
+#undef FINISH
+#undef HALF_GROUPS
+#undef HALF_PIPELINES
+#undef ROWS
+#undef FUNCTIONS_OF_ROW
+#undef FUNCTIONS_OF_VALUE
+#undef ENDING_OF_ROW
+#undef ENDING_OF_VALUE
+#undef PIPELINES_OF_ROW
+#undef PIPELINES_OF_VALUE

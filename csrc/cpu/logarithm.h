@@ -1,0 +1,41 @@
+/* logarithm.h - the logarithm of a row's sum, without a call or a branch, so that loops over rows
+ * become vectors. */
+#ifndef ONS_CPU_LOGARITHM_H
+#define ONS_CPU_LOGARITHM_H
+
+#include "../exponential.h"
+
+/* log(sum(e^(x - m))), of d = sum(e^x) * by and `largest` = e^m * by, as it was added to d.
+ * `above` = -log(by) - m for the case that the others are not far below the largest.
+ *
+ * Where they are, d / largest - 1 is found first, so that a row of one element gives exactly 0.
+ * Else d = 2^n * z with z from sqrt(1/2) to sqrt(2). Then log(z) = 2 * atanh(f) with f = (z - 1) /
+ * (z + 1): Taylor's series, whose first term that is left out is below 2^-56 of the sum. NaN gives
+ * NaN. */
+ONS_ALWAYS double ons_log_of_sum(double d, double d_beyond, double largest, double above) {
+    const uint64_t least = 0x3fe6a09e667f3bcd, bias = 1024; /* sqrt(1/2) */
+    double others = ((d - largest) + d_beyond) / largest, all = d + d_beyond, z, n;
+    bool near = others < 0.4;
+    uint64_t bits, n_bits;
+    memcpy(&bits, &all, sizeof bits);
+    uint64_t exponent = (bits - least + (bias << 52)) >> 52; /* n + bias */
+    bits -= (exponent - bias) << 52;
+    memcpy(&z, &bits, sizeof z);
+    n_bits = 0x4330000000000000 | exponent; /* 2^52 + n + bias */
+    memcpy(&n, &n_bits, sizeof n);
+    n = near ? 0.0 : n - (0x1p52 + (double)bias);
+    double f = (near ? others : z - 1) / (near ? 2 + others : z + 1), s = f * f, p = 2.0 / 21;
+    p = p * s + 2.0 / 19;
+    p = p * s + 2.0 / 17;
+    p = p * s + 2.0 / 15;
+    p = p * s + 2.0 / 13;
+    p = p * s + 2.0 / 11;
+    p = p * s + 2.0 / 9;
+    p = p * s + 2.0 / 7;
+    p = p * s + 2.0 / 5;
+    p = p * s + 2.0 / 3;
+    double rest = n * ONS_LN2_LOW + ((near ? 0.0 : above) + (d - d));
+    return n * ONS_LN2_HIGH + ((2 * f + f * (s * p)) + rest);
+}
+
+#endif

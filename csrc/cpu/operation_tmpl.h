@@ -1,0 +1,148 @@
+/* operation_tmpl.h - what the operations of operations.def do, by a constant that says which. Part
+ * of primitives_tmpl.h, whose parameters and names it uses.
+ *
+ * The file of an operation NAME whose result has the row's shape defines here
+ *
+ *   NAME_row(state, anchor, first, second)   two numbers that its elements need of the row, one
+ *                                            of them NaN where the whole row is; an element
+ *                                            is given with `anchor` more than `state` knows of
+ *   NAME_rows(rows, first, second)           the same of WIDTH rows at once
+ *   NAME_element(kept, first, second)        a result, from what is kept: the exponential as it is
+ *                                            lifted, or the element
+ *   NAME_plain_row(d), NAME_plain_element(kept, row)   the same by the formula itself, for `naive`:
+ *                                            from the sum of the exponentials, and from the plain
+ *                                            exponential or the element
+ *
+ * and one whose result is a value a row
+ *
+ *   NAME_value(state, anchor)    in double
+ *   NAME_values(rows, values)    of WIDTH rows at once, in T; a maximum of +inf may hide a NaN
+ *   NAME_plain_row(d)            as above */
+
+/* The states of WIDTH rows. */
+INLINE void FN(states_of)(ons_state *states, const FN(sums_of_rows) * rows) {
+    double d[WIDTH], beyond[WIDTH] = {0};
+    T m[WIDTH], shift[WIDTH];
+    FN(wide_store)(d, rows->d);
+    if (rows->d_beyond) FN(wide_store)(beyond, *rows->d_beyond);
+    V(store)(m, rows->m);
+    V(store)(shift, rows->shift);
+    for (int64_t i = 0; i < WIDTH; i++) {
+        double c = (MAGIC + STEPS * LIFT - (double)shift[i]) * (1.0 / STEPS);
+        states[i] = (ons_state){(double)m[i], c, d[i] * LOWERED, beyond[i] * LOWERED};
+    }
+}
+
+/* log(sum(e^(x - m))) of rows whose m is finite. */
+INLINE double FN(log_of_sum)(const ons_state *state) {
+    VEC m = V(set)((T)state->m), shift = V(set)((T)(MAGIC + STEPS * (LIFT - state->c)));
+    T largest[WIDTH];
+    V(store)(largest, FN(exponential)(m, shift, V(sub)(m, V(set)(1))));
+    double above = (state->c * ONS_LN2_HIGH - state->m) + state->c * ONS_LN2_LOW - LOG_OF_ONE;
+    return ons_log_of_sum(state->d, state->d_beyond, (double)*largest * LOWERED, above);
+}
+
+INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
+    ons_state states[WIDTH];
+    T largest[WIDTH];
+    FN(states_of)(states, rows);
+    VEC floor = V(sub)(rows->m, V(set)(1));
+    V(store)(largest, FN(exponential)(rows->m, rows->shift, floor));
+    for (int64_t i = 0; i < WIDTH; i++) {
+        double m = states[i].m, c = states[i].c;
+        double above = (c * ONS_LN2_HIGH - m) + c * ONS_LN2_LOW - LOG_OF_ONE;
+        double low = (double)largest[i] * LOWERED;
+        logs[i] = ons_log_of_sum(states[i].d, states[i].d_beyond, low, above);
+    }
+}
+
+/* One by one, for operations that have nothing better for WIDTH rows. */
+#define ROWS_ONE_BY_ONE(name)                                                           \
+    INLINE void FN(name##_rows)(const FN(sums_of_rows) * rows, T * first, T * second) { \
+        ons_state states[WIDTH];                                                        \
+        T anchor[WIDTH];                                                                \
+        FN(states_of)(states, rows);                                                    \
+        V(store)(anchor, rows->anchor);                                                 \
+        for (int64_t i = 0; i < WIDTH; i++)                                             \
+            FN(name##_row)(&states[i], (double)anchor[i], first + i, second + i);       \
+    }
+
+#define ONS_OPERATION_ON_CPU
+#include "../operations.def"
+#undef ONS_OPERATION_ON_CPU
+
+#define OF_ROW(code) code
+#define OF_VALUE(code)
+#define VALUE_OF_ROW(code)
+#define VALUE_OF_VALUE(code) code
+
+INLINE void FN(row)(ons_operation operation, const ons_state *state, double anchor, T *first,
+                    T *second) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : FN(name##_row)(state, anchor, first, second); break;)
+#include "../operations.def"
+#undef ONS_OPERATION
+    default: break;
+    }
+}
+
+INLINE void FN(rows)(ons_operation operation, const FN(sums_of_rows) * rows, T *first, T *second) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : FN(name##_rows)(rows, first, second); break;)
+#include "../operations.def"
+#undef ONS_OPERATION
+    default: break;
+    }
+}
+
+INLINE VEC FN(element)(ons_operation operation, VEC kept, VEC first, VEC second) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : return FN(name##_element)(kept, first, second);)
+#include "../operations.def"
+#undef ONS_OPERATION
+    default: return kept;
+    }
+}
+
+INLINE VEC FN(plain_element)(ons_operation operation, VEC kept, VEC row) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : return FN(name##_plain_element)(kept, row);)
+#include "../operations.def"
+#undef ONS_OPERATION
+    default: return kept;
+    }
+}
+
+INLINE bool FN(keeps_exponentials)(ons_operation operation) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    case ONS_OPERATION_##name: return ONS_KEEP_##keeps == ONS_KEEP_EXPONENTIALS;
+#include "../operations.def"
+#undef ONS_OPERATION
+    default: return false;
+    }
+}
+
+INLINE bool FN(is_one_a_row)(ons_operation operation) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    VALUE_OF_##result(case ONS_OPERATION_##name : return true;)
+#include "../operations.def"
+#undef ONS_OPERATION
+    default: return false;
+    }
+}
+
+INLINE void FN(values)(ons_operation operation, const FN(sums_of_rows) * rows, T *values) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    VALUE_OF_##result(case ONS_OPERATION_##name : FN(name##_values)(rows, values); break;)
+#include "../operations.def"
+#undef ONS_OPERATION
+    default: break;
+    }
+}

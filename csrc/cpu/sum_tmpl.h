@@ -1,0 +1,253 @@
+/* sum_tmpl.h - how the exponentials of a row are added up: in one order, by every method and in
+ * both forms, which N and the types alone decide. Part of primitives_tmpl.h, whose parameters and
+ * names it uses.
+ *
+ *  1. Element j belongs to lane j mod LANES. A lane adds TERMS elements as a tree, in the compute
+ *     type: ((a + b) + (c + d)) + ((e + f) + (g + h)). Elements that are missing count as 0.
+ *  2. Two such sums are added in double: in float32 those of lanes l and l + 8, in float64 one
+ *     lane's of two spans.
+ *  3. That goes into eight running sums, in double; in float64 with what each addition rounds away
+ *     (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B).
+ *  4. After ONS_BLOCK elements the eight are added as a tree: l and l + 4, l and l + 2, the last
+ *     two. In float64 each addition is a two-sum, but for rows of at most 2 * LANES elements, whose
+ *     whole tree is of four additions.
+ *  5. Blocks are added in their order (ons_state_add).
+ *
+ * So of the compute type's roundings at most three lie between an element and d in float32, four in
+ * float64; how-it-works.md adds up what follows. */
+
+#define SPAN (TERMS * LANES)        /* elements of which each lane adds TERMS */
+#define STEP (2 * ONS_SUMS * TERMS) /* elements of which each running sum takes two such sums */
+#define OTHER (BITS == 32 ? ONS_SUMS : SPAN) /* from an element of the one to that of the other */
+
+/* Four elements of each lane of a vector. */
+INLINE VEC FN(sum_of_four)(const VEC *a) { return V(add)(V(add)(a[0], a[1]), V(add)(a[2], a[3])); }
+
+/* How many of a lane's elements, TERMS at most, are among the `left` that begin with one. */
+INLINE int64_t FN(of_lane)(int64_t left) {
+    return left <= 0 ? 0 : left > (TERMS - 1) * LANES ? TERMS : (left + LANES - 1) / LANES;
+}
+
+/* Doubles, one for each lane of a vector: several vectors where the compute type is float. They are
+ * lifted, as the exponentials are (exponential_tmpl.h): by a power of two, which does not show. */
+#define PARTS (WIDTH * sizeof(double) / sizeof(f64_vec))
+#define EACH_PART for (size_t k = 0; k < PARTS; k++)
+typedef struct {
+    f64_vec part[PARTS];
+} FN(wide);
+
+INLINE FN(wide) FN(widen)(VEC a) {
+    FN(wide) wide;
+    V(widen)(wide.part, a);
+    return wide;
+}
+
+INLINE FN(wide) FN(wide_load)(const double *p) {
+    FN(wide) wide;
+    EACH_PART wide.part[k] = f64_load(p + k * (WIDTH / PARTS));
+    return wide;
+}
+
+INLINE void FN(wide_store)(double *p, FN(wide) a) {
+    EACH_PART f64_store(p + k * (WIDTH / PARTS), a.part[k]);
+}
+
+INLINE FN(wide) FN(wide_zero)(void) { return FN(widen)(V(set)(0)); }
+
+INLINE FN(wide) FN(wide_add)(FN(wide) a, FN(wide) b) {
+    EACH_PART a.part[k] = f64_add(a.part[k], b.part[k]);
+    return a;
+}
+
+/* *d += term, and *beyond += what that rounds away. */
+INLINE void FN(two_sum)(f64_vec *d, f64_vec *beyond, f64_vec term) {
+    f64_vec sum = f64_add(*d, term), other = f64_sub(sum, *d);
+    f64_vec of_d = f64_sub(*d, f64_sub(sum, other)), of_term = f64_sub(term, other);
+    *beyond = f64_add(*beyond, f64_add(of_d, of_term));
+    *d = sum;
+}
+
+INLINE void FN(add_term)(FN(wide) * d, FN(wide) * beyond, FN(wide) term) {
+    EACH_PART FN(two_sum)(&d->part[k], &beyond->part[k], term.part[k]);
+}
+
+/* Adds a lane's sum of TERMS elements to a running sum; `beyond` in float64 alone. */
+INLINE void FN(run_on)(f64_vec *d, f64_vec *beyond, f64_vec term) {
+    if (BITS == 64)
+        FN(two_sum)(d, beyond, term);
+    else
+        *d = f64_add(*d, term);
+}
+
+/* The eight running sums of one row. In memory: eight doubles, and eight that they rounded away. */
+enum { FN(eight) = ONS_SUMS * sizeof(double) / sizeof(f64_vec), FN(doubles) = WIDTH / PARTS };
+typedef struct {
+    f64_vec d[FN(eight)], beyond[FN(eight)];
+} FN(sums);
+
+INLINE FN(sums) FN(no_sums)(void) {
+    FN(sums) sums;
+    for (int k = 0; k < FN(eight); k++) sums.d[k] = sums.beyond[k] = f64_set(0);
+    return sums;
+}
+
+INLINE FN(sums) FN(load_sums)(const double *p) {
+    FN(sums) sums = FN(no_sums)();
+    for (int k = 0; k < FN(eight); k++) sums.d[k] = f64_load(p + k * FN(doubles));
+    for (int k = 0; k < FN(eight) && BITS == 64; k++)
+        sums.beyond[k] = f64_load(p + ONS_SUMS + k * FN(doubles));
+    return sums;
+}
+
+INLINE void FN(store_sums)(double *p, const FN(sums) * sums) {
+    for (int k = 0; k < FN(eight); k++) f64_store(p + k * FN(doubles), sums->d[k]);
+    for (int k = 0; k < FN(eight) && BITS == 64; k++)
+        f64_store(p + ONS_SUMS + k * FN(doubles), sums->beyond[k]);
+}
+
+/* What the lanes have of one span, or in float64 of two of which there is at least one, as what the
+ * running sums take. */
+INLINE void FN(term_of)(f64_vec *term, VEC (*lanes)[VECS], int64_t spans) {
+    V(fold)(term, lanes[0]);
+    if (STEP == SPAN || spans < 2) return;
+    f64_vec other[FN(eight)];
+    V(fold)(other, lanes[1]);
+    for (int k = 0; k < FN(eight); k++) term[k] = f64_add(term[k], other[k]);
+}
+
+/* Of several spans at once, since in each it would be a chain of long instructions behind another,
+ * the exponentials': the running sums of those alone, or added to others. `most`: a constant, the
+ * spans that there may be. */
+enum { FN(spans_at_once) = 16 };
+INLINE void FN(add_spans)(FN(sums) * sums, VEC (*lanes)[VECS], int64_t spans) {
+    for (int64_t i = 0; i < spans; i += STEP / SPAN) {
+        f64_vec term[FN(eight)];
+        FN(term_of)(term, lanes + i, spans - i);
+        for (int k = 0; k < FN(eight); k++) FN(run_on)(&sums->d[k], &sums->beyond[k], term[k]);
+    }
+}
+INLINE FN(sums) FN(sums_of_spans)(VEC (*lanes)[VECS], int64_t spans, int64_t most) {
+    FN(sums) sums = FN(no_sums)();
+    FN(term_of)(sums.d, lanes, spans);
+    if (most > STEP / SPAN && spans > STEP / SPAN)
+        FN(add_spans)(&sums, lanes + STEP / SPAN, spans - STEP / SPAN);
+    return sums;
+}
+
+/* The eight as a tree, into the first. `few`: of rows of at most 2 * LANES elements. */
+INLINE void FN(total)(f64_vec *d, f64_vec *beyond, bool few) {
+    for (int half = ONS_SUMS / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) {
+            if (BITS == 64) beyond[l] = f64_add(beyond[l], beyond[l + half]);
+            if (BITS == 64 && !few)
+                FN(two_sum)(&d[l], &beyond[l], d[l + half]);
+            else
+                d[l] = f64_add(d[l], d[l + half]);
+        }
+}
+
+/* The total of one row's sums: d, and what that rounds away. */
+INLINE void FN(total_of_row)(const FN(sums) * sums, bool few, double *d, double *beyond) {
+    if (BITS == 32 || few) {
+        *d = f64_sum_eight(sums->d);
+        *beyond = BITS == 64 ? f64_sum_eight(sums->beyond) : 0;
+        return;
+    }
+    double eight[2 * ONS_SUMS];
+    FN(store_sums)(eight, sums);
+    f64_vec all[ONS_SUMS], rest[ONS_SUMS];
+    for (int l = 0; l < ONS_SUMS; l++) {
+        all[l] = f64_set(eight[l]);
+        rest[l] = f64_set(eight[ONS_SUMS + l]);
+    }
+    FN(total)(all, rest, false);
+    double lanes[FN(doubles)];
+    f64_store(lanes, *all);
+    *d = *lanes;
+    f64_store(lanes, *rest);
+    *beyond = *lanes;
+}
+
+/* The totals of WIDTH rows. */
+INLINE void FN(totals_of_rows)(FN(wide) * d, FN(wide) * beyond, FN(sums) * rows) {
+    EACH_PART {
+        if (BITS == 32) {
+            f64_vec eight[FN(doubles)][FN(eight)];
+            for (int i = 0; i < FN(doubles); i++)
+                for (int l = 0; l < FN(eight); l++) eight[i][l] = rows[k * FN(doubles) + i].d[l];
+            d->part[k] = f64_sum_rows(eight);
+            continue;
+        }
+        double kept[FN(doubles)][2 * ONS_SUMS];
+        f64_vec all[ONS_SUMS], rest[ONS_SUMS];
+        for (int i = 0; i < FN(doubles); i++) FN(store_sums)(kept[i], &rows[i]);
+        for (int l = 0; l < ONS_SUMS; l += 4) {
+            f64_load_columns(all + l, (const char *)&kept[0][l], sizeof *kept);
+            f64_load_columns(rest + l, (const char *)&kept[0][ONS_SUMS + l], sizeof *kept);
+        }
+        FN(total)(all, rest, false);
+        d->part[k] = *all;
+        beyond->part[k] = *rest;
+    }
+}
+
+/* The totals of WIDTH columns, of each of whose sums there is a line of `width` doubles. */
+INLINE void FN(totals_of_columns)(FN(wide) * d, FN(wide) * beyond, const double *sums,
+                                  int64_t width, bool few) {
+    EACH_PART {
+        f64_vec all[ONS_SUMS], rest[ONS_SUMS];
+        const double *columns = sums + k * FN(doubles);
+        for (int l = 0; l < ONS_SUMS; l++) {
+            all[l] = f64_load(columns + l * width);
+            if (BITS == 64) rest[l] = f64_load(columns + (ONS_SUMS + l) * width);
+        }
+        FN(total)(all, rest, few);
+        d->part[k] = *all;
+        beyond->part[k] = BITS == 64 ? *rest : f64_set(0);
+    }
+}
+
+/* The same of at most 2 * LANES elements which are a vector each, one a column. What is not there
+ * is left out: it would add 0. */
+INLINE FN(wide) FN(lane)(const VEC *e, int64_t l, int64_t count) {
+    return FN(widen)(l + LANES < count ? V(add)(e[l], e[l + LANES]) : e[l]);
+}
+#define SUM_OF(n, of_half, half)                                                      \
+    INLINE FN(wide) FN(sum_of_##n)(const VEC *e, int64_t l, int64_t count) {          \
+        FN(wide) sum = FN(of_half)(e, l, count);                                      \
+        int64_t other = l + (half);                                                   \
+        return other < count ? FN(wide_add)(sum, FN(of_half)(e, other, count)) : sum; \
+    }
+SUM_OF(2, lane, LANES / 2)
+SUM_OF(4, sum_of_2, LANES / 4)
+#if BITS == 32
+SUM_OF(8, sum_of_4, LANES / 8)
+#define SUM_OF_HALF FN(sum_of_8)
+#else
+#define SUM_OF_HALF FN(sum_of_4)
+#endif
+INLINE FN(wide) FN(total_of_few)(const VEC *e, int64_t count) {
+    FN(wide) sum = FN(wide_zero)();
+    if (count > 0) sum = SUM_OF_HALF(e, 0, count);
+    return count > 1 ? FN(wide_add)(sum, SUM_OF_HALF(e, 1, count)) : sum;
+}
+#undef SUM_OF
+#undef SUM_OF_HALF
+
+/* What there is of WIDTH rows once they are added up: d as it is lifted, what that rounded away or
+ * NULL, and each row's m, anchor and shift. */
+typedef struct {
+    FN(wide) d;
+    const FN(wide) * d_beyond;
+    VEC m, anchor, shift;
+} FN(sums_of_rows);
+
+/* Doubles as vectors of T: the nearest ones; and whether any of them is not that. */
+INLINE VEC FN(narrow_at)(const double *p, bool *differ) {
+    FN(wide) all = FN(wide_load)(p);
+    VEC nearest = V(narrow)(all.part);
+    FN(wide) back = FN(widen)(nearest);
+    *differ = false;
+    EACH_PART *differ |= f64_any_beyond(f64_sub(all.part[k], back.part[k]), f64_set(0));
+    return nearest;
+}

@@ -1,0 +1,83 @@
+/* whole_group_tmpl.h - next_group of group_tmpl.h where rows of whole quads follow each other in y
+ * without a gap, so that whole vectors go there, and past the caches whole lines, whichever rows
+ * they belong to. Part of primitives_tmpl.h, whose parameters and names it uses. */
+
+/* Of a vector's elements, how many lie in a row of which so many are left. */
+INLINE int64_t FN(own_of)(int64_t left) { return left < 0 ? 0 : left < WIDTH ? left : WIDTH; }
+
+/* What lies before the first line of y, which goes past the caches; how many elements that are. All
+ * rows of the group are finished so far ahead. */
+INLINE int64_t FN(finish_to_line)(FN(groups) * at, int64_t N, FN(kind) kind) {
+    T *shared = at->done > 0 ? at->shared : NULL;
+    FN(finishing)
+    first = FN(begin_finishing)(at->before->first[0], at->before->second[0], at->y, at->kept, N,
+                                kind, true, shared);
+    return first.at;
+}
+
+/* next_group of whole groups of rows of whole quads, which follow each other in y without a gap: y
+ * is made, past the caches from its first line on, whatever row that is in. What is left is
+ * joined with the next group by `shared`, as begin_finishing does it. Rows are finished in `turn`,
+ * a KiB behind the places of x that are read meanwhile (see FN(lag)); not where two groups fill the
+ * first cache, which takes them best in the order in which they were written. */
+INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, FN(kind) kind,
+                                 bool past_caches) {
+    int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
+    T *y = (T *)(void *)at->y;
+    const T *before = (const T *)(const void *)at->kept;
+    const T *firsts = at->before->first, *seconds = at->before->second;
+    bool exponentials = FN(keeps_exponentials)(kind.operation);
+    int64_t ahead = past_caches ? FN(finish_to_line)(at, N, kind) : 0;
+    before += ahead;
+    y += ahead;
+    int64_t turn = at->most * bytes <= 8192 ? 1024 / bytes : 0;
+    for (int64_t i = 0; i < at->most; i++) {
+        int64_t k = (i + turn) % at->most, next = k + 1 < at->most ? k + 1 : k;
+        const T *from = before + k * N;
+        T *to = y + k * N;
+        const T *x = (const T *)(const void *)(at->x + i * at->across);
+        const T *behind = (const T *)(const void *)(at->behind + i * at->across);
+        const char *fetch = at->fetch + i * run->x.across;
+        T *e = at->e + i * N;
+        VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
+        VEC first = SET_OF(firsts, k), second = SET_OF(seconds, k);
+        VEC even = V(set)((T)-INFINITY), odd = even;
+        for (int64_t q = 0; q < N; q += QUAD) {
+            for (int64_t v = 0; v < VECS; v++) {
+                int64_t from = q + v * WIDTH;
+                T *to = exponentials ? e + from : NULL;
+                VEC quad = FN(whole_quad)(to, x + from, shift, floor, false);
+                VEC *lane = &at->lanes[i][q / SPAN][v];
+                *lane = q % SPAN == 0 ? quad : V(add)(*lane, quad);
+            }
+            int64_t line = q + QUAD - FN(line);
+            for (int64_t j = q; j < line; j += WIDTH) {
+                VEC kept = V(held)(V(load)(from + j));
+                VEC done = FN(element)(kind.operation, kept, first, second);
+                FN(put_vector)(to + j, done, past_caches);
+            }
+            bool cut = past_caches && ahead > 0 && q + QUAD == N; /* by the end of the row */
+            for (int64_t j = line; j < line + FN(line); j += WIDTH) {
+                int64_t own = WIDTH; /* elements that are not the next row's */
+                if (cut) {
+                    own = FN(own_of)(N - ahead - j);
+                    first = V(join)(first, SET_OF(firsts, next), own);
+                    second = V(join)(second, SET_OF(seconds, next), own);
+                }
+                VEC kept = V(held)(V(load)(from + j));
+                VEC done = FN(element)(kind.operation, kept, first, second);
+                if (!cut || k + 1 < at->most || own == WIDTH)
+                    FN(put_vector)(to + j, done, past_caches);
+                else if (own > 0)
+                    V(store)(at->shared, done);
+            }
+            for (int64_t k = q; k < q + QUAD; k += 2 * WIDTH) {
+                even = V(max)(V(load)(behind + k), even);
+                odd = V(max)(V(load)(behind + k + WIDTH), odd);
+            }
+            for (int64_t line = 0; line < QUAD; line += FN(line))
+                FN(fetch)(fetch + (q + line) * (int64_t)sizeof(T));
+        }
+        at->largest[i] = V(max)(even, odd);
+    }
+}

@@ -1,0 +1,41 @@
+/* log_softmax.h - y = x - log(sum(e^x)) = (x - m) - log(sum(e^(x - m))): no offset of the row
+ * enters the rounding. */
+
+#ifdef ONS_OPERATION
+ONS_OPERATION(log_softmax, ROW, ELEMENTS, -INFINITY, "x - log(sum(exp(x)))")
+#endif
+
+#ifdef ONS_OPERATION_ON_CPU
+
+/* first = m, second = log(sum(e^(x - m))). */
+INLINE void FN(log_softmax_row)(const ons_state *state, double anchor, T *first, T *second) {
+    *first = isfinite(state->m) ? (T)(state->m + anchor) : (T)NAN;
+    *second = (T)FN(log_of_sum)(state);
+}
+
+INLINE void FN(log_softmax_rows)(const FN(sums_of_rows) * rows, T *first, T *second) {
+    V(store)(first, V(add)(V(add)(rows->m, rows->anchor), V(sub)(rows->m, rows->m)));
+    double logs[WIDTH];
+    FN(logs_of_sums)(rows, logs);
+    for (int64_t i = 0; i < WIDTH; i++) second[i] = (T)logs[i];
+}
+
+INLINE VEC FN(log_softmax_element)(VEC x, VEC m, VEC log_d) { return V(sub)(V(sub)(x, m), log_d); }
+
+INLINE double FN(log_softmax_plain_row)(double d) { return log(d); }
+INLINE VEC FN(log_softmax_plain_element)(VEC x, VEC log_d) { return V(sub)(x, log_d); }
+
+#endif
+
+#ifdef ONS_OPERATION_IN_PYTHON
+ONS_OPERATION_IN_PYTHON(log_softmax, ROW,
+                        "scale * array - log(sum(exp(scale * array))) along axis: the logarithm of "
+                        "softmax, without its\n"
+                        "underflow.",
+                        "    A row with a NaN or +inf, or with nothing but -inf, is NaN; an "
+                        "excluded element's result is -inf.\n"
+                        "    float32 and float64 lie within 2 eps of max(1, abs(result)); 16 bits "
+                        "are that rounded once.\n",
+                        ">>> ons.log_softmax([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4)\n"
+                        "array([-5.0952, -4.0952, -3.0952, -0.0952, -4.0952, -5.0952])\n")
+#endif

@@ -1,0 +1,41 @@
+/* logsumexp.h - log(sum(e^x)) = m + log(sum(e^(x - m))), one value a row. */
+
+#ifdef ONS_OPERATION
+ONS_OPERATION(logsumexp, VALUE, NOTHING, 0.0, "log(sum(exp(x)))")
+#endif
+
+#ifdef ONS_OPERATION_ON_CPU
+
+/* An infinite maximum is the result: +inf, or -inf of a row with nothing else. */
+INLINE double FN(logsumexp_value)(const ons_state *state, double anchor) {
+    if (!isfinite(state->m)) return state->m;
+    return (state->m + FN(log_of_sum)(state)) + anchor;
+}
+
+INLINE void FN(logsumexp_values)(const FN(sums_of_rows) * rows, T *values) {
+    double logs[WIDTH];
+    T m[WIDTH], anchor[WIDTH];
+    FN(logs_of_sums)(rows, logs);
+    V(store)(m, rows->m);
+    V(store)(anchor, rows->anchor);
+    for (int64_t i = 0; i < WIDTH; i++) {
+        double finite = ((double)m[i] + logs[i]) + (double)anchor[i];
+        values[i] = isinf(m[i]) ? m[i] : (T)finite;
+    }
+}
+
+INLINE double FN(logsumexp_plain_row)(double d) { return log(d); }
+
+#endif
+
+#ifdef ONS_OPERATION_IN_PYTHON
+ONS_OPERATION_IN_PYTHON(
+    logsumexp, VALUE,
+    "log(sum(exp(scale * array))) along axis, for logits of any size. The array is read once.",
+    "    A number where it has no dimension. A row with a NaN gives NaN, one with +inf and no NaN "
+    "+inf, one\n"
+    "    with nothing, or nothing but -inf, -inf. float32 and float64 lie within 2 eps of max(1,\n"
+    "    abs(result)); 16 bits are that rounded once.\n",
+    ">>> float(ons.logsumexp([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4))\n"
+    "6.0952\n")
+#endif

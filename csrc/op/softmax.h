@@ -1,0 +1,58 @@
+/* softmax.h - y = e^x / sum(e^x). */
+
+#ifdef ONS_OPERATION
+ONS_OPERATION(softmax, ROW, EXPONENTIALS, 0.0, "exp(x) / sum(exp(x))")
+#endif
+
+#ifdef ONS_OPERATION_ON_CPU
+
+/* first + second = 1 / d: in two parts, so that e / d is rounded once and an element alone in its
+ * row gives 1. */
+INLINE void FN(softmax_row)(const ons_state *state, double anchor, T *first, T *second) {
+    (void)anchor;
+    T nearest = (T)(LOWERED / (state->d + state->d_beyond));
+    double rest = fma(-(double)nearest, state->d, LOWERED) - (double)nearest * state->d_beyond;
+    *first = isfinite(state->m) ? nearest : (T)NAN;
+    *second = (T)(rest * (double)nearest * (1.0 / LOWERED));
+}
+
+INLINE void FN(softmax_rows)(const FN(sums_of_rows) * rows, T *first, T *second) {
+    const FN(wide) *beyond = rows->d_beyond;
+    FN(wide) inverse, rest, d = rows->d;
+    f64_vec one = f64_set(1);
+    EACH_PART {
+        f64_vec all = beyond ? f64_add(d.part[k], beyond->part[k]) : d.part[k];
+        inverse.part[k] = f64_div(one, all);
+    }
+    VEC nearest = V(narrow)(inverse.part), none = V(sub)(rows->m, rows->m); /* NaN, or 0 */
+    FN(wide) by = FN(widen)(nearest);
+    EACH_PART {
+        rest.part[k] = f64_rest(by.part[k], d.part[k]);
+        if (beyond) rest.part[k] = f64_sub(rest.part[k], f64_mul(by.part[k], beyond->part[k]));
+        rest.part[k] = f64_mul(rest.part[k], by.part[k]);
+    }
+    V(store)(first, V(add)(nearest, none));
+    V(store)(second, V(narrow)(rest.part));
+}
+
+INLINE VEC FN(softmax_element)(VEC e, VEC first, VEC second) { return V(times)(e, first, second); }
+
+INLINE double FN(softmax_plain_row)(double d) { return d; }
+INLINE VEC FN(softmax_plain_element)(VEC e, VEC d) { return V(div)(e, d); }
+
+#endif
+
+#ifdef ONS_OPERATION_IN_PYTHON
+ONS_OPERATION_IN_PYTHON(
+    softmax, ROW,
+    "exp(scale * array) / sum(exp(scale * array)) along axis, for logits of any size.",
+    "    Along axis it sums to 1. A row with a NaN or +inf, or with nothing but -inf, is NaN; an "
+    "excluded\n"
+    "    element's result is 0. On the CPU float32 and float64 lie within 4 eps of the exact "
+    "value; float16\n"
+    "    and bfloat16 are the float32 result rounded once, to nearest even, and of float64 input "
+    "the\n"
+    "    float64 result rounded once.\n",
+    ">>> ons.softmax([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4)\n"
+    "array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])\n")
+#endif

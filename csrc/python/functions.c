@@ -1,0 +1,133 @@
+/* functions.c - the operations as functions of the module. What is an operation's own of a
+ * docstring stands in its file. */
+#include "arguments.h"
+
+#define SIGNATURE_OF_ROW                                                                \
+    "($module, array, /, axis=-1, *, method='auto', dtype=None, out=None, where=None, " \
+    "scale=1.0, stream=None, num_threads=None)\n--\n\n"
+#define SIGNATURE_OF_VALUE                                                                   \
+    "($module, array, /, axis=-1, *, keepdims=False, method='auto', where=None, scale=1.0, " \
+    "stream=None, num_threads=None)\n--\n\n"
+
+#define ARRAY_AND_AXIS                                                                             \
+    "Parameters\n"                                                                                 \
+    "----------\n"                                                                                 \
+    "array : array_like, any shape\n"                                                              \
+    "    Logits, dimensionless: a NumPy array of any strides, alignment and byte order, a list "   \
+    "or number; a\n"                                                                               \
+    "    torch tensor, CuPy or JAX array; an object with __dlpack__, __cuda_array_interface__ or " \
+    "__array__.\n"                                                                                 \
+    "    float16, bfloat16, float32, float64; integers and bool are taken as the library's "       \
+    "default float.\n"                                                                             \
+    "    On the CPU or a GPU, where the work is then done. Never written to.\n"                    \
+    "axis : int, tuple of ints, or None\n"                                                         \
+    "    What is taken as one row: one axis, several, or all. The last by default.\n"
+
+#define METHOD_TEXT                                                                      \
+    "method : str\n"                                                                     \
+    "    One of methods(): naive, safe, online, fused, split, and on a GPU fused_warp, " \
+    "fused_block,\n"                                                                     \
+    "    online_block, cluster, grid; auto picks for the shape (see plan()).\n"
+
+#define DTYPE_AND_OUT                                                                              \
+    "dtype : dtype, optional\n"                                                                    \
+    "    The result's type, one of the four. The arithmetic is done in the wider of input and "    \
+    "result, at\n"                                                                                 \
+    "    least float32; `naive` alone works in the array's own type.\n"                            \
+    "out : array of the same shape, optional\n"                                                    \
+    "    Where the result goes, and what is returned; may be the array itself, or overlap it. On " \
+    "the\n"                                                                                        \
+    "    array's device, as where is, and scale where it is an array.\n"
+
+#define KEEPDIMS_TEXT   \
+    "keepdims : bool\n" \
+    "    Whether the result has axis too, with length 1.\n"
+
+#define WHERE_TO_THREADS                                                                          \
+    "where : array of bool that broadcasts to the array, optional\n"                              \
+    "    False excludes an element: the others are as if it was not there.\n"                     \
+    "scale : float, or array that broadcasts with length 1 along axis\n"                          \
+    "    Multiplies the logits first, as 1 / temperature does; the product is rounded once.\n"    \
+    "stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional\n"                \
+    "    The CUDA stream to work on, for a GPU array alone; an int is CUDA's handle, 0 the "      \
+    "legacy default\n"                                                                            \
+    "    stream. By default the current one of torch or CuPy, that of a DeviceArray or of the "   \
+    "CUDA Array\n"                                                                                \
+    "    Interface, else the legacy default one. Nothing waits for the GPU.\n"                    \
+    "num_threads : int, optional\n"                                                               \
+    "    The most threads to use, for a CPU array alone; get_num_threads() by default. Does not " \
+    "change the\n"                                                                                \
+    "    result.\n"                                                                               \
+    "\n"                                                                                          \
+    "Returns\n"                                                                                   \
+    "-------\n"
+
+#define PARAMETERS_OF_ROW                                     \
+    ARRAY_AND_AXIS METHOD_TEXT DTYPE_AND_OUT WHERE_TO_THREADS \
+        "array of the input's shape and kind\n"
+#define PARAMETERS_OF_VALUE                                   \
+    ARRAY_AND_AXIS KEEPDIMS_TEXT METHOD_TEXT WHERE_TO_THREADS \
+        "array of the input's shape without axis, and of its kind and type\n"
+
+#define KINDS                                                                                      \
+    "    NumPy for NumPy, torch for torch, CuPy for CuPy, JAX for JAX; DeviceArray for others on " \
+    "a GPU.\n"
+
+#define ERRORS                                                                                     \
+    "\n"                                                                                           \
+    "Raises\n"                                                                                     \
+    "------\n"                                                                                     \
+    "AxisError\n"                                                                                  \
+    "    axis is out of bounds.\n"                                                                 \
+    "ValueError\n"                                                                                 \
+    "    An unknown method, or one that this device or row length cannot run; the shape of out, "  \
+    "where or\n"                                                                                   \
+    "    scale; an int scale beyond float64; arrays on different devices; an out that is "         \
+    "read-only, a copy,\n"                                                                         \
+    "    or whose elements overlap; out and dtype that disagree; a stream for a CPU array, "       \
+    "num_threads for a\n"                                                                          \
+    "    GPU array or below 1.\n"                                                                  \
+    "TypeError\n"                                                                                  \
+    "    longdouble, complex, object, string and masked arrays; a mask that is not bool; what is " \
+    "no stream;\n"                                                                                 \
+    "    a JAX tracer; a float64 result in JAX without jax_enable_x64.\n"                          \
+    "BufferError\n"                                                                                \
+    "    A DLPack capsule that was used already, or of an unknown version or device.\n"            \
+    "RuntimeError\n"                                                                               \
+    "    A GPU array in a build without CUDA, without a driver or without a GPU; an error of "     \
+    "CUDA; a tensor\n"                                                                             \
+    "    that requires grad or has a tangent; an array that converting another argument reshapes " \
+    "or moves.\n"                                                                                  \
+    "MemoryError\n"                                                                                \
+    "    No memory for the result or the scratch.\n"                                               \
+    "\n"                                                                                           \
+    "References\n"                                                                                 \
+    "----------\n"                                                                                 \
+    "M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 "   \
+    "(2018):\n"                                                                                    \
+    "naive, safe, online are its algorithms 1 to 3 (pages 2 and 3), split its section 3.1 (page "  \
+    "4).\n"                                                                                        \
+    "\n"                                                                                           \
+    "Examples\n"                                                                                   \
+    "--------\n"                                                                                   \
+    ">>> import onsoftmax as ons\n"
+
+#define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                     \
+    static const char name##_doc[] = #name SIGNATURE_OF_##result what                     \
+        "\n\n" PARAMETERS_OF_##result KINDS returns ERRORS example;                       \
+    static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count, \
+                                 PyObject *names) {                                       \
+        return ons_call(ONS_OPERATION_##name, self, args, count, names);                  \
+    }
+#include "../operations.def"
+#undef ONS_OPERATION_IN_PYTHON
+
+static PyMethodDef functions[] = {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, name##_doc},
+#include "../operations.def"
+#undef ONS_OPERATION
+    {NULL, NULL, 0, NULL},
+};
+
+int ons_add_operations(PyObject *module) { return PyModule_AddFunctions(module, functions); }

@@ -1,0 +1,66 @@
+"""stdout and stderr of a command, as they may be: closed, full, or with nobody who reads them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
+from typing import Any, TextIO, cast
+
+
+def _discard(stream: TextIO) -> None:
+    """Sends what the stream still holds to /dev/null, and all that follows."""
+    with suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+class _Lossy:
+    """A stream for messages and progress: what it cannot take is lost, and no work fails for it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            _discard(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            _discard(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _fill_gaps() -> None:
+    """Opens /dev/null as each of the descriptors 0 to 2 that is closed; else a file of ours would be one."""
+    number = 0
+    while number <= 2:
+        number = os.open(os.devnull, os.O_RDWR)
+    os.close(number)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
+@contextmanager
+def usable_streams() -> Iterator[None]:
+    """Within it there is a stdout and a stderr, and to write to stderr never fails.
+
+    What stdout has not taken by then is lost: Python's own flush of it would change the exit code.
+    """
+    _fill_gaps()
+    with redirect_stderr(cast(TextIO, _Lossy(sys.stderr))):
+        try:
+            yield
+        finally:
+            _Lossy(sys.stdout).flush()

@@ -1,0 +1,244 @@
+/* errors.c - the largest errors of the exponentials, and rows whose softmax errs as much as a
+ * search can make it: what docs/how-it-works.md adds up, and whether anything is beyond it.
+ *
+ *     errors exponentials STEP [ISA ...]    float32: every STEP-th number from -16384 to 16384, all
+ *                                           of them with STEP 1; float64: random ones
+ *     errors search SECONDS [ISA ...]       rows of float32
+ *
+ * eps is the distance from 1 to the next number. Exit code 1, and what was not so, where an error
+ * is beyond what how-it-works.md says. */
+#define _GNU_SOURCE
+#include <string.h>
+#include <time.h>
+
+#include "core_require.h"
+
+#include "../csrc/cpu/cpu.h"
+
+/* The spread of the relative errors of an instruction set's exponentials, in eps: from the least
+ * to the largest, since a factor that all have shows in no quotient. */
+static double largest_spread(ons_dtype type, const char *isa) {
+    if (type == ONS_FLOAT64) return 1.44;
+    return strcmp(isa, "avx512") == 0 ? 1.30 : 1.72;
+}
+enum { LARGEST_RESULT = 4 }; /* error of a result, in eps */
+
+enum { AT_ONCE = 4096 };
+
+/* e = e^x / 2^c by the primitives, of n numbers that lie within a few of x[0]. Returns c. */
+static double exponentials_of(ons_dtype type, void *e, void *x, int64_t n) {
+    double sums[2 * ONS_SUMS] = {0}, shift, floor, largest = -HUGE_VAL;
+    for (int64_t j = 0; j < n; j++)
+        largest = fmax(largest, type == ONS_FLOAT32 ? (double)((float *)x)[j] : ((double *)x)[j]);
+    ons_state state = ons_state_empty();
+    ons_state_raise(&state, largest);
+    ons_rows rows = {.width = 1,
+                     .state = &state,
+                     .sums = sums,
+                     .sums_along = 1,
+                     .shift = &shift,
+                     .floor = &floor};
+    int64_t size = ons_dtype_size(type);
+    ons_tile from = {x, size, 0}, to = {e, size, 0};
+    const ons_primitives *row = &ons_kernels_for(type)->row;
+    row->refer(&rows);
+    row->exp_store_sum(&rows, to, from, n);
+    return state.c;
+}
+
+typedef struct {
+    long double least, most; /* quotients of what is computed and what is exact */
+} range;
+static const range nothing = {HUGE_VALL, -HUGE_VALL};
+
+static void widen(range *of, long double quotient) {
+    of->least = fminl(of->least, quotient);
+    of->most = fmaxl(of->most, quotient);
+}
+
+static double spread(range of, ons_dtype type) {
+    return (double)ldexpl(of.most / of.least - 1, type == ONS_FLOAT32 ? 23 : 52);
+}
+
+/* ln2 in two parts: c times the first one is exact. */
+static const long double ln2_high = 0x1.62e42fefap-1L, ln2_low = 0x1.cf79abc9e3b39803f3p-40L;
+
+/* e^x / 2^c to far more digits than a float has. */
+static double exact_float(float x, double c) {
+    return exp(((double)x - c * (double)ln2_high) - c * (double)ln2_low);
+}
+
+static range of_floats(uint32_t step) {
+    static float x[AT_ONCE], e[AT_ONCE];
+    const uint32_t last = 0x46800000; /* 16384 */
+    range found = nothing;
+    for (uint32_t sign = 0; sign <= 1; sign++)
+        for (uint64_t bits = 0; bits <= last;) {
+            int64_t n = 0;
+            for (; n < AT_ONCE && bits <= last; n++, bits += step) {
+                uint32_t one = (uint32_t)bits | sign << 31;
+                memcpy(&x[n], &one, sizeof one);
+                if (fabsf(x[n] - x[0]) > 4) break;
+            }
+            double c = exponentials_of(ONS_FLOAT32, e, x, n);
+            for (int64_t j = 0; j < n; j++)
+                widen(&found, ldexp((double)e[j], -64) / exact_float(x[j], c));
+        }
+    return found;
+}
+
+/* A tenth of a double's eps shows in a long double. */
+static range of_doubles(int64_t count) {
+    static double x[AT_ONCE], e[AT_ONCE];
+    range found = nothing;
+    for (int64_t done = 0; done < count; done += AT_ONCE) {
+        double from = ldexp(uniform() - 0.5, (int)(uniform() * 16));
+        for (int64_t j = 0; j < AT_ONCE; j++) x[j] = from - 4 * uniform();
+        double c = exponentials_of(ONS_FLOAT64, e, x, AT_ONCE);
+        for (int64_t j = 0; j < AT_ONCE; j++) {
+            long double exact = expl(((long double)x[j] - c * ln2_high) - c * ln2_low);
+            widen(&found, ldexpl(e[j], -128) / exact);
+        }
+    }
+    return found;
+}
+
+static void exponentials(const char *isa, double step) {
+    for (ons_dtype type = ONS_FLOAT32; type <= ONS_FLOAT64; type++) {
+        range found =
+            type == ONS_FLOAT32 ? of_floats((uint32_t)step) : of_doubles((int64_t)(4e8 / step));
+        double middle = (double)sqrtl(found.most * found.least), apart = spread(found, type);
+        printf("%s %s: exponentials within %.4f eps of each other, around %a times e^x\n", isa,
+               ons_dtype_name(type), apart, middle);
+        fflush(stdout);
+        REQUIRE(apart <= largest_spread(type, isa), "%s %s: at most %g", isa, ons_dtype_name(type),
+                largest_spread(type, isa));
+    }
+}
+
+/* ------- the search ------- */
+
+/* Numbers whose exponentials err the most one way, and the most the other way. */
+enum { SCANNED = 1 << 16, KEPT = 256, LONGEST = 1025 };
+typedef struct {
+    float x;
+    double quotient;   /* of the exponential and e^x */
+    long double exact; /* e^x / 2^c */
+} candidate;
+typedef struct {
+    candidate low[KEPT], high[KEPT];
+} candidates;
+
+static int by_quotient(const void *a, const void *b) {
+    double one = ((const candidate *)a)->quotient, other = ((const candidate *)b)->quotient;
+    return (one > other) - (one < other);
+}
+
+static void find_candidates(candidates *found) {
+    static candidate all[SCANNED];
+    static float x[SCANNED], e[SCANNED];
+    double top = 100 * (uniform() - 0.5), reach = 0.2 + 3 * uniform();
+    for (int64_t j = 0; j < SCANNED; j++) x[j] = (float)(top - reach * uniform());
+    double c = exponentials_of(ONS_FLOAT32, e, x, SCANNED);
+    for (int64_t j = 0; j < SCANNED; j++) {
+        double exact = exact_float(x[j], c);
+        all[j] = (candidate){x[j], (double)e[j] / exact, exact};
+    }
+    qsort(all, SCANNED, sizeof *all, by_quotient);
+    for (int64_t j = 0; j < KEPT; j++) {
+        found->low[j] = all[j];
+        found->high[j] = all[SCANNED - 1 - j];
+    }
+}
+
+/* A row of which element 0 errs one way and all others the other way. */
+typedef struct {
+    float x[LONGEST];
+    long double exact[LONGEST];
+    int64_t N;
+} row;
+
+static void put_candidate(row *of, int64_t j, const candidate *one) {
+    of->x[j] = one->x;
+    of->exact[j] = one->exact;
+}
+
+static void copy_row(row *to, const row *from) {
+    to->N = from->N;
+    memcpy(to->x, from->x, (size_t)from->N * sizeof *from->x);
+    memcpy(to->exact, from->exact, (size_t)from->N * sizeof *from->exact);
+}
+
+/* The error of element 0, in eps. */
+static double error_of(const row *of) {
+    static float y[LONGEST];
+    ons_problem problem = {.dims = 1, .reduced_dims = 1, .extent = {of->N}, .scale_by = 1};
+    problem.operand[ONS_X] = (ons_operand){(char *)of->x, ONS_FLOAT32, {sizeof(float)}};
+    problem.operand[ONS_Y] = (ons_operand){(char *)y, ONS_FLOAT32, {sizeof(float)}};
+    problem.operand[ONS_WHERE] = (ons_operand){NULL, ONS_BOOL, {0}};
+    ons_coalesce(&problem);
+    ons_plan plan;
+    REQUIRE(ons_make_plan(&problem, ONS_METHOD_AUTO, 1, &plan) == ONS_OK, "no plan");
+    REQUIRE(ons_run(&problem, &plan, NULL) == ONS_OK, "it did not run");
+    long double d = 0;
+    for (int64_t j = 0; j < of->N; j++) d += of->exact[j];
+    return (double)fabsl(y[0] * d / of->exact[0] - 1) * 0x1p23;
+}
+
+static int64_t below(int64_t n) { return (int64_t)(uniform() * (double)n); }
+
+/* Changes one element, or all of a lane, or all from one on, while that makes the error larger. */
+static double climb(row *of, const candidates *from, bool low) {
+    const candidate *first = low ? from->low : from->high, *others = low ? from->high : from->low;
+    put_candidate(of, 0, &first[below(KEPT)]);
+    for (int64_t j = 1; j < of->N; j++) put_candidate(of, j, &others[below(KEPT)]);
+    static row changed;
+    double largest = error_of(of);
+    for (int64_t failed = 0; failed < 40 + 4 * of->N; failed++) {
+        copy_row(&changed, of);
+        int64_t begin = below(of->N), step = of->N, end = of->N;
+        if (uniform() < 0.3)
+            begin %= 16, step = 16;
+        else if (uniform() < 0.1)
+            step = 1;
+        const candidate *by = &others[below(KEPT)];
+        for (int64_t j = begin; j < end; j += step)
+            put_candidate(&changed, j, j == 0 ? &first[below(KEPT)] : by);
+        double error = error_of(&changed);
+        if (error > largest) failed = 0;
+        if (error >= largest) copy_row(of, &changed), largest = error;
+    }
+    return largest;
+}
+
+static void search(const char *isa, double seconds) {
+    static const int64_t lengths[] = {2, 3, 5, 9, 16, 17, 33, 65, 129, 257, 513, LONGEST};
+    static candidates from;
+    static row of;
+    double largest = 0;
+    int64_t climbs = 0, of_N = 0;
+    for (clock_t begin = clock(); (double)(clock() - begin) < seconds * CLOCKS_PER_SEC; climbs++) {
+        if (climbs % 8 == 0) find_candidates(&from);
+        of.N = lengths[below(12)];
+        double error = climb(&of, &from, climbs % 2);
+        if (error > largest) largest = error, of_N = of.N;
+        REQUIRE(error <= LARGEST_RESULT, "%s: %g eps, N = %lld", isa, error, (long long)of.N);
+    }
+    printf("%s float32: an error of %.3f eps, N = %lld, the largest of %lld climbs\n", isa, largest,
+           (long long)of_N, (long long)climbs);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    bool searches = argc > 2 && strcmp(argv[1], "search") == 0;
+    REQUIRE(searches || (argc > 2 && strcmp(argv[1], "exponentials") == 0), "see errors.c");
+    double amount = atof(argv[2]);
+    REQUIRE(amount >= 1, "%s", argv[2]);
+    const char *const *names = (const char *const *)argv + 3;
+    for (names = *names ? names : ons_isa_available(); *names; names++) {
+        REQUIRE(ons_isa_select(*names), "this processor does not run %s", *names);
+        (searches ? search : exponentials)(*names, amount);
+    }
+    puts("passed");
+    return 0;
+}
