@@ -15,16 +15,23 @@ ASAN_PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell gcc 
 
 SANITIZERS := memcheck racecheck initcheck synccheck
 
-.PHONY: help build test bench lint picker notebook asan gpu-test gpu-sanitize $(SANITIZERS) clean
+# What takes long, each a topic of its own.
+TOPICS := emulation errors valgrind lengths sanitizers
+TOPIC ?= $(TOPICS)
+# What of the tests runs under the sanitizers; PYTEST="..." passes pytest more.
+TESTS ?= tests
+
+.PHONY: help build test check-long $(addprefix long-,$(TOPICS)) bench lint picker notebook asan gpu-test gpu-sanitize $(SANITIZERS) clean
 
 help:
 	@echo 'make build   install in place (editable), with what the tests need'
 	@echo 'make test    all tests'
+	@echo 'make check-long  what takes long; TOPIC="..." chooses of: $(TOPICS)'
 	@echo 'make bench   the CPU benchmark; BENCH="..." passes it arguments (default: --quick)'
 	@echo 'make lint    ruff, mypy and clang-format, from: pip install -e ".[lint]"'
 	@echo 'make picker  docs/picker.html, from the planner as it is now: pip install -e ".[picker]"'
 	@echo 'make notebook  runs docs/onsoftmax.ipynb, from: pip install -e ".[docs]"'
-	@echo 'make asan    all tests under the address and undefined-behaviour sanitizers (gcc)'
+	@echo 'make asan    the tests, or TESTS="...", under the address and undefined-behaviour sanitizers (gcc)'
 	@echo 'make gpu-test      the tests that need a GPU'
 	@echo 'make gpu-sanitize  the small ones of them under compute-sanitizer (SANITIZER=path); one of its'
 	@echo '                   tools alone: make memcheck, racecheck, initcheck, synccheck'
@@ -35,6 +42,13 @@ build:
 
 test:
 	$(PYTHON) -m pytest
+
+check-long: $(addprefix long-,$(TOPIC))
+
+$(addprefix long-,$(filter-out sanitizers,$(TOPICS))): long-%:
+	$(PYTHON) -m pytest -o faulthandler_timeout=2000 --long $*
+
+long-sanitizers: asan
 
 bench:
 	$(PYTHON) benchmarks/bench_cpu.py $(BENCH)
@@ -51,7 +65,8 @@ picker:
 notebook:
 	$(PYTHON) -m pytest --nbmake docs/onsoftmax.ipynb
 
-# A build of its own, whose objects the tests' C programs link in place of compiling them again (ONSOFTMAX_OBJECTS), and a working directory in which Python finds that build before any other. libstdc++ is
+# A build of its own, whose objects the tests' C programs link in place of compiling them again
+# (ONSOFTMAX_OBJECTS), and a working directory in which Python finds that build before any other. libstdc++ is
 # loaded early for torch and JAX, which throw C++ exceptions that the sanitizer's library must see.
 asan:
 	$(PYTHON) -m pip install -q 'setuptools>=77'
@@ -60,7 +75,8 @@ asan:
 	cd $(ASAN_LIB) && ONSOFTMAX_OBJECTS="$$(echo '$(CURDIR)'/build/asan/temp.*)" LD_PRELOAD='$(ASAN_PRELOAD)' PYTHONPATH='$(CURDIR)/$(ASAN_LIB)' PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	    $(PYTHON) -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider '$(CURDIR)/tests'
+	    $(PYTHON) -m pytest -c '$(CURDIR)/pyproject.toml' -p no:cacheprovider -o faulthandler_timeout=2000 \
+	    $(addprefix '$(CURDIR)'/,$(TESTS)) $(PYTEST)
 
 gpu-test:
 	$(PYTHON) -m pytest -m gpu -rs

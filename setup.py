@@ -134,9 +134,9 @@ def nvcc_command(toolkit):
     command.append(f"-gencode=arch=compute_{last},code=compute_{last}")  # for GPUs yet to come
     command.append("-Xfatbin=-compress-all")  # a third of the size
     if "-Werror" in user_flags:
-        command += ["-Werror", "all-warnings"]
+        command.append("-Werror=all-warnings")  # in one word each: ccache takes no others
     for flag in ["-fPIC", *warnings, *user_flags]:
-        command += ["-Xcompiler", flag.replace(",", r"\,")]
+        command.append("-Xcompiler=" + flag.replace(",", r"\,"))
     return command
 
 

@@ -1,9 +1,10 @@
-"""Lets the tests run from a checkout on an installed onsoftmax, and beside an in-place build."""
+"""Which tests run, what ends those that do not end by themselves, and where the package is found."""
 
 import os
 import sys
 from glob import glob
 
+import processes
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -13,6 +14,72 @@ ROOT = os.path.dirname(HERE)
 if not glob(os.path.join(ROOT, "onsoftmax", "_core.*.so")):
     here = os.path.realpath(ROOT)
     sys.path[:] = [path for path in sys.path if os.path.realpath(path or os.getcwd()) != here]
+
+# What takes long, by topic. `pytest` leaves it out; `make check-long` runs it.
+TOPICS = ("emulation", "errors", "valgrind", "lengths")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--long", metavar="TOPIC", help=f"the tests that take long, of one topic: {', '.join(TOPICS)}; or all"
+    )
+
+
+def pytest_configure(config):
+    processes.adopt_orphans()
+    topic = config.getoption("--long")
+    if topic not in (None, "all", *TOPICS):
+        raise pytest.UsageError(f"--long {topic}: expected one of {', '.join(TOPICS)} or all")
+
+
+def why_no_gpu():
+    """Why the tests that need a GPU cannot run here, or None."""
+    try:
+        import torch
+    except ImportError:
+        return "torch is not installed"
+    return None if torch.cuda.is_available() else "torch.cuda.is_available() is False"
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Files of tests that need a GPU are not read where there is none, but where one is required."""
+    if not collection_path.match("test_gpu_*.py") or os.environ.get("ONSOFTMAX_REQUIRE_GPU"):
+        return None
+    if not hasattr(config, "no_gpu"):
+        config.no_gpu = why_no_gpu()
+    return True if config.no_gpu else None
+
+
+def pytest_collection_modifyitems(config, items):
+    topic = config.getoption("--long")
+
+    def runs(item):
+        mark = item.get_closest_marker("long")
+        if mark is None:
+            return topic is None
+        assert mark.args[0] in TOPICS, f"{item.nodeid}: long{mark.args} is of no topic"
+        return topic in (*mark.args, "all")
+
+    left_out = [item for item in items if not runs(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if runs(item)]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    reason = why_no_gpu()
+    if reason:
+        terminalreporter.write_line(f"tests/test_gpu_*.py need a GPU and were left out: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call():
+    """A test's processes end with it. Those of its fixtures stay."""
+    kept = processes.children()
+    try:
+        return (yield)
+    finally:
+        processes.end_all_but(kept)
 
 
 @pytest.fixture

@@ -16,8 +16,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CSRC = os.path.join(os.path.dirname(HERE), "csrc")
 COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 
-# those of setup.py
+# Those with which setuptools compiles the module, so that ccache has the objects already,
+NATIVE = [flag for name in ("CFLAGS", "CCSHARED") for flag in (sysconfig.get_config_var(name) or "").split()]
+# those of setup.py, and those that it is given.
 FLAGS = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra"]
+FLAGS += os.environ.get("ONSOFTMAX_CFLAGS", "").split()
 
 
 class Missing(Exception):
@@ -43,7 +46,7 @@ def require(*programs):
 def compile_with(program, *command):
     """Runs a compiler; Missing where a header is."""
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    done = subprocess.run(command, env=plain, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=os.path.dirname(HERE), env=plain, capture_output=True, text=True)
     absent = re.search(r"fatal error: '?([\w./]+)'?(: No such file| file not found)", done.stderr)
     if absent:
         raise Missing(f"{absent[1]} not found")
@@ -61,7 +64,8 @@ def compiled(source, folder, compiler, flags):
     name = relative.replace(os.sep, "_")
     target = os.path.join(folder, f"{name}.o")
     if not os.path.exists(target):
-        compile_with(source, compiler, *FLAGS, *flags, "-c", "-o", target, source)
+        first = NATIVE if compiler == COMPILER else []
+        compile_with(source, compiler, *first, "-c", relative, "-o", target, *FLAGS, *flags)
     return target
 
 
@@ -85,3 +89,9 @@ def start(*command):
     return subprocess.Popen(
         [*map(str, command)], env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+
+
+def run(*command):
+    """(what it printed, its exit status)"""
+    started = start(*command)
+    return started.communicate()[0], started.returncode

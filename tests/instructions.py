@@ -28,9 +28,8 @@ def counts(folder):
     program = core.build("instructions", folder)
     out = os.path.join(folder, "counts")
     options = ["--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={out}"]
-    run = core.start("valgrind", "-q", *options, program)
-    said, _ = run.communicate(timeout=600)
-    if run.returncode != 0:
+    said, status = core.run("valgrind", "-q", *options, program)
+    if status != 0:
         raise RuntimeError(f"valgrind failed:\n{said[-3000:]}")
     compiler, *lines = said.splitlines()
     totals = {}

@@ -1,7 +1,7 @@
 """What log_softmax and logsumexp must pass on every instruction set: run in an interpreter of its own with
 ONSOFTMAX_ISA set.
 
-python operation_checks.py lengths|places|edges|guard
+python operation_checks.py lengths|many_lengths|places|edges|guard
 """
 
 from __future__ import annotations
@@ -46,6 +46,17 @@ def lengths():
             require(same_bits(check("log_softmax", columns, 0, ("column", N)).T.copy(), y), N, "column form")
             y = check("logsumexp", rows, -1, ("N =", N))
             require(same_bits(check("logsumexp", columns, 0, ("column", N)), y), N, "column form")
+    for s, shape in enumerate([(6, 70_000), (300, 20), (1000, 64), (20_000, 3), (33, 1500), (100, 8, 33)]):
+        for t, dtype in enumerate(DTYPES):
+            axis = (s + t) % len(shape)
+            x = logits(rng, shape, dtype)
+            check("log_softmax", x, axis, (shape, axis))
+            check("logsumexp", x, axis, (shape, axis))
+
+
+def many_lengths():
+    """More elements than the caches hold, by every type along every axis."""
+    rng = np.random.default_rng(1)
     for shape in [(40, 70_000), (300, 20), (1000, 64), (70_000, 3), (33, 1500), (100, 8, 33)]:
         for dtype in DTYPES:
             x = logits(rng, shape, dtype)

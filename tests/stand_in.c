@@ -1,6 +1,6 @@
 /* stand_in.c - in place of csrc/cuda: two GPUs whose memory is the host's and whose work is done at
  * once by the CPU. It lets the tests follow arrays, streams and memory through csrc/python on a
- * machine without a GPU; test_gpu_stand_in.py builds and asks it. */
+ * machine without a GPU; test_cuda_stand_in.py builds and asks it. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-"""Run by test_gpu_stand_in.py on a build with stand_in.c: arrays, streams and memory of two GPUs."""
+"""Run by test_cuda_stand_in.py on a build with stand_in.c: arrays, streams and memory of two GPUs."""
 
 import copy
 import ctypes

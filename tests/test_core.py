@@ -12,13 +12,14 @@ from support import SANITIZED, isas
 
 CROSS_COMPILER = "aarch64-linux-gnu-gcc"
 EMULATOR = "qemu-aarch64"
-FLAGS = os.environ.get("ONSOFTMAX_CFLAGS", "").split()
-if SANITIZED:
-    FLAGS += ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+SANITIZE = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+FLAGS = SANITIZE if SANITIZED else []
 
 # Of the same compiler and sources a count is the same to the last instruction; the rest is for a C library
 # and for point releases of the compiler other than those it was recorded with.
 TOLERANCE = 0.02
+
+pytestmark = pytest.mark.timeout(600)  # the core is compiled, where ccache does not have it
 
 
 def build(folder, *compiler, flags):
@@ -42,7 +43,7 @@ def program(folder):
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("only", [(), ("--only", "all NaN")], ids=["most", "all NaN"])
 def test_core(program, only, isa):
-    said, _ = core.start(program, *only, isa).communicate(timeout=600)
+    said, _ = core.run(program, *only, isa)
     assert said.split()[-1] == "passed", said
 
 
@@ -54,9 +55,8 @@ def test_excess_precision_is_refused(tmp_path):
 
 
 def test_an_instruction_set_that_is_not_there(program):
-    run = core.start(program, "sse9")
-    said, _ = run.communicate(timeout=60)
-    assert run.returncode == 1 and "this processor does not run sse9" in said
+    said, status = core.run(program, "sse9")
+    assert status == 1 and "this processor does not run sse9" in said
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="instruction sets of x86-64")
@@ -75,55 +75,82 @@ def test_which_instruction_set_is_taken(tmp_path, here, taken, forced):
         program = core.build("select_checks", tmp_path, flags=flags, parts=["cpu/select.c"])
     except core.Missing as missing:
         core.skip(missing)
-    said, _ = core.start(program, *here.split()).communicate(timeout=60)
+    said, _ = core.run(program, *here.split())
     assert said == f"taken {taken}, forced {forced}\n"
+
+
+def largest_errors(folder, *arguments):
+    """What how-it-works.md adds up; and no row errs more."""
+    try:
+        program = core.build("errors", folder, flags=FLAGS)
+    except core.Missing as missing:
+        core.skip(missing)
+    said, _ = core.run(program, *arguments)
+    assert said.split()[-1] == "passed", said
 
 
 @pytest.mark.skipif(SANITIZED, reason="they take their time")
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("what", [("exponentials", 41), ("search", 8)], ids=lambda what: what[0])
 def test_largest_errors(folder, isa, what):
-    """What how-it-works.md adds up, over each 41st number; and no row errs more. By hand: 1, and 600 s."""
-    try:
-        program = core.build("errors", folder, flags=FLAGS)
-    except core.Missing as missing:
-        core.skip(missing)
-    said, _ = core.start(program, *what, isa).communicate(timeout=600)
-    assert said.split()[-1] == "passed", said
+    """Over each 41st number, and by a search of 8 s."""
+    largest_errors(folder, *what, isa)
+
+
+@pytest.mark.long("errors")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("what", [("exponentials", 1), ("search", 600)], ids=lambda what: what[0])
+def test_largest_errors_of_all(folder, isa, what):
+    """Over every number, and by a search of ten minutes."""
+    largest_errors(folder, *what, isa)
 
 
 @pytest.mark.skipif(SANITIZED, reason="valgrind cannot run beside the sanitizers")
-@pytest.mark.parametrize("isa", [isa for isa in isas() if isa != "avx512"])  # which valgrind lacks
+@pytest.mark.parametrize(
+    "isa",  # valgrind lacks AVX-512
+    [
+        pytest.param(isa, marks=pytest.mark.long("valgrind") if isa != "scalar" else ())
+        for isa in isas()
+        if isa != "avx512"
+    ],
+)
 def test_panels_read_only_what_was_written(program, isa):
     try:
         core.require("valgrind")
     except core.Missing as missing:
         core.skip(missing)
-    valgrind = ["valgrind", "-q", "--error-exitcode=9"]
-    run = core.start(*valgrind, program, "--only", "panels", isa)
-    said, _ = run.communicate(timeout=600)
-    assert run.returncode == 0, said
+    said, status = core.run("valgrind", "-q", "--error-exitcode=9", program, "--only", "panels", isa)
+    assert status == 0, said
 
 
-@pytest.mark.skipif(SANITIZED, reason="the emulator knows no sanitizers")
-def test_core_on_aarch64(tmp_path):
-    """On a processor that rounds to bfloat16 by itself, and the conversions on one that does not."""
+def on_aarch64(folder, flags, *runs):
+    """Runs the core's checks side by side, each a processor of the emulator's and arguments."""
     try:
         core.require(CROSS_COMPILER, EMULATOR)
     except core.Missing as missing:
         core.skip(missing)
-    program = build(tmp_path, CROSS_COMPILER, flags=["-static"])
-    runs = [
-        core.start(EMULATOR, "-cpu", cpu, program, *arguments)
-        for cpu, *arguments in (
-            ("max", "neon"),
-            ("max", "scalar"),
-            ("cortex-a57", "--only", "conversions", "neon"),
-        )
-    ]
-    for run in runs:
-        said, _ = run.communicate(timeout=900)
+    program = build(folder, CROSS_COMPILER, flags=["-static", *flags])
+    started = [core.start(EMULATOR, "-cpu", cpu, program, *arguments) for cpu, *arguments in runs]
+    for run in started:
+        said, _ = run.communicate()
         assert said.split()[-1] == "passed", said
+
+
+@pytest.mark.skipif(SANITIZED, reason="the emulator knows no sanitizers")
+def test_aarch64_in_short(tmp_path):
+    """On a processor that rounds to bfloat16 by itself, and on one that does not."""
+    checks = ("conversions", "edges", "panels")
+    runs = [("max", "--only", check, "neon") for check in checks]
+    on_aarch64(tmp_path, ["-O1"], *runs, ("cortex-a57", "--only", "conversions", "neon"))
+
+
+@pytest.mark.long("emulation")
+@pytest.mark.timeout(1800)
+def test_core_on_aarch64(tmp_path):
+    on_aarch64(
+        tmp_path, [], ("max", "neon"), ("max", "scalar"), ("cortex-a57", "--only", "conversions", "neon")
+    )
 
 
 @pytest.mark.skipif(SANITIZED, reason="valgrind cannot run beside the sanitizers")

@@ -13,7 +13,7 @@ import onsoftmax as ons
 )
 @pytest.mark.parametrize("isa", isas())
 def test_instruction_set(isa, check):
-    done = run_python(["isa_checks.py", check], ONSOFTMAX_ISA=isa, timeout=600)
+    done = run_python(["isa_checks.py", check], ONSOFTMAX_ISA=isa)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert done.stdout.split() == [isa, check, "passed"]
 

@@ -13,6 +13,7 @@ from support import ROOT, SANITIZED
 
 GUIDE = os.path.join(ROOT, "CONTRIBUTING.md")
 pytestmark = [
+    pytest.mark.timeout(600),  # the core is compiled
     pytest.mark.skipif(not os.path.isfile(GUIDE), reason="no CONTRIBUTING.md and C sources here"),
     pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is missing"),
     pytest.mark.skipif(SANITIZED, reason="the build of the copy would not be sanitized"),
@@ -112,7 +113,7 @@ def test_an_operation_and_a_method_are_a_file_and_a_line_each(tmp_path):
     plain |= {"ONSOFTMAX_CUDA": "0", "ONSOFTMAX_CFLAGS": "-Werror -O1", "ONSOFTMAX_LDFLAGS": ""}
 
     def run(arguments, **more):
-        how = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 600}
+        how = {"cwd": tmp_path, "capture_output": True, "text": True}
         done = subprocess.run([sys.executable, *arguments], env={**plain, **more}, **how)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -1,6 +1,7 @@
 /* thread_checks.c - loops of random length, pieces and threads, by three callers at once, after
  * pauses and without: each index is taken once, by a worker that no other thread is at the time.
  * The argument says how many processors there are for the pool. */
+#define _DEFAULT_SOURCE /* usleep */
 #include "cpu.h"
 
 #include <pthread.h>
