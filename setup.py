@@ -143,7 +143,10 @@ def nvcc_command(toolkit):
 def compile_cuda(toolkit):
     """The objects of csrc/cuda/*.cu. An object's name tells what went into it: what stands there is fresh."""
     headers = [
-        path for pattern in ("*.h", "*.def", "cuda/*.h", "cuda/*.cuh") for path in glob(f"csrc/{pattern}")
+        path
+        for place in ("csrc/*", "csrc/cuda/*")
+        for kind in ("h", "cuh", "def")
+        for path in glob(f"{place}.{kind}")
     ]
     command = nvcc_command(toolkit)
     surroundings = [
@@ -232,7 +235,11 @@ setup(
         Extension(
             "onsoftmax._core",
             sources=sorted(glob("csrc/*.c") + glob("csrc/cpu/*.c") + glob("csrc/python/*.c")),
-            depends=sorted(glob("csrc/**/*.h", recursive=True) + glob("csrc/*.def") + glob("csrc/*.map")),
+            depends=sorted(
+                glob("csrc/**/*.h", recursive=True)
+                + glob("csrc/**/*.def", recursive=True)
+                + glob("csrc/*.map")
+            ),
             include_dirs=[numpy.get_include()],
             extra_compile_args=c_flags,
             extra_link_args=link_flags,

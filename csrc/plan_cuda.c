@@ -92,8 +92,8 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
         plan->measured = RESULTS
             "float32 512x524288: cluster 0.88, split 0.66; float32 256x1048576: cluster 0.77, "
             "split 0.66; bfloat16 512x524288: cluster 0.79, online 0.58";
-    } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH &&
-               fits(ONS_METHOD_grid, row, plan)) {
+    } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH && row->contiguous &&
+               row->one_type && fits(ONS_METHOD_grid, row, plan)) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
         plan->measured = RESULTS
             "float32 1x16777216: grid 0.58, split 0.53; bfloat16 1x16777216: grid 0.49, split "
@@ -214,13 +214,16 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     plan->x_direct = plan->y_direct = !columns && is_contiguous(problem);
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
-    bool narrow = problem->operand[ONS_X].dtype == problem->operand[ONS_Y].dtype &&
-                  problem->reduced_dims <= 1 && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
+    bool one_type = problem->operand[ONS_X].dtype == problem->operand[ONS_Y].dtype;
+    bool narrow = one_type && problem->reduced_dims <= 1 &&
+                  ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     row_of_chunks row = {ceil_div(plan->N, chunk),
                          chunk,
                          columns ? WARP : 1,
+                         one_type,
                          narrow,
                          plan->N % chunk == 0,
+                         !columns && ons_rows_have_no_gaps(problem),
                          !columns && is_contiguous(problem),
                          !columns && lie_between_packs(problem, plan->N),
                          columns && is_packed(problem),

@@ -39,33 +39,46 @@ static int warp_chunks(const row_of_chunks *row) {
     return row->narrow ? WARP_CHUNKS_16_BIT : WARP_CHUNKS;
 }
 
-/* The chunks of a lane that has `needed`: of the numbers for which there are kernels. */
-static int64_t chunks_of_lane(int64_t needed, int64_t lanes) {
-    if (lanes < WARP) return power_of_two_from(needed);
-    return needed == 9 || needed == 10 ? 10 : ons_chunks_for_bits((int)needed);
+/* The lanes of a row and the chunks of each: the first shape that holds it. */
+static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks) {
+    static const struct {
+        ons_warp_rows rows;
+        int lanes, chunks;
+    } shapes[] = {
+#define ONS_WARP_SHAPE(rows, lanes, chunks) {ONS_##rows##_ROWS, lanes, chunks},
+#include "cuda/instances.def"
+#undef ONS_WARP_SHAPE
+    };
+    const ons_warp_rows rows =
+        row->narrow && (row->gapless || row->contiguous) ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        if (shapes[i].rows != rows) continue;
+        *lanes = shapes[i].lanes;
+        *chunks = shapes[i].chunks;
+        if (*lanes * *chunks >= row->chunks) return;
+    }
 }
 
 /* From so many on as few lanes as hold it share a short row: of its elements, which cost less than
  * what is done once a lane. Fewer rows are the sooner done, the more lanes each of them has. */
 enum { MANY_SHORT_ROWS = 8192 };
 
-/* The lanes in fact: half as many in rows of 16 bits, fewer where the rows come as a span. */
-static int64_t lanes_of_row(const row_of_chunks *row, ons_plan *plan) {
-    int64_t lanes = ons_lanes_for_bits(row->chunks);
+/* Whether a block's rows come as a span; and the lanes of each then. */
+static bool shape_span(const row_of_chunks *row, const ons_plan *plan, int64_t *lanes) {
     bool many = plan->rows >= MANY_SHORT_ROWS;
-    if (!many && row->chunks > WARP * FEW_WARP_CHUNKS) return lanes;
-    int64_t in_span = ceil_div(row->chunks, many ? SPAN_CHUNKS : FEW_SPAN_CHUNKS);
-    plan->in_spans = row->span && in_span <= (row->narrow ? WARP : WARP / 2);
-    if (plan->in_spans) return power_of_two_from(in_span);
-    bool halved = row->narrow && row->chunks > 2 && row->chunks <= WARP / 2 * HALF_WARP_CHUNKS;
-    return halved ? lanes / 2 : lanes;
+    if (!row->span || (!many && row->chunks > WARP * 2)) return false;
+    *lanes = power_of_two_from(ceil_div(row->chunks, many ? SPAN_CHUNKS : FEW_SPAN_CHUNKS));
+    return *lanes <= (row->narrow ? WARP : WARP / 2);
 }
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     bool in_rows = plan->form == ONS_ROW_FORM;
-    int64_t lanes = in_rows ? lanes_of_row(row, plan) : 1, needed = ceil_div(row->chunks, lanes);
-    bool exact = plan->in_spans || (in_rows && row->narrow && lanes < WARP);
-    int64_t chunks = exact ? needed : chunks_of_lane(needed, lanes);
+    int64_t lanes = 1, chunks = power_of_two_from(row->chunks);
+    plan->in_spans = in_rows && shape_span(row, plan, &lanes);
+    if (plan->in_spans)
+        chunks = ceil_div(row->chunks, lanes);
+    else if (in_rows)
+        shape_warp(row, &lanes, &chunks);
     bool full = !plan->in_spans && lanes * chunks >= WARP * WARP_CHUNKS;
     int limit = full ? limit_of_warps(row, plan->rows) : WARP_ROW_THREADS;
     plan->threads = threads_of_warps(row, plan->rows * lanes, limit);
@@ -114,9 +127,11 @@ static int block_chunks(const row_of_chunks *row) {
 }
 
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
-    int64_t most_lanes =
-        (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
-    bool in_rows = plan->method == ONS_METHOD_fused_block && plan->form == ONS_ROW_FORM;
+    bool fused = plan->method == ONS_METHOD_fused_block;
+    /* online_block takes rows that change their type one element at a time */
+    bool contiguous = row->contiguous && (fused || row->one_type);
+    int64_t most_lanes = (contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
+    bool in_rows = fused && plan->form == ONS_ROW_FORM;
     int chunks = in_rows ? block_chunks(row) : BLOCK_CHUNKS;
     int64_t threads = ceil_div(row->chunks, chunks) * row->threads_a_lane;
     plan->threads = (int)ceil_div(threads, WARP) * WARP;
@@ -236,7 +251,7 @@ static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     shape_cluster(row, blocks, plan);
     if (row->contiguous) take_landing(row, plan);
-    if (plan->form == ONS_ROW_FORM && !ons_row_lands(plan)) share_among_few(row, blocks, plan);
+    if (row->contiguous && !ons_row_lands(plan)) share_among_few(row, blocks, plan);
     return ONS_OK;
 }
 

@@ -113,7 +113,7 @@ def test_rows_of_whole_warps_have_small_blocks(N, rows, of_float32, of_16_bits):
         ("float32", 64, 33, 20, 16),  # two lanes, sooner done
         ("float32", 10**6, 32, 8, 32),  # whole packs: four lanes
         ("bfloat16", 10**6, 257, 36, 16),
-        ("bfloat16", 64, 257, 12, 1),  # a warp
+        ("bfloat16", 64, 257, 20, 2),  # half a warp
         ("bfloat16", 10**6, 84, 44, 64),  # whole packs, but no multiple of 16 elements
         ("bfloat16", 10**6, 64, 16, 32),
     ],

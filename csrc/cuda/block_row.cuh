@@ -20,9 +20,9 @@ class block_row {
         return max_over_lanes<WARP>(maxima[min((int)threadIdx.x % WARP, warps_of_block() - 1)]);
     }
 
-    /* d, of the lifted exponentials of at most 32 elements a group, of at most 2^15 a row. */
-    template <int GROUPS>
-    __device__ Real normalizer(const group_sums<Real, GROUPS> &lifted) {
+    /* d, of what exponentiate<in_any_order> gives for at most 2^15 elements a row. */
+    template <typename Sum>
+    __device__ Real normalizer(const Sum &lifted) {
         Part sum = sum_of_warp(lifted);
         if (blockDim.x == WARP) return rounded(sum);
         if (threadIdx.x % WARP == 0) sums[warp_of_block()] = sum;
@@ -33,35 +33,19 @@ class block_row {
     }
 
    private:
-    /* float is added up in fixed point, whose digits are added up further. */
-    static constexpr bool FIXED = std::is_same_v<Real, float>;
-    using Part = std::conditional_t<FIXED, int2, Real>;
+    /* Of a sum in fixed point the digits are added up further. */
+    using Part = std::conditional_t<std::is_same_v<Real, float>, int2, Real>;
 
-    template <int GROUPS>
-    __device__ static Part sum_of_warp(const group_sums<Real, GROUPS> &lifted) {
-        if constexpr (FIXED) {
-            fixed_sum sum;
-#pragma unroll
-            for (int g = 0; g < GROUPS; g++) sum.add(lifted.of[g] * arithmetic<Real>::LOWERED);
-            return sum_of_parts(sum.digits());
-        } else {
-            return normalizer_over_lanes<WARP>(lifted);
-        }
+    __device__ static int2 sum_of_warp(const fixed_sum &sum) { return sum_of_parts(sum.digits()); }
+    __device__ static double sum_of_warp(double lifted) {
+        return normalizer_over_lanes<WARP>(lifted);
     }
-
-    __device__ static Part sum_of_parts(Part part) {
-        if constexpr (FIXED)
-            return fixed_sum::carried(fixed_sum::digits_over_lanes<WARP>(part));
-        else
-            return sum_over_lanes<WARP>(part);
+    __device__ static int2 sum_of_parts(int2 part) {
+        return fixed_sum::carried(fixed_sum::digits_over_lanes<WARP>(part));
     }
-
-    __device__ static Real rounded(Part sum) {
-        if constexpr (FIXED)
-            return fixed_sum::rounded(sum);
-        else
-            return sum;
-    }
+    __device__ static double sum_of_parts(double part) { return sum_over_lanes<WARP>(part); }
+    __device__ static float rounded(int2 sum) { return fixed_sum::rounded(sum); }
+    __device__ static double rounded(double sum) { return sum; }
 
     Real maxima[WARPS];
     Part sums[WARPS];

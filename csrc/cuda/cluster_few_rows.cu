@@ -29,7 +29,7 @@ class sharers {
         __syncthreads();
         const auto sum =
             sum_as_tree<SHARERS>(0, [&](int i) { return of_lanes[first() + i][lane]; });
-        return normalizer_over_lanes<WARP>(group_sums<Real, 1>{{sum}});
+        return normalizer_over_lanes<WARP>(sum);
     }
 
    private:
@@ -75,18 +75,15 @@ __global__ void __launch_bounds__(FEW_ROWS_THREADS, 2)
 
 ons_status cluster_few_rows(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_rows(request, [&](auto rows, auto is_columns) {
+    return with_contiguous_types<true>(request, [&](auto rows, auto) {
         using Rows = typename decltype(rows)::Rows;
         launch_shape shape = {plan->blocks_a_row, plan->threads};
         shape.cluster = (int)plan->blocks_a_row;
         const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
-        if constexpr (decltype(is_columns)::value)
-            return ONS_E_OPERAND;
-        else
-            return with_constant<MOST_SHARERS / 2, MOST_SHARERS>(sharers, [&](auto SHARERS) {
-                return launch_panels(request, shape,
-                                     cluster_few_rows_kernel<Rows, decltype(SHARERS)::value>,
-                                     rows.arguments);
-            });
+        return with_constant<MOST_SHARERS / 2, MOST_SHARERS>(sharers, [&](auto SHARERS) {
+            return launch_panels(request, shape,
+                                 cluster_few_rows_kernel<Rows, decltype(SHARERS)::value>,
+                                 rows.arguments);
+        });
     });
 }

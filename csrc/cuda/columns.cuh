@@ -102,7 +102,7 @@ __device__ __forceinline__ each_column<Real, C> fill_columns(
 
 /* Fills x, pack by pack, with the lifted exponentials of a tile; returns the sums of this lane's. A
  * warp comes to it together. */
-template <int GROUPS = 1, typename X, int C, int K, int ALONG, typename Real>
+template <typename How = in_a_tree, typename X, int C, int K, int ALONG, typename Real>
 __device__ __forceinline__ each_column<Real, C> exponentiate(
     const column_tile<X, C, K, ALONG> &tile, const reference<each_column<Real, C>> &to,
     Real (&x)[K * C]) {
@@ -181,6 +181,7 @@ template <int C, int ALONG>
 struct warp_of_packs {
     static constexpr int ACROSS = WARP / ALONG; /* lanes */
     static constexpr int STRIDE = ALONG;
+    using sums = in_a_tree;
 
     /* The first of this thread's columns. */
     __device__ static int row() { return (threadIdx.x / WARP * ACROSS + threadIdx.x % ACROSS) * C; }

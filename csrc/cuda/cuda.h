@@ -12,10 +12,8 @@ enum {
     WARP_ROW_THREADS = 128,  /* the most of a block in fused_warp */
     WARP_CHUNKS = 8,         /* the most chunks of a lane there, */
     WARP_CHUNKS_16_BIT = 12, /* and of 16-bit rows */
-    FEW_WARP_CHUNKS = 2,     /* as many, for its bits, where less than a warp holds the row */
     SPAN_CHUNKS = 12,        /* the most of a lane where a block's rows come as a span, */
     FEW_SPAN_CHUNKS = 8,     /* and where there are few rows */
-    HALF_WARP_CHUNKS = 7,    /* the most where 16 lanes hold a row of 16 bits */
     BLOCK_CHUNKS = 8,        /* of a thread in fused_block and online_block */
     BLOCK_THREADS = 1024,    /* the most of a block there, on rows without gaps */
     ANY_BLOCK_THREADS = 512, /* and on others, whose addresses take more registers */
@@ -55,30 +53,12 @@ enum {
     PACKS_A_LANE = 16       /* the most of packed_columns in fused_warp */
 };
 
+/* Of which rows a shape in instances.def is. */
+typedef enum { ONS_NARROW_ROWS, ONS_ALL_ROWS } ons_warp_rows;
+
 #ifdef __cplusplus
 extern "C" {
-#define ONS_CONSTANT constexpr
-#else
-#define ONS_CONSTANT static inline
 #endif
-
-/* The lanes of a warp that share a row of so many chunks in the row form of fused_warp, for its
- * bits. What each of them has is added up as floats, and these sums exactly: so fewer may share it
- * in fact that keep the sums of several apart. */
-ONS_CONSTANT int ons_lanes_for_bits(int64_t chunks) {
-    if (chunks <= 2) return (int)chunks;
-    int lanes = 1;
-    while (lanes < WARP && lanes * FEW_WARP_CHUNKS < chunks) lanes *= 2;
-    return lanes;
-}
-
-/* The chunks that each of a warp's lanes has of such a row, likewise, where it has `needed`: what
- * is missing counts as 0. */
-ONS_CONSTANT int ons_chunks_for_bits(int needed) {
-    int chunks = 2;
-    while (chunks < needed) chunks = chunks % 3 ? chunks / 2 * 3 : chunks / 3 * 4;
-    return chunks;
-}
 
 /* The shared memory of a block whose rows land there, of a cluster of so many: for each of its
  * warps tiles that it holds, and slots; the states of its warps and of the cluster's blocks, twice;
@@ -88,6 +68,19 @@ static inline int64_t ons_landing_bytes(int64_t blocks, int64_t compute_bytes, i
     const int64_t warps = LANDING_THREADS / WARP, tile = 16 * HELD_CHUNKS * WARP;
     return LANDING_BESIDES + 2 * (blocks + warps) * 2 * compute_bytes +
            warps * (held_tiles * tile + slots * SLOT_ROOM);
+}
+
+/* Whether rows of one type have no gaps along the axis, whatever their mask and scale (masked.cuh).
+ */
+static inline bool ons_rows_have_no_gaps(const ons_problem *of) {
+    const ons_operand *x = &of->operand[ONS_X], *y = &of->operand[ONS_Y];
+    const ons_operand *where = &of->operand[ONS_WHERE];
+    int inner = of->dims - 1;
+    if (of->reduced_dims != 1 || x->dtype != y->dtype) return false;
+    if (of->extent[inner] == 1) return true;
+    int64_t size = ons_dtype_size(x->dtype);
+    return x->stride[inner] == size && y->stride[inner] == size &&
+           (!where->data || (where->stride[inner] & ~1ll) == 0);
 }
 
 /* Whether rows of `cluster` are longer than what its threads hold: they land in shared memory. */

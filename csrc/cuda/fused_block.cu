@@ -24,14 +24,10 @@ constexpr int BLOCKS_OF_ROWS =
     (K > BLOCK_CHUNKS ? MANY_CHUNKS_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /
     MOST_THREADS<Rows, K>;
 
-/* A thread's K chunks are added up in groups of FEW_CHUNKS, so that it does not show how many it
- * has; in float64 all together. */
 template <typename Rows, int K>
 __global__ void __launch_bounds__(MOST_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
-    constexpr bool GROUPED = sizeof(Real) == sizeof(float) && K > FEW_CHUNKS;
-    constexpr int GROUPS = GROUPED ? K / FEW_CHUNKS : 1;
     __shared__ block_row<Real, MOST_THREADS<Rows, K> / WARP> warps;
     Rows::template visit<false>(of, blockIdx.x, [&](const auto &row) {
         const int chunk = block_a_row::template chunk<K>(warp_of_block());
@@ -39,7 +35,7 @@ __global__ void __launch_bounds__(MOST_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>
         fetching<Rows>::template ahead<K>(of, blockIdx.x, warp_of_block());
         Real x[K * Rows::V];
         auto m = warps.max(tile.largest());
-        auto d = warps.normalizer(exponentiate<GROUPS, SIDE_BY_SIDE>(tile, reference(m), x));
+        auto d = warps.normalizer(exponentiate<in_any_order>(tile, reference(m), x));
         softmax_finish finish(state{m, d});
         finish(x);
         row.template store<K, WARP, false>(chunk, x, tile.kept());

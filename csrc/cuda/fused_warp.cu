@@ -10,22 +10,7 @@
 #include "finish.cuh"
 #include "launch.cuh"
 
-/* As how many chunks those of each of a warp's lanes are added up, which may have fewer. */
-template <int K>
-constexpr int CHUNKS_FOR_BITS = ons_chunks_for_bits(K);
-
-template <typename Form, int K, int GROUPS, typename Tile, typename Reference, typename Real, int n>
-__device__ __forceinline__ auto exponentiate_as(const Tile &tile, const Reference &to,
-                                                Real (&x)[n]) {
-    if constexpr (Form::STRIDE == WARP)
-        return exponentiate<GROUPS, TURN_BY_TURN, CHUNKS_FOR_BITS<K>>(tile, to, x);
-    else
-        return exponentiate<GROUPS>(tile, to, x);
-}
-
-/* GROUPS: as often the lanes that the row has for its bits share it in fact; these rows are of 16
- * bits, and are short: what is done once a lane costs them more than their elements do. */
-template <typename Rows, typename Form, int K, int GROUPS = 1>
+template <typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
@@ -35,11 +20,35 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
             auto tile = row.template load<K, Form::STRIDE>(chunk);
             Real x[K * Rows::V];
             auto m = Form::max(tile.largest());
-            auto d = Form::normalizer(exponentiate_as<Form, K, GROUPS>(tile, reference(m), x));
+            auto d = Form::normalizer(exponentiate<typename Form::sums>(tile, reference(m), x));
             softmax_finish finish(state{m, d});
             finish(x);
             row.template store<K, Form::STRIDE, false>(chunk, x, tile.kept());
         });
+}
+
+/* Of which shapes of instances.def there are kernels. */
+template <typename Rows>
+constexpr ons_warp_rows SHAPED_AS = ONS_ALL_ROWS;
+template <typename X, bool ALL_FIT>
+constexpr ons_warp_rows SHAPED_AS<contiguous_rows<X, X, ALL_FIT>> =
+    sizeof(X) == 2 ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
+template <typename X>
+constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
+
+/* Calls method(lanes, chunks), constants, with the plan's. */
+template <typename Rows, typename Method>
+static ons_status with_warp_shape(const ons_plan *plan, Method method) {
+    const int lanes = plan->threads / (int)plan->width, chunks = plan->elements_a_thread / Rows::V;
+    ons_status status = ONS_E_OPERAND;
+#define ONS_WARP_SHAPE(rows, L, K)                               \
+    if constexpr (SHAPED_AS<Rows> == ONS_##rows##_ROWS &&        \
+                  (L * K <= WARP * WARP_CHUNKS || Rows::NARROW)) \
+        if (lanes == L && chunks == K)                           \
+            status = method(std::integral_constant<int, L>(), std::integral_constant<int, K>());
+#include "instances.def"
+#undef ONS_WARP_SHAPE
+    return status;
 }
 
 ons_status ons_cuda_fused_warp(const launch_request &request) {
@@ -50,7 +59,6 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
         auto launch_with = [&](auto kernel) {
             return launch_panels(request, {1, plan->threads}, kernel, rows.arguments);
         };
-        int lanes = plan->threads / (int)plan->width, chunks = plan->elements_a_thread / Rows::V;
         if constexpr (is_packed<decltype(is_columns)>)
             return with_constant<4, 8, 16, 32>((int)plan->tile, [&](auto N) {
                 constexpr int ALONG = decltype(N)::value > PACKS_A_LANE ? 2 : 1;
@@ -58,36 +66,13 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
                                                      decltype(N)::value / ALONG>);
             });
         else if constexpr (decltype(is_columns)::value)
-            return with_constant<1, 2, 4, 8>(chunks, [&](auto K) {
-                return launch_with(fused_warp_kernel<Rows, lanes_a_row<1>, decltype(K)::value>);
-            });
-        else if (lanes == WARP) {
-            auto launch_chunks = [&](auto K) {
-                return launch_with(fused_warp_kernel<Rows, lanes_a_row<WARP>, decltype(K)::value>);
-            };
-            if constexpr (Rows::NARROW)
-                return with_constant<3, 4, 6, 8, 10, 12>(chunks, launch_chunks);
-            else
-                return with_constant<2, 3, 4, 6, 8>(chunks, launch_chunks);
-        } else if (chunks == 1)
-            return with_constant<1, 2>(lanes, [&](auto L) {
-                return launch_with(fused_warp_kernel<Rows, lanes_a_row<decltype(L)::value>, 1>);
-            });
-        else if constexpr (Rows::NARROW)
-            return with_constant<1, 2, 4, 8, 16>(lanes, [&](auto L) {
-                using Form = lanes_a_row<decltype(L)::value>;
-                auto launch_chunks = [&](auto K) {
-                    return launch_with(fused_warp_kernel<Rows, Form, decltype(K)::value, 2>);
-                };
-                if constexpr (decltype(L)::value == WARP / 2)
-                    return with_constant<3, 4, 5, 6, 7>(chunks, launch_chunks);
-                else
-                    return with_constant<3, 4>(chunks, launch_chunks);
+            return with_constant<1, 2, 4, 8>(plan->elements_a_thread / Rows::V, [&](auto K) {
+                return launch_with(fused_warp_kernel<Rows, lane_a_column, decltype(K)::value>);
             });
         else
-            return with_constant<2, 4, 8, 16>(lanes, [&](auto L) {
+            return with_warp_shape<Rows>(plan, [&](auto L, auto K) {
                 return launch_with(
-                    fused_warp_kernel<Rows, lanes_a_row<decltype(L)::value>, FEW_WARP_CHUNKS>);
+                    fused_warp_kernel<Rows, lanes_a_row<decltype(L)::value>, decltype(K)::value>);
             });
     });
 }

@@ -2,14 +2,12 @@
  * come and go as one span (span.cuh), and a lane takes its chunks from shared memory.
  *
  * LANES share a row, K chunks each: as few lanes as hold it, since what is done once a lane costs
- * such rows more than their elements do. GROUPS: the lanes for its bits that each of them stands
- * for, whose sums it keeps apart. */
+ * such rows more than their elements do. */
 #include "finish.cuh"
 #include "launch.cuh"
 #include "span.cuh"
 
-/* OF: as how many chunks those of each group are added up. */
-template <typename T, int LANES, int K, int GROUPS, int OF>
+template <typename T, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_span_kernel(const __grid_constant__ span_arguments<T> of) {
     using Form = lanes_a_row<LANES>;
@@ -21,7 +19,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const auto tile = chunks.load();
     float x[K * CHUNK<float>];
     const auto m = Form::max(tile.largest());
-    const auto d = Form::normalizer(exponentiate<GROUPS, TURN_BY_TURN, OF>(tile, reference(m), x));
+    const auto d = Form::normalizer(exponentiate<in_any_order>(tile, reference(m), x));
     softmax_finish finish(state{m, d});
     finish(x);
     chunks.store(x);
@@ -41,10 +39,7 @@ static ons_status launch_rows_of(const launch_request &request) {
         constexpr int LANES = decltype(lanes)::value;
         auto launch_chunks = [&](auto chunks_of_lane) {
             constexpr int K = decltype(chunks_of_lane)::value;
-            constexpr int GROUPS = ons_lanes_for_bits(LANES * K) / LANES;
-            constexpr int OF = ons_chunks_for_bits((K + GROUPS - 1) / GROUPS);
-            return launch_panels(request, shape, fused_warp_span_kernel<T, LANES, K, GROUPS, OF>,
-                                 arguments);
+            return launch_panels(request, shape, fused_warp_span_kernel<T, LANES, K>, arguments);
         };
         if constexpr (LANES == 1)
             return with_constant<1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12>(chunks, launch_chunks);

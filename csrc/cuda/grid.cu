@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
 }
 
 ons_status ons_cuda_grid(const launch_request &request) {
-    return with_rows(request, [&](auto rows, auto is_columns) {
+    return with_few_kinds_of_rows(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         launch_shape shape = {request.plan->blocks_a_row, request.plan->threads};
         shape.cooperative = true;

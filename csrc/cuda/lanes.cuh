@@ -72,19 +72,6 @@ __device__ inline int count_over_lanes(int v) {
     return v;
 }
 
-/* What a lane has of a row's sum, in GROUPS parts: those that as many lanes would have, where more
- * lanes shared the row. As float they are summed exactly, so that the number of lanes is not in the
- * result. */
-template <typename Real, int GROUPS>
-struct group_sums {
-    Real of[GROUPS];
-
-    __device__ operator Real() const {
-        static_assert(GROUPS == 1);
-        return of[0];
-    }
-};
-
 /* A sum of numbers between 0 and 128, in all below 2^16: in fixed point, of which adding a power of
  * two leaves the digits in the low bits of the sum. Exact to 2^-39 a number but for the last two
  * roundings, in whatever order they are added. */
@@ -124,16 +111,11 @@ class fixed_sum {
     int high = 0, low = 0;
 };
 
-template <int LANES, int GROUPS>
-__device__ inline float sum_over_lanes(const group_sums<float, GROUPS> &v) {
-    fixed_sum sum;
-#pragma unroll
-    for (int g = 0; g < GROUPS; g++) sum.add(v.of[g]);
-    return sum.over_lanes<LANES>();
-}
 template <int LANES>
 __device__ inline float sum_over_lanes(float v) {
-    return sum_over_lanes<LANES, 1>(group_sums<float, 1>{{v}});
+    fixed_sum sum;
+    sum.add(v);
+    return sum.over_lanes<LANES>();
 }
 
 template <int LANES>
@@ -161,17 +143,16 @@ __device__ inline float sum_over_warp_in_scale(float v) {
 }
 __device__ inline double sum_over_warp_in_scale(double v) { return sum_over_lanes<WARP>(v); }
 
-/* d of lanes of which each has the lifted exponentials of at most 64 elements. */
-template <int LANES, typename Real, int GROUPS>
-__device__ inline Real normalizer_over_lanes(group_sums<Real, GROUPS> sums) {
-#pragma unroll
-    for (int g = 0; g < GROUPS; g++) sums.of[g] *= arithmetic<Real>::LOWERED;
-    if constexpr (GROUPS > 1)
-        return sum_over_lanes<LANES, GROUPS>(sums);
-    else if constexpr (LANES > 1)
-        return sum_over_lanes<LANES>(sums.of[0]);
-    else
-        return sums.of[0];
+/* d of lanes of which each has the sum of the lifted exponentials of at most 64 elements. */
+template <int LANES, typename Real>
+__device__ inline Real normalizer_over_lanes(Real lifted) {
+    Real sum = lifted * arithmetic<Real>::LOWERED;
+    if constexpr (LANES > 1) sum = sum_over_lanes<LANES>(sum);
+    return sum;
+}
+template <int LANES>
+__device__ inline float normalizer_over_lanes(const fixed_sum &sum) {
+    return sum.over_lanes<LANES>();
 }
 
 #endif

@@ -138,43 +138,69 @@ ons_status with_contiguous(const launch_request &request, Method method) {
     return method(rows_of<contiguous_rows<X, Y, false>>{any}, std::false_type());
 }
 
+/* Rows without gaps of one type; WIDEN: or of 16 bits that become float32. */
+template <bool WIDEN, typename Method>
+ons_status with_contiguous_types(const launch_request &request, Method method) {
+    const ons_dtype x = request.problem->operand[ONS_X].dtype;
+    if constexpr (WIDEN)
+        if (x != request.problem->operand[ONS_Y].dtype)
+            return x == ONS_FLOAT16 ? with_contiguous<__half, float>(request, method)
+                                    : with_contiguous<__nv_bfloat16, float>(request, method);
+    switch (x) {
+    case ONS_FLOAT16: return with_contiguous<__half, __half>(request, method);
+    case ONS_BFLOAT16: return with_contiguous<__nv_bfloat16, __nv_bfloat16>(request, method);
+    case ONS_FLOAT32: return with_contiguous<float, float>(request, method);
+    default: return with_contiguous<double, double>(request, method);
+    }
+}
+
+inline bool are_contiguous(const launch_request &request) {
+    return request.plan->x_direct && request.plan->form == ONS_ROW_FORM;
+}
+
 template <typename T, typename Method>
 ons_status with_type(const launch_request &request, Method method) {
     if (request.plan->form == ONS_COLUMN_FORM)
         return method(rows_of<strided_rows<T>>{as_it_is(request)}, std::true_type());
-    if (request.plan->x_direct) return with_contiguous<T, T>(request, method);
-    if (masked_rows<T>::can_take(*request.problem))
+    if (ons_rows_have_no_gaps(request.problem))
         return method(rows_of<masked_rows<T>>{as_it_is(request)}, std::false_type());
     return method(rows_of<strided_rows<T>>{as_it_is(request)}, std::false_type());
 }
 
-template <typename Real, typename Method>
+template <typename Method>
 ons_status with_any_types(const launch_request &request, Method method) {
-    if (request.plan->form == ONS_COLUMN_FORM)
-        return method(rows_of<general_rows<Real>>{as_it_is(request)}, std::true_type());
-    return method(rows_of<general_rows<Real>>{as_it_is(request)}, std::false_type());
+    auto of_type = [&](auto real) {
+        using Rows = general_rows<decltype(real)>;
+        if (request.plan->form == ONS_COLUMN_FORM)
+            return method(rows_of<Rows>{as_it_is(request)}, std::true_type());
+        return method(rows_of<Rows>{as_it_is(request)}, std::false_type());
+    };
+    return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
 }
 
 /* Calls method(rows_of<Rows>, whether the column form is taken) with the Rows that fit. */
 template <typename Method>
 ons_status with_rows(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
-    bool contiguous = request.plan->x_direct && request.plan->form == ONS_ROW_FORM;
-    if (contiguous && of->operand[ONS_X].dtype == ONS_FLOAT16 &&
-        of->operand[ONS_Y].dtype == ONS_FLOAT32)
-        return with_contiguous<__half, float>(request, method);
-    if (contiguous && of->operand[ONS_X].dtype == ONS_BFLOAT16 &&
-        of->operand[ONS_Y].dtype == ONS_FLOAT32)
-        return with_contiguous<__nv_bfloat16, float>(request, method);
+    if (are_contiguous(request)) return with_contiguous_types<true>(request, method);
     if (of->operand[ONS_X].dtype != of->operand[ONS_Y].dtype || of->reduced_dims > 1)
-        return request.plan->compute == ONS_FLOAT64 ? with_any_types<double>(request, method)
-                                                    : with_any_types<float>(request, method);
+        return with_any_types(request, method);
     switch (of->operand[ONS_X].dtype) {
     case ONS_FLOAT16: return with_type<__half>(request, method);
     case ONS_BFLOAT16: return with_type<__nv_bfloat16>(request, method);
     case ONS_FLOAT32: return with_type<float>(request, method);
     default: return with_type<double>(request, method);
     }
+}
+
+/* The same with few kinds of rows: those without gaps of one type, and all others one element at a
+ * time. For methods that are there to be compared. */
+template <typename Method>
+ons_status with_few_kinds_of_rows(const launch_request &request, Method method) {
+    const ons_problem *of = request.problem;
+    if (are_contiguous(request) && of->operand[ONS_X].dtype == of->operand[ONS_Y].dtype)
+        return with_contiguous_types<false>(request, method);
+    return with_any_types(request, method);
 }
 
 /* What with_rows_or_packs says of columns in packs. */

@@ -173,16 +173,6 @@ struct masked_rows {
                          BLOCKS = NARROW ? 2 : 1;
     static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
 
-    static bool can_take(const ons_problem &of) {
-        int inner = of.dims - 1;
-        bool alone = of.extent[inner] == 1;
-        bool mask = !of.operand[ONS_WHERE].data ||
-                    (of.operand[ONS_WHERE].stride[inner] & ~1ll) == 0 || alone;
-        return of.reduced_dims == 1 && mask &&
-               (alone || (of.operand[ONS_X].stride[inner] == sizeof(T) &&
-                          of.operand[ONS_Y].stride[inner] == sizeof(T)));
-    }
-
     template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
         const int64_t N = BEYOND && row + of.first >= of.rows ? 0 : of.N;

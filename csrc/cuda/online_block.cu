@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
 }
 
 ons_status ons_cuda_online_block(const launch_request &request) {
-    return with_rows(request, [&](auto rows, auto is_columns) {
+    return with_few_kinds_of_rows(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         return launch_panels(request, {1, request.plan->threads},
                              online_block_kernel<Rows, block_form<decltype(is_columns)>>,

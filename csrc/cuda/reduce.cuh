@@ -108,14 +108,18 @@ __device__ inline state<float> merge_held_by_warp(const state<float> *parts, int
     return {m, sum.over_lanes<WARP>() * A::power(HELD_DOWN)};
 }
 
+/* How a thread's exponentials are added up (tile.cuh). */
+struct in_a_tree;
+struct in_any_order;
+
 /* ------- Who shares a row. Each of these says which of the block's rows is this thread's, and
  * which chunks of it ------- */
 
-/* Row form: LANES of a warp a row, several rows a block. With one lane a row it serves the column
- * form too. */
+/* Row form: LANES of a warp a row, several rows a block. */
 template <int LANES>
 struct lanes_a_row {
     static constexpr int STRIDE = LANES;
+    using sums = in_any_order;
 
     __device__ static int row() { return threadIdx.x / LANES; }
     __device__ static int rows() { return blockDim.x / LANES; }
@@ -127,10 +131,15 @@ struct lanes_a_row {
     __device__ static Real max(Real v) {
         return max_over_lanes<LANES>(v);
     }
-    template <typename Real, int GROUPS>
-    __device__ static Real normalizer(const group_sums<Real, GROUPS> &lifted) {
+    template <typename Sum>
+    __device__ static auto normalizer(const Sum &lifted) {
         return normalizer_over_lanes<LANES>(lifted);
     }
+};
+
+/* Column form: a lane a row. */
+struct lane_a_column : lanes_a_row<1> {
+    using sums = in_a_tree;
 };
 
 __device__ inline int warp_of_block() { return threadIdx.x / WARP; }
@@ -152,7 +161,7 @@ struct block_a_row {
         return max_over_lanes<WARP>(v);
     }
     template <typename Real>
-    __device__ static Real normalizer(const group_sums<Real, 1> &lifted) {
+    __device__ static Real normalizer(Real lifted) {
         return normalizer_over_lanes<WARP>(lifted);
     }
     template <typename Real>
@@ -190,7 +199,7 @@ struct block_of_columns {
         return v;
     }
     template <typename Real>
-    __device__ static Real normalizer(const group_sums<Real, 1> &lifted) {
+    __device__ static Real normalizer(Real lifted) {
         return normalizer_over_lanes<1>(lifted);
     }
     template <typename Real>

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
 }
 
 ons_status ons_cuda_safe(const launch_request &request) {
-    return with_rows(request, [&](auto rows, auto is_columns) {
+    return with_few_kinds_of_rows(request, [&](auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         return launch_panels(request, {1, request.plan->threads},
                              safe_kernel<Rows, block_form<decltype(is_columns)>>, rows.arguments);

@@ -116,55 +116,50 @@ struct real_tile {
     }
 };
 
-/* make(first) + ... + make(first + n - 1), added up as a tree, of which the last are 0 and left
- * out: only HAVE are there. */
-template <int n, int HAVE = n, typename Make>
+/* make(first) + ... + make(first + n - 1), added up as a tree. */
+template <int n, typename Make>
 __device__ __forceinline__ auto sum_as_tree(int first, Make make) {
     if constexpr (n == 1)
         return make(first);
-    else if constexpr (HAVE <= n / 2)
-        return sum_as_tree<n / 2, HAVE>(first, make);
     else
-        return sum_as_tree<n / 2>(first, make) +
-               sum_as_tree<n - n / 2, HAVE - n / 2>(first + n / 2, make);
+        return sum_as_tree<n / 2>(first, make) + sum_as_tree<n - n / 2>(first + n / 2, make);
 }
 
-/* Which of a thread's K chunks are added up together, where they are in GROUPS groups: every
- * GROUPS-th, or K / GROUPS neighbours. */
-enum grouping { TURN_BY_TURN, SIDE_BY_SIDE };
-
-/* Calls make(e) for each element of n, which gives the e-th exponential; returns the sums of GROUPS
- * groups of chunks, each added up as one of OF chunks of which the last may not be there. */
-template <int GROUPS, grouping BY, int OF, int n, typename Real, typename Make>
-__device__ __forceinline__ group_sums<Real, GROUPS> sum_in_groups(Real (&x)[n], Make make) {
-    constexpr int V = CHUNK<Real>, K = n / V, MOST = (K + GROUPS - 1) / GROUPS;
-    static_assert(OF >= MOST && (BY == TURN_BY_TURN || K % GROUPS == 0));
-    group_sums<Real, GROUPS> sums;
-#pragma unroll
-    for (int g = 0; g < GROUPS; g++) {
-        auto of_group = [&](int i) {
-            const int e = BY == TURN_BY_TURN ? (i / V * GROUPS + g) * V + i % V : g * MOST * V + i;
-            return x[e] = make(e);
-        };
-        sums.of[g] = g < K - (MOST - 1) * GROUPS ? sum_as_tree<OF * V, MOST * V>(0, of_group)
-                                                 : sum_as_tree<OF * V, (MOST - 1) * V>(0, of_group);
+/* How the exponentials of a thread's chunks are added up: all as one tree; or each chunk as a tree,
+ * and these in fixed point, so that neither the number of chunks nor that of the threads is in the
+ * sum. In float64 as one tree anyway. */
+struct in_a_tree {
+    template <int n, typename Real, typename Make>
+    __device__ __forceinline__ static Real sum(Make make, Real) {
+        return sum_as_tree<n>(0, make);
     }
-    return sums;
-}
+};
+struct in_any_order {
+    template <int n, typename Make>
+    __device__ __forceinline__ static fixed_sum sum(Make make, float) {
+        constexpr int V = CHUNK<float>;
+        fixed_sum all;
+#pragma unroll
+        for (int e = 0; e < n; e += V)
+            all.add(sum_as_tree<V>(e, make) * arithmetic<float>::LOWERED);
+        return all;
+    }
+    template <int n, typename Make>
+    __device__ __forceinline__ static double sum(Make make, double) {
+        return sum_as_tree<n>(0, make);
+    }
+};
 
-/* Fills x with the lifted exponentials of a tile; returns their sums, in groups as above. A warp
- * comes to it together. */
-template <int GROUPS = 1, grouping BY = TURN_BY_TURN, int OF = 0, typename Tile, typename Real,
-          int n>
-__device__ __forceinline__ group_sums<Real, GROUPS> exponentiate(const Tile &tile,
-                                                                 const reference<Real> &to,
-                                                                 Real (&x)[n]) {
-    constexpr int CHUNKS = OF > 0 ? OF : (n / CHUNK<Real> + GROUPS - 1) / GROUPS;
+/* Fills x with the lifted exponentials of a tile; returns their sum. A warp comes to it together.
+ */
+template <typename How = in_a_tree, typename Tile, typename Real, int n>
+__device__ __forceinline__ auto exponentiate(const Tile &tile, const reference<Real> &to,
+                                             Real (&x)[n]) {
     const exponentials<Real> &exponential = to.exponential;
     if constexpr (Tile::HAS_SMALLEST) {
         if (__all_sync(~0u, to.anchor == 0 && tile.smallest() >= exponential.floor))
-            return sum_in_groups<GROUPS, BY, CHUNKS>(
-                x, [&](int e) { return exponential.from_floor_on(tile.element(e)); });
+            return How::template sum<n>(
+                [&](int e) { return x[e] = exponential.from_floor_on(tile.element(e)); }, Real());
     }
 #pragma unroll
     for (int e = 0; e < n; e++) x[e] = tile.element(e);
@@ -172,7 +167,7 @@ __device__ __forceinline__ group_sums<Real, GROUPS> exponentiate(const Tile &til
 #pragma unroll
         for (int e = 0; e < n; e++) x[e] -= to.anchor;
     }
-    return sum_in_groups<GROUPS, BY, CHUNKS>(x, [&](int e) { return exponential(x[e]); });
+    return How::template sum<n>([&](int e) { return x[e] = exponential(x[e]); }, Real());
 }
 
 #endif
