@@ -1,6 +1,7 @@
-"""What the compiler made of the GPU's kernels: registers and stack of each, without a GPU, by cuobjdump.
+"""What the compiler made of the GPU's kernels, without a GPU, by cuobjdump: how many there are of each
+family, their machine code, registers and stack.
 
-python tests/cubin.py            a table: the most that any instance of a kernel takes
+python tests/cubin.py            a table: of each family the sum of the code, and the most registers and stack
 python tests/cubin.py --record   writes it to cubin_budget.json, for the architectures of this build
 """
 
@@ -13,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from glob import escape, glob
 from typing import NamedTuple
 
@@ -28,6 +30,7 @@ class Function(NamedTuple):
     name: str  # demangled
     registers: int
     stack: int  # bytes of a thread: spills, and arrays that did not fit in registers
+    code: int = 0  # bytes of machine code
 
     @property
     def kernel(self):
@@ -46,32 +49,56 @@ def tool(*names):
     raise Missing(f"{' and '.join(names)}: not found")
 
 
+def code_bytes(cuobjdump, library):
+    """{(arch, mangled name): bytes of machine code}"""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [cuobjdump, "-xelf", "all", os.path.abspath(library)]
+        subprocess.run(command, cwd=folder, capture_output=True, check=True)
+        for path in glob(os.path.join(escape(folder), "*.cubin")):
+            arch = re.search(r"\.(sm_\w+)\.cubin$", path)[1]
+            sections = subprocess.run(
+                ["readelf", "-SW", path], capture_output=True, text=True, check=True
+            ).stdout
+            for name, size in re.findall(r"\] \.text\.(\S+) +PROGBITS +\w+ \w+ (\w+)", sections):
+                found[arch, name] = int(size, 16)
+    return found
+
+
 def functions(library):
     """Every function of our own on the GPU that a built module holds, for each of its architectures."""
     cuobjdump, demangle = tool("cuobjdump"), tool("cu++filt", "c++filt")
+    tool("readelf")
     done = subprocess.run([cuobjdump, "-res-usage", library], capture_output=True, text=True)
     if "does not contain device code" in done.stdout + done.stderr:
         raise Missing("this build is without CUDA")
     assert done.returncode == 0, done.stderr
-    text = subprocess.run([demangle], input=done.stdout, capture_output=True, text=True, check=True).stdout
-    found, arch = [], ""
-    for line in text.splitlines():
+    code = code_bytes(cuobjdump, library)
+    found, mangled, arch = [], [], ""
+    for line in done.stdout.splitlines():
         if match := re.match(r"arch = (\w+)", line):
             arch = match[1]
         elif match := re.match(r"\s*Function (.*):$", line):
             name = match[1]
         elif match := re.match(r"\s*REG:(\d+) STACK:(\d+) .*\bLOCAL:(\d+)", line):
-            found.append(Function(arch, name, int(match[1]), int(match[2]) + int(match[3])))
+            stack = int(match[2]) + int(match[3])
+            found.append(Function(arch, name, int(match[1]), stack, code[arch, name]))
+            mangled.append(name)
+    names = subprocess.run([demangle], input="\n".join(mangled), capture_output=True, text=True, check=True)
+    found = [f._replace(name=name) for f, name in zip(found, names.stdout.splitlines(), strict=True)]
     return [function for function in found if not re.search(r"\b(cub|thrust)::", function.name)]
 
 
 def summary(found):
-    """{arch: {kernel: {"registers": most, "stack": most}}}"""
+    """{arch: {kernel: {"instances": how many, "code": KiB of all, "registers": most, "stack": most}}}"""
     result = {}
     for function in sorted(found, key=lambda f: (int(re.sub(r"\D", "", f.arch)), f.kernel)):
-        most = result.setdefault(function.arch, {}).setdefault(function.kernel, {"registers": 0, "stack": 0})
-        most["registers"] = max(most["registers"], function.registers)
-        most["stack"] = max(most["stack"], function.stack)
+        none = {"instances": 0, "code": 0, "registers": 0, "stack": 0}
+        family = result.setdefault(function.arch, {}).setdefault(function.kernel, none)
+        family["instances"] += 1
+        family["code"] += function.code / 1024
+        family["registers"] = max(family["registers"], function.registers)
+        family["stack"] = max(family["stack"], function.stack)
     return result
 
 
@@ -96,14 +123,18 @@ def main():
         sys.exit(f"cubin.py: {missing}")
     made = summary(found)
     for arch, kernels in made.items():
-        for kernel, most in kernels.items():
-            count = sum(f.arch == arch and f.kernel == kernel for f in found)
-            taken = f"{most['registers']:3} registers  {most['stack']:4} bytes of stack"
-            print(f"{arch:8} {kernel:28} {count:5} x  {taken}")
+        for kernel, of in kernels.items():
+            print(
+                f"{arch:8} {kernel:28} {of['instances']:5} x  {of['code']:6.0f} KiB of code  "
+                f"{of['registers']:3} registers  {of['stack']:4} bytes of stack"
+            )
+        instances, code = (sum(of[what] for of in kernels.values()) for what in ("instances", "code"))
+        print(f"{arch:8} {'all':28} {instances:5} x  {code:6.0f} KiB of code")
     if record:
         for kernels in made.values():
-            for most in kernels.values():
-                most["registers"] = -(-most["registers"] // 8) * 8  # they are given out by eights
+            for of in kernels.values():
+                of["registers"] = -(-of["registers"] // 8) * 8  # they are given out by eights
+                of["code"] = -(-int(of["code"] + 1) // 8) * 8
         budget = {**read_budget(), **made}
         with open(BUDGET, "w") as file:
             json.dump(

@@ -1,5 +1,5 @@
 """What the compiler made of the kernels, seen without a GPU: nothing spilled where the row lies in registers,
-and no more registers than were recorded (by `python tests/cubin.py --record`)."""
+and no more kernels, machine code and registers than were recorded (by `python tests/cubin.py --record`)."""
 
 import re
 
@@ -79,7 +79,7 @@ def test_every_kernel_keeps_to_its_budget(built):
             for what, value in most.items():
                 if value > budget[arch][kernel][what]:
                     beyond.append(
-                        f"{arch} {kernel}: {value} {what}, at most {budget[arch][kernel][what]} so far"
+                        f"{arch} {kernel}: {value:g} {what}, at most {budget[arch][kernel][what]} so far"
                     )
     assert not beyond, "\n".join(beyond)
 
