@@ -41,7 +41,7 @@ def program(folder):
 
 
 @pytest.mark.parametrize("isa", isas())
-@pytest.mark.parametrize("only", [(), ("--only", "all NaN")], ids=["most", "all NaN"])
+@pytest.mark.parametrize("only", [(), ("--only", "all NaN")], ids=["most", "nans"])
 def test_core(program, only, isa):
     said, _ = core.run(program, *only, isa)
     assert said.split()[-1] == "passed", said
