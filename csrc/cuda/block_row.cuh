@@ -36,7 +36,10 @@ class block_row {
     /* Of a sum in fixed point the digits are added up further. */
     using Part = std::conditional_t<std::is_same_v<Real, float>, int2, Real>;
 
-    __device__ static int2 sum_of_warp(const fixed_sum &sum) { return sum_of_parts(sum.digits()); }
+    /* Carried first: the digits of a warp's 512 chunks could be more than an int holds. */
+    __device__ static int2 sum_of_warp(const fixed_sum &sum) {
+        return sum_of_parts(fixed_sum::carried(sum.digits()));
+    }
     __device__ static double sum_of_warp(double lifted) {
         return normalizer_over_lanes<WARP>(lifted);
     }

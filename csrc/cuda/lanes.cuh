@@ -88,7 +88,8 @@ class fixed_sum {
         return rounded(digits_over_lanes<LANES>(digits()));
     }
 
-    /* What a sum is made of, to be added up elsewhere. */
+    /* What a sum is made of, to be added up elsewhere. The digits of each number are within 2^22 of
+     * 0: those of 511 numbers fit an int, more are carried on the way. */
     __device__ int2 digits() const { return {high, low}; }
     template <int LANES>
     __device__ static int2 digits_over_lanes(int2 digits) {
