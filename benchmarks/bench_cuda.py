@@ -55,6 +55,7 @@ def describe(case: Any) -> dict[str, Any]:
 
     out = {
         "part": case.part,
+        "operation": case.operation,
         "label": case.label,
         "shape": list(case.shape),
         "axis": case.axis,
@@ -66,7 +67,7 @@ def describe(case: Any) -> dict[str, Any]:
     }
     try:
         x = torch.empty(case.shape, dtype=getattr(torch, case.dtype), device=DEVICE)
-        out["plan"] = ons.plan(x, case.axis).method
+        out["plan"] = ons.plan(x, case.axis, operation=case.operation).method
     except Exception as e:  # it is measured all the same
         out["plan"] = f"none: {e}"
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,8 @@ SMALL += [(1, 2**20), (1, 2**24), (4096, 1024), (2048, 4096)]
 ACCURACY = [(1024, 3), (4096, 10), (65536, 10), (2**20, 3)]  # N, and the scale of the logits
 OTHER_AXES = [((4096, 4096), 0), ((64, 1000, 512), 1)]
 OTHER_ROWS, QUICK_OTHER_ROWS = (2**15, 4096), (2**12, 4096)  # M and N, and with M / 16 and 16 N
+OPERATIONS = ["softmax", "log_softmax", "logsumexp"]
+OPERATION_LENGTHS = [128, 1000, 1024, 4096, 4097, 16384, 32000, 50257, 65536, 131072, 262144]
 EXTRAS = ["", "where", "scale per row", "input off by one", "both off by one", "row stride N + 1"]
 
 
@@ -31,7 +34,12 @@ def cases(part: str, options: Any) -> Iterator[Case]:
             for N in options.lengths or (QUICK_LENGTHS if options.quick else LENGTHS):
                 yield Case(part, (max(1, options.total // N), N), dtype)
     for dtype in options.dtypes or (THREE_TYPES if part == "accuracy" else ["float32", "bfloat16"]):
-        if part == "chart":
+        if part == "operations":
+            for N, operation in itertools.product(
+                OPERATION_LENGTHS[:: 3 if options.quick else 1], OPERATIONS
+            ):
+                yield Case(part, (max(1, options.total // N), N), dtype, operation=operation)
+        elif part == "chart":
             for N in CHART_LENGTHS[:: 3 if options.quick else 1]:
                 yield Case(part, (CHART_ROWS, N), dtype)
         elif part == "small":

@@ -19,6 +19,7 @@ TITLES = {
     "other": "other axes, where, scale, types, alignments, {dtype}: x copy of the bytes moved",
     "small": "small work in a CUDA graph, {dtype}: microseconds a call",
     "chart": "2048 rows of N, {dtype}: GB/s",
+    "operations": "{elements} elements in rows of N, {dtype}: x copy of the bytes moved",
     "bands": "{elements} elements in rows of N, {dtype}: x copy",
 }
 UNITS = {"chart": "GB/s", "small": "us"}

@@ -71,8 +71,7 @@ typedef enum {
     ONS_E_NO_CUDA = -4,      /* a GPU's array, and a build without CUDA */
     ONS_E_ROW_TOO_LONG = -5, /* for what the method holds on chip: plan->longest_row */
     ONS_E_NO_CLUSTERS = -6,  /* this GPU cannot run the blocks of a row side by side */
-    ONS_E_NO_GRID = -7,      /* this GPU has no cooperative launch */
-    ONS_E_OPERATION_NOT_ON_DEVICE = -8
+    ONS_E_NO_GRID = -7       /* this GPU has no cooperative launch */
 } ons_status;
 
 /* As many dimensions as any array library has. */

@@ -64,8 +64,6 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
     if (method != ONS_METHOD_AUTO &&
         !(on_cpu ? ons_methods[method].on_cpu : ons_methods[method].on_cuda))
         return ONS_E_METHOD_NOT_ON_DEVICE;
-    if (!on_cpu && problem->operation != ONS_OPERATION_softmax)
-        return ONS_E_OPERATION_NOT_ON_DEVICE;
     plan->compute = wider(problem->operand[ONS_X].dtype, method == ONS_METHOD_naive
                                                              ? problem->operand[ONS_X].dtype
                                                              : problem->operand[ONS_Y].dtype);

@@ -41,7 +41,11 @@ enum {
     /* The fewest rows for which clusters pay whose blocks have a multiprocessor each. */
     LANDING_ROWS_16_BIT = 48,
     LANDING_ROWS = 24,
-    GRID_ROW_LENGTH = 1 << 25
+    GRID_ROW_LENGTH = 1 << 25,
+    /* Of one value a row: so many blocks of each multiprocessor read at the speed of the memory;
+     * and the longest row that one block reads in less time than a second launch takes. */
+    VALUE_BLOCKS_A_MULTIPROCESSOR = 2,
+    SHORT_VALUE_ROW = 1 << 15
 };
 
 /* Bytes a second that a copy moves, reads and writes together, in the same run. */
@@ -92,8 +96,8 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
         plan->measured = RESULTS
             "float32 512x524288: cluster 0.88, split 0.66; float32 256x1048576: cluster 0.77, "
             "split 0.66; bfloat16 512x524288: cluster 0.79, online 0.58";
-    } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH && row->contiguous &&
-               row->one_type && fits(ONS_METHOD_grid, row, plan)) {
+    } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH &&
+               fits(ONS_METHOD_grid, row, plan) && plan->x_direct) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
         plan->measured = RESULTS
             "float32 1x16777216: grid 0.58, split 0.53; bfloat16 1x16777216: grid 0.49, split "
@@ -130,6 +134,22 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_dtype dtyp
     return plan->method;
 }
 
+/* Where nothing is kept of a row, no method that holds it has anything to gain. */
+static ons_method choose_for_values(const row_of_chunks *row, ons_plan *plan) {
+    int64_t blocks = ceil_div(plan->rows, row->threads_a_lane);
+    if (fits(ONS_METHOD_fused_warp, row, plan)) {
+        plan->reason = "a warp reads the row at once: no barrier";
+    } else if (blocks >= VALUE_BLOCKS_A_MULTIPROCESSOR * row->gpu->multiprocessors ||
+               plan->N <= SHORT_VALUE_ROW) {
+        plan->method = ONS_METHOD_online;
+        plan->reason = "one read, tile by tile";
+    } else {
+        plan->method = ONS_METHOD_split;
+        plan->reason = "few long rows: blocks share each one";
+    }
+    return plan->method;
+}
+
 /* Nothing is to be done to the rows first, and they are of one type or of 16 bits that become
  * float32. */
 static bool is_plain(const ons_problem *problem) {
@@ -140,8 +160,10 @@ static bool is_plain(const ons_problem *problem) {
 }
 
 static bool has_no_gaps(const ons_problem *problem, int dim) {
-    return problem->operand[ONS_X].stride[dim] == ons_dtype_size(problem->operand[ONS_X].dtype) &&
-           problem->operand[ONS_Y].stride[dim] == ons_dtype_size(problem->operand[ONS_Y].dtype);
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
+    return x->stride[dim] == ons_dtype_size(x->dtype) &&
+           (ons_operations[problem->operation].one_a_row ||
+            y->stride[dim] == ons_dtype_size(y->dtype));
 }
 
 /* contiguous_rows */
@@ -212,28 +234,30 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
         llabs(problem->operand[ONS_X].stride[outer - 1]) <
             llabs(problem->operand[ONS_X].stride[inner]);
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
-    plan->x_direct = plan->y_direct = !columns && is_contiguous(problem);
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
     bool one_type = problem->operand[ONS_X].dtype == problem->operand[ONS_Y].dtype;
     bool narrow = one_type && problem->reduced_dims <= 1 &&
                   ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
-    row_of_chunks row = {ceil_div(plan->N, chunk),
-                         chunk,
-                         columns ? WARP : 1,
-                         one_type,
-                         narrow,
-                         plan->N % chunk == 0,
-                         !columns && ons_rows_have_no_gaps(problem),
-                         !columns && is_contiguous(problem),
-                         !columns && lie_between_packs(problem, plan->N),
-                         columns && is_packed(problem),
-                         !columns && lie_as_span(problem, plan->N),
-                         &gpu};
+    row_of_chunks row = {
+        ceil_div(plan->N, chunk),
+        chunk,
+        columns ? WARP : 1,
+        one_type,
+        narrow,
+        plan->N % chunk == 0,
+        !columns && ons_rows_have_no_gaps(problem),
+        !columns && is_contiguous(problem),
+        !columns && lie_between_packs(problem, plan->N),
+        columns && problem->operation == ONS_OPERATION_softmax && is_packed(problem),
+        !columns && lie_as_span(problem, plan->N),
+        problem->operation,
+        &gpu};
     if (row.chunks == 0) row.chunks = 1;
 
     if (plan->method == ONS_METHOD_AUTO)
-        plan->method = columns ? choose_in_column_form(&row, problem->operand[ONS_X].dtype, plan)
-                               : choose_in_row_form(&row, problem->operand[ONS_X].dtype, plan);
+        plan->method = has_one_a_row(&row) ? choose_for_values(&row, plan)
+                       : columns ? choose_in_column_form(&row, problem->operand[ONS_X].dtype, plan)
+                                 : choose_in_row_form(&row, problem->operand[ONS_X].dtype, plan);
     /* by length alone: 16 bits have the float32 result, rounded */
     if (plan->method == ONS_METHOD_fused)
         plan->method = row.chunks <= WARP * WARP_CHUNKS && fits(ONS_METHOD_fused_warp, &row, plan)

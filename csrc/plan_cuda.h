@@ -18,11 +18,16 @@ typedef struct {
     bool between_packs; /* such rows of one type of at most 32 bits that not all fit packs */
     bool packed;        /* columns side by side, in the column form */
     bool span;          /* rows one after the other that are faster taken together (span.cuh) */
+    ons_operation operation;
     const ons_gpu *gpu;
 } row_of_chunks;
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static inline bool has_one_a_row(const row_of_chunks *row) {
+    return ons_operations[row->operation].one_a_row;
+}
 
 /* The shape of plan->method: its threads, blocks, longest row and workspace. */
 ons_status ons_shape_on_gpu(const row_of_chunks *row, ons_plan *plan);

@@ -13,6 +13,26 @@ static int64_t power_of_two_from(int64_t n) {
 
 enum { CHUNK_OF_FLOATS = 4 };
 
+/* A row as a method sees it that has kernels for some kinds of rows alone (instances.def). */
+static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
+    static const ons_kinds_of_rows kinds[ONS_METHOD_COUNT][3] = {
+#define ONS_KINDS_OF_ROWS(method, softmax, rows, values) \
+    [ONS_METHOD_##method] = {softmax, rows, values},
+#include "cuda/instances.def"
+#undef ONS_KINDS_OF_ROWS
+    };
+    int operations = row->operation == ONS_OPERATION_softmax ? 0 : has_one_a_row(row) ? 2 : 1;
+    ons_kinds_of_rows kind = kinds[method][operations];
+    row_of_chunks seen = *row;
+    if (kind == ONS_EVERY_ROWS) return seen;
+    seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS && row->one_type;
+    seen.gapless = seen.contiguous;
+    seen.narrow &= seen.contiguous;
+    seen.between_packs &= seen.contiguous;
+    seen.packed = seen.span = false;
+    return seen;
+}
+
 /* Which methods take columns in packs. */
 static bool has_packs(ons_method method) {
     return method == ONS_METHOD_fused_warp || method == ONS_METHOD_fused_block ||
@@ -42,17 +62,21 @@ static int warp_chunks(const row_of_chunks *row) {
 /* The lanes of a row and the chunks of each: the first shape that holds it. */
 static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks) {
     static const struct {
+        ons_of_operations operations;
         ons_warp_rows rows;
         int lanes, chunks;
     } shapes[] = {
-#define ONS_WARP_SHAPE(rows, lanes, chunks) {ONS_##rows##_ROWS, lanes, chunks},
+#define ONS_WARP_SHAPE(operations, rows, lanes, chunks) \
+    {ONS_OF_##operations, ONS_##rows##_ROWS, lanes, chunks},
 #include "cuda/instances.def"
 #undef ONS_WARP_SHAPE
     };
     const ons_warp_rows rows =
         row->narrow && (row->gapless || row->contiguous) ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        if (shapes[i].rows != rows) continue;
+        if (shapes[i].rows != rows ||
+            !ons_has_shape(shapes[i].operations, row->operation, has_one_a_row(row)))
+            continue;
         *lanes = shapes[i].lanes;
         *chunks = shapes[i].chunks;
         if (*lanes * *chunks >= row->chunks) return;
@@ -117,6 +141,8 @@ static int chunks_between_packs(const row_of_chunks *row) {
 /* The chunks of a thread in fused_block. In short rows it has fewer, so that its block is soon
  * done. */
 static int block_chunks(const row_of_chunks *row) {
+    const bool each_length = row->contiguous && row->chunk == CHUNK_OF_FLOATS;
+    if (row->operation != ONS_OPERATION_softmax && !each_length) return BLOCK_CHUNKS;
     if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
     if (row->between_packs && row->narrow) return chunks_between_packs(row);
     if (row->between_packs && row->chunks <= WARP * MORE_CHUNKS) return MORE_CHUNKS;
@@ -128,9 +154,8 @@ static int block_chunks(const row_of_chunks *row) {
 
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
     bool fused = plan->method == ONS_METHOD_fused_block;
-    /* online_block takes rows that change their type one element at a time */
-    bool contiguous = row->contiguous && (fused || row->one_type);
-    int64_t most_lanes = (contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
+    int64_t most_lanes =
+        (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
     bool in_rows = fused && plan->form == ONS_ROW_FORM;
     int chunks = in_rows ? block_chunks(row) : BLOCK_CHUNKS;
     int64_t threads = ceil_div(row->chunks, chunks) * row->threads_a_lane;
@@ -141,9 +166,13 @@ static void take_block(const row_of_chunks *row, ons_plan *plan) {
 }
 
 static void take_passes(const row_of_chunks *row, ons_plan *plan) {
-    int64_t threads = ceil_div(row->chunks, TILE_CHUNKS) * row->threads_a_lane;
+    bool value = plan->method == ONS_METHOD_online && has_one_a_row(row) &&
+                 plan->form == ONS_ROW_FORM && row->chunk == CHUNK_OF_FLOATS;
+    int chunks = value ? VALUE_CHUNKS : TILE_CHUNKS;
+    /* of a row that is read once a thread has two tiles: the fewer threads, the less is merged */
+    int64_t threads = ceil_div(row->chunks, value ? 2 * chunks : chunks) * row->threads_a_lane;
     plan->threads = (int)least(PASS_THREADS, ceil_div(threads, WARP) * WARP);
-    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    plan->elements_a_thread = chunks * row->chunk;
     plan->blocks_a_row = 1;
 }
 
@@ -280,10 +309,12 @@ static void take_packs(const row_of_chunks *row, ons_plan *plan) {
     }
 }
 
-ons_status ons_shape_on_gpu(const row_of_chunks *row, ons_plan *plan) {
+ons_status ons_shape_on_gpu(const row_of_chunks *as_it_is, ons_plan *plan) {
+    const row_of_chunks seen = seen_by(plan->method, as_it_is), *row = &seen;
     plan->longest_row = plan->workspace_bytes = plan->tile = 0;
     plan->in_spans = false;
     plan->width = row->threads_a_lane;
+    plan->x_direct = plan->y_direct = row->contiguous;
     ons_status status = ONS_OK;
     switch (plan->method) {
     case ONS_METHOD_fused_warp: take_warp(row, plan); break;

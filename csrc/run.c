@@ -38,7 +38,6 @@ const char *ons_status_text(ons_status status) {
     case ONS_E_ROW_TOO_LONG: return "the row is too long for the method";
     case ONS_E_NO_CLUSTERS: return "this GPU has no thread-block clusters of that size";
     case ONS_E_NO_GRID: return "this GPU has no cooperative launch";
-    case ONS_E_OPERATION_NOT_ON_DEVICE: return "the operation does not run on this device";
     default: return ons_cuda_error_text(status);
     }
 }

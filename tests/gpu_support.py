@@ -229,16 +229,20 @@ class Refused(Exception):
 
 
 def softmax(x, axis=-1, **keywords):
-    """ons.softmax; Refused where the method cannot hold a row, after a look at the text that says so."""
+    return run("softmax", x, axis, **keywords)
+
+
+def run(operation, x, axis=-1, **keywords):
+    """ons.<operation>; Refused where the method cannot hold a row, after a look at the text that says so."""
     method, axes = keywords.get("method", "auto"), oracle.axes_of(axis, x.ndim)
     N = int(np.prod([x.shape[i] for i in axes], dtype=np.int64))
     try:
-        y = ons.softmax(x, axis, **keywords)
+        y = getattr(ons, operation)(x, axis, **keywords)
         torch.cuda.synchronize()  # so that what a kernel breaks is found here
         return y
     except RuntimeError as error:
         shape = f"{name(x.dtype)} {tuple(x.shape)} strides {x.stride()} axis={axis} {sorted(keywords)}"
-        raise RuntimeError(f"{method} {shape}: {error}") from error
+        raise RuntimeError(f"{operation} {method} {shape}: {error}") from error
     except ValueError as error:
         text = str(error)
         if method in ANY_LENGTH:

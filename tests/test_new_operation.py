@@ -1,5 +1,6 @@
 """CONTRIBUTING.md's way to a new operation and to a new method, followed to the letter: a line and a file of
-each are added to a copy of the tree, which is then built, and both are there like any other."""
+each are added to a copy of the tree, which is then built, and both are there like any other. Of the GPU's
+part a method of several passes and one that holds its rows are compiled, where there is an nvcc."""
 
 import os
 import re
@@ -94,6 +95,26 @@ def added():
     return lines, dict(files), commands[0].split()
 
 
+def compile_on_cuda(tree):
+    """Two methods' kernels of the new operation, without optimizing."""
+    nvcc = shutil.which(os.environ.get("NVCC") or "nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+    if nvcc is None:
+        return
+    for method in ("naive", "fused_block"):
+        command = [
+            nvcc,
+            "-std=c++17",
+            "-O0",
+            "-Xptxas=-O0",
+            "-arch=sm_90",
+            "-cubin",
+            f"csrc/cuda/{method}.cu",
+        ]
+        done = subprocess.run([*command, "-o", method], cwd=tree, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert b"surprisal" in (tree / method).read_bytes(), f"{method} has no kernel of the new operation"
+
+
 def test_an_operation_and_a_method_are_a_file_and_a_line_each(tmp_path):
     pytest.importorskip("setuptools")
     for name in ("csrc", "onsoftmax"):
@@ -119,6 +140,7 @@ def test_an_operation_and_a_method_are_a_file_and_a_line_each(tmp_path):
         return done.stdout
 
     run([*command, "-j2"])
+    compile_on_cuda(tmp_path)
     here = {"PYTHONPATH": str(tmp_path)}
     for use in (USE_METHOD, USE_OPERATION):
         assert run(["-c", use], **here).startswith(str(tmp_path)), "not the copy's build"

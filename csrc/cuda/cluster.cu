@@ -39,7 +39,7 @@ __device__ inline int warps_with_elements(int64_t N) {
  * at part r * warps + w. In the column form: a panel_of_cluster.
  *
  * WARPS find room on a multiprocessor, as two blocks or more. */
-template <typename Rows, typename Form, int WARPS>
+template <typename Op, typename Rows, typename Form, int WARPS>
 __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
     cluster_kernel(const __grid_constant__ typename Rows::arguments of) {
 #if __CUDA_ARCH__ >= 900
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
             fetching<Rows>::template ahead<CLUSTER_CHUNKS>(of, cluster_index(), warp());
         Real x[CLUSTER_CHUNKS * Rows::V];
         auto m = Form::max(tile.largest());
-        auto d = Form::normalizer(exponentiate(tile, reference(m), x));
+        auto d = Form::normalizer(keep_and_sum<Op>(tile, reference(m), x));
 
         if constexpr (Form::ROWS == 1) {
             /* each warp sends its own, so that none waits for another of its block */
@@ -74,14 +74,26 @@ __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
             const int to = thread_of_block() % WARP; /* a block of which not all warps have left */
             if (to * warps < parted) arrived.send(parts + warp(), to, {m, d});
             arrived.await();
-            softmax_finish finish(m, Form::merge_held(parts, parted));
-            finish(x);
+            const auto total = Form::merge_held(parts, parted);
+            if constexpr (Op::ONE_A_ROW) {
+                put_value<Op>(of, row_of_cluster<Form>(), warp() == 0 && to == 0, row, total);
+            } else {
+                finish_of<Op, decltype(m)> finish(m, total);
+                finish(tile, x);
+            }
         } else {
             panel_of_cluster<Real> panel(shared, arrived, answered);
-            softmax_finish finish(m, panel.template merge<Form>(m, d));
-            finish(x);
+            const auto total = panel.template merge<Op, Form>(m, d);
+            if constexpr (Op::ONE_A_ROW) {
+                put_value<Op>(of, row_of_cluster<Form>(), warp() == 0, row, total);
+            } else {
+                finish_of<Op, decltype(m)> finish(m, total);
+                finish(tile, x);
+            }
         }
-        row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept());
+        if constexpr (!Op::ONE_A_ROW)
+            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept(),
+                                                                   Op::EXCLUDED);
     });
 #endif
 }
@@ -124,12 +136,13 @@ ons_status ons_cuda_cluster(const launch_request &request) {
     if (plan->form == ONS_ROW_FORM &&
         plan->elements_a_thread * ons_dtype_size(plan->compute) < CLUSTER_CHUNKS * 16)
         return cluster_few_rows(request);
-    return with_rows_or_packs(request, [&](auto rows, auto is_columns) {
+    return with_rows_or_packs<kinds_in_cluster>(request, [&](auto op, auto rows, auto is_columns) {
+        using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
         using Form = block_form<decltype(is_columns)>;
         return with_warps<Rows>(request.plan->threads, [&](auto warps) {
             return launch_panels(request, shape_of<Rows, Form>(request.plan),
-                                 cluster_kernel<Rows, Form, decltype(warps)::value>,
+                                 cluster_kernel<Op, Rows, Form, decltype(warps)::value>,
                                  rows.arguments);
         });
     });
@@ -159,7 +172,7 @@ int active_clusters(const void *kernel, int blocks, int threads, int shared_byte
 
 template <typename Rows, typename Form>
 static int largest_cluster() {
-    auto *kernel = (const void *)cluster_kernel<Rows, Form, Rows::CLUSTER_WARPS>;
+    auto *kernel = (const void *)cluster_kernel<softmax, Rows, Form, Rows::CLUSTER_WARPS>;
     ons_plan full = {};
     full.threads = CLUSTER_THREADS;
     for (int blocks = LARGEST_CLUSTER; blocks > 1; blocks /= 2) {
@@ -172,6 +185,6 @@ static int largest_cluster() {
 }
 
 void largest_clusters(int *least, int *most) {
-    *least = largest_cluster<contiguous_rows<float, float, true>, block_a_row>();
+    *least = largest_cluster<contiguous_rows<float, float, false>, block_a_row>();
     *most = largest_cluster<general_rows<double>, block_of_columns>();
 }

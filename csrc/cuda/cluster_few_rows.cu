@@ -39,7 +39,7 @@ class sharers {
 };
 #endif
 
-template <typename Rows, int SHARERS>
+template <typename Op, typename Rows, int SHARERS>
 __global__ void __launch_bounds__(FEW_ROWS_THREADS, 2)
     cluster_few_rows_kernel(const __grid_constant__ typename Rows::arguments of) {
 #if __CUDA_ARCH__ >= 900
@@ -60,30 +60,32 @@ __global__ void __launch_bounds__(FEW_ROWS_THREADS, 2)
         auto tile = row.template load<K, WARP>(chunk);
         Real x[K * Rows::V];
         auto m = shared.max(tile.largest());
-        auto d = shared.normalizer(exponentiate(tile, reference(m), x));
+        auto d = shared.normalizer(keep_and_sum<Op>(tile, reference(m), x));
         arrivals::await_ready();
         arrived.announce(parted * sizeof(state<Real>));
         const int to = threadIdx.x % WARP;
         if (sharer == 0 && to < (int)cluster_size()) arrived.send(parts + part, to, {m, d});
         arrived.await();
-        softmax_finish finish(m, block_a_row::merge_held(parts, parted));
-        finish(x);
-        row.template store<K, WARP, true>(chunk, x, tile.kept());
+        finish_of<Op, Real> finish(m, block_a_row::merge_held(parts, parted));
+        finish(tile, x);
+        row.template store<K, WARP, true>(chunk, x, tile.kept(), Op::EXCLUDED);
     });
 #endif
 }
 
 ons_status cluster_few_rows(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_contiguous_types<true>(request, [&](auto rows, auto) {
-        using Rows = typename decltype(rows)::Rows;
-        launch_shape shape = {plan->blocks_a_row, plan->threads};
-        shape.cluster = (int)plan->blocks_a_row;
-        const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
-        return with_constant<MOST_SHARERS / 2, MOST_SHARERS>(sharers, [&](auto SHARERS) {
-            return launch_panels(request, shape,
-                                 cluster_few_rows_kernel<Rows, decltype(SHARERS)::value>,
-                                 rows.arguments);
+    return with_contiguous_rows<kinds_in_cluster>(
+        request, [&](auto op, auto rows, auto) -> ons_status {
+            using Op = decltype(op);
+            using Rows = typename decltype(rows)::Rows;
+            launch_shape shape = {plan->blocks_a_row, plan->threads};
+            shape.cluster = (int)plan->blocks_a_row;
+            const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
+            return with_constant<MOST_SHARERS / 2, MOST_SHARERS>(sharers, [&](auto SHARERS) {
+                return launch_panels(request, shape,
+                                     cluster_few_rows_kernel<Op, Rows, decltype(SHARERS)::value>,
+                                     rows.arguments);
+            });
         });
-    });
 }

@@ -38,7 +38,7 @@ struct held_slot {
 };
 
 /* One row; merge(state of the warp's part) gives the row's. */
-template <typename Landing, typename Real, typename Merge>
+template <typename Op, typename Landing, typename Real, typename Merge>
 __device__ __forceinline__ void hold_row(const typename Landing::Row &row, Landing &landing,
                                          const share_of_warp &share,
                                          held_slot<Real, Landing::CHUNKS> *held, Merge merge) {
@@ -52,7 +52,7 @@ __device__ __forceinline__ void hold_row(const typename Landing::Row &row, Landi
     auto kept = landing.kept();
     running_state<Real> so_far;
     Real m = so_far.m = Form::max(kept.largest()); /* what x is relative to */
-    so_far.sum.d = exponentiate(kept, reference<Real>(m), x) * arithmetic<Real>::LOWERED;
+    so_far.sum.d = keep_and_sum<Op>(kept, reference<Real>(m), x) * arithmetic<Real>::LOWERED;
     Real m_of_slot = m; /* of lane i: what held slot i is relative to */
     Real of_tile = 0;   /* the sum of its slots so far: tiles are added up as wholes */
 #pragma unroll 1
@@ -67,7 +67,9 @@ __device__ __forceinline__ void hold_row(const typename Landing::Row &row, Landi
 #pragma unroll
         for (int k = 0; k < CHUNKS; k += TILE_CHUNKS) { /* all at once would take more registers */
             Real some[TILE<Real>];
-            of_tile += exponentiate(tile.template part<TILE_CHUNKS>(k), to, some);
+            const auto part = tile.template part<TILE_CHUNKS>(k);
+            of_tile += keep_and_sum<Op>(part, to, some);
+            if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) take_elements(part, some);
             held[slot].put(k, some);
         }
         if (slot % SLOTS == SLOTS - 1) {
@@ -78,16 +80,16 @@ __device__ __forceinline__ void hold_row(const typename Landing::Row &row, Landi
     }
     const state<Real> total = merge(Form::merge_warp(so_far.rounded()));
 
-    softmax_finish<Real> finish(m, total);
-    finish(x);
-    row.template store<CLUSTER_CHUNKS, WARP, true>(share.begin(0) + lane, x, 0);
+    finish_of<Op, Real> finish(m, total);
+    finish(kept, x);
+    row.template store<CLUSTER_CHUNKS, WARP, true>(share.begin(0) + lane, x, 0, Op::EXCLUDED);
 #pragma unroll 1
     for (int slot = 0; slot < slots; slot++) {
         Real some[CHUNKS * V];
         held[slot].get(some);
-        softmax_finish<Real> finish_slot(__shfl_sync(~0u, m_of_slot, slot), total);
+        finish_of<Op, Real> finish_slot(__shfl_sync(~0u, m_of_slot, slot), total);
         finish_slot(some);
-        row.template store<CHUNKS, WARP, true>(begin_of(slot) + lane, some, 0);
+        row.template store<CHUNKS, WARP, true>(begin_of(slot) + lane, some, 0, Op::EXCLUDED);
     }
 }
 
@@ -105,7 +107,7 @@ __device__ inline bool first_awaits_block() {
 
 #endif
 
-template <typename Rows>
+template <typename Op, typename Rows>
 __global__ void __launch_bounds__(LANDING_THREADS, 1)
     cluster_landing_kernel(const __grid_constant__ typename Rows::arguments of, int slots,
                            int held_tiles) {
@@ -133,7 +135,7 @@ __global__ void __launch_bounds__(LANDING_THREADS, 1)
     arrivals::await_ready();
     for (int turn = 0; row_number < of.rows; row_number += step, turn++) {
         const auto row = landing.enter(row_number);
-        hold_row(row, landing, share, held, [&](state<Real> mine) {
+        hold_row<Op>(row, landing, share, held, [&](state<Real> mine) {
             /* A block that is ahead by one row sends to the other half of the parts; by two it
              * cannot be, since each waits for all. */
             arrivals &arriving = arrived[turn % 2];
@@ -153,7 +155,7 @@ __global__ void __launch_bounds__(LANDING_THREADS, 1)
 #endif
 }
 
-template <typename X, typename Y, bool ALL_FIT>
+template <typename Op, typename X, typename Y, bool ALL_FIT>
 static ons_status launch_landing(const launch_request &request,
                                  const rows_of<contiguous_rows<X, Y, ALL_FIT>> &rows) {
     using Rows = contiguous_rows<X, Y, ALL_FIT>;
@@ -173,21 +175,18 @@ static ons_status launch_landing(const launch_request &request,
     launch_shape shape = {blocks * (plan->rows < clusters ? plan->rows : clusters), plan->threads};
     shape.cluster = blocks;
     shape.shared_bytes = (int)ons_landing_bytes(blocks, size, held_tiles, slots) - LANDING_BESIDES;
-    return launch(request, shape, cluster_landing_kernel<Rows>, rows.arguments, slots, held_tiles);
-}
-
-/* No other rows have such a plan. */
-template <typename Rows>
-static ons_status launch_landing(const launch_request &, const rows_of<Rows> &) {
-    return ONS_E_OPERAND;
+    return launch(request, shape, cluster_landing_kernel<Op, Rows>, rows.arguments, slots,
+                  held_tiles);
 }
 
 ons_status cluster_landing(const launch_request &request) {
-    return with_rows(request, [&](auto rows, auto) { return launch_landing(request, rows); });
+    return with_contiguous_rows<kinds_in_cluster, true>(request, [&](auto op, auto rows, auto) {
+        return launch_landing<decltype(op)>(request, rows);
+    });
 }
 
 int landing_clusters(int blocks, int shared_bytes) {
     return active_clusters(
-        (const void *)cluster_landing_kernel<contiguous_rows<float, float, true>>, blocks,
+        (const void *)cluster_landing_kernel<softmax, contiguous_rows<float, float, true>>, blocks,
         LANDING_THREADS, shared_bytes - LANDING_BESIDES);
 }

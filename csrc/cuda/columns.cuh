@@ -132,17 +132,17 @@ __device__ __forceinline__ each_column<Real, C> exponentiate(
     });
 }
 
-template <typename Real, int C>
-class softmax_finish<each_column<Real, C>> {
-    using one_column = softmax_finish<Real>;
+template <typename Op, typename Real, int C>
+class finish_of<Op, each_column<Real, C>, ONS_KEEP_EXPONENTIALS> {
+    using one_column = finish_of<Op, Real>;
 
    public:
-    __device__ explicit softmax_finish(const state<each_column<Real, C>> &row)
+    __device__ explicit finish_of(const state<each_column<Real, C>> &row)
         : column(for_each_column<C>(
               [&](int c) { return one_column(state<Real>{row.m.of[c], row.d.of[c]}); })) {}
 
     /* `rows` are in shared memory: all of it at once would take the registers of the elements. */
-    __device__ softmax_finish(const each_column<Real, C> &own, const divisor<Real> *rows) {
+    __device__ finish_of(const each_column<Real, C> &own, const row_numbers<Real> *rows) {
         bool near = true;
 #pragma unroll
         for (int c = 0; c < C; c++) near = near && one_column::is_near(own.of[c], rows[c]);
@@ -163,16 +163,16 @@ class softmax_finish<each_column<Real, C>> {
             for (int i = 0; i < n; i++) x[i] = column.of[i % C].folded(x[i]);
         }
 #pragma unroll
-        for (int i = 0; i < n; i++) x[i] = column.of[i % C].quotient(x[i]);
+        for (int i = 0; i < n; i++) x[i] = column.of[i % C].element(x[i]);
+    }
+    template <typename Tile, int n>
+    __device__ void operator()(Tile &, Real (&x)[n]) const {
+        (*this)(x);
     }
 
    private:
     each_column<one_column, C> column;
 };
-
-template <typename Real, int C>
-softmax_finish(const each_column<Real, C> &,
-               const divisor<Real> *) -> softmax_finish<each_column<Real, C>>;
 
 /* ------- Who shares a column ------- */
 

@@ -24,9 +24,10 @@ struct contiguous_rows {
         int64_t ahead; /* fetch.cuh */
     };
 
-    static bool all_fit(const arguments &of) {
+    /* one_a_row: y has one value a row, wherever it lies. */
+    static bool all_fit(const arguments &of, bool one_a_row) {
         return of.N % V == 0 && (uintptr_t)of.x % sizeof(pack<X, V>) == 0 && of.x_pitch % V == 0 &&
-               (uintptr_t)of.y % sizeof(pack<Y, V>) == 0 && of.y_pitch % V == 0;
+               (one_a_row || ((uintptr_t)of.y % sizeof(pack<Y, V>) == 0 && of.y_pitch % V == 0));
     }
 
     /* The pointers of the `row`-th row of this launch, each made anew where it is used. */

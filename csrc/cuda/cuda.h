@@ -25,6 +25,7 @@ enum {
     MANY_CHUNKS_ROW = 4096,     /* the chunks of the longest row that has either */
     MANY_CHUNKS_WARPS = 24,     /* warps of such rows that find room on a multiprocessor */
     TILE_CHUNKS = 4,            /* of a thread in the methods that pass several times */
+    VALUE_CHUNKS = 8,           /* in online of one value a row, in the row form */
     PASS_THREADS = 512,         /* the most of a block there */
     SPLIT_CHUNKS = 8,           /* of a thread in split, in the row form */
     SPLIT_THREADS = 256,        /* of a block there */
@@ -53,12 +54,27 @@ enum {
     PACKS_A_LANE = 16       /* the most of packed_columns in fused_warp */
 };
 
-/* Of which rows a shape in instances.def is. */
+/* Of which rows a shape in instances.def is; and of which operations. */
 typedef enum { ONS_NARROW_ROWS, ONS_ALL_ROWS } ons_warp_rows;
+typedef enum { ONS_OF_SOFTMAX, ONS_OF_ROWS, ONS_OF_VALUES } ons_of_operations;
+
+/* Which kinds of rows have kernels of their own: rows of any kind by one loader; those without gaps
+ * and of one type by another; or every loader there is. */
+typedef enum { ONS_GENERAL_ROWS, ONS_CONTIGUOUS_ROWS, ONS_EVERY_ROWS } ons_kinds_of_rows;
 
 #ifdef __cplusplus
 extern "C" {
+#define ONS_CONSTANT static constexpr
+#else
+#define ONS_CONSTANT static inline
 #endif
+
+/* Whether a shape is of an operation; one_a_row: its result is one value a row. */
+ONS_CONSTANT bool ons_has_shape(ons_of_operations shape, ons_operation operation, bool one_a_row) {
+    return one_a_row ? shape == ONS_OF_VALUES
+                     : shape == ONS_OF_ROWS ||
+                           (shape == ONS_OF_SOFTMAX && operation == ONS_OPERATION_softmax);
+}
 
 /* The shared memory of a block whose rows land there, of a cluster of so many: for each of its
  * warps tiles that it holds, and slots; the states of its warps and of the cluster's blocks, twice;

@@ -1,42 +1,73 @@
-/* finish.cuh - what becomes of a row's lifted exponentials once its state is known. */
+/* finish.cuh - what is kept of a row's elements until its state is known, and what becomes of it
+ * then. */
 #ifndef ONS_FINISH_CUH
 #define ONS_FINISH_CUH
 
-#include "reduce.cuh"
+#include "operation.cuh"
+#include "tile.cuh"
 
-/* What a row's exponentials are multiplied by, 1 / d, in two parts: so that the quotient is rounded
- * once and an element alone in its row gives 1. NaN where the row's results are. */
+/* Fills x with the lifted exponentials of a tile where those are what the operation keeps. */
+template <typename Op, typename Tile, typename Real, int n>
+__device__ __forceinline__ void keep(const Tile &tile, const reference<Real> &to, Real (&x)[n]) {
+    if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS) exponentiate(tile, to, x);
+}
+
+/* The same; returns their sum. Elements stay in the tile. */
+template <typename Op, typename How = in_a_tree, typename Tile, typename Reference, typename Real,
+          int n>
+__device__ __forceinline__ auto keep_and_sum(const Tile &tile, const Reference &to, Real (&x)[n]) {
+    if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS)
+        return exponentiate<How>(tile, to, x);
+    else
+        return sum_exponentials<How>(tile, to);
+}
+
+/* Fills x with the elements of a tile. */
+template <typename Tile, typename Real, int n>
+__device__ __forceinline__ void take_elements(const Tile &tile, Real (&x)[n]) {
+#pragma unroll
+    for (int e = 0; e < n; e++) x[e] = tile.element(e);
+}
+
+/* What the elements of a row need to know of it. */
 template <typename Real>
-struct alignas(16) divisor {
-    Real m, whole, rest;
-    Real steps; /* of an ordinary m, else BEYOND */
+struct alignas(16) row_numbers {
+    Real m, first, second; /* the latter two by the operation */
+    Real steps;            /* of an ordinary m, else BEYOND */
 
     /* Farther above the steps of every ordinary m than exponentials can be moved. */
     static constexpr Real BEYOND = arithmetic<Real>::MAGIC + (Real)0x1p23;
-
-    divisor() = default;
-    __device__ explicit divisor(state<Real> row) : m(row.m) {
-        using A = arithmetic<Real>;
-        whole = A::reciprocal(row.d);
-        rest = fma(-whole, row.d, (Real)1) * whole;
-        if (!isfinite(m)) whole = A::nan();
-        steps = is_ordinary(m) ? A::steps(m) : BEYOND;
-    }
 };
 
-/* e^x / (d * e^m), for exponentials that are relative to the maximum `own`. */
-template <typename Real>
-class softmax_finish {
+/* Of one value a row it is the first number. */
+template <typename Op, typename Real>
+__device__ inline row_numbers<Real> numbers_of(const state<Real> &row) {
+    row_numbers<Real> numbers;
+    numbers.m = row.m;
+    if constexpr (Op::ONE_A_ROW)
+        numbers.first = numbers.second = Op::value(row);
+    else
+        Op::row(row, &numbers.first, &numbers.second);
+    numbers.steps = is_ordinary(row.m) ? arithmetic<Real>::steps(row.m) : numbers.BEYOND;
+    return numbers;
+}
+
+/* Makes results of what is kept of a row, which is relative to the maximum `own`. */
+template <typename Op, typename Real, ons_keep = Op::KEEPS>
+class finish_of;
+
+template <typename Op, typename Real>
+class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
     using A = arithmetic<Real>;
 
    public:
-    softmax_finish() = default;
+    finish_of() = default;
 
     /* Where they are relative to the row's own maximum. */
-    __device__ explicit softmax_finish(const divisor<Real> &row)
-        : fold(1), factor(row.whole * A::LOWERED), factor_beyond(row.rest * A::LOWERED) {}
+    __device__ explicit finish_of(const row_numbers<Real> &row)
+        : fold(1), first(row.first * A::LOWERED), second(row.second * A::LOWERED) {}
 
-    __device__ softmax_finish(Real own, const divisor<Real> &row) {
+    __device__ finish_of(Real own, const row_numbers<Real> &row) {
         if (is_near(own, row)) {
             *this = near(own, row);
             return;
@@ -48,32 +79,31 @@ class softmax_finish {
         Real with_factor = A::power(-UP) * A::LOWERED;
         fold = moved < 1 ? moved : 1;
         if (moved >= 1) with_factor *= moved;
-        factor = row.whole * with_factor;
-        factor_beyond = row.rest * with_factor;
+        first = row.first * with_factor;
+        second = row.second * with_factor;
     }
 
-    __device__ explicit softmax_finish(state<Real> row) : softmax_finish(divisor<Real>(row)) {}
-    __device__ softmax_finish(Real own, state<Real> row)
-        : softmax_finish(own, divisor<Real>(row)) {}
+    __device__ explicit finish_of(state<Real> row) : finish_of(numbers_of<Op>(row)) {}
+    __device__ finish_of(Real own, state<Real> row) : finish_of(own, numbers_of<Op>(row)) {}
 
     /* The same where is_near holds. */
-    __device__ static softmax_finish near(Real own, const divisor<Real> &row) {
-        softmax_finish finish;
+    __device__ static finish_of near(Real own, const row_numbers<Real> &row) {
+        finish_of finish;
         const Real with_factor = A::power(A::apart(A::steps(own), row.steps) - A::LIFT);
         finish.fold = 1;
-        finish.factor = row.whole * with_factor;
-        finish.factor_beyond = row.rest * with_factor;
+        finish.first = row.first * with_factor;
+        finish.second = row.second * with_factor;
         return finish;
     }
 
     /* Two ordinary maxima, and what lies between their references can be moved with the factor. */
-    __device__ static bool is_near(Real own, const divisor<Real> &row) {
+    __device__ static bool is_near(Real own, const row_numbers<Real> &row) {
         return is_ordinary(own) && A::apart(A::steps(own), row.steps) >= -A::SUBNORMAL;
     }
 
     __device__ bool folds() const { return fold != 1; }
     __device__ Real folded(Real e) const { return e * fold; }
-    __device__ Real quotient(Real e) const { return fma(e, factor, e * factor_beyond); }
+    __device__ Real element(Real e) const { return Op::element(e, first, second); }
 
     /* Replaces lifted exponentials by results. */
     template <int n>
@@ -83,11 +113,59 @@ class softmax_finish {
             for (int i = 0; i < n; i++) e[i] = folded(e[i]);
         }
 #pragma unroll
-        for (int i = 0; i < n; i++) e[i] = quotient(e[i]);
+        for (int i = 0; i < n; i++) e[i] = element(e[i]);
+    }
+
+    /* The same of what keep has made of a tile. */
+    template <typename Tile, int n>
+    __device__ void operator()(Tile &, Real (&x)[n]) const {
+        (*this)(x);
     }
 
    private:
-    Real fold, factor, factor_beyond;
+    Real fold, first, second;
 };
+
+/* Elements are relative to nothing. */
+template <typename Op, typename Real>
+class finish_of<Op, Real, ONS_KEEP_ELEMENTS> {
+   public:
+    __device__ explicit finish_of(const row_numbers<Real> &row)
+        : first(row.first), second(row.second) {}
+    __device__ finish_of(Real, const row_numbers<Real> &row) : finish_of(row) {}
+    __device__ explicit finish_of(const state<Real> &row) { Op::row(row, &first, &second); }
+    __device__ finish_of(Real, const state<Real> &row) : finish_of(row) {}
+
+    __device__ Real element(Real x) const { return Op::element(x, first, second); }
+
+    template <int n>
+    __device__ void operator()(Real (&x)[n]) const {
+#pragma unroll
+        for (int i = 0; i < n; i++) x[i] = element(x[i]);
+    }
+
+    /* Fills x with the results of a tile. */
+    template <typename Tile, int n>
+    __device__ void operator()(Tile &tile, Real (&x)[n]) const {
+        tile.forget();
+#pragma unroll
+        for (int i = 0; i < n; i++) x[i] = element(tile.element(i));
+    }
+
+   private:
+    Real first, second;
+};
+
+/* Writes the value of row `index` of this launch, where there is one. */
+template <typename Op, typename Arguments, typename Row, typename Real>
+__device__ __forceinline__ void put_value(const Arguments &of, int64_t index, bool writes,
+                                          const Row &row, const state<Real> &total) {
+    if (writes && index + of.first < of.rows) row.put(Op::value(total));
+}
+template <typename Op, typename Arguments, typename Row, typename Real>
+__device__ __forceinline__ void put_value(const Arguments &of, int64_t index, bool writes,
+                                          const Row &row, const row_numbers<Real> &total) {
+    if (writes && index + of.first < of.rows) row.put(total.first);
+}
 
 #endif

@@ -59,7 +59,7 @@ class fitting_row {
 
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
-                                          keep_bits<K * V>) const {
+                                          keep_bits<K * V>, Real) const {
         Y *to = pointers.y() + chunk * V;
         const int left = elements_left(N, chunk * V), end = last_place<K, STRIDE, V>(left);
         pack<Y, V> raw[K];
@@ -82,6 +82,9 @@ class fitting_row {
                 if (end + i < left) to[end + i] = last.element(i);
         }
     }
+
+    /* Writes the one value of the row. */
+    __device__ void put(Real v) const { *pointers.y() = from_real<Y>(v); }
 
     __device__ Real rounded(Real v) const { return to_real<Real>(from_real<X>(v)); }
 

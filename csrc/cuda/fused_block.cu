@@ -24,7 +24,7 @@ constexpr int BLOCKS_OF_ROWS =
     (K > BLOCK_CHUNKS ? MANY_CHUNKS_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /
     MOST_THREADS<Rows, K>;
 
-template <typename Rows, int K>
+template <typename Op, typename Rows, int K>
 __global__ void __launch_bounds__(MOST_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
@@ -35,29 +35,39 @@ __global__ void __launch_bounds__(MOST_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>
         fetching<Rows>::template ahead<K>(of, blockIdx.x, warp_of_block());
         Real x[K * Rows::V];
         auto m = warps.max(tile.largest());
-        auto d = warps.normalizer(exponentiate<in_any_order>(tile, reference(m), x));
-        softmax_finish finish(state{m, d});
-        finish(x);
-        row.template store<K, WARP, false>(chunk, x, tile.kept());
+        auto d = warps.normalizer(keep_and_sum<Op, in_any_order>(tile, reference(m), x));
+        if constexpr (Op::ONE_A_ROW) {
+            put_value<Op>(of, blockIdx.x, threadIdx.x == 0, row, state{m, d});
+        } else {
+            finish_of<Op, Real> finish(state{m, d});
+            finish(tile, x);
+            row.template store<K, WARP, false>(chunk, x, tile.kept(), Op::EXCLUDED);
+        }
     });
 }
 
-template <typename Rows, typename Form>
+template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     fused_block_of_columns_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ panel_of_block<Real, Rows::BLOCK_THREADS / WARP> parts;
-    Rows::template visit<true>(
-        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
-            int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
-            auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
-            Real x[BLOCK_CHUNKS * Rows::V];
-            auto m = Form::max(tile.largest());
-            auto d = Form::normalizer(exponentiate(tile, reference(m), x));
-            softmax_finish finish(m, parts.template merge<Form>(m, d));
-            finish(x);
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
-        });
+    const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
+    Rows::template visit<true>(of, index, [&](const auto &row) {
+        int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
+        auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
+        Real x[BLOCK_CHUNKS * Rows::V];
+        auto m = Form::max(tile.largest());
+        auto d = Form::normalizer(keep_and_sum<Op>(tile, reference(m), x));
+        if constexpr (Op::ONE_A_ROW) {
+            const auto total = parts.template merge<Op, Form>(m, d);
+            put_value<Op>(of, index, warp_of_block() == 0, row, total);
+        } else {
+            finish_of<Op, decltype(m)> finish(m, parts.template merge<Op, Form>(m, d));
+            finish(tile, x);
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(),
+                                                                 Op::EXCLUDED);
+        }
+    });
 }
 
 /* The most chunks of a thread: more than BLOCK_CHUNKS where rows may lie between packs, since what
@@ -71,28 +81,37 @@ constexpr int MOST_CHUNKS_OF<contiguous_rows<__half, __half, false>> = MOST_CHUN
 template <>
 constexpr int MOST_CHUNKS_OF<contiguous_rows<__nv_bfloat16, __nv_bfloat16, false>> = MOST_CHUNKS;
 
-template <typename Rows, int K, typename Arguments>
+/* Whether there are kernels for fewer and for more chunks than BLOCK_CHUNKS. */
+template <typename Op, typename Rows>
+constexpr bool HAS_EACH_LENGTH = Op::NAME == ONS_OPERATION_softmax;
+template <typename Op, typename X, bool ALL_FIT>
+constexpr bool HAS_EACH_LENGTH<Op, contiguous_rows<X, X, ALL_FIT>> =
+    Op::NAME == ONS_OPERATION_softmax || sizeof(X) <= sizeof(float);
+
+template <typename Op, typename Rows, int K, typename Arguments>
 static ons_status launch_block(const launch_request &request, const Arguments &arguments) {
-    if constexpr (K > MOST_CHUNKS_OF<Rows>)
+    if constexpr (K > MOST_CHUNKS_OF<Rows> || (K != BLOCK_CHUNKS && !HAS_EACH_LENGTH<Op, Rows>))
         return ONS_E_OPERAND;
     else
-        return launch_panels(request, {1, request.plan->threads}, fused_block_kernel<Rows, K>,
+        return launch_panels(request, {1, request.plan->threads}, fused_block_kernel<Op, Rows, K>,
                              arguments);
 }
 
 ons_status ons_cuda_fused_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_rows_or_packs(request, [&](auto rows, auto is_columns) {
+    return with_rows_or_packs<kinds_in_fused_block>(request, [&](auto op, auto rows,
+                                                                 auto is_columns) {
+        using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
         using IsColumns = decltype(is_columns);
         if constexpr (IsColumns::value)
             return launch_panels(request, {1, plan->threads},
-                                 fused_block_of_columns_kernel<Rows, block_form<IsColumns>>,
+                                 fused_block_of_columns_kernel<Op, Rows, block_form<IsColumns>>,
                                  rows.arguments);
         else
             return with_constant<SHORT_CHUNKS, FEW_CHUNKS, BLOCK_CHUNKS, MORE_CHUNKS, MOST_CHUNKS>(
                 plan->elements_a_thread / Rows::V, [&](auto K) {
-                    return launch_block<Rows, decltype(K)::value>(request, rows.arguments);
+                    return launch_block<Op, Rows, decltype(K)::value>(request, rows.arguments);
                 });
     });
 }

@@ -10,21 +10,25 @@
 #include "finish.cuh"
 #include "launch.cuh"
 
-template <typename Rows, typename Form, int K>
+template <typename Op, typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
-    Rows::template visit<true>(
-        of, (int64_t)blockIdx.x * Form::rows() + Form::row(), [&](const auto &row) {
-            const int chunk = Form::template chunk<K>();
-            auto tile = row.template load<K, Form::STRIDE>(chunk);
-            Real x[K * Rows::V];
-            auto m = Form::max(tile.largest());
-            auto d = Form::normalizer(exponentiate<typename Form::sums>(tile, reference(m), x));
-            softmax_finish finish(state{m, d});
-            finish(x);
-            row.template store<K, Form::STRIDE, false>(chunk, x, tile.kept());
-        });
+    const int64_t index = (int64_t)blockIdx.x * Form::rows() + Form::row();
+    Rows::template visit<true>(of, index, [&](const auto &row) {
+        const int chunk = Form::template chunk<K>();
+        auto tile = row.template load<K, Form::STRIDE>(chunk);
+        Real x[K * Rows::V];
+        auto m = Form::max(tile.largest());
+        auto d = Form::normalizer(keep_and_sum<Op, typename Form::sums>(tile, reference(m), x));
+        if constexpr (Op::ONE_A_ROW) {
+            put_value<Op>(of, index, Form::writes(), row, state{m, d});
+        } else {
+            finish_of<Op, decltype(m)> finish(state{m, d});
+            finish(tile, x);
+            row.template store<K, Form::STRIDE, false>(chunk, x, tile.kept(), Op::EXCLUDED);
+        }
+    });
 }
 
 /* Of which shapes of instances.def there are kernels. */
@@ -37,14 +41,15 @@ template <typename X>
 constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
 
 /* Calls method(lanes, chunks), constants, with the plan's. */
-template <typename Rows, typename Method>
+template <typename Op, typename Rows, typename Method>
 static ons_status with_warp_shape(const ons_plan *plan, Method method) {
     const int lanes = plan->threads / (int)plan->width, chunks = plan->elements_a_thread / Rows::V;
     ons_status status = ONS_E_OPERAND;
-#define ONS_WARP_SHAPE(rows, L, K)                               \
-    if constexpr (SHAPED_AS<Rows> == ONS_##rows##_ROWS &&        \
-                  (L * K <= WARP * WARP_CHUNKS || Rows::NARROW)) \
-        if (lanes == L && chunks == K)                           \
+#define ONS_WARP_SHAPE(operations, rows, L, K)                                   \
+    if constexpr (ons_has_shape(ONS_OF_##operations, Op::NAME, Op::ONE_A_ROW) && \
+                  SHAPED_AS<Rows> == ONS_##rows##_ROWS &&                        \
+                  (L * K <= WARP * WARP_CHUNKS || Rows::NARROW))                 \
+        if (lanes == L && chunks == K)                                           \
             status = method(std::integral_constant<int, L>(), std::integral_constant<int, K>());
 #include "instances.def"
 #undef ONS_WARP_SHAPE
@@ -54,7 +59,9 @@ static ons_status with_warp_shape(const ons_plan *plan, Method method) {
 ons_status ons_cuda_fused_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (plan->in_spans) return fused_warp_span(request);
-    return with_rows_or_packs(request, [&](auto rows, auto is_columns) {
+    return with_rows_or_packs<kinds_in_fused_warp>(request, [&](auto op, auto rows,
+                                                                auto is_columns) {
+        using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
         auto launch_with = [&](auto kernel) {
             return launch_panels(request, {1, plan->threads}, kernel, rows.arguments);
@@ -62,17 +69,17 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
         if constexpr (is_packed<decltype(is_columns)>)
             return with_constant<4, 8, 16, 32>((int)plan->tile, [&](auto N) {
                 constexpr int ALONG = decltype(N)::value > PACKS_A_LANE ? 2 : 1;
-                return launch_with(fused_warp_kernel<Rows, warp_of_packs<Rows::C, ALONG>,
+                return launch_with(fused_warp_kernel<Op, Rows, warp_of_packs<Rows::C, ALONG>,
                                                      decltype(N)::value / ALONG>);
             });
         else if constexpr (decltype(is_columns)::value)
             return with_constant<1, 2, 4, 8>(plan->elements_a_thread / Rows::V, [&](auto K) {
-                return launch_with(fused_warp_kernel<Rows, lane_a_column, decltype(K)::value>);
+                return launch_with(fused_warp_kernel<Op, Rows, lane_a_column, decltype(K)::value>);
             });
         else
-            return with_warp_shape<Rows>(plan, [&](auto L, auto K) {
-                return launch_with(
-                    fused_warp_kernel<Rows, lanes_a_row<decltype(L)::value>, decltype(K)::value>);
+            return with_warp_shape<Op, Rows>(plan, [&](auto L, auto K) {
+                return launch_with(fused_warp_kernel<Op, Rows, lanes_a_row<decltype(L)::value>,
+                                                     decltype(K)::value>);
             });
     });
 }

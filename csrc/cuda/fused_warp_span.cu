@@ -7,7 +7,7 @@
 #include "launch.cuh"
 #include "span.cuh"
 
-template <typename T, int LANES, int K>
+template <typename Op, typename T, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_span_kernel(const __grid_constant__ span_arguments<T> of) {
     using Form = lanes_a_row<LANES>;
@@ -19,8 +19,8 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const auto tile = chunks.load();
     float x[K * CHUNK<float>];
     const auto m = Form::max(tile.largest());
-    const auto d = Form::normalizer(exponentiate<in_any_order>(tile, reference(m), x));
-    softmax_finish finish(state{m, d});
+    const auto d = Form::normalizer(keep_and_sum<Op, in_any_order>(tile, reference(m), x));
+    finish_of<Op, float> finish(state{m, d});
     finish(x);
     chunks.store(x);
     span.write();
@@ -39,7 +39,8 @@ static ons_status launch_rows_of(const launch_request &request) {
         constexpr int LANES = decltype(lanes)::value;
         auto launch_chunks = [&](auto chunks_of_lane) {
             constexpr int K = decltype(chunks_of_lane)::value;
-            return launch_panels(request, shape, fused_warp_span_kernel<T, LANES, K>, arguments);
+            return launch_panels(request, shape, fused_warp_span_kernel<softmax, T, LANES, K>,
+                                 arguments);
         };
         if constexpr (LANES == 1)
             return with_constant<1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12>(chunks, launch_chunks);

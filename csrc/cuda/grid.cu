@@ -11,7 +11,7 @@
 
 /* The states lie in `states` by parity of the panel, block and row of the panel: a block that is
  * ahead by one panel does not disturb one that still reads, and by two it cannot be. */
-template <typename Rows, typename Form>
+template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     grid_kernel(const __grid_constant__ typename Rows::arguments of,
                 state<typename Rows::Real> *states) {
@@ -30,40 +30,48 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
 
             running_state<Real> so_far;
             Real x[CLUSTER_CHUNKS * Rows::V]; /* in the end those of the last tile */
-            keep_bits<CLUSTER_CHUNKS * Rows::V> keep = 0;
+            keep_bits<CLUSTER_CHUNKS * Rows::V> kept = 0;
             for (int64_t at = 0; at <= last; at += chunks) {
                 auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
                 online_step(so_far, tile, x);
-                keep = tile.kept();
+                if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) take_elements(tile, x);
+                kept = tile.kept();
             }
-            Real m = so_far.m; /* what x is relative to now */
             state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
             if (warp_of_block() == 0 && Form::writes()) panel[Form::slot(blockIdx.x)] = block;
             cooperative_groups::this_grid().sync();
             state<Real> total = Form::merge_parts(panel, gridDim.x);
 
-            softmax_finish<Real> finish_kept(m, total);
-            finish_kept(x);
-            row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, keep);
+            if constexpr (Op::ONE_A_ROW) {
+                const bool writes = blockIdx.x == 0 && warp_of_block() == 0 && Form::writes();
+                put_value<Op>(of, first + Form::row(), writes, row, total);
+            } else {
+                finish_of<Op, Real> finish_kept(so_far.m, total);
+                finish_kept(x);
+                row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, kept,
+                                                                 Op::EXCLUDED);
 
-            softmax_finish<Real> finish(total);
-            reference<Real> to(total.m);
-            for (int64_t at = last - chunks; at >= 0; at -= chunks) {
-                auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
-                exponentiate(tile, to, x);
-                finish(x);
-                row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x, tile.kept());
+                finish_of<Op, Real> finish(total);
+                reference<Real> to(total.m);
+                for (int64_t at = last - chunks; at >= 0; at -= chunks) {
+                    auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
+                    keep<Op>(tile, to, x);
+                    finish(tile, x);
+                    row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x, tile.kept(),
+                                                                     Op::EXCLUDED);
+                }
             }
         });
     }
 }
 
 ons_status ons_cuda_grid(const launch_request &request) {
-    return with_few_kinds_of_rows(request, [&](auto rows, auto is_columns) {
+    return with_rows<kinds_in_grid, true>(request, [&](auto op, auto rows, auto is_columns) {
+        using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
         launch_shape shape = {request.plan->blocks_a_row, request.plan->threads};
         shape.cooperative = true;
-        return launch(request, shape, grid_kernel<Rows, block_form<decltype(is_columns)>>,
+        return launch(request, shape, grid_kernel<Op, Rows, block_form<decltype(is_columns)>>,
                       rows.arguments, (state<typename Rows::Real> *)request.workspace);
     });
 }

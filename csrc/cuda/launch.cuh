@@ -7,8 +7,8 @@
 
 #include "device.cuh"
 #include "load.cuh"
+#include "operation.cuh"
 #include "packed.cuh"
-#include "reduce.cuh"
 
 struct launch_request {
     const ons_problem *problem;
@@ -121,86 +121,140 @@ inline problem_arguments as_it_is(const launch_request &request) {
     return {*request.problem, request.plan->rows, request.plan->N, 0, rows_ahead(request)};
 }
 
-template <typename X, typename Y, typename Method>
+/* Of which rows that all begin and end with a pack there are kernels of their own: 16-bit rows,
+ * which arithmetic bounds; those of one value a row, which are read only; and, where a method asks
+ * for it, all. */
+template <typename Op, typename X, typename Y>
+constexpr bool HAS_FITTING = sizeof(X) + sizeof(Y) == 4 || Op::ONE_A_ROW;
+
+/* Calls method(operation, rows_of<Rows>, whether the column form is taken). */
+template <typename Op, bool FITTING, typename X, typename Y, typename Method>
 ons_status with_contiguous(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
     const ons_plan *plan = request.plan;
-    int64_t x_pitch = of->dims == 1 ? 0 : of->operand[ONS_X].stride[0] / (int64_t)sizeof(X);
-    int64_t y_pitch = of->dims == 1 ? 0 : of->operand[ONS_Y].stride[0] / (int64_t)sizeof(Y);
-    const X *x = (const X *)of->operand[ONS_X].data;
-    Y *y = (Y *)of->operand[ONS_Y].data;
-    typename contiguous_rows<X, Y, true>::arguments fitting = {
-        x, y, x_pitch, y_pitch, plan->rows, plan->N, 0, rows_ahead(request)};
-    if (contiguous_rows<X, Y, true>::all_fit(fitting))
-        return method(rows_of<contiguous_rows<X, Y, true>>{fitting}, std::false_type());
-    typename contiguous_rows<X, Y, false>::arguments any = {
-        x, y, x_pitch, y_pitch, plan->rows, plan->N, 0, rows_ahead(request)};
-    return method(rows_of<contiguous_rows<X, Y, false>>{any}, std::false_type());
+    const int64_t x_pitch = of->dims == 1 ? 0 : of->operand[ONS_X].stride[0] / (int64_t)sizeof(X);
+    const int64_t y_pitch = of->dims == 1 ? 0 : of->operand[ONS_Y].stride[0] / (int64_t)sizeof(Y);
+    auto arguments = [&](auto rows) -> typename decltype(rows)::arguments {
+        return {(const X *)of->operand[ONS_X].data,
+                (Y *)of->operand[ONS_Y].data,
+                x_pitch,
+                y_pitch,
+                plan->rows,
+                plan->N,
+                0,
+                rows_ahead(request)};
+    };
+    using Fitting = contiguous_rows<X, Y, true>;
+    using Any = contiguous_rows<X, Y, false>;
+    if constexpr (FITTING || HAS_FITTING<Op, X, Y>)
+        if (Fitting::all_fit(arguments(Fitting()), Op::ONE_A_ROW))
+            return method(Op(), rows_of<Fitting>{arguments(Fitting())}, std::false_type());
+    return method(Op(), rows_of<Any>{arguments(Any())}, std::false_type());
 }
 
 /* Rows without gaps of one type; WIDEN: or of 16 bits that become float32. */
-template <bool WIDEN, typename Method>
+template <typename Op, bool WIDEN, bool FITTING, typename Method>
 ons_status with_contiguous_types(const launch_request &request, Method method) {
+    using half = __half;
+    using bfloat = __nv_bfloat16;
     const ons_dtype x = request.problem->operand[ONS_X].dtype;
     if constexpr (WIDEN)
         if (x != request.problem->operand[ONS_Y].dtype)
-            return x == ONS_FLOAT16 ? with_contiguous<__half, float>(request, method)
-                                    : with_contiguous<__nv_bfloat16, float>(request, method);
+            return x == ONS_FLOAT16 ? with_contiguous<Op, FITTING, half, float>(request, method)
+                                    : with_contiguous<Op, FITTING, bfloat, float>(request, method);
     switch (x) {
-    case ONS_FLOAT16: return with_contiguous<__half, __half>(request, method);
-    case ONS_BFLOAT16: return with_contiguous<__nv_bfloat16, __nv_bfloat16>(request, method);
-    case ONS_FLOAT32: return with_contiguous<float, float>(request, method);
-    default: return with_contiguous<double, double>(request, method);
+    case ONS_FLOAT16: return with_contiguous<Op, FITTING, half, half>(request, method);
+    case ONS_BFLOAT16: return with_contiguous<Op, FITTING, bfloat, bfloat>(request, method);
+    case ONS_FLOAT32: return with_contiguous<Op, FITTING, float, float>(request, method);
+    default: return with_contiguous<Op, FITTING, double, double>(request, method);
     }
 }
+
+template <typename Op, typename T, typename Method>
+ons_status with_type(const launch_request &request, Method method) {
+    if (request.plan->form == ONS_COLUMN_FORM)
+        return method(Op(), rows_of<strided_rows<T>>{as_it_is(request)}, std::true_type());
+    if (ons_rows_have_no_gaps(request.problem))
+        return method(Op(), rows_of<masked_rows<T>>{as_it_is(request)}, std::false_type());
+    return method(Op(), rows_of<strided_rows<T>>{as_it_is(request)}, std::false_type());
+}
+
+template <typename Op, typename Method>
+ons_status with_any_types(const launch_request &request, Method method) {
+    auto of_type = [&](auto real) {
+        using Rows = general_rows<decltype(real)>;
+        if (request.plan->form == ONS_COLUMN_FORM)
+            return method(Op(), rows_of<Rows>{as_it_is(request)}, std::true_type());
+        return method(Op(), rows_of<Rows>{as_it_is(request)}, std::false_type());
+    };
+    return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
+}
+
+/* Which kinds of rows a method has kernels for, by operation (instances.def). */
+#define ONS_KINDS_OF_ROWS(method, softmax, rows, values)                                    \
+    struct kinds_in_##method {                                                              \
+        template <typename Op>                                                              \
+        static constexpr ons_kinds_of_rows OF = Op::NAME == ONS_OPERATION_softmax ? softmax \
+                                                : Op::ONE_A_ROW                   ? values  \
+                                                                                  : rows;                     \
+    };
+#include "instances.def"
+#undef ONS_KINDS_OF_ROWS
 
 inline bool are_contiguous(const launch_request &request) {
     return request.plan->x_direct && request.plan->form == ONS_ROW_FORM;
 }
 
-template <typename T, typename Method>
-ons_status with_type(const launch_request &request, Method method) {
-    if (request.plan->form == ONS_COLUMN_FORM)
-        return method(rows_of<strided_rows<T>>{as_it_is(request)}, std::true_type());
-    if (ons_rows_have_no_gaps(request.problem))
-        return method(rows_of<masked_rows<T>>{as_it_is(request)}, std::false_type());
-    return method(rows_of<strided_rows<T>>{as_it_is(request)}, std::false_type());
-}
-
-template <typename Method>
-ons_status with_any_types(const launch_request &request, Method method) {
-    auto of_type = [&](auto real) {
-        using Rows = general_rows<decltype(real)>;
-        if (request.plan->form == ONS_COLUMN_FORM)
-            return method(rows_of<Rows>{as_it_is(request)}, std::true_type());
-        return method(rows_of<Rows>{as_it_is(request)}, std::false_type());
-    };
-    return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
-}
-
-/* Calls method(rows_of<Rows>, whether the column form is taken) with the Rows that fit. */
-template <typename Method>
-ons_status with_rows(const launch_request &request, Method method) {
+template <ons_kinds_of_rows KINDS, typename Op, bool FITTING, typename Method>
+ons_status with_rows_of_kinds(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
-    if (are_contiguous(request)) return with_contiguous_types<true>(request, method);
-    if (of->operand[ONS_X].dtype != of->operand[ONS_Y].dtype || of->reduced_dims > 1)
-        return with_any_types(request, method);
-    switch (of->operand[ONS_X].dtype) {
-    case ONS_FLOAT16: return with_type<__half>(request, method);
-    case ONS_BFLOAT16: return with_type<__nv_bfloat16>(request, method);
-    case ONS_FLOAT32: return with_type<float>(request, method);
-    default: return with_type<double>(request, method);
+    if constexpr (KINDS != ONS_GENERAL_ROWS)
+        if (are_contiguous(request))
+            return with_contiguous_types<Op, KINDS == ONS_EVERY_ROWS, FITTING>(request, method);
+    if constexpr (KINDS == ONS_EVERY_ROWS)
+        if (of->operand[ONS_X].dtype == of->operand[ONS_Y].dtype && of->reduced_dims == 1)
+            switch (of->operand[ONS_X].dtype) {
+            case ONS_FLOAT16: return with_type<Op, __half>(request, method);
+            case ONS_BFLOAT16: return with_type<Op, __nv_bfloat16>(request, method);
+            case ONS_FLOAT32: return with_type<Op, float>(request, method);
+            default: return with_type<Op, double>(request, method);
+            }
+    return with_any_types<Op>(request, method);
+}
+
+/* Calls method(operation), a struct of operation.cuh. */
+template <typename Method>
+ons_status with_operation(const launch_request &request, Method method) {
+    switch (request.problem->operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    case ONS_OPERATION_##name: return method(name());
+#include "../operations.def"
+#undef ONS_OPERATION
+    default: return ONS_E_OPERAND;
     }
 }
 
-/* The same with few kinds of rows: those without gaps of one type, and all others one element at a
- * time. For methods that are there to be compared. */
-template <typename Method>
-ons_status with_few_kinds_of_rows(const launch_request &request, Method method) {
-    const ons_problem *of = request.problem;
-    if (are_contiguous(request) && of->operand[ONS_X].dtype == of->operand[ONS_Y].dtype)
-        return with_contiguous_types<false>(request, method);
-    return with_any_types(request, method);
+/* Calls method(operation, rows_of<Rows>, whether the column form is taken) with the Rows that fit.
+ */
+template <typename Kinds, bool FITTING = false, typename Method>
+ons_status with_rows(const launch_request &request, Method method) {
+    return with_operation(request, [&](auto op) {
+        using Op = decltype(op);
+        return with_rows_of_kinds<Kinds::template OF<Op>, Op, FITTING>(request, method);
+    });
+}
+
+/* The same of rows without gaps alone, for variants that have no others. */
+template <typename Kinds, bool FITTING = false, typename Method>
+ons_status with_contiguous_rows(const launch_request &request, Method method) {
+    return with_operation(request, [&](auto op) {
+        using Op = decltype(op);
+        constexpr ons_kinds_of_rows KINDS = Kinds::template OF<Op>;
+        if constexpr (KINDS == ONS_GENERAL_ROWS)
+            return ONS_E_OPERAND;
+        else
+            return with_contiguous_types<Op, KINDS == ONS_EVERY_ROWS, FITTING>(request, method);
+    });
 }
 
 /* What with_rows_or_packs says of columns in packs. */
@@ -208,7 +262,7 @@ struct packed_tag : std::true_type {};
 template <typename IsColumns>
 constexpr bool is_packed = std::is_same_v<IsColumns, packed_tag>;
 
-template <typename X, typename Y, typename Method>
+template <typename Op, typename X, typename Y, typename Method>
 ons_status with_packed(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
     const int slices = of->dims - 3, inner = of->dims - 2, axis = of->dims - 1;
@@ -228,26 +282,36 @@ ons_status with_packed(const launch_request &request, Method method) {
         rows,
         request.plan->N,
         0};
-    return method(rows_of<packed_columns<X, Y>>{arguments}, packed_tag());
+    return method(Op(), rows_of<packed_columns<X, Y>>{arguments}, packed_tag());
 }
 
-/* with_rows, and with columns in packs too: for methods that are written for several rows a thread.
- */
-template <typename Method>
-ons_status with_rows_or_packs(const launch_request &request, Method method) {
+template <typename Op, typename Method>
+ons_status with_packed_types(const launch_request &request, Method method) {
     const ons_problem *of = request.problem;
-    if (request.plan->form == ONS_ROW_FORM || !request.plan->x_direct)
-        return with_rows(request, method);
     bool widens = of->operand[ONS_Y].dtype != of->operand[ONS_X].dtype;
     switch (of->operand[ONS_X].dtype) {
     case ONS_FLOAT16:
-        return widens ? with_packed<__half, float>(request, method)
-                      : with_packed<__half, __half>(request, method);
+        return widens ? with_packed<Op, __half, float>(request, method)
+                      : with_packed<Op, __half, __half>(request, method);
     case ONS_BFLOAT16:
-        return widens ? with_packed<__nv_bfloat16, float>(request, method)
-                      : with_packed<__nv_bfloat16, __nv_bfloat16>(request, method);
-    default: return with_packed<float, float>(request, method);
+        return widens ? with_packed<Op, __nv_bfloat16, float>(request, method)
+                      : with_packed<Op, __nv_bfloat16, __nv_bfloat16>(request, method);
+    default: return with_packed<Op, float, float>(request, method);
     }
+}
+
+/* with_rows, and with columns in packs too where a method has every kind of row: for methods that
+ * are written for several rows a thread. */
+template <typename Kinds, typename Method>
+ons_status with_rows_or_packs(const launch_request &request, Method method) {
+    return with_operation(request, [&](auto op) {
+        using Op = decltype(op);
+        constexpr ons_kinds_of_rows KINDS = Kinds::template OF<Op>;
+        if constexpr (KINDS == ONS_EVERY_ROWS)
+            if (request.plan->form == ONS_COLUMN_FORM && request.plan->x_direct)
+                return with_packed_types<Op>(request, method);
+        return with_rows_of_kinds<KINDS, Op, false>(request, method);
+    });
 }
 
 /* Who shares a row, where that is a block. Of columns in packs as many lanes of a warp share one as

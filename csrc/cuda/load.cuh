@@ -79,7 +79,8 @@ class strided_rows {
     }
 
     template <int K, int STRIDE, bool STREAM>
-    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V> keep) const {
+    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V> keep,
+                          Real excluded) const {
         char *to = at.y + chunk * V * y_stride;
         int left = elements_left(N, chunk * V);
         if (STRIDE == 1 && is_plain() && has_all<K, STRIDE, V>(left)) {
@@ -90,8 +91,11 @@ class strided_rows {
         for (int e = 0; e < K * V; e++)
             if (place<STRIDE, V>(e) < left)
                 *(T *)(to + place<STRIDE, V>(e) * y_stride) =
-                    from_real<T>(keep >> e & 1 ? from[e] : (Real)0);
+                    from_real<T>(keep >> e & 1 ? from[e] : excluded);
     }
+
+    /* Writes the one value of the row. */
+    __device__ void put(Real v) const { *(T *)at.y = from_real<T>(v); }
 
     __device__ Real rounded(Real v) const { return to_real<Real>(from_real<T>(v)); }
 
@@ -169,7 +173,8 @@ class general_rows {
     }
 
     template <int K, int STRIDE, bool STREAM>
-    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V> keep) const {
+    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V> keep,
+                          Real excluded) const {
 #pragma unroll 1
         for (int e = 0; e < K * V; e++) {
             int64_t j = chunk * V + place<STRIDE, V>(e);
@@ -179,9 +184,12 @@ class general_rows {
             if (j >= N) continue;
             int64_t x_at = 0, y_at = 0, where_at = 0;
             offsets(j, &x_at, &y_at, &where_at);
-            write_as(at.y + y_at, problem.operand[ONS_Y].dtype, keep >> e & 1 ? v : (Real)0);
+            write_as(at.y + y_at, problem.operand[ONS_Y].dtype, keep >> e & 1 ? v : excluded);
         }
     }
+
+    /* Writes the one value of the row. */
+    __device__ void put(Real v) const { write_as(at.y, problem.operand[ONS_Y].dtype, v); }
 
     __device__ Real rounded(Real v) const { return round_to(problem.operand[ONS_X].dtype, v); }
 

@@ -82,11 +82,11 @@ class masked_row : public Row {
     __device__ masked_row(const X *x, X *y, int64_t N, const row_address &at, int where_step)
         : Row(x, y, N), mask(at, where_step), scale(at.scale) {}
 
-    /* An excluded element's result is 0 already, but in a row that is NaN as a whole. */
+    /* An excluded element's result is right already, but in a row that is NaN as a whole. */
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
-                                          keep_bits<K * V> keep) const {
-        Row::template store<K, STRIDE, STREAM>(chunk, from, keep);
+                                          keep_bits<K * V> keep, Real excluded) const {
+        Row::template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
         if (!mask.is_given() || !__any_sync(~0u, isnan(from[0]))) return;
         __syncwarp(); /* another lane may have written there */
         const int left = elements_left(Row::N, chunk * V);
@@ -94,7 +94,7 @@ class masked_row : public Row {
         for (int e = 0; e < K * V; e++) {
             const int64_t at = chunk * V + place<STRIDE, V>(e);
             if (place<STRIDE, V>(e) < left && mask.excludes(at))
-                Row::pointers.y()[at] = from_real<X>((Real)0);
+                Row::pointers.y()[at] = from_real<X>(excluded);
         }
     }
 

@@ -4,42 +4,51 @@
  * Moves 2 reads + 1 write of N; one block a row, any N. */
 #include "passes.cuh"
 
-template <typename Rows, typename Form>
+template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)
     naive_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
-    Rows::template visit<(Form::ROWS > 1)>(
-        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
-            auto exponential = [&](Real x) { return row.rounded(exp(row.rounded(x))); };
+    const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
+    Rows::template visit<(Form::ROWS > 1)>(of, index, [&](const auto &row) {
+        auto exponential = [&](Real x) { return row.rounded(exp(row.rounded(x))); };
 
-            running_state<Real> all;
-            all.m = 0; /* no maximum: what is exponentiated is x itself */
-            for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row),
-                                             [&](int64_t, const auto &tile) {
-                                                 Real of_tile = 0;
+        running_state<Real> all;
+        all.m = 0; /* no maximum: what is exponentiated is x itself */
+        for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
+            Real of_tile = 0;
 #pragma unroll
-                                                 for (int e = 0; e < TILE<Real>; e++)
-                                                     of_tile += exponential(tile.element(e));
-                                                 all.sum.add(of_tile);
-                                             });
-            Real d = row.rounded(merge_block<Form>(Form::merge_warp(all.rounded()), parts).d);
+            for (int e = 0; e < TILE<Real>; e++) of_tile += exponential(tile.element(e));
+            all.sum.add(of_tile);
+        });
+        Real d = row.rounded(merge_block<Form>(Form::merge_warp(all.rounded()), parts).d);
 
+        const Real own = Op::plain_row(d);
+        if constexpr (Op::ONE_A_ROW) {
+            if (warp_of_block() == 0 && Form::writes() && index + of.first < of.rows) row.put(own);
+        } else {
             for_each_tile<Form, TILE_CHUNKS>(
                 row, 0, chunks_of(row), [&](int64_t chunk, const auto &tile) {
                     Real x[TILE<Real>];
 #pragma unroll
-                    for (int e = 0; e < TILE<Real>; e++)
-                        x[e] = row.rounded(exponential(tile.element(e)) / d);
-                    row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
+                    for (int e = 0; e < TILE<Real>; e++) {
+                        Real kept = tile.element(e);
+                        if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS) kept = exponential(kept);
+                        x[e] = row.rounded(Op::plain_element(kept, row.rounded(own)));
+                    }
+                    row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(),
+                                                                        Op::EXCLUDED);
                 });
-        });
+        }
+    });
 }
 
 ons_status ons_cuda_naive(const launch_request &request) {
-    return with_few_kinds_of_rows(request, [&](auto rows, auto is_columns) {
+    return with_rows<kinds_in_naive>(request, [&](auto op, auto rows, auto is_columns) {
+        using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
         return launch_panels(request, {1, request.plan->threads},
-                             naive_kernel<Rows, block_form<decltype(is_columns)>>, rows.arguments);
+                             naive_kernel<Op, Rows, block_form<decltype(is_columns)>>,
+                             rows.arguments);
     });
 }

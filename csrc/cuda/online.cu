@@ -3,26 +3,32 @@
  * row, any N. */
 #include "passes.cuh"
 
-template <typename Rows, typename Form>
+/* Where the row is read once, more of it at a time. */
+template <typename Op, typename Rows, typename Form>
+constexpr int CHUNKS =
+    Op::ONE_A_ROW && Form::ROWS == 1 && Rows::V == CHUNK<float> ? VALUE_CHUNKS : TILE_CHUNKS;
+
+template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)
     online_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
-    Rows::template visit<(Form::ROWS > 1)>(
-        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
-            running_state<Real> so_far;
-            for_each_tile<Form, TILE_CHUNKS>(
-                row, 0, chunks_of(row),
-                [&](int64_t, const auto &tile) { online_step(so_far, tile); });
-            state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
-            finish_tiles<Form>(row, 0, chunks_of(row), total);
-        });
+    const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
+    Rows::template visit<(Form::ROWS > 1)>(of, index, [&](const auto &row) {
+        running_state<Real> so_far;
+        for_each_tile<Form, CHUNKS<Op, Rows, Form>>(
+            row, 0, chunks_of(row), [&](int64_t, const auto &tile) { online_step(so_far, tile); });
+        state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
+        finish_row<Op, Form>(of, index, row, total);
+    });
 }
 
 ons_status ons_cuda_online(const launch_request &request) {
-    return with_rows(request, [&](auto rows, auto is_columns) {
+    return with_rows<kinds_in_online>(request, [&](auto op, auto rows, auto is_columns) {
+        using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
         return launch_panels(request, {1, request.plan->threads},
-                             online_kernel<Rows, block_form<decltype(is_columns)>>, rows.arguments);
+                             online_kernel<Op, Rows, block_form<decltype(is_columns)>>,
+                             rows.arguments);
     });
 }

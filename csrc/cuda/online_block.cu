@@ -6,34 +6,40 @@
  * chunks. */
 #include "passes.cuh"
 
-template <typename Rows, typename Form>
+template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     online_block_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
-    Rows::template visit<(Form::ROWS > 1)>(
-        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
-            int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
-            auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
+    const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
+    Rows::template visit<(Form::ROWS > 1)>(of, index, [&](const auto &row) {
+        int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
+        auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
 
-            running_state<Real> so_far;
+        running_state<Real> so_far;
 #pragma unroll
-            for (int k = 0; k < BLOCK_CHUNKS; k++) online_step(so_far, tile.chunk(k));
-            state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
+        for (int k = 0; k < BLOCK_CHUNKS; k++) online_step(so_far, tile.chunk(k));
+        state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
 
+        if constexpr (Op::ONE_A_ROW) {
+            put_value<Op>(of, index, warp_of_block() == 0 && Form::writes(), row, total);
+        } else {
             Real x[BLOCK_CHUNKS * Rows::V];
-            exponentiate(tile, reference<Real>(total.m), x);
-            softmax_finish<Real> finish(total);
-            finish(x);
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept());
-        });
+            keep<Op>(tile, reference<Real>(total.m), x);
+            finish_of<Op, Real> finish(total);
+            finish(tile, x);
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(),
+                                                                 Op::EXCLUDED);
+        }
+    });
 }
 
 ons_status ons_cuda_online_block(const launch_request &request) {
-    return with_few_kinds_of_rows(request, [&](auto rows, auto is_columns) {
+    return with_rows<kinds_in_online_block>(request, [&](auto op, auto rows, auto is_columns) {
+        using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
         return launch_panels(request, {1, request.plan->threads},
-                             online_block_kernel<Rows, block_form<decltype(is_columns)>>,
+                             online_block_kernel<Op, Rows, block_form<decltype(is_columns)>>,
                              rows.arguments);
     });
 }

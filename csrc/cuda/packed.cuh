@@ -65,8 +65,8 @@ class packed_columns {
     }
 
     template <int K, int ALONG, bool STREAM>
-    __device__ __forceinline__ void store(int at, const Real (&from)[K * C],
-                                          keep_bits<K * C>) const {
+    __device__ __forceinline__ void store(int at, const Real (&from)[K * C], keep_bits<K * C>,
+                                          Real) const {
         Y *to = y + (int64_t)at * y_step;
         const int left = N - at;
         if (left >= K) {

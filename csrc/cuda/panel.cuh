@@ -58,21 +58,21 @@ __device__ inline void merge_held_panel(const state<Real> *parts, int count, int
 /* In the shared memory of a block that has all of a panel. */
 template <typename Real, int WARPS>
 struct panel_of_block {
-    divisor<Real> divisors[WARP];
+    row_numbers<Real> numbers[WARP];
     state<Real> parts[WARP * column_stride(WARPS)];
 
-    /* The divisors of this thread's columns. To be called by the whole block, once. */
-    template <typename Form, typename M, typename D>
+    /* What this thread's columns need to know. To be called by the whole block, once. */
+    template <typename Op, typename Form, typename M, typename D>
     __device__ auto merge(const M &m, const D &d) {
         const int warps = warps_of_block(), stride = column_stride(warps);
         parts[Form::own_column() * stride + warp_of_block()] = Form::own(m, d);
         __syncthreads();
         merge_held_panel<WARP>(parts, warps, stride,
                                [&](int column, int lane, const state<Real> &all) {
-                                   if (lane == 0) divisors[column] = divisor<Real>(all);
+                                   if (lane == 0) numbers[column] = numbers_of<Op>(all);
                                });
         __syncthreads();
-        return Form::of_thread(divisors);
+        return Form::of_thread(numbers);
     }
 };
 
@@ -81,14 +81,14 @@ struct panel_of_block {
  * block has a share. Both are functions of the row's length. */
 __host__ __device__ constexpr bool are_few(int blocks) { return blocks <= MERGERS; }
 
-/* The shared memory that a panel takes in each block of a cluster: the divisors of its columns,
+/* The shared memory that a panel takes in each block of a cluster: the numbers of its columns,
  * then states. */
 template <typename Real>
 constexpr int panel_bytes(int blocks, int warps) {
     const int shared_out = (WARP + blocks - 1) / blocks * column_stride(blocks * warps);
     const int states =
         are_few(blocks) ? WARP * (column_stride(blocks) + column_stride(warps)) : shared_out;
-    return WARP * (int)sizeof(divisor<Real>) + states * (int)sizeof(state<Real>);
+    return WARP * (int)sizeof(row_numbers<Real>) + states * (int)sizeof(state<Real>);
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -97,23 +97,24 @@ template <typename Real>
 class panel_of_cluster {
    public:
     __device__ panel_of_cluster(unsigned char *shared, arrivals &arrived_, arrivals &answered_)
-        : divisors((divisor<Real> *)shared),
-          states((state<Real> *)(divisors + WARP)),
+        : numbers((row_numbers<Real> *)shared),
+          states((state<Real> *)(numbers + WARP)),
           arrived(arrived_),
           answered(answered_) {}
 
-    /* The divisors of this thread's columns. To be called by the whole cluster, once. */
-    template <typename Form, typename M, typename D>
+    /* What this thread's columns need to know. To be called by the whole cluster, once. */
+    template <typename Op, typename Form, typename M, typename D>
     __device__ auto merge(const M &m, const D &d) {
         const int blocks = cluster_size();
         if (are_few(blocks))
-            merge_all(blocks, Form::own_column(), Form::own(m, d));
+            merge_all<Op>(blocks, Form::own_column(), Form::own(m, d));
         else
-            merge_share(blocks, Form::own_column(), Form::own(m, d));
-        return Form::of_thread(divisors);
+            merge_share<Op>(blocks, Form::own_column(), Form::own(m, d));
+        return Form::of_thread(numbers);
     }
 
    private:
+    template <typename Op>
     __device__ void merge_all(int blocks, int column, const state<Real> &own) {
         const int rank = cluster_rank(), warps = warps_of_block();
         const int by_block = column_stride(blocks), by_warp = column_stride(warps);
@@ -130,12 +131,13 @@ class panel_of_cluster {
         arrived.await();
         merge_held_panel<WARP>(states, blocks, by_block,
                                [&](int of, int lane, const state<Real> &all) {
-                                   if (lane == 0) divisors[of] = divisor<Real>(all);
+                                   if (lane == 0) numbers[of] = numbers_of<Op>(all);
                                });
         __syncthreads();
     }
 
     /* Every so many-th column is a block's as there are blocks, and a warp's of these. */
+    template <typename Op>
     __device__ void merge_share(int blocks, int column, const state<Real> &own) {
         const int rank = cluster_rank(), warps = warps_of_block(), count = blocks * warps;
         const int stride = column_stride(count);
@@ -144,22 +146,23 @@ class panel_of_cluster {
         const int columns = place_of(WARP - 1 - rank) + 1, place = place_of(column);
         arrivals::await_ready();
         arrived.announce(columns * count * sizeof(state<Real>));
-        answered.announce(WARP * sizeof(divisor<Real>));
+        answered.announce(WARP * sizeof(row_numbers<Real>));
         arrived.send(states + place * stride + rank * warps + warp_of_block(),
                      column - place * blocks, own);
         arrived.await();
 #pragma unroll 1
         for (int of = warp_of_block(); of < columns; of += warps) {
-            const divisor<Real> of_column(merge_held_by_warp(states + of * stride, count));
+            const row_numbers<Real> of_column =
+                numbers_of<Op>(merge_held_by_warp(states + of * stride, count));
             const int to = threadIdx.x % WARP;
-            if (to < blocks) answered.send(divisors + of * blocks + rank, to, of_column);
+            if (to < blocks) answered.send(numbers + of * blocks + rank, to, of_column);
         }
         answered.await();
     }
 
-    divisor<Real> *divisors;
+    row_numbers<Real> *numbers;
     state<Real> *states;
-    arrivals &arrived, &answered; /* states, and divisors */
+    arrivals &arrived, &answered; /* states, and numbers */
 };
 
 #endif

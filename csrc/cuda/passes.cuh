@@ -41,18 +41,28 @@ __device__ inline void online_step(running_state<Real> &so_far, const Tile &tile
 }
 
 /* Reads the tiles again, and writes the results. */
-template <typename Form, int K = TILE_CHUNKS, typename Rows>
+template <typename Op, typename Form, int K = TILE_CHUNKS, typename Rows>
 __device__ inline void finish_tiles(const Rows &row, int64_t first, int64_t end,
                                     state<typename Rows::Real> total) {
     using Real = typename Rows::Real;
-    softmax_finish<Real> finish(total);
+    finish_of<Op, Real> finish(total);
     reference<Real> to(total.m);
-    for_each_tile<Form, K>(row, first, end, [&](int64_t chunk, const auto &tile) {
+    for_each_tile<Form, K>(row, first, end, [&](int64_t chunk, auto tile) {
         Real x[K * CHUNK<Real>];
-        exponentiate(tile, to, x);
-        finish(x);
-        row.template store<K, Form::STRIDE, true>(chunk, x, tile.kept());
+        keep<Op>(tile, to, x);
+        finish(tile, x);
+        row.template store<K, Form::STRIDE, true>(chunk, x, tile.kept(), Op::EXCLUDED);
     });
+}
+
+/* The row `index` of this launch, which a block has alone, once its state is known. */
+template <typename Op, typename Form, typename Arguments, typename Rows, typename Real>
+__device__ inline void finish_row(const Arguments &of, int64_t index, const Rows &row,
+                                  const state<Real> &total) {
+    if constexpr (Op::ONE_A_ROW)
+        put_value<Op>(of, index, warp_of_block() == 0 && Form::writes(), row, total);
+    else
+        finish_tiles<Op, Form>(row, 0, chunks_of(row), total);
 }
 
 #endif

@@ -123,6 +123,8 @@ struct lanes_a_row {
 
     __device__ static int row() { return threadIdx.x / LANES; }
     __device__ static int rows() { return blockDim.x / LANES; }
+    /* Whether this thread is the one of its row that writes a value. */
+    __device__ static bool writes() { return threadIdx.x % LANES == 0; }
     template <int K>
     __device__ static int chunk() {
         return threadIdx.x % LANES;

@@ -2,37 +2,38 @@
  * 2). Moves 3 reads + 1 write of N; one block a row, any N. */
 #include "passes.cuh"
 
-template <typename Rows, typename Form>
+template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)
     safe_kernel(const __grid_constant__ typename Rows::arguments of) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[2][PASS_THREADS / WARP * Form::ROWS];
-    Rows::template visit<(Form::ROWS > 1)>(
-        of, (int64_t)blockIdx.x * Form::ROWS + Form::row(), [&](const auto &row) {
-            state<Real> top = empty_state<Real>();
-            for_each_tile<Form, TILE_CHUNKS>(
-                row, 0, chunks_of(row),
-                [&](int64_t, const auto &tile) { top.m = larger(top.m, tile.largest()); });
-            Real m = merge_block<Form>(Form::merge_warp(top), parts[0]).m;
-
-            reference<Real> to(m);
-            running_state<Real> all;
-            all.m = m;
-            for_each_tile<Form, TILE_CHUNKS>(
-                row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
-                    Real x[TILE<Real>];
-                    all.sum.add(exponentiate(tile, to, x) * arithmetic<Real>::LOWERED);
-                });
-            state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
-
-            finish_tiles<Form>(row, 0, chunks_of(row), total);
+    const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
+    Rows::template visit<(Form::ROWS > 1)>(of, index, [&](const auto &row) {
+        state<Real> top = empty_state<Real>();
+        for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
+            top.m = larger(top.m, tile.largest());
         });
+        Real m = merge_block<Form>(Form::merge_warp(top), parts[0]).m;
+
+        reference<Real> to(m);
+        running_state<Real> all;
+        all.m = m;
+        for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
+            Real x[TILE<Real>];
+            all.sum.add(exponentiate(tile, to, x) * arithmetic<Real>::LOWERED);
+        });
+        state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
+
+        finish_row<Op, Form>(of, index, row, total);
+    });
 }
 
 ons_status ons_cuda_safe(const launch_request &request) {
-    return with_few_kinds_of_rows(request, [&](auto rows, auto is_columns) {
+    return with_rows<kinds_in_safe>(request, [&](auto op, auto rows, auto is_columns) {
+        using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
         return launch_panels(request, {1, request.plan->threads},
-                             safe_kernel<Rows, block_form<decltype(is_columns)>>, rows.arguments);
+                             safe_kernel<Op, Rows, block_form<decltype(is_columns)>>,
+                             rows.arguments);
     });
 }

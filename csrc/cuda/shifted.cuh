@@ -81,7 +81,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
 
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
-                                          keep_bits<K * V>) const {
+                                          keep_bits<K * V>, Real) const {
         Y *const y = base::pointers.y();
         const int bytes = (int)((uintptr_t)y % sizeof(pack<Y, V>));
         if constexpr (sizeof(Y) == 2 && STRIDE == WARP) {

@@ -61,21 +61,26 @@ __device__ inline state<Real> merge_row(const state<Real> *states, int parts) {
     }
 }
 
-template <typename Rows, typename Form>
+template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(THREADS<Form>, LEAST_BLOCKS<Rows>)
     split_finish_kernel(const __grid_constant__ typename Rows::arguments of, int parts,
                         int64_t chunks_a_part, const state<typename Rows::Real> *states) {
-    part_of_row part(parts, chunks_a_part, (of.N + Rows::V - 1) / Rows::V);
-    Rows::template visit<(Form::ROWS > 1)>(
-        of, part.panel * Form::ROWS + Form::row(), [&](const auto &row) {
-            states += (of.first + part.panel * Form::ROWS) * parts;
-            finish_tiles<Form, CHUNKS<typename Rows::Real, Form>>(row, part.first, part.end,
-                                                                  merge_row<Form>(states, parts));
-        });
+    part_of_row part(Op::ONE_A_ROW ? 1 : parts, chunks_a_part, (of.N + Rows::V - 1) / Rows::V);
+    const int64_t index = part.panel * Form::ROWS + Form::row();
+    Rows::template visit<(Form::ROWS > 1)>(of, index, [&](const auto &row) {
+        states += (of.first + part.panel * Form::ROWS) * parts;
+        const auto total = merge_row<Form>(states, parts);
+        if constexpr (Op::ONE_A_ROW)
+            put_value<Op>(of, index, warp_of_block() == 0 && Form::writes(), row, total);
+        else
+            finish_tiles<Op, Form, CHUNKS<typename Rows::Real, Form>>(row, part.first, part.end,
+                                                                      total);
+    });
 }
 
 ons_status ons_cuda_split(const launch_request &request) {
-    return with_rows(request, [&](auto rows, auto is_columns) {
+    return with_rows<kinds_in_split>(request, [&](auto op, auto rows, auto is_columns) {
+        using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
         using Form = block_form<decltype(is_columns)>;
         const ons_plan *plan = request.plan;
@@ -88,7 +93,8 @@ ons_status ons_cuda_split(const launch_request &request) {
                                               rows.arguments, parts, chunks_a_part, states);
             if (status != ONS_OK) return status;
         }
-        return launch_panels(request, shape, split_finish_kernel<Rows, Form>, rows.arguments, parts,
-                             chunks_a_part, states);
+        if (Op::ONE_A_ROW) shape.blocks = 1; /* of a panel: it merges, and reads no element */
+        return launch_panels(request, shape, split_finish_kernel<Op, Rows, Form>, rows.arguments,
+                             parts, chunks_a_part, states);
     });
 }

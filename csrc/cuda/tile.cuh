@@ -55,6 +55,14 @@ struct packed_tile {
         return -larger(-m.real(0), -m.real(1));
     }
 
+    /* What was made of the elements so far is not to be kept for later. */
+    __device__ __forceinline__ void forget() {
+#pragma unroll
+        for (int k = 0; k < K; k++)
+#pragma unroll
+            for (int i = 0; i < pack<X, V>::WORDS; i++) asm volatile("" : "+r"(raw[k].word[i]));
+    }
+
     /* One of its chunks. */
     __device__ packed_tile<X, 1> chunk(int k) const { return {{raw[k]}}; }
 
@@ -106,6 +114,8 @@ struct real_tile {
         for (int e = 1; e < K * V; e++) m = larger(m, x[e]);
         return m;
     }
+
+    __device__ static void forget() {} /* as the elements are, they are needed */
 
     __device__ real_tile<Real, 1> chunk(int k) const {
         real_tile<Real, 1> one;
@@ -168,6 +178,20 @@ __device__ __forceinline__ auto exponentiate(const Tile &tile, const reference<R
         for (int e = 0; e < n; e++) x[e] -= to.anchor;
     }
     return How::template sum<n>([&](int e) { return x[e] = exponential(x[e]); }, Real());
+}
+
+/* The same sum, of a tile that stays as it is: no exponential is kept. */
+template <typename How = in_a_tree, typename Tile, typename Real>
+__device__ __forceinline__ auto sum_exponentials(const Tile &tile, const reference<Real> &to) {
+    constexpr int n = Tile::K * Tile::V;
+    const exponentials<Real> &exponential = to.exponential;
+    if constexpr (Tile::HAS_SMALLEST) {
+        if (__all_sync(~0u, to.anchor == 0 && tile.smallest() >= exponential.floor))
+            return How::template sum<n>(
+                [&](int e) { return exponential.from_floor_on(tile.element(e)); }, Real());
+    }
+    return How::template sum<n>([&](int e) { return exponential(tile.element(e) - to.anchor); },
+                                Real());
 }
 
 #endif

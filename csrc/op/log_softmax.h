@@ -27,6 +27,32 @@ INLINE VEC FN(log_softmax_plain_element)(VEC x, VEC log_d) { return V(sub)(x, lo
 
 #endif
 
+#ifdef ONS_OPERATION_ON_CUDA
+
+struct log_softmax : operation_log_softmax {
+    /* first = m, second = log(sum(e^(x - m))). */
+    template <typename Real>
+    __device__ static void row(const state<Real> &of, Real *first, Real *second) {
+        *first = isfinite(of.m) ? of.m : arithmetic<Real>::nan();
+        *second = log_of_sum(of);
+    }
+    template <typename Real>
+    __device__ static Real element(Real x, Real m, Real log_d) {
+        return (x - m) - log_d;
+    }
+
+    template <typename Real>
+    __device__ static Real plain_row(Real d) {
+        return log(d);
+    }
+    template <typename Real>
+    __device__ static Real plain_element(Real x, Real log_d) {
+        return x - log_d;
+    }
+};
+
+#endif
+
 #ifdef ONS_OPERATION_IN_PYTHON
 ONS_OPERATION_IN_PYTHON(log_softmax, ROW,
                         "scale * array - log(sum(exp(scale * array))) along axis: the logarithm of "

@@ -28,6 +28,23 @@ INLINE double FN(logsumexp_plain_row)(double d) { return log(d); }
 
 #endif
 
+#ifdef ONS_OPERATION_ON_CUDA
+
+struct logsumexp : operation_logsumexp {
+    /* An infinite maximum is the result, as on the CPU. */
+    template <typename Real>
+    __device__ static Real value(const state<Real> &of) {
+        return isinf(of.m) ? of.m : of.m + log_of_sum(of);
+    }
+
+    template <typename Real>
+    __device__ static Real plain_row(Real d) {
+        return log(d);
+    }
+};
+
+#endif
+
 #ifdef ONS_OPERATION_IN_PYTHON
 ONS_OPERATION_IN_PYTHON(
     logsumexp, VALUE,

@@ -42,6 +42,33 @@ INLINE VEC FN(softmax_plain_element)(VEC e, VEC d) { return V(div)(e, d); }
 
 #endif
 
+#ifdef ONS_OPERATION_ON_CUDA
+
+struct softmax : operation_softmax {
+    /* first + second = 1 / d, as on the CPU. */
+    template <typename Real>
+    __device__ static void row(const state<Real> &of, Real *first, Real *second) {
+        const Real nearest = arithmetic<Real>::reciprocal(of.d);
+        *first = isfinite(of.m) ? nearest : arithmetic<Real>::nan();
+        *second = fma(-nearest, of.d, (Real)1) * nearest;
+    }
+    template <typename Real>
+    __device__ static Real element(Real e, Real first, Real second) {
+        return fma(e, first, e * second);
+    }
+
+    template <typename Real>
+    __device__ static Real plain_row(Real d) {
+        return d;
+    }
+    template <typename Real>
+    __device__ static Real plain_element(Real e, Real d) {
+        return e / d;
+    }
+};
+
+#endif
+
 #ifdef ONS_OPERATION_IN_PYTHON
 ONS_OPERATION_IN_PYTHON(
     softmax, ROW,

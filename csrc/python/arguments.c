@@ -43,11 +43,6 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
             PyErr_Format(PyExc_ValueError, "method '%s' does not run on a GPU: use one of %U",
                          ons_method_name(method), names);
         break;
-    case ONS_E_OPERATION_NOT_ON_DEVICE:
-        PyErr_Format(PyExc_NotImplementedError,
-                     "%s does not run on a GPU yet: expected an array on the CPU",
-                     ons_operations[problem->operation].name);
-        return;
     case ONS_E_ROW_TOO_LONG:
         names = names_that_can(problem, 1);
         if (names)

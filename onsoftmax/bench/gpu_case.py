@@ -25,6 +25,7 @@ class Case:
     extra: str = ""
     """What else there is: one of EXTRAS of benchmarks/gpu_cases.py."""
     spread: float = SPREAD
+    operation: str = "softmax"
 
     @property
     def N(self) -> int:
@@ -42,7 +43,14 @@ class Case:
     def label(self) -> str:
         axis = f" axis {self.axis}" if self.axis != -1 else ""
         out = f" to {self.out_dtype}" if self.out_dtype else ""
-        return "x".join(map(str, self.shape)) + axis + out + (f", {self.extra}" if self.extra else "")
+        operation = "" if self.operation == "softmax" else f"{self.operation} "
+        return (
+            operation
+            + "x".join(map(str, self.shape))
+            + axis
+            + out
+            + (f", {self.extra}" if self.extra else "")
+        )
 
     @property
     def copy_bytes(self) -> int:
@@ -53,8 +61,17 @@ class Case:
     def bytes(self) -> int:
         """What a call must move: each input once, the result once."""
         read = self.elements * (size_of(self.dtype) + (self.extra == "where"))
-        written = self.elements * size_of(self.out_dtype or self.dtype)
+        written = (self.elements if self.out_shape == self.shape else self.M) * size_of(
+            self.out_dtype or self.dtype
+        )
         return read + written + (4 * self.M if self.extra == "scale per row" else 0)
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        if self.operation != "logsumexp":
+            return self.shape
+        axis = self.axis % len(self.shape)
+        return self.shape[:axis] + self.shape[axis + 1 :]
 
     @property
     def in_graph(self) -> bool:
@@ -124,10 +141,11 @@ class Reference:
         x = x.double()
         if "mask" in tensors:
             x = x.masked_fill(~self.rows(tensors["mask"]), -math.inf)
-        x = torch.exp(x - x.amax(-1, keepdim=True))
-        self.expected = x / x.sum(-1, keepdim=True)
+        self.expected = getattr(torch, case.operation)(x, -1)
 
     def rows(self, array: torch.Tensor) -> torch.Tensor:
+        if array.shape != self.case.shape:  # a value a row
+            return array.flatten()[self.picked]
         if self.case.M == 1:
             return array.reshape(1, self.case.N)
         array = array.movedim(self.case.axis, -1)
@@ -136,10 +154,11 @@ class Reference:
         return array.flatten(0, -2)[self.picked]
 
     def error_eps(self, result: torch.Tensor) -> float:
-        """Largest error of the sample, relative to the value or to the smallest normal number, in eps; NaN if
-        an element anywhere is NaN."""
+        """Largest error of the sample, relative to the value or to the smallest normal number, that of a
+        logarithm to max(1, its size), in eps; NaN if an element anywhere is NaN."""
         limits = torch.finfo(result.dtype)
-        if result.shape != self.case.shape or bool(result.sum(dtype=torch.float32).isnan()):
+        least = limits.tiny if self.case.operation == "softmax" else 1
+        if result.shape != self.case.out_shape or bool(result.sum(dtype=torch.float32).isnan()):
             return math.nan
         error = self.rows(result).double().sub_(self.expected).abs_()
-        return float((error / self.expected.clamp_min(limits.tiny)).max()) / float(limits.eps)
+        return float((error / self.expected.abs().clamp_min(least)).max()) / float(limits.eps)

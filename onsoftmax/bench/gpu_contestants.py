@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+import onsoftmax
+
 from .. import methods as list_methods
-from .. import softmax
 from .contestants import Contestant, installed
 from .gpu_case import Case, size_of
 
@@ -29,18 +30,24 @@ def our_methods() -> list[str]:
 
 def ours(case: Case, methods: list[str]) -> Iterator[Contestant]:
     extra = {"where": ", where=mask", "scale per row": ", scale=scale"}.get(case.extra, "")
+    function = getattr(onsoftmax, case.operation)
+    into = case.out_shape == case.shape
+    out = ", out=y" if into else ""
     for method in methods:
-        line = f"softmax(x, {case.axis}, method='{method}', out=y{extra})"
-        yield Contestant(method, "ours", line, lambda t: {"softmax": softmax, **t}, True)
+        line = f"function(x, {case.axis}, method='{method}'{out}{extra})"
+        yield Contestant(method, "ours", line, lambda t: {"function": function, **t}, into)
     # In a graph each new result lies where the last one lay, in the caches, as those of peers do.
-    if case.in_graph and "auto" in methods:
-        line = f"softmax(x, {case.axis}{extra})"
-        yield Contestant("auto, no out=", "ours", line, lambda t: {"softmax": softmax, **t}, False)
+    if case.in_graph and "auto" in methods and into:
+        line = f"function(x, {case.axis}{extra})"
+        yield Contestant("auto, no out=", "ours", line, lambda t: {"function": function, **t}, False)
 
 
 def softmax_in_torch(case: Case) -> Callable[..., torch.Tensor]:
     """What a torch user writes for the case, from x and what its `extra` needs."""
     axis, dtype = case.axis, getattr(torch, case.out_dtype or case.dtype)
+    if case.operation != "softmax":
+        function: Callable[..., torch.Tensor] = getattr(torch, case.operation)
+        return lambda x: function(x, axis)
     if case.extra == "where":
         return lambda x, mask: torch.softmax(x.masked_fill(~mask, -math.inf), axis)
     if case.extra == "scale per row":
@@ -97,9 +104,10 @@ def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
     if "torch" in wanted:
         yield Contestant("torch", "peer", f"line({arguments})", lambda t: {"line": torch_line, **t}, False)
         if not case.extra and not case.out_dtype:
-            line = f"torch.softmax(x, {case.axis}, out=y)"
-            yield Contestant("torch out=", "peer", line, lambda t: {"torch": torch, **t}, True)
-    if "unfused" in wanted and not case.extra and not case.out_dtype:
+            into = case.out_shape == case.shape
+            line = f"torch.{case.operation}(x, {case.axis}{', out=y' if into else ''})"
+            yield Contestant("torch out=", "peer", line, lambda t: {"torch": torch, **t}, into)
+    if "unfused" in wanted and not case.extra and not case.out_dtype and case.operation == "softmax":
         line = f"unfused(x, {case.axis})"
         yield Contestant("torch unfused", "peer", line, lambda t: {"unfused": unfused, **t}, False)
     if "compile" in wanted:
@@ -109,7 +117,7 @@ def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
         yield Contestant(
             "torch.compile", "peer", line, lambda t: {"compiled": compiled, **t}, False, compiles=True
         )
-    if case.plain:
+    if case.plain and case.operation == "softmax":
         yield from peers_of_rows(case, wanted)
 
 
