@@ -195,6 +195,7 @@ typedef struct {
     ons_primitives row, column;
     ons_ending end_row[ONS_OPERATION_COUNT], end_column[ONS_OPERATION_COUNT];
     ons_pipelines pipelines[ONS_OPERATION_COUNT];
+    bool has_pipelines;      /* of any operation; else `fused` runs by panels (run.c) */
     int64_t longest_grouped; /* rows by groups */
     ons_movers move;
 } ons_kernels;
