@@ -89,10 +89,20 @@
         }                                                                                       \
     }
 
+/* Of what is brought a value is one whatever type y has. */
+#if BITS == 32
+#define HALF_VALUES(name, operation, as)             \
+    RUN(name, operation, ons_run_of_rows,            \
+        run->bring ? FN(operation##_own_groups)(run) \
+                   : FN(groups_to)(run, ONS_OPERATION_##operation, as))
+#else
+#define HALF_VALUES(name, operation, as)
+#endif
 #define RUNS_OF_VALUE(operation)                            \
     RUN(own_groups, operation, ons_run_of_rows,             \
         FN(groups_to)(run, ONS_OPERATION_##operation, OWN)) \
-    HALF_GROUPS(operation)                                  \
+    HALF_VALUES(half_groups, operation, ONS_FLOAT16)        \
+    HALF_VALUES(bfloat_groups, operation, ONS_BFLOAT16)     \
     RUN(short_rows, operation, ons_run_of_rows, FN(short_rows)(run, ONS_OPERATION_##operation))
 
 #define ONS_OPERATION(name, result, keeps, excluded, summary) RUNS_OF_##result(name)
@@ -150,6 +160,7 @@ static const ons_kernels FN(kernels) = {
 #undef FINISH
 #undef HALF_GROUPS
 #undef HALF_PIPELINES
+#undef HALF_VALUES
 #undef ROWS
 #undef ENDINGS_OF_ROW
 #undef ENDINGS_OF_VALUE

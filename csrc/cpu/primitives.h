@@ -217,7 +217,11 @@ extern const ons_isa ons_isa_neon;
 /* What must never become a call, however much there is in a file. */
 #define ONS_ALWAYS static inline __attribute__((always_inline))
 /* What would take registers from where it is called. */
+#if defined(__clang__)
 #define ONS_APART __attribute__((noinline))
+#else
+#define ONS_APART __attribute__((noinline, noclone))
+#endif
 
 /* How a row is added up (sum_tmpl.h): lanes, the same on every instruction set; the most elements
  * that they add in the compute type before those sums go to the running ones, of which there are so
