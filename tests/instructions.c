@@ -215,6 +215,14 @@ static void whole_columns(ons_operation operation, ons_dtype type, int64_t N) {
     free(of.y);
 }
 
+static void all_pipelines(ons_dtype type) {
+    all_whole_rows(type);
+    whole_columns(ONS_OPERATION_softmax, type, 3);
+    whole_columns(ONS_OPERATION_softmax, type, 40);
+    whole_columns(ONS_OPERATION_softmax, type, 1000);
+    whole_columns(ONS_OPERATION_log_softmax, type, 40);
+}
+
 /* What is done to elements on the way. */
 static void changes(ons_dtype type) {
     const ons_movers *move = &ons_kernels_for(type)->move;
@@ -255,11 +263,7 @@ int main(void) {
         ons_isa_select(*name);
         for (ons_dtype type = ONS_FLOAT32; type <= ONS_FLOAT64; type++) {
             all_primitives(type);
-            all_whole_rows(type);
-            whole_columns(ONS_OPERATION_softmax, type, 3);
-            whole_columns(ONS_OPERATION_softmax, type, 40);
-            whole_columns(ONS_OPERATION_softmax, type, 1000);
-            whole_columns(ONS_OPERATION_log_softmax, type, 40);
+            if (ons_kernels_for(type)->has_pipelines) all_pipelines(type);
             changes(type);
             for (ons_dtype narrow = ONS_FLOAT16; narrow <= ONS_BFLOAT16; narrow++)
                 movers(narrow, type);

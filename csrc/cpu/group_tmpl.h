@@ -123,10 +123,28 @@ INLINE void FN(end_group)(ons_operation operation, FN(group) * group, FN(lanes) 
     FN(end_rows)(operation, group, BITS == 64 ? &beyond : NULL, brought);
 }
 
+/* The largest elements of the rows of a group, `rows` of them. */
+INLINE void FN(largest_as)(T *largest, const char *x, int64_t across, int64_t rows, int64_t most,
+                           int64_t N, ons_dtype as) {
+    for (int64_t i = 0; i < most; i++) {
+        FN(maximum) m = FN(begin_maximum)(x + i * across, i < rows ? N : 0);
+        largest[i] = FN(end_maximum)(&m, as);
+    }
+}
+static ONS_APART void FN(largest_of)(T *largest, const char *x, int64_t across, int64_t rows,
+                                     int64_t most, int64_t N, ons_dtype as) {
+    if (as == ONS_FLOAT16)
+        FN(largest_as)(largest, x, across, rows, most, N, ONS_FLOAT16);
+    else if (as == ONS_BFLOAT16)
+        FN(largest_as)(largest, x, across, rows, most, N, ONS_BFLOAT16);
+    else
+        FN(largest_as)(largest, x, across, rows, most, N, OWN);
+}
+
 /* What the lanes have of a row that is taken relative to its anchor. At e its exponentials or its
  * elements less the anchor are left. */
-INLINE void FN(anchored_lanes)(VEC (*lanes)[VECS], const FN(group) * group, int64_t i, T *e,
-                               const char *x, int64_t n, FN(kind) kind) {
+static ONS_APART void FN(anchored_lanes)(VEC (*lanes)[VECS], const FN(group) * group, int64_t i,
+                                         T *e, const char *x, int64_t n, FN(kind) kind) {
     VEC shift = SET_OF(group->shift, i), floor = SET_OF(group->floor, i);
     double anchor = (double)group->anchor[i]; /* 0 where the row needs none */
     if (x != (const char *)e) FN(load)(e, x, FN(size_as)(kind.x), kind.x, n);

@@ -36,18 +36,32 @@
 #define ROWS(operation, name) {[OWN] = FN(operation##_own_##name)}
 #endif
 
-#define FUNCTIONS_OF_ROW(operation)                                                             \
-    static void FN(operation##_end_rows)(const ons_rows *rows) {                                \
-        for (int64_t i = 0; i < rows->width; i++) FN(row)                                       \
-        (ONS_OPERATION_##operation, &rows->state[i], 0.0, (T *)rows->first + i,                 \
-         (T *)rows->second + i);                                                                \
-    }                                                                                           \
-    FINISH(finish_row, operation)                                                               \
-    FINISH(finish_kept_row, operation)                                                          \
-    FINISH(finish_plain_row, operation)                                                         \
-    FINISH(finish_column, operation)                                                            \
-    FINISH(finish_kept_column, operation)                                                       \
-    FINISH(finish_plain_column, operation)                                                      \
+#define ENDINGS_OF_ROW(operation)                                               \
+    static void FN(operation##_end_rows)(const ons_rows *rows) {                \
+        for (int64_t i = 0; i < rows->width; i++) FN(row)                       \
+        (ONS_OPERATION_##operation, &rows->state[i], 0.0, (T *)rows->first + i, \
+         (T *)rows->second + i);                                                \
+    }                                                                           \
+    FINISH(finish_row, operation)                                               \
+    FINISH(finish_kept_row, operation)                                          \
+    FINISH(finish_plain_row, operation)                                         \
+    FINISH(finish_column, operation)                                            \
+    FINISH(finish_kept_column, operation)                                       \
+    FINISH(finish_plain_column, operation)
+
+#define ENDINGS_OF_VALUE(operation)                                                     \
+    static void FN(operation##_end_values)(const ons_rows *rows, const double *anchor,  \
+                                           void *values) {                              \
+        for (int64_t i = 0; i < rows->width; i++) FN(set_element)                       \
+        (values, i, (T)FN(operation##_value)(&rows->state[i], anchor ? anchor[i] : 0)); \
+    }
+
+#define ONS_OPERATION(name, result, keeps, excluded, summary) ENDINGS_OF_##result(name)
+#include "../operations.def"
+#undef ONS_OPERATION
+
+#ifndef WITHOUT_PIPELINES
+#define RUNS_OF_ROW(operation)                                                                  \
     RUN(own_rows, operation, ons_run_of_rows, FN(rows_to)(run, ONS_OPERATION_##operation, OWN)) \
     RUN(own_groups, operation, ons_run_of_rows,                                                 \
         FN(groups_to)(run, ONS_OPERATION_##operation, OWN))                                     \
@@ -75,20 +89,26 @@
         }                                                                                       \
     }
 
-#define FUNCTIONS_OF_VALUE(operation)                                                           \
-    RUN(own_groups, operation, ons_run_of_rows,                                                 \
-        FN(groups_to)(run, ONS_OPERATION_##operation, OWN))                                     \
-    HALF_GROUPS(operation)                                                                      \
-    RUN(short_rows, operation, ons_run_of_rows, FN(short_rows)(run, ONS_OPERATION_##operation)) \
-    static void FN(operation##_end_values)(const ons_rows *rows, const double *anchor,          \
-                                           void *values) {                                      \
-        for (int64_t i = 0; i < rows->width; i++) FN(set_element)                               \
-        (values, i, (T)FN(operation##_value)(&rows->state[i], anchor ? anchor[i] : 0));         \
-    }
+/* Of what is brought a value is one whatever type y has. */
+#if BITS == 32
+#define HALF_VALUES(name, operation, as)             \
+    RUN(name, operation, ons_run_of_rows,            \
+        run->bring ? FN(operation##_own_groups)(run) \
+                   : FN(groups_to)(run, ONS_OPERATION_##operation, as))
+#else
+#define HALF_VALUES(name, operation, as)
+#endif
+#define RUNS_OF_VALUE(operation)                            \
+    RUN(own_groups, operation, ons_run_of_rows,             \
+        FN(groups_to)(run, ONS_OPERATION_##operation, OWN)) \
+    HALF_VALUES(half_groups, operation, ONS_FLOAT16)        \
+    HALF_VALUES(bfloat_groups, operation, ONS_BFLOAT16)     \
+    RUN(short_rows, operation, ons_run_of_rows, FN(short_rows)(run, ONS_OPERATION_##operation))
 
-#define ONS_OPERATION(name, result, keeps, excluded, summary) FUNCTIONS_OF_##result(name)
+#define ONS_OPERATION(name, result, keeps, excluded, summary) RUNS_OF_##result(name)
 #include "../operations.def"
 #undef ONS_OPERATION
+#endif
 
 #define ENDING_OF_ROW(name, form)    \
     {FN(name##_end_rows),            \
@@ -122,6 +142,8 @@ static const ons_kernels FN(kernels) = {
 #include "../operations.def"
 #undef ONS_OPERATION
         },
+#ifndef WITHOUT_PIPELINES
+    .has_pipelines = true,
     .pipelines =
         {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) PIPELINES_OF_##result(name)
@@ -129,6 +151,7 @@ static const ons_kernels FN(kernels) = {
 #undef ONS_OPERATION
         },
     .longest_grouped = FN(longest_grouped),
+#endif
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(bring)},
 };
 
@@ -137,9 +160,12 @@ static const ons_kernels FN(kernels) = {
 #undef FINISH
 #undef HALF_GROUPS
 #undef HALF_PIPELINES
+#undef HALF_VALUES
 #undef ROWS
-#undef FUNCTIONS_OF_ROW
-#undef FUNCTIONS_OF_VALUE
+#undef ENDINGS_OF_ROW
+#undef ENDINGS_OF_VALUE
+#undef RUNS_OF_ROW
+#undef RUNS_OF_VALUE
 #undef ENDING_OF_ROW
 #undef ENDING_OF_VALUE
 #undef PIPELINES_OF_ROW

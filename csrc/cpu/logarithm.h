@@ -1,9 +1,21 @@
-/* logarithm.h - the logarithm of a row's sum, without a call or a branch, so that loops over rows
- * become vectors. */
+/* logarithm.h - the logarithm of a row's sum, without a call and, where that is asked for, without
+ * a branch, so that loops over rows become vectors. */
 #ifndef ONS_CPU_LOGARITHM_H
 #define ONS_CPU_LOGARITHM_H
 
 #include "../exponential.h"
+
+/* first where it is so, else second. `by_bits`: without a branch, which the compiler keeps where
+ * what is left out might raise an exception. */
+ONS_ALWAYS double ons_either(bool so, double first, double second, bool by_bits) {
+    if (!by_bits) return so ? first : second;
+    uint64_t mask = -(uint64_t)so, bits, others;
+    memcpy(&bits, &first, sizeof bits);
+    memcpy(&others, &second, sizeof others);
+    bits = (bits & mask) | (others & ~mask);
+    memcpy(&first, &bits, sizeof first);
+    return first;
+}
 
 /* log(sum(e^(x - m))), of d = sum(e^x) * by and `largest` = e^m * by, as it was added to d.
  * `above` = -log(by) - m for the case that the others are not far below the largest.
@@ -11,8 +23,9 @@
  * Where they are, d / largest - 1 is found first, so that a row of one element gives exactly 0.
  * Else d = 2^n * z with z from sqrt(1/2) to sqrt(2). Then log(z) = 2 * atanh(f) with f = (z - 1) /
  * (z + 1): Taylor's series, whose first term that is left out is below 2^-56 of the sum. NaN gives
- * NaN. */
-ONS_ALWAYS double ons_log_of_sum(double d, double d_beyond, double largest, double above) {
+ * NaN. `in_loop`: of vectors, or of one row. */
+ONS_ALWAYS double ons_log_of_sum(double d, double d_beyond, double largest, double above,
+                                 bool in_loop) {
     const uint64_t least = 0x3fe6a09e667f3bcd, bias = 1024; /* sqrt(1/2) */
     double others = ((d - largest) + d_beyond) / largest, all = d + d_beyond, z, n;
     bool near = others < 0.4;
@@ -23,8 +36,10 @@ ONS_ALWAYS double ons_log_of_sum(double d, double d_beyond, double largest, doub
     memcpy(&z, &bits, sizeof z);
     n_bits = 0x4330000000000000 | exponent; /* 2^52 + n + bias */
     memcpy(&n, &n_bits, sizeof n);
-    n = near ? 0.0 : n - (0x1p52 + (double)bias);
-    double f = (near ? others : z - 1) / (near ? 2 + others : z + 1), s = f * f, p = 2.0 / 21;
+    n = ons_either(near, 0.0, n - (0x1p52 + (double)bias), in_loop);
+    double over = ons_either(near, others, z - 1, in_loop);
+    double under = ons_either(near, 2 + others, z + 1, in_loop);
+    double f = over / under, s = f * f, p = 2.0 / 21;
     p = p * s + 2.0 / 19;
     p = p * s + 2.0 / 17;
     p = p * s + 2.0 / 15;
@@ -34,7 +49,7 @@ ONS_ALWAYS double ons_log_of_sum(double d, double d_beyond, double largest, doub
     p = p * s + 2.0 / 7;
     p = p * s + 2.0 / 5;
     p = p * s + 2.0 / 3;
-    double rest = n * ONS_LN2_LOW + ((near ? 0.0 : above) + (d - d));
+    double rest = n * ONS_LN2_LOW + (ons_either(near, 0.0, above, in_loop) + (d - d));
     return n * ONS_LN2_HIGH + ((2 * f + f * (s * p)) + rest);
 }
 

@@ -39,20 +39,26 @@ INLINE double FN(log_of_sum)(const ons_state *state) {
     T largest[WIDTH];
     V(store)(largest, FN(exponential)(m, shift, V(sub)(m, V(set)(1))));
     double above = (state->c * ONS_LN2_HIGH - state->m) + state->c * ONS_LN2_LOW - LOG_OF_ONE;
-    return ons_log_of_sum(state->d, state->d_beyond, (double)*largest * LOWERED, above);
+    return ons_log_of_sum(state->d, state->d_beyond, (double)*largest * LOWERED, above, false);
 }
 
+/* The same of WIDTH rows, in a loop that becomes one of vectors. */
 INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
-    ons_state states[WIDTH];
-    T largest[WIDTH];
-    FN(states_of)(states, rows);
+    double d[WIDTH], beyond[WIDTH] = {0}, m[WIDTH], shift[WIDTH], largest[WIDTH];
     VEC floor = V(sub)(rows->m, V(set)(1));
-    V(store)(largest, FN(exponential)(rows->m, rows->shift, floor));
+    FN(wide_store)(d, rows->d);
+    if (rows->d_beyond) FN(wide_store)(beyond, *rows->d_beyond);
+    FN(wide_store)(m, FN(widen)(rows->m));
+    FN(wide_store)(shift, FN(widen)(rows->shift));
+    FN(wide_store)(largest, FN(widen)(FN(exponential)(rows->m, rows->shift, floor)));
+#if !defined(__clang__) /* gcc would take a short loop apart before it is one of vectors */
+#pragma GCC unroll 1
+#endif
     for (int64_t i = 0; i < WIDTH; i++) {
-        double m = states[i].m, c = states[i].c;
-        double above = (c * ONS_LN2_HIGH - m) + c * ONS_LN2_LOW - LOG_OF_ONE;
-        double low = (double)largest[i] * LOWERED;
-        logs[i] = ons_log_of_sum(states[i].d, states[i].d_beyond, low, above);
+        double c = (MAGIC + STEPS * LIFT - shift[i]) * (1.0 / STEPS);
+        double above = (c * ONS_LN2_HIGH - m[i]) + c * ONS_LN2_LOW - LOG_OF_ONE;
+        logs[i] =
+            ons_log_of_sum(d[i] * LOWERED, beyond[i] * LOWERED, largest[i] * LOWERED, above, true);
     }
 }
 

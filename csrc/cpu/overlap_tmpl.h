@@ -60,6 +60,16 @@ INLINE void FN(put_part)(char *y, VEC a, int64_t k, ons_dtype as) {
     FN(store)(y, 2, as, part, k);
 }
 
+/* Both for what ends a row of 16 bits that is made where it lies. Apart, which no other row is held
+ * up by; by value, since what a call points to would stay in memory. */
+static ONS_APART VEC FN(take_part_of_16)(const char *x, int64_t k, ons_dtype as) {
+    return FN(take_part)(x, k, as == ONS_FLOAT16 ? ONS_FLOAT16 : ONS_BFLOAT16);
+}
+
+static ONS_APART void FN(put_part_of_16)(char *y, VEC a, int64_t k, ons_dtype as) {
+    FN(put_part)(y, a, k, as == ONS_FLOAT16 ? ONS_FLOAT16 : ONS_BFLOAT16);
+}
+
 /* A row of y, made of what is kept of it vector by vector: `at` is the first element that is not
  * done. */
 typedef struct {
@@ -82,8 +92,13 @@ INLINE VEC FN(finished_at)(const FN(finishing) * f, int64_t j, FN(kind) kind) {
 /* The same of the first `left` of them; nothing behind those is read. */
 INLINE VEC FN(finished_part)(const FN(finishing) * f, int64_t j, int64_t left, FN(kind) kind) {
     const char *from = f->kept + j * FN(size_as)(kind.kept);
-    bool room = FN(keeps_exponentials)(kind.operation); /* behind them */
-    VEC kept = room ? FN(take)(from, kind.kept) : FN(take_part)(from, left, kind.kept);
+    VEC kept;
+    if (FN(keeps_exponentials)(kind.operation)) /* there is room behind them */
+        kept = FN(take)(from, kind.kept);
+    else if (FN(size_as)(kind.kept) == 2)
+        kept = FN(take_part_of_16)(from, left, kind.kept);
+    else
+        kept = V(load_part)((const T *)(const void *)from, left);
     return FN(element)(kind.operation, kept, f->first, f->second);
 }
 
@@ -141,7 +156,7 @@ INLINE void FN(end_finishing)(FN(finishing) * f, FN(kind) kind) {
         FN(finish_vectors)(f, vectors, kind, false);
     int64_t left = f->n - f->at;
     if (left == 0) return;
-    if (f->n >= WIDTH && !f->past_caches && f->overlaps) {
+    if (!f->past_caches && f->overlaps) {
         int64_t last = f->n - WIDTH;
         FN(put)(f->y + last * size, FN(finished_at)(f, last, kind), kind, false);
         return;
@@ -149,8 +164,10 @@ INLINE void FN(end_finishing)(FN(finishing) * f, FN(kind) kind) {
     VEC last = FN(finished_part)(f, f->at, left, kind);
     if (f->shared)
         V(store)(f->shared, last);
+    else if (size == 2)
+        FN(put_part_of_16)(f->y + f->at * size, last, left, kind.y);
     else
-        FN(put_part)(f->y + f->at * size, last, left, kind.y);
+        V(store_part)((T *)(void *)f->y + f->at, last, left);
 }
 
 /* The largest element so far; passes over NaN, which the sum of the exponentials will show. */
@@ -180,10 +197,8 @@ INLINE VEC FN(lanes_of_maximum)(FN(maximum) * m, ons_dtype as) {
     int64_t left = m->n - m->at, size = FN(size_as)(as);
     const char *x = m->x + m->at * size;
     if (left >= WIDTH) m->even = V(max)(FN(take)(x, as), m->even);
-    if (left % WIDTH != 0 && m->n >= WIDTH) /* with some of the vector before once more */
+    if (left % WIDTH != 0) /* with some of the vector before once more */
         m->odd = V(max)(FN(take)(m->x + (m->n - WIDTH) * size, as), m->odd);
-    else if (left > 0 && left < WIDTH)
-        m->odd = V(max)(FN(take_part)(x, left, as), m->odd);
     return V(max)(m->even, m->odd);
 }
 
@@ -227,12 +242,26 @@ INLINE void FN(quad_meanwhile)(VEC *quads, VEC shift, VEC floor, T *e, const cha
     }
 }
 
+/* The last n elements, of 16 bits, of a row that has a vector of them at least, to e; what lies in
+ * front of e stays. */
+INLINE void FN(take_end)(T *e, const char *x, int64_t n, ons_dtype as) {
+    VEC last = FN(take)(x + (n - WIDTH) * 2, as);
+    if (n >= WIDTH) {
+        V(store)(e + n - WIDTH, last); /* first: what is read from the others was stored whole */
+        for (int64_t j = 0; j + WIDTH <= n; j += WIDTH) V(store)(e + j, FN(take)(x + j * 2, as));
+    } else {
+        VEC front = V(load)(e - WIDTH);
+        V(store)(e + n - WIDTH, last);
+        V(store)(e - WIDTH, front);
+    }
+}
+
 /* The same of one that ends after n elements. There is room behind e. */
 INLINE void FN(last_quad)(VEC *quads, VEC shift, VEC floor, T *e, const char *x, int64_t n,
                           FN(kind) kind) {
     const T *from = (const T *)(const void *)x;
     if (FN(size_as)(kind.x) == 2) {
-        FN(load)(e, x, 2, kind.x, n);
+        FN(take_end)(e, x, n, kind.x);
         from = e;
     }
     for (int64_t v = 0; v < VECS; v++) {

@@ -195,6 +195,7 @@ typedef struct {
     ons_primitives row, column;
     ons_ending end_row[ONS_OPERATION_COUNT], end_column[ONS_OPERATION_COUNT];
     ons_pipelines pipelines[ONS_OPERATION_COUNT];
+    bool has_pipelines;      /* of any operation; else `fused` runs by panels (run.c) */
     int64_t longest_grouped; /* rows by groups */
     ons_movers move;
 } ons_kernels;
@@ -216,7 +217,11 @@ extern const ons_isa ons_isa_neon;
 /* What must never become a call, however much there is in a file. */
 #define ONS_ALWAYS static inline __attribute__((always_inline))
 /* What would take registers from where it is called. */
+#if defined(__clang__)
 #define ONS_APART __attribute__((noinline))
+#else
+#define ONS_APART __attribute__((noinline, noclone))
+#endif
 
 /* How a row is added up (sum_tmpl.h): lanes, the same on every instruction set; the most elements
  * that they add in the compute type before those sums go to the running ones, of which there are so

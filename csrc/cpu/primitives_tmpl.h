@@ -3,6 +3,7 @@
  * Parameters, undefined at the end:
  *   BITS   32 or 64: the compute type, float or double
  *   ISA    scalar, avx2, ...: the names' suffix (left defined)
+ *   WITHOUT_PIPELINES   where the primitives are enough (left as it is)
  *
  * The vocabulary, for BITS 32 (f64_ alike): f32_t the element, f32_vec with F32_WIDTH of them,
  * f32_set f32_load f32_store f32_stream (an aligned store past the caches, where there is such a
@@ -77,6 +78,7 @@
 #include "row_tmpl.h"
 #include "column_tmpl.h"
 #include "move_tmpl.h"
+#ifndef WITHOUT_PIPELINES
 #include "overlap_tmpl.h"
 #include "fused_tmpl.h"
 #include "group_tmpl.h"
@@ -86,6 +88,7 @@
 #include "columns_tmpl.h"
 #include "fused_columns_tmpl.h"
 #include "short_columns_tmpl.h"
+#endif
 #include "kernels_tmpl.h"
 
 #undef EACH_PART

@@ -20,13 +20,34 @@ int64_t ons_cpu_workspace_bytes(const ons_plan *plan) {
     return plan->threads * ons_panel_bytes(plan) + shared;
 }
 
+/* Bytes of short rows in a panel, about. */
+enum { PANEL_BYTES = 1 << 14 };
+
+/* The plan of `fused` where the instruction set has no pipelines: panels, which keep their rows. */
+static ons_plan by_panels(const ons_plan *plan) {
+    ons_plan own = *plan;
+    int64_t most = ONS_MAX_WIDTH, row = plan->N * ons_dtype_size(plan->compute);
+    if (plan->form == ONS_ROW_FORM && row * most > PANEL_BYTES) most = PANEL_BYTES / row;
+    if (own.width > most) own.width = most > 0 ? most : 1;
+    own.whole_rows = own.whole_columns = own.brings_rows = own.past_caches = false;
+    own.keeps_apart = true;
+    own.workspace_bytes = ons_cpu_workspace_bytes(&own);
+    return own;
+}
+
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan) {
     _Alignas(64) char small[4096];
+    const ons_kernels *kernels = ons_kernels_for(plan->compute);
+    ons_plan panels;
+    if (!kernels->has_pipelines && (plan->whole_rows || plan->whole_columns)) {
+        panels = by_panels(plan);
+        plan = &panels;
+    }
     bool fits = plan->workspace_bytes <= (int64_t)sizeof small;
     size_t bytes = ((size_t)plan->workspace_bytes + 63) & ~(size_t)63;
     char *workspace = fits ? small : aligned_alloc(64, bytes);
     if (!workspace) return ONS_E_MEMORY;
-    ons_job job = {problem, plan, ons_kernels_for(plan->compute), workspace};
+    ons_job job = {problem, plan, kernels, workspace};
     entries[plan->method](&job);
     if (!fits) free(workspace);
     return ONS_OK;

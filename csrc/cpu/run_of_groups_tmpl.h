@@ -27,7 +27,8 @@ INLINE bool FN(groups_of_kind)(const ons_run_of_rows *run, FN(kind) kind) {
     at.across = run->bring ? run->pitch * (int64_t)sizeof(T) : run->x.across;
     at.fetch = (const char *)run->x.data + fetched * run->x.across;
     at.follow = FN(follow_each_other)(run, kind);
-    bool wide = FN(size_as)(kind.y) != 2; /* a constant */
+    bool values = FN(is_one_a_row)(kind.operation);
+    bool wide = FN(size_as)(kind.y) != 2 && !values; /* constants */
     bool past_caches = wide && run->past_caches && (uintptr_t)run->y.data % sizeof(T) == 0 &&
                        run->y.across % sizeof(T) == 0;
     bool follow = WIDTH > 1 && wide && FN(size_as)(kind.x) != 2 &&
@@ -36,14 +37,11 @@ INLINE bool FN(groups_of_kind)(const ons_run_of_rows *run, FN(kind) kind) {
     bool exponentials = FN(keeps_exponentials)(kind.operation);
     int64_t pitch = run->pitch * (int64_t)sizeof(T);
     at.kept_across = exponentials ? pitch : at.across;
-    bool whole = follow && !FN(is_one_a_row)(kind.operation) && N % QUAD == 0 && run->pitch == N &&
-                 at.kept_across == N * (int64_t)sizeof(T);
+    bool whole =
+        follow && N % QUAD == 0 && run->pitch == N && at.kept_across == N * (int64_t)sizeof(T);
     at.rows = run->count < most ? run->count : most;
     at.behind = FN(take_group)(run, 0, most, at.rows);
-    for (int64_t i = 0; i < most; i++) {
-        FN(maximum) m = FN(begin_maximum)(at.behind + i * at.across, i < at.rows ? N : 0);
-        now->m[i] = FN(end_maximum)(&m, kind.x);
-    }
+    FN(largest_of)(now->m, at.behind, at.across, at.rows, most, N, kind.x);
     at.anchored = FN(refer_group)(now);
     VEC sum = V(set)(0);
     int64_t left = run->count - at.rows;
@@ -55,14 +53,15 @@ INLINE bool FN(groups_of_kind)(const ons_run_of_rows *run, FN(kind) kind) {
         if (exponentials) at.kept = (const char *)FN(room_of_group)(run, g - 1, most);
         at.now = now;
         at.before = before;
+        /* told apart for the compiler where that shows in the time */
         bool full = at.rows_before == most && at.rows_behind == most && !at.anchored;
         if (full && whole && past_caches)
             FN(next_whole_group)(&at, run, kind, true);
         else if (full && whole)
             FN(next_whole_group)(&at, run, kind, false);
-        else if (full && past_caches)
+        else if (full && wide && past_caches)
             FN(next_group)(&at, run, kind, true, true);
-        else if (full)
+        else if (full && wide)
             FN(next_group)(&at, run, kind, true, false);
         else
             FN(next_group)(&at, run, kind, false, past_caches);
@@ -70,13 +69,13 @@ INLINE bool FN(groups_of_kind)(const ons_run_of_rows *run, FN(kind) kind) {
         V(store)(behind->m, V(max_rows)(at.largest));
         at.anchored = FN(refer_group)(behind);
         FN(end_group)(kind.operation, now, at.lanes, N, run->bring != NULL);
-        if (FN(is_one_a_row)(kind.operation)) {
-            char *values = at.y + at.rows_before * run->y.across;
-            ons_tile to = {values, run->y.along, run->y.across};
+        if (values) {
+            char *y = at.y + at.rows_before * run->y.across;
+            ons_tile to = {y, run->y.along, run->y.across};
             ons_tile from = {(char *)at.x, FN(size_as)(kind.x), at.across};
             FN(store_values)(to, run->dtype, now->first, now->m, at.rows, from, kind.x, N);
         }
-        if (!FN(is_one_a_row)(kind.operation)) sum = FN(add_rows)(sum, now, at.rows);
+        if (!values) sum = FN(add_rows)(sum, now, at.rows);
         if (!exponentials) at.kept = at.x;
         before = now;
         now = behind;
@@ -93,6 +92,7 @@ INLINE bool FN(groups_of_kind)(const ons_run_of_rows *run, FN(kind) kind) {
 
 /* y of type `as`, from an x of that type or what is brought. */
 INLINE bool FN(groups_to)(const ons_run_of_rows *run, ons_operation operation, ons_dtype as) {
-    if (as != OWN && run->bring) return FN(groups_of_kind)(run, FN(kind_of)(operation, OWN, as));
+    if (as != OWN && run->bring && !FN(is_one_a_row)(operation))
+        return FN(groups_of_kind)(run, FN(kind_of)(operation, OWN, as));
     return FN(groups_of_kind)(run, FN(kind_of)(operation, as, as));
 }

@@ -2,6 +2,7 @@
 #include "simd_scalar.h"
 
 #define ISA scalar
+#define WITHOUT_PIPELINES
 #define BITS 32
 #include "primitives_tmpl.h"
 #define BITS 64
