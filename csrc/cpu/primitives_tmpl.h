@@ -88,6 +88,7 @@
 #include "short_columns_tmpl.h"
 #include "kernels_tmpl.h"
 
+#undef VECTORS
 #undef EACH_PART
 #undef PARTS
 #undef ROWS_ONE_BY_ONE
