@@ -49,14 +49,15 @@ static void FN(max_column)(const ons_rows *rows, ons_tile kept, ons_tile x, int6
 }
 
 /* The exponentials of four elements of a lane from j on, or as many as there are, of the columns
- * from i on that fill a vector: stored where there is e, and added up. */
+ * from i on that fill a vector: stored where there is e, and added up. `whole`: of WIDTH columns
+ * there are four. */
 INLINE VEC FN(quad_of_columns)(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
-                               int64_t count, VEC shift, VEC floor, bool plain) {
+                               int64_t count, VEC shift, VEC floor, bool plain, bool whole) {
     int64_t width = rows->width;
     VEC four[4];
     for (int64_t k = 0; rows->next.data && k < count; k++)
         __builtin_prefetch(AT(rows->next, j + k * LANES) + i, 0, 2);
-    if (count >= 4 && width - i >= WIDTH) {
+    if (whole || (count >= 4 && width - i >= WIDTH)) {
         for (int64_t k = 0; k < 4; k++) four[k] = V(load)(AT(x, j + k * LANES) + i);
         if (!plain) FN(exponential_each)(four, 4, shift, floor);
         for (int64_t k = 0; k < 4 && e.data; k++) V(store)(AT(e, j + k * LANES) + i, four[k]);
@@ -73,53 +74,60 @@ INLINE VEC FN(quad_of_columns)(const ons_rows *rows, int64_t i, ons_tile e, ons_
 }
 
 /* Adds two sums of TERMS elements to running sum l of a vector of columns, of each of whose sums
- * there is a line of `width` doubles; `first`: whatever is there. */
-INLINE void FN(add_to_columns)(double *sums, int64_t l, int64_t width, VEC one, VEC other,
-                               bool first) {
+ * there is a line of `width` doubles. */
+INLINE void FN(add_to_columns)(double *sums, int64_t l, int64_t width, VEC one, VEC other) {
     double *at = sums + l * width, *rounded_away = at + ONS_SUMS * width;
-    FN(wide) term = FN(wide_add)(FN(widen)(one), FN(widen)(other)), d = term;
+    FN(wide) term = FN(wide_add)(FN(widen)(one), FN(widen)(other)), d = FN(wide_load)(at);
     if (BITS == 64) {
-        FN(wide) beyond = FN(wide_zero)();
-        if (!first) {
-            d = FN(wide_load)(at);
-            beyond = FN(wide_load)(rounded_away);
-            FN(add_term)(&d, &beyond, term);
-        }
+        FN(wide) beyond = FN(wide_load)(rounded_away);
+        FN(add_term)(&d, &beyond, term);
         FN(wide_store)(rounded_away, beyond);
-    } else if (!first) {
-        d = FN(wide_add)(FN(wide_load)(at), term);
+    } else {
+        d = FN(wide_add)(d, term);
     }
     FN(wide_store)(at, d);
 }
 
+/* The same of TERMS elements of a lane from j on, or of as many as there are before n. */
+INLINE VEC FN(lane_of_columns)(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
+                               int64_t n, VEC shift, VEC floor, bool plain, bool whole) {
+    int64_t count = whole ? TERMS : FN(of_lane)(n - j);
+    VEC quad = FN(quad_of_columns)(rows, i, e, x, j, count, shift, floor, plain, whole);
+    return V(add)(
+        quad, FN(quad_of_columns)(rows, i, e, x, j + QUAD, count - 4, shift, floor, plain, whole));
+}
+
+/* STEP elements from j on, or as many as there are before n, of the columns from i on that fill a
+ * vector. */
+INLINE void FN(step_of_columns)(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
+                                int64_t n, bool plain, bool whole) {
+    VEC shift = V(set)(0), floor = shift;
+    if (!plain) {
+        shift = LOAD_AT((const T *)rows->shift, i, rows->width);
+        floor = LOAD_AT((const T *)rows->floor, i, rows->width);
+    }
+    for (int64_t l = 0; l < ONS_SUMS && j + l < n; l++) {
+        VEC one = FN(lane_of_columns)(rows, i, e, x, j + l, n, shift, floor, plain, whole);
+        VEC other =
+            FN(lane_of_columns)(rows, i, e, x, j + l + OTHER, n, shift, floor, plain, whole);
+        FN(add_to_columns)(rows->sums + i, l, rows->sums_along, one, other);
+    }
+}
+
 INLINE void FN(sum_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
     for (int64_t j = 0; j < n; j += STEP)
-        for (int64_t i = 0; i < rows->width; i += WIDTH) {
-            VEC shift = V(set)(0), floor = shift;
-            if (!plain) {
-                shift = LOAD_AT((const T *)rows->shift, i, rows->width);
-                floor = LOAD_AT((const T *)rows->floor, i, rows->width);
-            }
-            for (int64_t l = 0; l < ONS_SUMS && j + l < n; l++) {
-                VEC lanes[2];
-                for (int64_t k = 0; k < 2; k++) {
-                    int64_t at = j + l + k * OTHER, count = FN(of_lane)(n - at);
-                    lanes[k] = FN(quad_of_columns)(rows, i, e, x, at, count, shift, floor, plain);
-                    VEC quad = FN(quad_of_columns)(rows, i, e, x, at + QUAD, count - 4, shift,
-                                                   floor, plain);
-                    lanes[k] = V(add)(lanes[k], quad);
-                }
-                FN(add_to_columns)
-                (rows->sums + i, l, rows->sums_along, lanes[0], lanes[1], false);
-            }
-        }
+        for (int64_t i = 0; i < rows->width; i += WIDTH)
+            if (n - j >= STEP && rows->width - i >= WIDTH)
+                FN(step_of_columns)(rows, i, e, x, j, n, plain, true);
+            else
+                FN(step_of_columns)(rows, i, e, x, j, n, plain, false);
 }
 
 static void FN(end_block_column)(const ons_rows *rows, bool plain) {
     double d[ONS_MAX_WIDTH], beyond[ONS_MAX_WIDTH], lowered = plain ? 1.0 : LOWERED;
     for (int64_t i = 0; i < rows->width; i += WIDTH) {
         FN(wide) total, rest;
-        FN(totals_of_columns)(&total, &rest, rows->sums + i, rows->sums_along, rows->few);
+        FN(totals_of_columns)(&total, &rest, rows->sums + i, rows->sums_along, rows->few, false);
         FN(wide_store)(d + i, total);
         FN(wide_store)(beyond + i, rest);
     }

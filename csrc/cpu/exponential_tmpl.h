@@ -32,8 +32,10 @@ INLINE void FN(exponentials_beside)(VEC *x, int64_t count, VEC shift, VEC floor)
 #else
     EACH x[k] = V(fnma)(r[k], V(set)((T)ONS_LN2_HIGH), x[k]);
     EACH r[k] = V(fnma)(r[k], V(set)((T)ONS_LN2_LOW), x[k]);
-    EACH p[k] = V(set)(0);
-#define TERM(a) EACH p[k] = V(fma)(p[k], r[k], V(set)((T)a));
+    bool first = true; /* whose product with 0 would be computed */
+#define TERM(a)                                                          \
+    EACH p[k] = first ? V(set)((T)a) : V(fma)(p[k], r[k], V(set)((T)a)); \
+    first = false;
     ONS_EXP_TERMS(TERM)
 #undef TERM
 #endif

@@ -4,6 +4,8 @@
  * caches so, and the core computes while memory moves. Adds up as row_tmpl.h does. Part of
  * primitives_tmpl.h, whose parameters and names it uses. */
 
+#define VECTORS (ONS_MAX_COLUMNS / WIDTH)
+
 /* A panel, and what there is one of a column; what finishes a column also for a line in front,
  * where elements may wait. Beyond its width there is room for a vector. */
 typedef struct {
@@ -12,7 +14,7 @@ typedef struct {
     T *kept;         /* its elements; then their exponentials, where these are kept */
     T m[ONS_MAX_COLUMNS], shift[ONS_MAX_COLUMNS], floor[ONS_MAX_COLUMNS];
     T first[FN(line) + ONS_MAX_COLUMNS + WIDTH], second[FN(line) + ONS_MAX_COLUMNS + WIDTH];
-    FN(wide) d[ONS_MAX_COLUMNS / WIDTH], d_beyond[ONS_MAX_COLUMNS / WIDTH];
+    FN(wide) d[VECTORS], d_beyond[VECTORS];
 } FN(columns);
 
 /* What is too large for the stack of a small thread. */
@@ -54,14 +56,9 @@ INLINE void FN(take_in)(const FN(passing) * with, int64_t j, int64_t n, FN(kind)
     bool each = !plain && behind->at.scale;
     const char *where =
         plain || !behind->at.where ? NULL : behind->at.where + j * with->where_along;
-    int64_t ahead = j + FN(rows_ahead), bytes = width * FN(size_as)(kind.x);
     if (width == 0) return;
     const char *x = behind->at.x + j * x_along;
-    const char *fetch = ahead < with->N ? behind->at.x + ahead * x_along
-                                        : with->after + (ahead - with->N) * x_along;
     T *to = behind->kept + j * pitch;
-    for (int64_t k = 0; k < n; k++)
-        for (int64_t i = 0; i < bytes; i += 64) FN(fetch)(fetch + k * x_along + i);
     for (int64_t i = 0; i < width; i += WIDTH) {
         VEC m = V(load)(behind->m + i);
         FN(scales) scales;
@@ -165,28 +162,41 @@ INLINE void FN(give_apart)(const FN(passing) * with, int64_t j, int64_t n,
         FN(give_in_parts)(with, j, n, kind);
 }
 
+/* Where the rows are that are fetched before row j of the panel behind is taken in, or NULL. */
+INLINE const char *FN(rows_to_fetch)(const FN(passing) * with, int64_t j) {
+    int64_t ahead = j + FN(rows_ahead);
+    if (with->behind->at.width == 0) return NULL;
+    return ahead < with->N ? with->behind->at.x + ahead * with->x_along
+                           : with->after + (ahead - with->N) * with->x_along;
+}
+
 /* The exponentials of four elements of one lane, or as many as there are, the first at e, kept
  * there where they are; their sums to `lane`, a vector for each WIDTH columns; `add`: to what is
- * there. */
-INLINE void FN(exponentials_of)(const FN(columns) * now, VEC *lane, T *e, int64_t pitch,
-                                int64_t count, bool add, bool keeps, bool tight) {
-    int64_t apart = LANES * pitch;
-    if (count <= 0) {
-        for (int64_t v = 0; v < now->vectors && !add; v++) lane[v] = V(set)(0);
-        return;
-    }
-    for (int64_t i = 0; i < now->at.width; i += WIDTH) {
-        VEC four[4], shift = V(load)(now->shift + i), floor = V(load)(now->floor + i);
-        for (int64_t k = 0; k < 4; k++)
-            four[k] = k < count ? V(load)(e + k * apart + i) : V(set)(0);
-        if (count >= 4)
-            FN(exponential_each)(four, 4, shift, floor);
-        else
-            for (int64_t k = 0; k < count; k++) four[k] = FN(exponential)(four[k], shift, floor);
-        for (int64_t k = 0; k < 4 && k < count && keeps; k++)
-            FN(keep)(e + k * apart, i, pitch, four[k], tight);
-        VEC sum = FN(sum_of_four)(four);
-        lane[i / WIDTH] = add ? V(add)(lane[i / WIDTH], sum) : sum;
+ * there. `fetch`, where given: of four rows from there on a line after the other is fetched
+ * meanwhile, since many at once would hold up all that waits for memory. */
+INLINE void FN(exponentials_of)(const FN(passing) * with, VEC *lane, T *e, int64_t count, bool add,
+                                const char *fetch, FN(kind) kind, bool tight) {
+    const FN(columns) *now = with->now;
+    int64_t pitch = with->pitch, apart = LANES * pitch, size = FN(size_as)(kind.x);
+    bool keeps = FN(keeps_exponentials)(kind.operation);
+    if (count <= 0) return;
+    for (int64_t line = 0; line < now->at.width; line += 64 / size) {
+        int64_t end = line + 64 / size < now->at.width ? line + 64 / size : now->at.width;
+        for (int64_t k = 0; k < 4 && fetch; k++) FN(fetch)(fetch + k * with->x_along + line * size);
+        for (int64_t i = line; i < end; i += WIDTH) {
+            VEC four[4], shift = V(load)(now->shift + i), floor = V(load)(now->floor + i);
+            for (int64_t k = 0; k < 4; k++)
+                four[k] = k < count ? V(load)(e + k * apart + i) : V(set)(0);
+            if (count >= 4)
+                FN(exponential_each)(four, 4, shift, floor);
+            else
+                for (int64_t k = 0; k < count; k++)
+                    four[k] = FN(exponential)(four[k], shift, floor);
+            for (int64_t k = 0; k < 4 && k < count && keeps; k++)
+                FN(keep)(e + k * apart, i, pitch, four[k], tight);
+            VEC sum = FN(sum_of_four)(four);
+            lane[i / WIDTH] = add ? V(add)(lane[i / WIDTH], sum) : sum;
+        }
     }
 }
 
@@ -202,11 +212,27 @@ INLINE void FN(pass_rows)(FN(passing) * with, int64_t j, int64_t n, FN(kind) kin
     FN(take_in)(with, j, n, kind, plain, tight);
 }
 
+/* Puts what lanes l have of a span, or adds it, to the running sums; `two`: of both spans. */
+INLINE void FN(sum_lanes)(const FN(columns) * now, double *sums, int64_t l, VEC (*lanes)[VECTORS],
+                          bool two, bool first, bool once) {
+    int64_t pitch = now->vectors * WIDTH;
+    for (int64_t v = 0; v < now->vectors; v++, sums += WIDTH) {
+        VEC other = two ? lanes[1][v] : V(set)(0);
+        if (!first) {
+            FN(add_to_columns)(sums, l, pitch, lanes[0][v], other);
+            continue;
+        }
+        FN(wide_store)(sums + l * pitch, FN(wide_add)(FN(widen)(lanes[0][v]), FN(widen)(other)));
+        if (BITS == 64 && !once) FN(wide_store)(sums + (ONS_SUMS + l) * pitch, FN(wide_zero)());
+    }
+}
+
 /* d += the running sums of each column. */
-static void FN(end_columns)(FN(columns) * now, const double *sums, int64_t pitch, bool few) {
+static void FN(end_columns)(FN(columns) * now, const double *sums, int64_t pitch, bool few,
+                            bool once) {
     for (int64_t v = 0; v < now->vectors; v++) {
         FN(wide) term, beyond;
-        FN(totals_of_columns)(&term, &beyond, sums + v * WIDTH, pitch, few);
+        FN(totals_of_columns)(&term, &beyond, sums + v * WIDTH, pitch, few, once);
         FN(add_term)(&now->d[v], &now->d_beyond[v], term);
         if (BITS == 64) now->d_beyond[v] = FN(wide_add)(now->d_beyond[v], beyond);
     }
@@ -214,10 +240,9 @@ static void FN(end_columns)(FN(columns) * now, const double *sums, int64_t pitch
 
 /* One panel's exponentials and sums, while the rows of its neighbours pass. */
 INLINE void FN(pass)(FN(passing) * with, FN(kind) kind, bool plain, bool tight) {
-    bool keeps = FN(keeps_exponentials)(kind.operation);
     FN(columns) *now = with->now;
-    int64_t N = with->N, pitch = with->pitch, sums_pitch = now->vectors * WIDTH, row = 0;
-    VEC lanes[2][ONS_MAX_COLUMNS / WIDTH];
+    int64_t N = with->N, pitch = with->pitch, sums_pitch = now->vectors * WIDTH, done = 0, row = 0;
+    VEC lanes[2][VECTORS];
     for (int64_t j = 0; j < N; j += STEP) {
         bool first = j % ONS_BLOCK == 0;
         if (first && N - j < ONS_SUMS) /* some of which get nothing */
@@ -225,25 +250,26 @@ INLINE void FN(pass)(FN(passing) * with, FN(kind) kind, bool plain, bool tight) 
         for (int64_t l = 0; l < ONS_SUMS && j + l < N; l++) {
             for (int64_t k = 0; k < 2; k++) {
                 int64_t at = j + l + k * OTHER, count = FN(of_lane)(N - at);
-                for (int64_t q = 0; q < 2; q++, row += 4) {
+                for (int64_t q = 0; q < 2; q++, count -= 4) {
                     T *e = now->kept + (at + q * QUAD) * pitch;
-                    if (count - 4 * q >= 4)
-                        FN(exponentials_of)(now, lanes[k], e, pitch, 4, q > 0, keeps, tight);
+                    done += count < 0 ? 0 : count < 4 ? count : 4;
+                    bool pass = done - row >= 4;
+                    const char *fetch = pass ? FN(rows_to_fetch)(with, row) : NULL;
+                    if (count >= 4)
+                        FN(exponentials_of)(with, lanes[k], e, 4, q > 0, fetch, kind, tight);
                     else
-                        FN(exponentials_of)
-                    (now, lanes[k], e, pitch, count - 4 * q, q > 0, keeps, tight);
-                    if (N - row >= 4)
-                        FN(pass_rows)(with, row, 4, kind, plain, tight);
-                    else if (N > row)
-                        FN(pass_rows)(with, row, N - row, kind, plain, tight);
+                        FN(exponentials_of)(with, lanes[k], e, count, q > 0, fetch, kind, tight);
+                    if (!pass) continue;
+                    FN(pass_rows)(with, row, 4, kind, plain, tight);
+                    row += 4;
                 }
             }
-            for (int64_t v = 0; v < now->vectors; v++) FN(add_to_columns)
-            (with->sums + v * WIDTH, l, sums_pitch, lanes[0][v], lanes[1][v], first);
+            FN(sum_lanes)(now, with->sums, l, lanes, j + l + OTHER < N, first, N <= STEP);
         }
         if ((j + STEP) % ONS_BLOCK == 0 || j + STEP >= N)
-            FN(end_columns)(now, with->sums, sums_pitch, N <= 2 * LANES);
+            FN(end_columns)(now, with->sums, sums_pitch, N <= 2 * LANES, N <= STEP);
     }
+    if (row < N) FN(pass_rows)(with, row, N - row, kind, plain, tight);
 }
 
 /* What a panel in the caches needs before its exponentials: shift and floor, and the columns with

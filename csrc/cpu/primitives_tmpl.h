@@ -91,6 +91,7 @@
 #endif
 #include "kernels_tmpl.h"
 
+#undef VECTORS
 #undef EACH_PART
 #undef PARTS
 #undef ROWS_ONE_BY_ONE

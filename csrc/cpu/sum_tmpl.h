@@ -191,15 +191,17 @@ INLINE void FN(totals_of_rows)(FN(wide) * d, FN(wide) * beyond, FN(sums) * rows)
     }
 }
 
-/* The totals of WIDTH columns, of each of whose sums there is a line of `width` doubles. */
+/* The totals of WIDTH columns, of each of whose sums there is a line of `width` doubles. `once`:
+ * each sum took one term at most, and rounded nothing away. */
 INLINE void FN(totals_of_columns)(FN(wide) * d, FN(wide) * beyond, const double *sums,
-                                  int64_t width, bool few) {
+                                  int64_t width, bool few, bool once) {
     EACH_PART {
         f64_vec all[ONS_SUMS], rest[ONS_SUMS];
         const double *columns = sums + k * FN(doubles);
         for (int l = 0; l < ONS_SUMS; l++) {
             all[l] = f64_load(columns + l * width);
-            if (BITS == 64) rest[l] = f64_load(columns + (ONS_SUMS + l) * width);
+            if (BITS == 64)
+                rest[l] = once ? f64_set(0) : f64_load(columns + (ONS_SUMS + l) * width);
         }
         FN(total)(all, rest, few);
         d->part[k] = *all;
