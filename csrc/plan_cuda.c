@@ -42,10 +42,9 @@ enum {
     LANDING_ROWS_16_BIT = 48,
     LANDING_ROWS = 24,
     GRID_ROW_LENGTH = 1 << 25,
-    /* Of one value a row: so many blocks of each multiprocessor read at the speed of the memory;
-     * and the longest row that one block reads in less time than a second launch takes. */
-    VALUE_BLOCKS_A_MULTIPROCESSOR = 2,
-    SHORT_VALUE_ROW = 1 << 15
+    /* Of one value a row: so many threads of each multiprocessor read at the speed of the memory.
+     */
+    VALUE_THREADS_A_MULTIPROCESSOR = 1024
 };
 
 /* Bytes a second that a copy moves, reads and writes together, in the same run. */
@@ -137,12 +136,13 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_dtype dtyp
 /* Where nothing is kept of a row, no method that holds it has anything to gain. */
 static ons_method choose_for_values(const row_of_chunks *row, ons_plan *plan) {
     int64_t blocks = ceil_div(plan->rows, row->threads_a_lane);
+    int64_t enough = (int64_t)VALUE_THREADS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
     if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "a warp reads the row at once: no barrier";
-    } else if (blocks >= VALUE_BLOCKS_A_MULTIPROCESSOR * row->gpu->multiprocessors ||
-               plan->N <= SHORT_VALUE_ROW) {
-        plan->method = ONS_METHOD_online;
+    } else if (fits(ONS_METHOD_online, row, plan) && blocks * plan->threads >= enough) {
         plan->reason = "one read, tile by tile";
+    } else if (fits(ONS_METHOD_fused_block, row, plan)) {
+        plan->reason = "few rows: a block reads one at once";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "few long rows: blocks share each one";
@@ -236,8 +236,9 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
     bool one_type = problem->operand[ONS_X].dtype == problem->operand[ONS_Y].dtype;
-    bool narrow = one_type && problem->reduced_dims <= 1 &&
-                  ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
+    bool contiguous = !columns && is_contiguous(problem);
+    bool gapless = (contiguous && one_type) || (!columns && ons_rows_have_no_gaps(problem));
+    bool narrow = gapless && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     row_of_chunks row = {
         ceil_div(plan->N, chunk),
         chunk,
@@ -245,8 +246,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
         one_type,
         narrow,
         plan->N % chunk == 0,
-        !columns && ons_rows_have_no_gaps(problem),
-        !columns && is_contiguous(problem),
+        contiguous,
         !columns && lie_between_packs(problem, plan->N),
         columns && problem->operation == ONS_OPERATION_softmax && is_packed(problem),
         !columns && lie_as_span(problem, plan->N),

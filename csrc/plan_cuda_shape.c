@@ -25,8 +25,7 @@ static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
     ons_kinds_of_rows kind = kinds[method][operations];
     row_of_chunks seen = *row;
     if (kind == ONS_EVERY_ROWS) return seen;
-    seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS && row->one_type;
-    seen.gapless = seen.contiguous;
+    seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS || (kind == ONS_ONE_TYPE_ROWS && row->one_type);
     seen.narrow &= seen.contiguous;
     seen.between_packs &= seen.contiguous;
     seen.packed = seen.span = false;
@@ -71,8 +70,7 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
 #include "cuda/instances.def"
 #undef ONS_WARP_SHAPE
     };
-    const ons_warp_rows rows =
-        row->narrow && (row->gapless || row->contiguous) ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
+    const ons_warp_rows rows = row->narrow ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         if (shapes[i].rows != rows ||
             !ons_has_shape(shapes[i].operations, row->operation, has_one_a_row(row)))
@@ -141,7 +139,8 @@ static int chunks_between_packs(const row_of_chunks *row) {
 /* The chunks of a thread in fused_block. In short rows it has fewer, so that its block is soon
  * done. */
 static int block_chunks(const row_of_chunks *row) {
-    const bool each_length = row->contiguous && row->chunk == CHUNK_OF_FLOATS;
+    const bool each_length =
+        row->contiguous && row->one_type && row->chunk == CHUNK_OF_FLOATS && !has_one_a_row(row);
     if (row->operation != ONS_OPERATION_softmax && !each_length) return BLOCK_CHUNKS;
     if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
     if (row->between_packs && row->narrow) return chunks_between_packs(row);
@@ -169,8 +168,9 @@ static void take_passes(const row_of_chunks *row, ons_plan *plan) {
     bool value = plan->method == ONS_METHOD_online && has_one_a_row(row) &&
                  plan->form == ONS_ROW_FORM && row->chunk == CHUNK_OF_FLOATS;
     int chunks = value ? VALUE_CHUNKS : TILE_CHUNKS;
-    /* of a row that is read once a thread has two tiles: the fewer threads, the less is merged */
-    int64_t threads = ceil_div(row->chunks, value ? 2 * chunks : chunks) * row->threads_a_lane;
+    /* of a row that is read once: the more a thread has of it, the less is merged */
+    int64_t share = value ? VALUE_TILES * chunks : chunks;
+    int64_t threads = ceil_div(row->chunks, share) * row->threads_a_lane;
     plan->threads = (int)least(PASS_THREADS, ceil_div(threads, WARP) * WARP);
     plan->elements_a_thread = chunks * row->chunk;
     plan->blocks_a_row = 1;

@@ -25,7 +25,8 @@ enum {
     MANY_CHUNKS_ROW = 4096,     /* the chunks of the longest row that has either */
     MANY_CHUNKS_WARPS = 24,     /* warps of such rows that find room on a multiprocessor */
     TILE_CHUNKS = 4,            /* of a thread in the methods that pass several times */
-    VALUE_CHUNKS = 8,           /* in online of one value a row, in the row form */
+    VALUE_CHUNKS = 8,           /* in online of one value a row, in the row form; */
+    VALUE_TILES = 8,            /* so many of a thread, where the row does not fill a block */
     PASS_THREADS = 512,         /* the most of a block there */
     SPLIT_CHUNKS = 8,           /* of a thread in split, in the row form */
     SPLIT_THREADS = 256,        /* of a block there */
@@ -58,9 +59,15 @@ enum {
 typedef enum { ONS_NARROW_ROWS, ONS_ALL_ROWS } ons_warp_rows;
 typedef enum { ONS_OF_SOFTMAX, ONS_OF_ROWS, ONS_OF_VALUES } ons_of_operations;
 
-/* Which kinds of rows have kernels of their own: rows of any kind by one loader; those without gaps
- * and of one type by another; or every loader there is. */
-typedef enum { ONS_GENERAL_ROWS, ONS_CONTIGUOUS_ROWS, ONS_EVERY_ROWS } ons_kinds_of_rows;
+/* Which kinds of rows have kernels of their own: none, all come by one loader; those without gaps
+ * and of one type; those of 16 bits that become float32 too; or every kind that there is a loader
+ * for. */
+typedef enum {
+    ONS_GENERAL_ROWS,
+    ONS_ONE_TYPE_ROWS,
+    ONS_CONTIGUOUS_ROWS,
+    ONS_EVERY_ROWS
+} ons_kinds_of_rows;
 
 #ifdef __cplusplus
 extern "C" {

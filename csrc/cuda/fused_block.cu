@@ -86,7 +86,7 @@ template <typename Op, typename Rows>
 constexpr bool HAS_EACH_LENGTH = Op::NAME == ONS_OPERATION_softmax;
 template <typename Op, typename X, bool ALL_FIT>
 constexpr bool HAS_EACH_LENGTH<Op, contiguous_rows<X, X, ALL_FIT>> =
-    Op::NAME == ONS_OPERATION_softmax || sizeof(X) <= sizeof(float);
+    Op::NAME == ONS_OPERATION_softmax || (sizeof(X) <= sizeof(float) && !Op::ONE_A_ROW);
 
 template <typename Op, typename Rows, int K, typename Arguments>
 static ons_status launch_block(const launch_request &request, const Arguments &arguments) {

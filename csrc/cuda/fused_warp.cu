@@ -47,8 +47,7 @@ static ons_status with_warp_shape(const ons_plan *plan, Method method) {
     ons_status status = ONS_E_OPERAND;
 #define ONS_WARP_SHAPE(operations, rows, L, K)                                   \
     if constexpr (ons_has_shape(ONS_OF_##operations, Op::NAME, Op::ONE_A_ROW) && \
-                  SHAPED_AS<Rows> == ONS_##rows##_ROWS &&                        \
-                  (L * K <= WARP * WARP_CHUNKS || Rows::NARROW))                 \
+                  SHAPED_AS<Rows> == ONS_##rows##_ROWS)                          \
         if (lanes == L && chunks == K)                                           \
             status = method(std::integral_constant<int, L>(), std::integral_constant<int, K>());
 #include "instances.def"

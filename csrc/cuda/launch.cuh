@@ -170,6 +170,7 @@ ons_status with_contiguous_types(const launch_request &request, Method method) {
     }
 }
 
+/* Rows of one type, whatever their stride, mask and scale. */
 template <typename Op, typename T, typename Method>
 ons_status with_type(const launch_request &request, Method method) {
     if (request.plan->form == ONS_COLUMN_FORM)
@@ -207,10 +208,11 @@ inline bool are_contiguous(const launch_request &request) {
 
 template <ons_kinds_of_rows KINDS, typename Op, bool FITTING, typename Method>
 ons_status with_rows_of_kinds(const launch_request &request, Method method) {
-    const ons_problem *of = request.problem;
+    [[maybe_unused]] const ons_problem *of = request.problem;
     if constexpr (KINDS != ONS_GENERAL_ROWS)
         if (are_contiguous(request))
-            return with_contiguous_types<Op, KINDS == ONS_EVERY_ROWS, FITTING>(request, method);
+            return with_contiguous_types<Op, (KINDS >= ONS_CONTIGUOUS_ROWS), FITTING>(request,
+                                                                                      method);
     if constexpr (KINDS == ONS_EVERY_ROWS)
         if (of->operand[ONS_X].dtype == of->operand[ONS_Y].dtype && of->reduced_dims == 1)
             switch (of->operand[ONS_X].dtype) {
@@ -253,7 +255,8 @@ ons_status with_contiguous_rows(const launch_request &request, Method method) {
         if constexpr (KINDS == ONS_GENERAL_ROWS)
             return ONS_E_OPERAND;
         else
-            return with_contiguous_types<Op, KINDS == ONS_EVERY_ROWS, FITTING>(request, method);
+            return with_contiguous_types<Op, (KINDS >= ONS_CONTIGUOUS_ROWS), FITTING>(request,
+                                                                                      method);
     });
 }
 

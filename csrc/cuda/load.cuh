@@ -9,7 +9,8 @@
  *
  *   strided_rows     any stride along the row, any number of outer dimensions, mask, scale
  *
- *   general_rows     all else: pairs of types, rows of several dimensions; one element at a time
+ *   general_rows     all of these and all else: the types are known at run time alone; rows of
+ * several dimensions one element at a time
  *
  * The order in which a row is added up does not depend on which of these it is, nor on the types:
  * all give the same bits. y may be x: nothing here may be read through the read-only cache, and a
@@ -30,12 +31,25 @@
 
 /* ------- strided_rows and general_rows ------- */
 
+/* Which of a thread's elements a mask keeps. */
+template <int K, int STRIDE, int V>
+__device__ inline keep_bits<K * V> load_mask(const char *where, int64_t stride, int64_t chunk,
+                                             int left) {
+    const char *from = where + chunk * V * stride;
+    keep_bits<K * V> keep = 0;
+#pragma unroll
+    for (int e = 0; e < K * V; e++)
+        if (place<STRIDE, V>(e) < left && from[place<STRIDE, V>(e) * stride])
+            keep |= keep_bits<K * V>(1) << e;
+    return keep;
+}
+
 template <typename T>
 class strided_rows {
    public:
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
-    static constexpr bool NARROW = sizeof(T) == 2;
+    static constexpr bool NARROW = false;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
                          CLUSTER_WARPS = ::CLUSTER_WARPS;
     static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
@@ -63,7 +77,7 @@ class strided_rows {
                     [&](int e, const char *x) { tile.x[e] = to_real<Real>(*(const T *)x); });
             return tile;
         }
-        if (at.where) tile.keep = load_mask<K, STRIDE>(chunk, left);
+        if (at.where) tile.keep = load_mask<K, STRIDE, V>(at.where, where_stride, chunk, left);
         T raw[K * V];
 #pragma unroll
         for (int e = 0; e < K * V; e++)
@@ -115,17 +129,6 @@ class strided_rows {
         }
     }
 
-    template <int K, int STRIDE>
-    __device__ keep_bits<K * V> load_mask(int64_t chunk, int left) const {
-        const char *from = at.where + chunk * V * where_stride;
-        keep_bits<K * V> keep = 0;
-#pragma unroll
-        for (int e = 0; e < K * V; e++)
-            if (place<STRIDE, V>(e) < left && from[place<STRIDE, V>(e) * where_stride])
-                keep |= keep_bits<K * V>(1) << e;
-        return keep;
-    }
-
     row_address at;
     int64_t x_stride, y_stride, where_stride;
 };
@@ -137,7 +140,8 @@ class general_rows {
     using arguments = problem_arguments;
     static constexpr bool NARROW = false;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
-                         CLUSTER_WARPS = ::CLUSTER_WARPS, BLOCKS = 1;
+                         CLUSTER_WARPS = ::CLUSTER_WARPS;
+    static constexpr int BLOCKS = 1;
 
     template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
@@ -147,11 +151,100 @@ class general_rows {
     __device__ general_rows(const arguments &of, int64_t row)
         : N(row + of.first < of.rows ? of.N : 0), problem(of.problem), at(of, row) {}
 
-    /* One element after the other: each is put in its place by a comparison, since an array that is
-     * indexed at run time cannot stay in registers. */
     template <int K, int STRIDE>
     __device__ real_tile<Real, K> load(int64_t chunk) const {
         real_tile<Real, K> tile;
+        if (problem.reduced_dims > 1)
+            load_one_by_one<K, STRIDE>(chunk, tile);
+        else
+            load_strided<K, STRIDE>(chunk, tile);
+        return tile;
+    }
+
+    template <int K, int STRIDE, bool STREAM>
+    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V> keep,
+                          Real excluded) const {
+        if (problem.reduced_dims > 1 || is_wider(problem.operand[ONS_Y].dtype))
+            store_one_by_one<K, STRIDE>(chunk, from, keep, excluded);
+        else
+            store_strided<K, STRIDE>(chunk, from, keep, excluded);
+    }
+
+    /* Writes the one value of the row. */
+    __device__ void put(Real v) const { write_as(at.y, problem.operand[ONS_Y].dtype, v); }
+
+    __device__ Real rounded(Real v) const { return round_to(problem.operand[ONS_X].dtype, v); }
+
+    int64_t N;
+
+   private:
+    /* A result of float64 from the arithmetic of float32, as `naive` has it alone. */
+    __device__ static bool is_wider(ons_dtype dtype) {
+        return sizeof(Real) == sizeof(float) && dtype == ONS_FLOAT64;
+    }
+
+    /* Calls body with an element of the type, of those that are not wider. */
+    template <typename Body>
+    __device__ __forceinline__ static void with_type(ons_dtype dtype, Body body) {
+        switch (dtype) {
+        case ONS_FLOAT16: body(__half()); break;
+        case ONS_BFLOAT16: body(__nv_bfloat16()); break;
+        case ONS_FLOAT64:
+            if constexpr (sizeof(Real) == sizeof(double)) body(double());
+            break;
+        default: body(float());
+        }
+    }
+
+    __device__ int64_t stride_of(ons_role role) const {
+        return problem.operand[role].stride[problem.dims - 1];
+    }
+
+    template <int K, int STRIDE>
+    __device__ __forceinline__ void load_strided(int64_t chunk, real_tile<Real, K> &tile) const {
+        const int64_t stride = stride_of(ONS_X);
+        const char *from = at.x + chunk * V * stride;
+        const int left = elements_left(N, chunk * V);
+        with_type(problem.operand[ONS_X].dtype, [&](auto one) {
+            using T = decltype(one);
+#pragma unroll
+            for (int e = 0; e < K * V; e++)
+                if (place<STRIDE, V>(e) < left)
+                    tile.x[e] = to_real<Real>(*(const T *)(from + place<STRIDE, V>(e) * stride));
+        });
+        tile.keep = ~keep_bits<K * V>(0);
+        if (at.where)
+            tile.keep = load_mask<K, STRIDE, V>(at.where, stride_of(ONS_WHERE), chunk, left);
+        if (at.scale != 1.0) {
+#pragma unroll
+            for (int e = 0; e < K * V; e++) tile.x[e] = scaled(tile.x[e], at.scale);
+        }
+#pragma unroll
+        for (int e = 0; e < K * V; e++)
+            if (place<STRIDE, V>(e) >= left || !(tile.keep >> e & 1))
+                tile.x[e] = -arithmetic<Real>::infinity();
+    }
+
+    template <int K, int STRIDE>
+    __device__ __forceinline__ void store_strided(int64_t chunk, const Real (&from)[K * V],
+                                                  keep_bits<K * V> keep, Real excluded) const {
+        const int64_t stride = stride_of(ONS_Y);
+        char *to = at.y + chunk * V * stride;
+        const int left = elements_left(N, chunk * V);
+        with_type(problem.operand[ONS_Y].dtype, [&](auto one) {
+            using T = decltype(one);
+#pragma unroll
+            for (int e = 0; e < K * V; e++)
+                if (place<STRIDE, V>(e) < left)
+                    *(T *)(to + place<STRIDE, V>(e) * stride) =
+                        from_real<T>(keep >> e & 1 ? from[e] : excluded);
+        });
+    }
+
+    /* Each is put in its place by a comparison, since an array that is indexed at run time cannot
+     * stay in registers. */
+    template <int K, int STRIDE>
+    __device__ void load_one_by_one(int64_t chunk, real_tile<Real, K> &tile) const {
         tile.keep = 0;
 #pragma unroll 1
         for (int e = 0; e < K * V; e++) {
@@ -169,12 +262,11 @@ class general_rows {
 #pragma unroll
             for (int i = 0; i < K * V; i++) tile.x[i] = i == e ? v : tile.x[i];
         }
-        return tile;
     }
 
-    template <int K, int STRIDE, bool STREAM>
-    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V> keep,
-                          Real excluded) const {
+    template <int K, int STRIDE>
+    __device__ void store_one_by_one(int64_t chunk, const Real (&from)[K * V],
+                                     keep_bits<K * V> keep, Real excluded) const {
 #pragma unroll 1
         for (int e = 0; e < K * V; e++) {
             int64_t j = chunk * V + place<STRIDE, V>(e);
@@ -188,14 +280,6 @@ class general_rows {
         }
     }
 
-    /* Writes the one value of the row. */
-    __device__ void put(Real v) const { write_as(at.y, problem.operand[ONS_Y].dtype, v); }
-
-    __device__ Real rounded(Real v) const { return round_to(problem.operand[ONS_X].dtype, v); }
-
-    int64_t N;
-
-   private:
     __device__ void offsets(int64_t j, int64_t *x, int64_t *y, int64_t *where) const {
         int first = problem.dims - problem.reduced_dims;
         for (int dim = problem.dims - 1; dim >= first; dim--) {
