@@ -133,7 +133,7 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_dtype dtyp
     return plan->method;
 }
 
-/* Where nothing is kept of a row, no method that holds it has anything to gain. */
+/* Nothing is kept of a row: to read it tile by tile is enough. */
 static ons_method choose_for_values(const row_of_chunks *row, ons_plan *plan) {
     int64_t blocks = ceil_div(plan->rows, row->threads_a_lane);
     int64_t enough = (int64_t)VALUE_THREADS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
