@@ -51,7 +51,8 @@ ONS_OPERATION_IN_PYTHON(
     "log(sum(exp(scale * array))) along axis, for logits of any size. The array is read once.",
     "    A number where it has no dimension. A row with a NaN gives NaN, one with +inf and no NaN "
     "+inf, one\n"
-    "    with nothing, or nothing but -inf, -inf. float32 and float64 lie within 2 eps of max(1,\n"
+    "    with nothing, or nothing but -inf, -inf. float32 and float64 lie within about 2 eps of "
+    "max(1,\n"
     "    abs(result)); 16 bits are that rounded once.\n",
     ">>> float(ons.logsumexp([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4))\n"
     "6.0952\n")
