@@ -9,8 +9,8 @@
  *
  *   strided_rows     any stride along the row, any number of outer dimensions, mask, scale
  *
- *   general_rows     all of these and all else: the types are known at run time alone; rows of
- * several dimensions one element at a time
+ *   general_rows     all of these and all else, with types that are known at run time alone; rows
+ *                    of several dimensions one element at a time
  *
  * The order in which a row is added up does not depend on which of these it is, nor on the types:
  * all give the same bits. y may be x: nothing here may be read through the read-only cache, and a
