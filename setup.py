@@ -1,4 +1,4 @@
-"""Builds the C extension onsoftmax._core: C always, the GPU's part where an nvcc is found.
+"""Builds the C extension onsoftmax._core: C always, the GPU's part where it is wanted.
 
 What else there is to say stands in pyproject.toml; the environment variables read here, in README.md."""
 
@@ -63,8 +63,8 @@ def said(*command):
     return done.stdout if done.returncode == 0 else ""
 
 
-def find_toolkit():
-    """LookupError says what is missing."""
+def find_toolkit(wanted):
+    """The toolkit, where CUDA is wanted: "auto" or "1". LookupError says what is missing."""
     if sys.platform != "linux":
         raise LookupError("CUDA is for Linux alone")
     nvcc = next(filter(None, map(shutil.which, nvcc_places())), None)
@@ -72,7 +72,7 @@ def find_toolkit():
         if "NVCC" in os.environ:
             raise LookupError(f"NVCC={os.environ['NVCC']} is not a program")
         places = "NVCC, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda and the package nvidia-cuda-nvcc"
-        raise LookupError(f"no nvcc found ({places} were looked at)")
+        raise LookupError(f"no nvcc found ({places} were looked at; README.md has one from PyPI)")
     version = re.search(r"\bV(\d+(?:\.\d+)+)", said(nvcc, "--version"))
     if version is None:
         raise LookupError(f"{nvcc} does not tell its version")
@@ -89,10 +89,12 @@ def find_toolkit():
     ]
     if not runtimes:
         raise LookupError(f"{nvcc} has no libcudart_static.a in {', '.join(map(os.path.normpath, places))}")
-    return Toolkit(nvcc, version[1], os.path.realpath(runtimes[0]), find_archs(nvcc))
+    return Toolkit(nvcc, version[1], os.path.realpath(runtimes[0]), find_archs(nvcc, wanted))
 
 
-def find_archs(nvcc):
+def find_archs(nvcc, wanted):
+    """Those that are named, else those of the GPUs here. Without either the usual ones, if the user asks for
+    CUDA by ONSOFTMAX_CUDA=1 or NVCC: they take long."""
     for name in ("ONSOFTMAX_CUDA_ARCHS", "CUDAARCHS"):
         value = os.environ.get(name, "").strip()
         if value and value != "native":
@@ -103,7 +105,10 @@ def find_archs(nvcc):
     known = re.findall(r"\bsm_(\w+)", said(nvcc, "--list-gpu-code"))
     capabilities = said("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
     present = {major + minor for major, minor in re.findall(r"^(\d+)\.(\d)$", capabilities, re.M)}
-    archs = sorted(present & {*known}, key=int) or [arch for arch in USUAL_ARCHS if arch in known]
+    archs = sorted(present & {*known}, key=int)
+    if not archs and wanted == "auto" and "NVCC" not in os.environ:
+        raise LookupError("no GPU found that nvcc builds for; ONSOFTMAX_CUDA=1 builds for GPUs all the same")
+    archs = archs or [arch for arch in USUAL_ARCHS if arch in known]
     if not archs:
         raise LookupError(f"{nvcc} knows none of the GPUs {', '.join(USUAL_ARCHS)}")
     return archs
@@ -117,7 +122,7 @@ def choose_toolkit():
     try:
         if wanted == "0":
             raise LookupError("ONSOFTMAX_CUDA=0")
-        found = find_toolkit()
+        found = find_toolkit(wanted)
     except LookupError as reason:
         if wanted == "1":
             raise PlatformError(f"ONSOFTMAX_CUDA=1, but {reason}") from None

@@ -7,14 +7,23 @@ array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])
 
 from __future__ import annotations
 
-from ._core import (
-    DeviceArray,
-    get_num_threads,
-    log_softmax,
-    logsumexp,
-    set_num_threads,
-    softmax,
-)
+try:
+    from ._core import (
+        DeviceArray,
+        get_num_threads,
+        log_softmax,
+        logsumexp,
+        set_num_threads,
+        softmax,
+    )
+except ModuleNotFoundError as error:
+    if error.name != f"{__name__}._core":
+        raise
+    raise ImportError(
+        f"Python found onsoftmax in {__path__[0]}, and it has not been built there for this Python. "
+        "To use an installed one, run Python in another directory. To build this one, "
+        "run `pip install -e .` or `python setup.py build_ext --inplace` in the checkout."
+    ) from None
 from ._describe import Method, methods, plan, show_config
 from ._explain import explain
 from ._plan import Cliff, Cost, Plan

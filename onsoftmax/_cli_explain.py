@@ -12,12 +12,13 @@ from ._explain import METHODS, explain
 from ._files import CommandError
 from ._table import show, terminal_width
 from ._targets import check_plot, check_target
+from .demo import ROW
 
 DESCRIPTION = """Every step of a method on one row: what is read and written, m, d, the rescales,
 beside the textbook formula in float64."""
 EPILOG = """examples:
-  onsoftmax explain 1 2 3 6 2 1                           online, in tiles of 3
-  onsoftmax explain 1 2 3 6 2 1 --tile 1                  element by element
+  onsoftmax explain                                       1 2 3 6 2 1, online, in tiles of 3
+  onsoftmax explain --tile 1                              the same, element by element
   onsoftmax explain 1 2 3 6 2 1 --method split --parts 2
   onsoftmax explain 2 4 12 --method naive --dtype float16
   onsoftmax explain 1 2 3 6 2 1 --html row.html --plot row.png
@@ -34,7 +35,15 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     option = parser.add_argument
-    option("row", metavar="X", nargs="+", type=_number, help="the row's numbers")
+    worked = " ".join(format(x, "g") for x in ROW)
+    option(
+        "row",
+        metavar="X",
+        nargs="*",
+        type=_number,
+        default=ROW,
+        help=f"the row's numbers (default: {worked})",
+    )
     option("--tile", type=int, default=3, metavar="T", help="elements read at a time (default: 3)")
     option("--method", default="online", help=f"one of {', '.join(METHODS)} (default: online)")
     option("--parts", type=int, default=2, metavar="P", help="that split shares the row out in (default: 2)")

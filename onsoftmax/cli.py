@@ -22,8 +22,10 @@ from .bench import command as bench
 from .demo import demo
 
 DESCRIPTION = """Softmax with every algorithm of the online-softmax literature. Without a
-command: a small example of each, then a large array timed against NumPy."""
+command: the demo."""
+DEMO = "a small row by every method, then a large array timed against NumPy"
 EPILOG = """examples:
+  onsoftmax demo
   onsoftmax explain 1 2 3 6 2 1 --tile 3
   onsoftmax plan --shape 2048x131072 --device cuda
   onsoftmax bench
@@ -79,6 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(run=_demo)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
+    one = commands.add_parser("demo", help=DEMO, description=f"The demo: {DEMO}.")
+    one.set_defaults(run=_demo)
     _cli_explain.add(commands)
     _cli_plan.add(commands)
     bench.add(commands)

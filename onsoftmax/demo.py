@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import explain, get_num_threads, methods, plan, softmax
+from . import _core, explain, get_num_threads, methods, plan, softmax
 from ._memory import free_memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -38,7 +38,7 @@ def show_row() -> None:
             f"   so far: m = {step.m:g}, d = {step.d:.4f}"
         )
     print(f"  y = exp(x - {last.m:g}) / {last.d:.4f} = {_text(trace.result)}")
-    print("  every step: onsoftmax explain 1 2 3 6 2 1")
+    print("  every step: onsoftmax explain")
 
 
 def show_overflow() -> None:
@@ -109,3 +109,4 @@ def demo() -> None:
     show_row()
     show_overflow()
     show_large()
+    print(f"\nGPUs: {_core.config()['cuda']}")

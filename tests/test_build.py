@@ -1,11 +1,12 @@
-"""What setup.py answers where it cannot do what it was told, before anything is compiled."""
+"""What setup.py chooses and refuses before anything is compiled; what a package says that is not built."""
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
-from support import ROOT
+from support import PACKAGE_PARENT, ROOT
 
 pytestmark = pytest.mark.skipif(not os.path.isdir(os.path.join(ROOT, "csrc")), reason="no C sources here")
 
@@ -19,13 +20,16 @@ case "$*" in
 esac
 """
 
+SETTINGS = {"ONSOFTMAX_CUDA", "ONSOFTMAX_CUDA_ARCHS", "CUDAARCHS", "NVCC", "CUDA_HOME", "CUDA_PATH"}
+
 
 @pytest.fixture
 def build(tmp_path):
     pytest.importorskip("setuptools")
 
     def run(**environment):
-        plain = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PYTHONPATH", "CUDAARCHS")}
+        plain = {k: v for k, v in os.environ.items() if k not in {"LD_PRELOAD", "PYTHONPATH", *SETTINGS}}
+        plain["CC"] = "false"
         command = [sys.executable, "setup.py", "build_ext", f"-b{tmp_path}/lib", f"-t{tmp_path}/temp"]
         how = {"cwd": ROOT, "capture_output": True, "text": True, "env": {**plain, **environment}}
         done = subprocess.run(command, **how)
@@ -37,10 +41,19 @@ def build(tmp_path):
 
 @pytest.fixture
 def nvcc(tmp_path):
-    path = tmp_path / "nvcc"
+    path = tmp_path / "bin" / "nvcc"
+    path.parent.mkdir()
     path.write_text(NVCC.format(top=tmp_path))
     path.chmod(0o755)
     return str(path)
+
+
+@pytest.fixture
+def toolkit(nvcc, tmp_path):
+    """The folder of a whole one, as CUDA_HOME has it."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libcudart_static.a").touch()
+    return tmp_path
 
 
 def test_no_nvcc(build):
@@ -54,10 +67,8 @@ def test_half_a_toolkit(build, nvcc, tmp_path):
     assert "does not tell its version" in build(ONSOFTMAX_CUDA="1", NVCC="/bin/sh")
 
 
-def test_wrong_settings(build, nvcc, tmp_path):
+def test_wrong_settings(build, nvcc, toolkit):
     assert 'ONSOFTMAX_CUDA="yes": expected auto, 0 or 1' in build(ONSOFTMAX_CUDA="yes")
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "libcudart_static.a").touch()
     how = {"ONSOFTMAX_CUDA": "1", "NVCC": nvcc}
     said = build(**how, ONSOFTMAX_CUDA_ARCHS="sm_90")
     assert 'ONSOFTMAX_CUDA_ARCHS="sm_90": expected numbers such as "90" or "80;90"' in said
@@ -65,24 +76,70 @@ def test_wrong_settings(build, nvcc, tmp_path):
     assert 'MAX_JOBS="many": expected a number' in build(**how, MAX_JOBS="many", ONSOFTMAX_CUDA_ARCHS="90")
 
 
-def test_the_gpus_to_build_for(build, nvcc, tmp_path):
-    """Those that were said, else those present, else the usual ones that this nvcc knows; and what nvcc
-    refuses stops the build."""
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "libcudart_static.a").touch()
-    smi = tmp_path / "nvidia-smi"
-    how = {"NVCC": nvcc, "ONSOFTMAX_CUDA": "1", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    for said, present, archs in (
-        ({"ONSOFTMAX_CUDA_ARCHS": "75;90", "CUDAARCHS": "80"}, "9.0", "75;90"),
-        ({"CUDAARCHS": "80-real, 90a"}, "9.0", "80;90a"),
-        ({"CUDAARCHS": "native"}, "9.0", "90"),
-        ({}, "9.0\n7.5\n9.0", "75;90"),
-        ({}, "[N/A]", "75;90"),
-        ({}, "12.0", "75;90"),
-    ):
-        smi.write_text(f"#!/bin/sh\necho '{present}'\n")
+@pytest.fixture
+def chosen(build, toolkit):
+    """What a build says that finds the toolkit and these GPUs."""
+
+    def run(gpus, **environment):
+        smi = toolkit / "bin" / "nvidia-smi"
+        smi.write_text(f"#!/bin/sh\necho '{gpus}'\n")
         smi.chmod(0o755)
-        output = build(**{**how, "ONSOFTMAX_CUDA_ARCHS": "", **said})
-        assert f"onsoftmax: builds for CUDA {archs} with {nvcc} 13.0.88" in output
-        assert "error: nvcc failed on csrc/cuda/" in output
-        assert all(f"-gencode=arch=compute_{arch},code=sm_{arch}" in output for arch in archs.split(";"))
+        path = f"{toolkit}/bin:{os.environ['PATH']}"
+        return build(**{"CUDA_HOME": str(toolkit), "PATH": path, **environment})
+
+    return run
+
+
+GPUS = [
+    ({"ONSOFTMAX_CUDA_ARCHS": "75;90", "CUDAARCHS": "80"}, "9.0", "75;90"),
+    ({"ONSOFTMAX_CUDA_ARCHS": "75"}, "[N/A]", "75"),
+    ({"CUDAARCHS": "80-real, 90a", "ONSOFTMAX_CUDA_ARCHS": ""}, "[N/A]", "80;90a"),
+    ({"CUDAARCHS": "native"}, "9.0", "90"),
+    ({}, "9.0\n7.5\n9.0", "75;90"),
+    ({"ONSOFTMAX_CUDA": "1"}, "9.0", "90"),
+    ({"ONSOFTMAX_CUDA": "1"}, "[N/A]", "75;90"),
+    ({"ONSOFTMAX_CUDA": "1"}, "12.0", "75;90"),
+    ({"NVCC": "nvcc"}, "[N/A]", "75;90"),
+]
+
+
+@pytest.mark.parametrize("said, present, archs", GPUS)
+def test_the_gpus_to_build_for(chosen, nvcc, said, present, archs):
+    """Those that are named, else those present, else the usual ones that this nvcc knows; and what nvcc
+    refuses stops the build."""
+    output = chosen(present, **said)
+    assert f"onsoftmax: builds for CUDA {archs} with {nvcc} 13.0.88\n" in output
+    assert "error: nvcc failed on csrc/cuda/" in output
+    assert all(f"-gencode=arch=compute_{arch},code=sm_{arch}" in output for arch in archs.split(";"))
+
+
+@pytest.mark.parametrize("gpus", ["", "[N/A]", "12.0"])
+@pytest.mark.parametrize("said", [{}, {"ONSOFTMAX_CUDA": "auto"}, {"CUDAARCHS": "native"}])
+def test_the_cpu_alone_where_nothing_is_said_and_no_gpu_is_there(chosen, said, gpus):
+    line = "builds for the CPU alone: no GPU found that nvcc builds for; ONSOFTMAX_CUDA=1 builds for GPUs all"
+    output = chosen(gpus, **said)
+    assert line in output and "-gencode" not in output
+
+
+def test_the_cpu_alone_where_that_is_said(chosen):
+    output = chosen("9.0", ONSOFTMAX_CUDA="0", ONSOFTMAX_CUDA_ARCHS="90")
+    assert "builds for the CPU alone: ONSOFTMAX_CUDA=0\n" in output and "-gencode" not in output
+
+
+def test_a_package_that_is_not_built(tmp_path):
+    """As in a checkout after `pip install .`; another module that is missing is named as ever."""
+    package, no_core = tmp_path / "onsoftmax", shutil.ignore_patterns("_core.*", "__pycache__")
+    shutil.copytree(os.path.join(PACKAGE_PARENT, "onsoftmax"), package, ignore=no_core)
+
+    def says():
+        how = {"cwd": tmp_path, "capture_output": True, "text": True}
+        how["env"] = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PYTHONPATH")}
+        return subprocess.run([sys.executable, "-c", "import onsoftmax"], **how).stderr.splitlines()[-1]
+
+    assert says() == (
+        f"ImportError: Python found onsoftmax in {package}, and it has not been built there for this Python. "
+        "To use an installed one, run Python in another directory. To build this one, "
+        "run `pip install -e .` or `python setup.py build_ext --inplace` in the checkout."
+    )
+    (package / "_core.py").write_text("import not_there\n")
+    assert says() == "ModuleNotFoundError: No module named 'not_there'"

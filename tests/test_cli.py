@@ -17,7 +17,7 @@ import pytest
 from support import environment, hear_signals
 
 import onsoftmax as ons
-from onsoftmax import _files, _progress, apply, cli, demo
+from onsoftmax import _core, _files, _progress, apply, cli, demo
 
 # The sanitizer's shadow memory counts as the process's own.
 UNDER_SANITIZER = "san.so" in os.environ.get("LD_PRELOAD", "")
@@ -119,6 +119,15 @@ def test_demo_takes_fewer_rows_where_memory_is_short(capsys, monkeypatch):
     assert "shape (32, 1000)" in printed and "512 rows would need" in printed
 
 
+def test_the_demo_is_what_runs_without_a_command(capsys, monkeypatch):
+    monkeypatch.setattr(demo, "show_large", lambda: print("a large array"))
+    assert cli.main([]) == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith(f"a large array\n\nGPUs: {_core.config()['cuda']}\n")
+    assert cli.main(["demo"]) == 0
+    assert capsys.readouterr().out == printed
+
+
 @no_limits
 def test_the_whole_demo_under_a_limit(tmp_path):
     code = (
@@ -155,6 +164,7 @@ def test_version_info_and_help(tmp_path):
     ("arguments", "words"),
     [
         (["frobnicate"], "frobnicate"),
+        (["demo", "1"], "unrecognized arguments: 1"),
         (["apply"], "IN, OUT"),
         (["apply", "in.npy"], "OUT"),
         (["apply", "in.npy", "out.npy", "--axis", "x"], "'x' is not an axis"),

@@ -48,6 +48,10 @@ def quick(monkeypatch, threads_restored):
 
 def test_explain_prints_the_trace(capsys):
     assert prints(["explain", *ROW], capsys) == f"{ons.explain([1, 2, 3, 6, 2, 1])}\n"
+    assert prints(["explain"], capsys) == f"{ons.explain([1, 2, 3, 6, 2, 1])}\n"
+    by_one = str(ons.explain([1, 2, 3, 6, 2, 1], tile=1))
+    assert prints(["explain", "--tile", "1"], capsys) == f"{by_one}\n"
+    assert prints(["explain", "--tile", "1", *ROW], capsys) == f"{by_one}\n"
     split = ["explain", *ROW, "--method", "split", "--tile", "1", "--parts", "3"]
     expected = ons.explain([1, 2, 3, 6, 2, 1], method="split", tile=1, parts=3)
     assert prints(split, capsys) == f"{expected}\n"
@@ -72,7 +76,6 @@ def test_explain_writes_its_files(capsys, tmp_path):
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        ([], "required: X"),
         (["1", "two"], "'two' is not a number"),
         (["1,2"], "'1,2' is not a number"),
         ([*ROW, "--tile", "0"], "tile is 0"),

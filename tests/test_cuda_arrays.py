@@ -1,6 +1,7 @@
 """GPU arrays on a machine without a GPU: what is said, and that nothing is touched."""
 
 import ctypes
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import onsoftmax as ons
 from onsoftmax import _core
 
 CUDA = _core.config()["cuda"]
-NO_GPU = "no CUDA.*nvcc" if CUDA == "not built" else "driver|no GPU"
+TO_HAVE_CUDA = "in the checkout: ONSOFTMAX_CUDA=1 pip install -v ."
+NO_GPU = f"no CUDA.*nvcc, {TO_HAVE_CUDA}" if CUDA.startswith("not built") else "driver|no GPU"
 pytestmark = pytest.mark.skipif(
     "GPUs" in CUDA, reason="there is a GPU, which would read what is none of its own"
 )
@@ -42,6 +44,11 @@ class Interface:
     def __init__(self, **more):
         shown = {"shape": (3,), "typestr": "<f4", "data": (4096, False), "version": 3, **more}
         self.__cuda_array_interface__ = shown
+
+
+def test_what_show_config_says_of_cuda():
+    expected = f"not built; to have it, {TO_HAVE_CUDA}" if "not built" in CUDA else "built for [0-9].*; "
+    assert re.match(expected, CUDA)
 
 
 @pytest.mark.parametrize("kind", [Managed, Versioned])

@@ -18,7 +18,7 @@ if os.environ.get("ONSOFTMAX_REQUIRE_GPU"):
     REASON = None
 elif not torch.cuda.is_available():
     REASON = "torch.cuda is not available"
-elif _core.config()["cuda"] == "not built":
+elif _core.config()["cuda"].startswith("not built"):
     REASON = "this build has no CUDA"
 else:
     REASON = None

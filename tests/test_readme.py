@@ -103,7 +103,7 @@ def test_commands_run(monkeypatch, tmp_path, capsys, threads_restored):
     monkeypatch.setattr(runs, "GPU_SHAPES", [((8, 64), -1)])
     monkeypatch.setattr(cpu_timing, "SAMPLE_SECONDS", 1e-4)
     ours = [words[1:] for words in commands() if words[0] == "onsoftmax"]
-    assert {words[0] if words else "" for words in ours} == {"", "explain", "plan", "bench", "apply", "info"}
+    assert {words[0] for words in ours} == {"demo", "explain", "plan", "bench", "apply", "info"}
     for words in ours:
         if "--plot" not in words or contestants.importable("matplotlib"):
             assert cli.main(words) == 0, words

@@ -10,10 +10,10 @@ enum { CUDA_OUT_OF_MEMORY = 2, CUDA_NO_DRIVER = 35, CUDA_NO_GPU = 100 };
 void ons_set_gpu_error(ons_status status) {
     switch ((int)status) {
     case ONS_E_NO_CUDA:
-        PyErr_SetString(PyExc_RuntimeError,
-                        "got a CUDA array, but this build of onsoftmax has no CUDA: build it where "
-                        "nvcc is found (ONSOFTMAX_CUDA=1 pip install ...), or move the array to "
-                        "the CPU");
+        PyErr_SetString(
+            PyExc_RuntimeError,
+            "got a CUDA array, but this build of onsoftmax has no CUDA: move the array to "
+            "the CPU, or build onsoftmax anew with an nvcc, " ONS_TO_HAVE_CUDA);
         break;
     case CUDA_NO_DRIVER:
         PyErr_Format(PyExc_RuntimeError,

@@ -30,7 +30,7 @@ static PyObject *isa_names(void) {
 /* What there is of CUDA: built or not, and the GPUs' names. Asks CUDA. */
 static PyObject *cuda_found(void) {
     int count;
-    if (!ons_has_cuda()) return PyUnicode_FromString("not built");
+    if (!ons_has_cuda()) return PyUnicode_FromString("not built; to have it, " ONS_TO_HAVE_CUDA);
     ons_status status = ons_gpu_count(&count);
     const char *built = ons_cuda_architectures();
     if (status != ONS_OK)

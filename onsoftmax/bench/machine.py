@@ -58,6 +58,5 @@ def obstacle() -> str:
         return "needs torch, built for CUDA"
     if not torch.cuda.is_available():
         return "torch finds no CUDA GPU here"
-    if _core.config()["cuda"] == "not built":
-        return "this onsoftmax was built without CUDA"
-    return ""
+    built = str(_core.config()["cuda"])
+    return f"onsoftmax's part for GPUs is {built}" if built.startswith("not built") else ""
