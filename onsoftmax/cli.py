@@ -23,7 +23,7 @@ from .demo import demo
 
 DESCRIPTION = """Softmax with every algorithm of the online-softmax literature. Without a
 command: the demo."""
-DEMO = "a small row by every method, then a large array timed against NumPy"
+DEMO = "a row by every method, then a large array timed against NumPy"
 EPILOG = """examples:
   onsoftmax demo
   onsoftmax explain 1 2 3 6 2 1 --tile 3

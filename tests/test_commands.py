@@ -271,6 +271,11 @@ def test_bench_refuses(arguments, text, capsys):
 def test_bench_on_a_gpu_that_is_not_there(capsys, monkeypatch):
     error = fails(["bench", "--device", "cuda"], capsys)
     assert re.search("needs torch|finds no CUDA GPU", error)
+    if contestants.importable("torch"):
+        monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+        built = _core.config()["cuda"]
+        expected = f"onsoftmax's part for GPUs is {built}" if "not built" in built else ""
+        assert machine.obstacle() == expected
     monkeypatch.setitem(sys.modules, "torch", None)
     assert machine.obstacle() == "needs torch, built for CUDA"
 
