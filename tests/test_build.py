@@ -134,7 +134,8 @@ def test_a_package_that_is_not_built(tmp_path):
     def says():
         how = {"cwd": tmp_path, "capture_output": True, "text": True}
         how["env"] = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PYTHONPATH")}
-        return subprocess.run([sys.executable, "-c", "import onsoftmax"], **how).stderr.splitlines()[-1]
+        # -S: an editable install would find _core in its own checkout
+        return subprocess.run([sys.executable, "-S", "-c", "import onsoftmax"], **how).stderr.splitlines()[-1]
 
     assert says() == (
         f"ImportError: Python found onsoftmax in {package}, and it has not been built there for this Python. "
