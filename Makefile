@@ -4,7 +4,7 @@ BENCH ?= --quick
 
 SANITIZER ?= compute-sanitizer
 
-C_FILES := $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/*/*.cu csrc/*/*.cuh docs/picker/*.c)
+C_FILES := $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/cpu/*/*.[ch] csrc/*/*.cu csrc/*/*.cuh docs/picker/*.c)
 
 ASAN_LIB := build/asan/lib
 # Lines for its reports, no checks of pointers beside those that the address sanitizer makes where they are used, and

@@ -239,7 +239,9 @@ setup(
     ext_modules=[
         Extension(
             "onsoftmax._core",
-            sources=sorted(glob("csrc/*.c") + glob("csrc/cpu/*.c") + glob("csrc/python/*.c")),
+            sources=sorted(
+                glob("csrc/*.c") + glob("csrc/cpu/**/*.c", recursive=True) + glob("csrc/python/*.c")
+            ),
             depends=sorted(
                 glob("csrc/**/*.h", recursive=True)
                 + glob("csrc/**/*.def", recursive=True)

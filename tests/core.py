@@ -69,13 +69,13 @@ def compiled(source, folder, compiler, flags):
     return target
 
 
-def build(program, folder, compiler=COMPILER, flags=(), parts=("*.c", "cpu/*.c", "cuda/absent.c")):
+def build(program, folder, compiler=COMPILER, flags=(), parts=("*.c", "cpu/**/*.c", "cuda/absent.c")):
     """tests/<program>.c with the core, or these parts of it, in the folder; its path. Missing without the
     compiler or a header."""
     require(compiler)
     sources = [os.path.join(HERE, f"{program}.c")]
     for part in parts:
-        sources += glob(os.path.join(CSRC, part))
+        sources += glob(os.path.join(CSRC, part), recursive=True)
     target = os.path.join(folder, program)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # with sanitizers each takes up to a minute
         objects = list(pool.map(lambda source: compiled(source, folder, compiler, flags), sorted(sources)))

@@ -2,7 +2,7 @@
 #ifndef ONS_CPU_H
 #define ONS_CPU_H
 
-#include "primitives.h"
+#include "kernels/primitives.h"
 
 /* One run of a plan: what every thread reads. */
 typedef struct {
@@ -27,9 +27,6 @@ ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
 static inline bool ons_has_short_rows(const ons_plan *plan) {
     return plan->N <= 2 * (plan->compute == ONS_FLOAT64 ? ONS_LANES_F64 : ONS_LANES_F32);
 }
-
-/* select.c: what the selected instruction set has for a compute type. */
-const ons_kernels *ons_kernels_for(ons_dtype compute);
 
 /* threads.c: calls body(context, worker, begin, end) for pieces of at most `grain` of 0 .. count,
  * on up to `threads` threads, this one included; worker < threads tells them apart. Which thread

@@ -1,7 +1,7 @@
 /* fused.c - the row is read from memory once and stays in the caches: its maximum, then one
  * exponential an element, summed, then what is kept of it is finished. Rows that outgrow the caches
  * come out right, only slower. */
-#include "panel.h"
+#include "rows/panel.h"
 
 /* Fewer rows than these leave most of a group empty. */
 enum { GROUPED_ROWS = 6 };

@@ -3,7 +3,7 @@
 #ifndef ONS_CPU_ONLINE_H
 #define ONS_CPU_ONLINE_H
 
-#include "panel.h"
+#include "rows/panel.h"
 
 /* Takes elements begin to end of the panel's rows into their states, tile by tile. */
 void ons_online_statistics(ons_panel *panel, int64_t begin, int64_t end);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "primitives.h"
+#include "kernels/primitives.h"
 
 #ifdef __linux__
 /* The processors that the quota of one cgroup directory allows: rounded up, 0 for no limit. */

@@ -1,11 +1,11 @@
-/* simd_avx2.h - the vector vocabulary (primitives_tmpl.h) for AVX2 with FMA and F16C. */
-#ifndef ONS_CPU_SIMD_AVX2_H
-#define ONS_CPU_SIMD_AVX2_H
+/* avx2.h - the vector vocabulary (primitives_tmpl.h) for AVX2 with FMA and F16C. */
+#ifndef ONS_CPU_AVX2_H
+#define ONS_CPU_AVX2_H
 
 #include <immintrin.h>
 
 #include "half.h"
-#include "primitives.h"
+#include "../kernels/primitives.h"
 
 typedef float f32_t;
 typedef __m256 f32_vec;

@@ -1,6 +1,6 @@
 /* select.c - which instruction set runs: the best that suits this processor, or the one that was
  * forced. */
-#include "cpu.h"
+#include "../kernels/primitives.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -9,8 +9,8 @@
 #ifndef ONS_CPU_PRIMITIVES_H
 #define ONS_CPU_PRIMITIVES_H
 
-#include "../onsoftmax.h"
-#include "../state.h"
+#include "../../onsoftmax.h"
+#include "../../state.h"
 
 typedef struct {
     void *data;
@@ -213,6 +213,9 @@ extern const ons_isa ons_isa_avx2, ons_isa_avx512;
 #elif defined(__aarch64__)
 extern const ons_isa ons_isa_neon;
 #endif
+
+/* simd/select.c: what the selected instruction set has for a compute type. */
+const ons_kernels *ons_kernels_for(ons_dtype compute);
 
 /* What must never become a call, however much there is in a file. */
 #define ONS_ALWAYS static inline __attribute__((always_inline))

@@ -57,7 +57,7 @@
     }
 
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ENDINGS_OF_##result(name)
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
 
 #ifndef WITHOUT_PIPELINES
@@ -106,7 +106,7 @@
     RUN(short_rows, operation, ons_run_of_rows, FN(short_rows)(run, ONS_OPERATION_##operation))
 
 #define ONS_OPERATION(name, result, keeps, excluded, summary) RUNS_OF_##result(name)
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
 #endif
 
@@ -133,13 +133,13 @@ static const ons_kernels FN(kernels) = {
     .end_row =
         {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ENDING_OF_##result(name, row)
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
         },
     .end_column =
         {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ENDING_OF_##result(name, column)
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
         },
 #ifndef WITHOUT_PIPELINES
@@ -147,7 +147,7 @@ static const ons_kernels FN(kernels) = {
     .pipelines =
         {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) PIPELINES_OF_##result(name)
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
         },
     .longest_grouped = FN(longest_grouped),

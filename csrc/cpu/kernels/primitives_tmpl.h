@@ -1,4 +1,4 @@
-/* primitives_tmpl.h - the primitives, written once over the vector vocabulary of simd_<isa>.h.
+/* primitives_tmpl.h - the primitives, written once over the vector vocabulary of simd/<isa>.h.
  *
  * Parameters, undefined at the end:
  *   BITS   32 or 64: the compute type, float or double
@@ -70,7 +70,7 @@
         }                                                   \
     } while (0)
 
-#include "../exponential.h"
+#include "../../exponential.h"
 #include "exponential_tmpl.h"
 #include "logarithm.h"
 #include "sum_tmpl.h"

@@ -4,7 +4,7 @@
 #ifndef ONS_CPU_PANEL_H
 #define ONS_CPU_PANEL_H
 
-#include "cpu.h"
+#include "../cpu.h"
 
 typedef struct {
     const ons_problem *problem;

@@ -1,6 +1,6 @@
 /* neon.c - the primitives for AArch64, with the processor's own rounding to bfloat16 where it has
  * that. */
-#include "primitives.h"
+#include "../kernels/primitives.h"
 
 #if defined(__aarch64__)
 
@@ -10,13 +10,13 @@
 #include <sys/auxv.h>
 #endif
 
-#include "simd_neon.h"
+#include "neon.h"
 
 #define ISA neon
 #define BITS 32
-#include "primitives_tmpl.h"
+#include "../kernels/primitives_tmpl.h"
 #define BITS 64
-#include "primitives_tmpl.h"
+#include "../kernels/primitives_tmpl.h"
 
 /* When the library is loaded, since one array's rows are stored by many calls. */
 __attribute__((constructor)) static void ask_processor(void) {

@@ -1,9 +1,9 @@
-/* simd_scalar.h - the vector vocabulary (primitives_tmpl.h) in plain C: vectors of one element. */
-#ifndef ONS_CPU_SIMD_SCALAR_H
-#define ONS_CPU_SIMD_SCALAR_H
+/* scalar.h - the vector vocabulary (primitives_tmpl.h) in plain C: vectors of one element. */
+#ifndef ONS_CPU_SCALAR_H
+#define ONS_CPU_SCALAR_H
 
 #include "half.h"
-#include "primitives.h"
+#include "../kernels/primitives.h"
 
 typedef float f32_t, f32_vec;
 typedef double f64_t, f64_vec;

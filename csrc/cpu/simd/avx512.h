@@ -1,11 +1,11 @@
-/* simd_avx512.h - the vector vocabulary (primitives_tmpl.h) for AVX-512 F, DQ, BW, VL. */
-#ifndef ONS_CPU_SIMD_AVX512_H
-#define ONS_CPU_SIMD_AVX512_H
+/* avx512.h - the vector vocabulary (primitives_tmpl.h) for AVX-512 F, DQ, BW, VL. */
+#ifndef ONS_CPU_AVX512_H
+#define ONS_CPU_AVX512_H
 
 #include <immintrin.h>
 
 #include "half.h"
-#include "primitives.h"
+#include "../kernels/primitives.h"
 
 typedef float f32_t;
 typedef __m512 f32_vec;

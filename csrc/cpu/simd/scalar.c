@@ -1,12 +1,12 @@
 /* scalar.c - the primitives in plain C, for any processor. */
-#include "simd_scalar.h"
+#include "scalar.h"
 
 #define ISA scalar
 #define WITHOUT_PIPELINES
 #define BITS 32
-#include "primitives_tmpl.h"
+#include "../kernels/primitives_tmpl.h"
 #define BITS 64
-#include "primitives_tmpl.h"
+#include "../kernels/primitives_tmpl.h"
 
 static bool runs_here(void) { return true; }
 

@@ -3,7 +3,7 @@
 #ifndef ONS_CPU_LOGARITHM_H
 #define ONS_CPU_LOGARITHM_H
 
-#include "../exponential.h"
+#include "../../exponential.h"
 
 /* first where it is so, else second. `by_bits`: without a branch, which the compiler keeps where
  * what is left out might raise an exception. */

@@ -1,5 +1,5 @@
 /* avx2.c - the primitives for AVX2 with FMA and F16C. */
-#include "primitives.h"
+#include "../kernels/primitives.h"
 
 #if defined(__x86_64__)
 
@@ -14,13 +14,13 @@ static bool runs_here(void) {
 
 #include "target.h"
 ONS_TARGET_BEGIN("avx2,fma,f16c")
-#include "simd_avx2.h"
+#include "avx2.h"
 
 #define ISA avx2
 #define BITS 32
-#include "primitives_tmpl.h"
+#include "../kernels/primitives_tmpl.h"
 #define BITS 64
-#include "primitives_tmpl.h"
+#include "../kernels/primitives_tmpl.h"
 ONS_TARGET_END
 
 const ons_isa ons_isa_avx2 = {"avx2", runs_here, runs_here, &ons_kernels_f32_avx2,

@@ -74,7 +74,7 @@ INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
     }
 
 #define ONS_OPERATION_ON_CPU
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION_ON_CPU
 
 #define OF_ROW(code) code
@@ -87,7 +87,7 @@ INLINE void FN(row)(ons_operation operation, const ons_state *state, double anch
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     OF_##result(case ONS_OPERATION_##name : FN(name##_row)(state, anchor, first, second); break;)
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
     default: break;
     }
@@ -97,7 +97,7 @@ INLINE void FN(rows)(ons_operation operation, const FN(sums_of_rows) * rows, T *
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     OF_##result(case ONS_OPERATION_##name : FN(name##_rows)(rows, first, second); break;)
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
     default: break;
     }
@@ -107,7 +107,7 @@ INLINE VEC FN(element)(ons_operation operation, VEC kept, VEC first, VEC second)
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     OF_##result(case ONS_OPERATION_##name : return FN(name##_element)(kept, first, second);)
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
     default: return kept;
     }
@@ -117,7 +117,7 @@ INLINE VEC FN(plain_element)(ons_operation operation, VEC kept, VEC row) {
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     OF_##result(case ONS_OPERATION_##name : return FN(name##_plain_element)(kept, row);)
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
     default: return kept;
     }
@@ -127,7 +127,7 @@ INLINE bool FN(keeps_exponentials)(ons_operation operation) {
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     case ONS_OPERATION_##name: return ONS_KEEP_##keeps == ONS_KEEP_EXPONENTIALS;
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
     default: return false;
     }
@@ -137,7 +137,7 @@ INLINE bool FN(is_one_a_row)(ons_operation operation) {
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     VALUE_OF_##result(case ONS_OPERATION_##name : return true;)
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
     default: return false;
     }
@@ -147,7 +147,7 @@ INLINE void FN(values)(ons_operation operation, const FN(sums_of_rows) * rows, T
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     VALUE_OF_##result(case ONS_OPERATION_##name : FN(name##_values)(rows, values); break;)
-#include "../operations.def"
+#include "../../operations.def"
 #undef ONS_OPERATION
     default: break;
     }

@@ -1,12 +1,12 @@
-/* simd_neon.h - the vector vocabulary (primitives_tmpl.h) for AArch64, whose every processor has
+/* neon.h - the vector vocabulary (primitives_tmpl.h) for AArch64, whose every processor has
  * NEON with fused multiply-add and the conversions of float16. */
-#ifndef ONS_CPU_SIMD_NEON_H
-#define ONS_CPU_SIMD_NEON_H
+#ifndef ONS_CPU_NEON_H
+#define ONS_CPU_NEON_H
 
 #include <arm_neon.h>
 
 #include "half.h"
-#include "primitives.h"
+#include "../kernels/primitives.h"
 
 typedef float f32_t;
 typedef float32x4_t f32_vec;
