@@ -2,42 +2,7 @@
  * plan_cuda.c choose, and hold all thresholds. */
 #include "plan.h"
 
-#include <math.h>
 #include <string.h>
-
-#define DEVICES_EVERYWHERE true, true
-#define DEVICES_ALIAS_ON_CUDA true, true
-#define DEVICES_CPU_ONLY true, false
-#define DEVICES_CUDA_ONLY false, true
-const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
-#define ONS_METHOD(name, devices, reads, writes, keeps, summary) \
-    {#name, DEVICES_##devices, reads, writes, ONS_KEEPS_##keeps, summary},
-#include "methods.def"
-#undef ONS_METHOD
-};
-
-#define ONE_A_ROW_ROW false
-#define ONE_A_ROW_VALUE true
-const ons_operation_info ons_operations[ONS_OPERATION_COUNT] = {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    {#name, ONE_A_ROW_##result, ONS_KEEP_##keeps, excluded, summary},
-#include "operations.def"
-#undef ONS_OPERATION
-};
-
-const char *ons_method_name(ons_method method) {
-    return method == ONS_METHOD_AUTO ? "auto" : ons_methods[method].name;
-}
-
-const char *ons_dtype_name(ons_dtype dtype) {
-    static const char *const names[] = {"float16", "bfloat16", "float32", "float64", "bool"};
-    return names[dtype];
-}
-
-int64_t ons_dtype_size(ons_dtype dtype) {
-    static const int64_t sizes[] = {2, 2, 4, 8, 1};
-    return sizes[dtype];
-}
 
 static ons_dtype wider(ons_dtype a, ons_dtype b) {
     return a == ONS_FLOAT64 || b == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;

@@ -23,6 +23,7 @@ CSRC = HERE.parent / "csrc"
 SOURCES = [
     PARTS / "planner.c",
     *sorted(CSRC.glob("plan*.c")),
+    CSRC / "tables.c",
     CSRC / "coalesce.c",
     CSRC / "cuda" / "absent.c",
     *(CSRC / "cpu" / name for name in ("run.c", "rows/panel.c", "split.c")),

@@ -27,9 +27,9 @@ except ModuleNotFoundError as error:
 from ._describe import Method, methods, plan, show_config
 from ._explain import explain
 from ._plan import Cliff, Cost, Plan
-from ._trace import Step, Trace
-
-__version__ = "0.1.0"
+from ._record import Step
+from ._trace import Trace
+from ._version import __version__ as __version__
 
 __all__ = [
     "Cliff",

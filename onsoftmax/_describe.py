@@ -12,6 +12,7 @@ import numpy as np
 from . import _core
 from ._plan import Cost, Plan
 from ._table import Table, as_html, plain
+from ._version import __version__
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,6 @@ def _cost(name: str, planned: Callable[[str], dict[str, Any]]) -> Cost:
 
 def show_config() -> dict[str, Any]:
     """Prints the versions, the instruction sets, the threads and the GPUs found; returns it as a dict."""
-    from . import __version__
-
     config = {
         "onsoftmax": __version__,
         "python": platform.python_version(),

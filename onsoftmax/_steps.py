@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._trace import Floats, Step
+from ._record import Floats, Step
 
 Array = np.ndarray[Any, np.dtype[Any]]
 State = tuple[float, float, float, float]

@@ -1,121 +1,25 @@
-"""What explain() gives: a Trace of Steps, as data, text, HTML or a figure."""
+"""What explain() gives: a Trace, which is a Record that shows itself as text, HTML or a figure."""
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ._record import Record
+from ._table import paragraphs
+from ._trace_html import document, fragment
+from ._trace_text import parts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Floats = tuple[float, ...]
-
 
 @dataclass(frozen=True)
-class Step:
-    """One step on elements `start` to `stop`. What a step has nothing to do with is None, or empty."""
-
-    kind: str
-    """What is done: "maximum", "sum", "statistics" (both at once), "merge" or "divide"."""
-    part: int
-    """Which part of the row, of those that `split` has; 0 elsewhere."""
-    start: int
-    stop: int
-    passes: int
-    """Over the row in memory, begun so far."""
-    bytes_read: int
-    """So far."""
-    bytes_written: int
-    read: Floats = ()
-    """From memory; empty where the elements are on the chip already."""
-    written: Floats = ()
-    """To memory."""
-    own_m: float | None = None
-    """The maximum of these elements alone; in a merge that of the part that comes in."""
-    own_d: float | None = None
-    """d of these elements alone, relative to own_m."""
-    m_before: float | None = None
-    d_before: float | None = None
-    m: float | None = None
-    """The maximum so far."""
-    d: float | None = None
-    """The normalizer so far, relative to m: sum(exp(x - m)); of `naive` sum(exp(x))."""
-    rescale: float | None = None
-    """exp(m_before - m), by which d_before is multiplied."""
-    own_rescale: float | None = None
-    """exp(own_m - m), by which own_d is."""
-    exponent: int | None = None
-    """c: inside, d is kept relative to 2^c, so that a rescale is exact."""
-    exponentials: Floats = ()
-    """exp(x - m), of `naive` exp(x), in the arithmetic's type."""
-    added: float | None = None
-    """What comes to the rescaled d_before: the sum of the exponentials, or own_d * own_rescale."""
-    exact_m: float | None = None
-    """The textbook formula in float64, for comparison."""
-    exact_d: float | None = None
-    exact: Floats = ()
-    """Of the exponentials, or of what is written."""
-    note: str = ""
-    """What is remarkable, in words."""
-
-    @property
-    def rescaled(self) -> bool:
-        """Whether a larger maximum came, and d_before was moved to it."""
-        return self.rescale is not None and self.d_before != 0 and self.m_before != self.m
-
-
-@dataclass(frozen=True)
-class Trace:
+class Trace(Record):
     """All steps of one method on one row. `print(trace)`, `trace.plot()`; in a notebook it draws itself."""
-
-    method: str
-    dtype: str
-    """Of the row and of the result."""
-    compute: str
-    """The arithmetic's type."""
-    tile: int
-    parts: int
-    """That the row is split in; 1 but by `split`."""
-    row: Floats
-    steps: tuple[Step, ...]
-    result: Floats
-    exact: Floats
-    """exp(x - m) / sum(exp(x - m)) in float64."""
-
-    @property
-    def passes(self) -> int:
-        """Over the row in memory."""
-        return self.steps[-1].passes
-
-    @property
-    def bytes_read(self) -> int:
-        return self.steps[-1].bytes_read
-
-    @property
-    def bytes_written(self) -> int:
-        return self.steps[-1].bytes_written
-
-    @property
-    def error(self) -> float:
-        """The largest relative error of the result; NaN where the result has one and the formula not."""
-        both = zip(self.result, self.exact, strict=True)
-        errors = [0.0 if _alike(y, e) else abs(y - e) / e if e else math.inf for y, e in both]
-        return math.nan if any(map(math.isnan, errors)) else max(errors)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data: dicts, lists, numbers, text."""
-        return asdict(self)
-
-    def to_json(self, indent: int | None = 1) -> str:
-        """As JSON, which has no number for infinity and NaN: they are "inf", "-inf" and "nan"."""
-        return json.dumps(_for_json(self.to_dict()), indent=indent, allow_nan=False)
 
     def to_html(self) -> str:
         """As an HTML document of its own, with the row on its way between memory and registers."""
-        from ._trace_html import document
-
         return document(self)
 
     def plot(self) -> Figure:
@@ -131,27 +35,10 @@ class Trace:
         return figure(self)
 
     def __str__(self) -> str:
-        from ._table import paragraphs
-        from ._trace_text import parts
-
         return paragraphs(parts(self))
 
     def __repr__(self) -> str:
         return f"<Trace: {self.method} on {len(self.row)} {self.dtype} elements, {len(self.steps)} steps>"
 
     def _repr_html_(self) -> str:
-        from ._trace_html import fragment
-
         return fragment(self)
-
-
-def _alike(a: float, b: float) -> bool:
-    return a == b or (math.isnan(a) and math.isnan(b))
-
-
-def _for_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _for_json(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_for_json(each) for each in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

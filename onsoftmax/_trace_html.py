@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 
+from ._record import Record, Step
 from ._table import Table, as_html, number, page, short
-from ._trace import Step, Trace
 from ._trace_text import ending, heading, parts, rescaled_d, sections
 
 WHOLE_ROW = 24  # elements: a longer row is drawn by the tile in hand alone
@@ -34,7 +34,7 @@ def _cell(text: str, name: str) -> str:
     return f'<span class="cell {name}">{html.escape(text)}</span>'
 
 
-def _memory(trace: Trace, step: Step) -> str:
+def _memory(trace: Record, step: Step) -> str:
     """The row's cells, those that the step reads or writes marked."""
     whole = len(trace.row) <= WHOLE_ROW
     cells = []
@@ -69,7 +69,7 @@ def _registers(step: Step) -> str:
     return "<br>".join(html.escape(fact) for fact in facts) + (f"<br>{values}" if values else "")
 
 
-def fragment(trace: Trace) -> str:
+def fragment(trace: Record) -> str:
     """For a notebook: sequence, tables, result."""
     out = [f"<style>{STYLE}</style>", f"<pre>{html.escape(heading(trace))}</pre>"]
     before = (0, 0)
@@ -87,6 +87,6 @@ def fragment(trace: Trace) -> str:
     return f"<div class='ons-trace'>{''.join(out)}</div>"
 
 
-def document(trace: Trace) -> str:
+def document(trace: Record) -> str:
     """The same as a page of its own."""
     return page(f"{trace.method} softmax of {len(trace.row)} numbers", fragment(trace))

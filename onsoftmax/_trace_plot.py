@@ -11,8 +11,8 @@ try:
 except ImportError as error:
     raise ImportError("a plot needs matplotlib: pip install matplotlib") from error
 
+from ._record import Record
 from ._table import short
-from ._trace import Trace
 
 NAMED = 24  # elements or steps, more of them go by their numbers
 
@@ -26,7 +26,7 @@ class _Drawing(Figure):
         return file.getvalue()
 
 
-def _running(trace: Trace, m_panel: Axes, d_panel: Axes) -> None:
+def _running(trace: Record, m_panel: Axes, d_panel: Axes) -> None:
     """m and d after each step that changes them, a dashed line where d was moved to a larger m."""
     steps = [(i, step) for i, step in enumerate(trace.steps, 1) if step.kind != "divide"]
     ms = [(i, step.m) for i, step in steps if step.m is not None and math.isfinite(step.m)]
@@ -56,7 +56,7 @@ def _running(trace: Trace, m_panel: Axes, d_panel: Axes) -> None:
         d_panel.set_xticks([i for i, _ in steps])
 
 
-def figure(trace: Trace) -> Figure:
+def figure(trace: Record) -> Figure:
     """m, d and the result, one below the other; the caller shows or saves it."""
     drawing = _Drawing(figsize=(8, 7), layout="constrained")
     m_panel, d_panel, bars = drawing.subplots(3, 1, height_ratios=[2, 2, 3])

@@ -7,8 +7,8 @@ import math
 import textwrap
 from collections.abc import Callable, Sequence
 
+from ._record import Record, Step
 from ._table import Table, number, numbers, short
-from ._trace import Step, Trace
 
 Column = tuple[str, Callable[[Step], str]]
 
@@ -17,11 +17,11 @@ def _list(values: Sequence[float]) -> str:
     return " ".join(map(short, values))
 
 
-def _elements(trace: Trace) -> Column:
+def _elements(trace: Record) -> Column:
     return "x", lambda step: _list(trace.row[step.start : step.stop])
 
 
-def _columns(trace: Trace) -> dict[str, list[Column]]:
+def _columns(trace: Record) -> dict[str, list[Column]]:
     """Of each kind of step."""
     plain = trace.method == "naive"
     e = "exp(x)" if plain else "exp(x - m)"
@@ -84,7 +84,7 @@ FORMULA = {
 }
 
 
-def title_of(trace: Trace, step: Step) -> str:
+def title_of(trace: Record, step: Step) -> str:
     """Of the steps of its kind."""
     what = WHAT[step.kind]
     if trace.method == "naive":
@@ -97,13 +97,13 @@ def title_of(trace: Trace, step: Step) -> str:
     return f"Pass {step.passes} of {trace.passes}{part}: {what}"
 
 
-def sections(trace: Trace) -> list[tuple[str, list[Step]]]:
+def sections(trace: Record) -> list[tuple[str, list[Step]]]:
     """The steps of each pass or merge, under its title."""
     groups = itertools.groupby(trace.steps, key=lambda step: title_of(trace, step))
     return [(title, list(steps)) for title, steps in groups]
 
 
-def heading(trace: Trace) -> str:
+def heading(trace: Record) -> str:
     split = f" in {trace.parts} parts" if trace.parts > 1 else ""
     what = "element by element" if trace.tile == 1 else f"in tiles of {trace.tile}"
     passes = f"{trace.passes} pass{'es' * (trace.passes > 1)}"
@@ -120,7 +120,7 @@ def _wrapped(name: str, text: str, width: int) -> str:
     return textwrap.fill(name.ljust(8) + text, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def ending(trace: Trace, width: int) -> str:
+def ending(trace: Record, width: int) -> str:
     error = "the result has NaN" if math.isnan(trace.error) else f"{trace.error:.2g}"
     return "\n".join(
         [
@@ -131,7 +131,7 @@ def ending(trace: Trace, width: int) -> str:
     )
 
 
-def parts(trace: Trace, width: int = 80) -> list[Table | str]:
+def parts(trace: Record, width: int = 80) -> list[Table | str]:
     """The whole as paragraphs and tables. "bytes" are those read and written so far."""
     columns, numbering = _columns(trace), itertools.count(1)
     out: list[Table | str] = [heading(trace)]

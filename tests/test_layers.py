@@ -1,14 +1,17 @@
 """Who includes whom, a C core that needs no Python, and a module that needs the C library alone."""
 
+import ast
 import glob
 import os
 import re
 import shutil
 import subprocess
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import pytest
 from core import COMPILER, CSRC
-from support import SANITIZED, run_python
+from support import PACKAGE_PARENT, SANITIZED, run_python
 
 import onsoftmax as ons
 from onsoftmax import _core
@@ -117,6 +120,78 @@ def test_the_core_compiles_without_python_and_cuda():
     for extra in ([], ["-std=gnu11"]):
         done = subprocess.run([COMPILER, *flags, *extra, *files], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def circle(graph):
+    """The files of a circle in {a file: those that it needs}, or None."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return None
+
+
+def code(*paths):
+    """Files of csrc without comments and declarations."""
+    text = "".join(Path(CSRC, path).read_text() for path in paths)
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
+    return re.sub(r"^\w[^;{}]*;", "", text, flags=re.M)
+
+
+def with_headers(path):
+    seen, new = set(), {path}
+    while new:
+        seen |= new
+        new = {header for each in new for header in includes(each)[0]} - seen
+    return sorted(seen)
+
+
+def defined(path):
+    """The names that a C file has for others."""
+    start = r"^(?!static\b|typedef\b)\w[\w *]*?\b"
+    return set(re.findall(start + r"(ons_\w+)(?:\([^;{]*\) \{|(?:\[\w*\])* = )", code(path), re.M))
+
+
+def calls():
+    """{a C file: those whose functions or tables it names}; csrc/cuda counts as one file."""
+    texts = {path: code(*with_headers(path)) for path in sources() if path.endswith((".c", ".cu", ".cuh"))}
+    entries = " ".join(f"ons_cpu_{name}" for name in methods_on_cpu())
+    texts["cpu/run.c"] = texts["cpu/run.c"].replace("ons_cpu_##name", entries)
+    owners = {name: path for path in texts if path.endswith(".c") for name in defined(path)}
+    graph = {}
+    for path, text in texts.items():
+        needed = {owners[name] for name in re.findall(r"\bons_\w+", text) if name in owners}
+        graph.setdefault("cuda/absent.c" if folder(path) == "cuda" else path, set()).update(needed)
+    return {path: needed - {path} for path, needed in graph.items()}
+
+
+def imports():
+    """{a file of the package: those that it imports, anywhere in it}."""
+    package = os.path.join(PACKAGE_PARENT, "onsoftmax")
+    paths = glob.glob(os.path.join(package, "**", "*.py*"), recursive=True)
+    files = {os.path.splitext(os.path.relpath(path, package))[0]: path for path in paths}
+    files = {name.removesuffix("/__init__"): path for name, path in files.items()}
+    files["."] = files.pop("__init__")
+    graph = {}
+    for name, path in files.items():
+        here = name if path.endswith("__init__.py") else os.path.dirname(name)
+        graph[name] = set()
+        for node in ast.walk(ast.parse(Path(path).read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = os.path.join(here, *[".."] * (node.level - 1), *(node.module or "").split("."))
+                for imported in node.names:
+                    whole = os.path.normpath(os.path.join(base, imported.name))
+                    graph[name].add(whole if whole in files else os.path.normpath(base))
+    return graph
+
+
+def test_no_circle():
+    assert len(calls()) > 40 and "tables.c" in calls()["plan.c"] and "cpu/online.c" in calls()["cpu/run.c"]
+    assert circle(calls()) is None
+    headers = {path: set(includes(path)[0]) for path in sources() if not path.endswith(".def")}
+    assert circle(headers) is None
+    assert len(imports()) > 30 and "_record" in imports()["_trace"]
+    assert circle(imports()) is None
 
 
 def binutil(*command):

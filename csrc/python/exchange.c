@@ -3,22 +3,6 @@
  * _libraries.py. */
 #include "views.h"
 
-PyObject *ons_call_library(ons_module *module, const char *function, const char *format, ...) {
-    if (!module->libraries) {
-        module->libraries = PyImport_ImportModule("onsoftmax._libraries");
-        if (!module->libraries) return NULL;
-    }
-    va_list values;
-    va_start(values, format);
-    PyObject *arguments = Py_VaBuildValue(format, values), *result = NULL;
-    va_end(values);
-    PyObject *called = PyObject_GetAttrString(module->libraries, function);
-    if (arguments && called) result = PyObject_Call(called, arguments, NULL);
-    Py_XDECREF(arguments);
-    Py_XDECREF(called);
-    return result;
-}
-
 static bool is_scalar(PyObject *object) {
     return PyFloat_Check(object) || PyLong_Check(object) || PyArray_CheckScalar(object);
 }

@@ -1,5 +1,4 @@
 /* module.c - the method table of onsoftmax._core: settings, and the module itself. */
-#define ONS_IMPORTS_NUMPY
 #include "arguments.h"
 #include "device_array.h"
 #include "pairs.h"
@@ -145,8 +144,7 @@ static PyObject *attribute_of(const char *module, const char *name) {
 static int module_exec(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
     memset(module, 0, sizeof *module);
-    import_array1(-1);
-    if (take_environment(module) < 0) return -1;
+    if (ons_import_numpy() < 0 || take_environment(module) < 0) return -1;
     module->masked_array = attribute_of("numpy.ma", "MaskedArray");
     module->axis_error = attribute_of("numpy.exceptions", "AxisError"); /* from NumPy 1.25 on */
     if (!module->axis_error && PyErr_ExceptionMatches(PyExc_ImportError)) {

@@ -76,14 +76,18 @@ typedef struct {
     PyArray_Descr *bfloat16; /* ml_dtypes.bfloat16, likewise */
 } ons_module;
 
+/* ------- libraries.c ------- */
+
+/* Finds NumPy's functions, for the whole folder. */
+int ons_import_numpy(void);
 /* Calls a function of _libraries.py; the arguments as Py_BuildValue takes a tuple's. */
 PyObject *ons_call_library(ons_module *module, const char *function, const char *format, ...);
+
+/* ------- numpy_view.c: all return 0, or -1 with an exception set ------- */
 
 /* A view of nothing; and one of nothing again. */
 void ons_no_view(ons_view *view);
 void ons_release_view(ons_view *view);
-
-/* ------- numpy_view.c: all return 0, or -1 with an exception set ------- */
 
 /* The type of a NumPy array; TypeError, naming `what`, where it is none of ours. */
 int ons_dtype_of_numpy(ons_module *module, PyArray_Descr *descr, ons_dtype *dtype);
@@ -168,12 +172,16 @@ int ons_check_place(const char *name, const ons_view *view, const ons_view *x);
 /* Looks at what _libraries.py describes: (array, address, shape, strides or None, dtype, read-only,
  * gpu, stream or None, what keeps the stream alive). */
 int ons_view_described(ons_module *module, PyObject *description, ons_role role, ons_view *view);
+/* What is done on the first stream from now on comes before what is done on the other. */
+int ons_order(int gpu, void *first, void *then);
+
+/* ------- gpu_memory.c ------- */
+
 /* Memory of x's library, in the order of its stream; what to drop to free it, in that order too. */
 PyObject *ons_gpu_memory(ons_module *module, ons_library library, int gpu, void *stream,
                          int64_t bytes, void **memory);
 /* Puts a copy of the memory that the view reaches in its place. */
 int ons_gpu_copy_view(ons_module *module, ons_library library, void *stream, ons_view *view);
-int ons_order(int gpu, void *first, void *then);
 
 /* ------- stream.c ------- */
 

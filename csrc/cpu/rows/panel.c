@@ -3,19 +3,17 @@
 
 #include <string.h>
 
-static int64_t padded(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
-
 static int64_t item_size(const ons_plan *plan) { return ons_dtype_size(plan->compute); }
 
 /* Bytes from element to element of a column in scratch: an odd number of cache lines, so that the
  * elements of a column do not all fall into the same few sets of the caches. */
 static int64_t column_pitch(const ons_plan *plan) {
-    return padded(plan->width * item_size(plan)) | 64;
+    return ons_padded(plan->width * item_size(plan)) | 64;
 }
 
 /* Of n elements of each row of the panel. */
 static int64_t room_bytes(const ons_plan *plan, int64_t n) {
-    return plan->form == ONS_ROW_FORM ? padded(n * plan->width * item_size(plan))
+    return plan->form == ONS_ROW_FORM ? ons_padded(n * plan->width * item_size(plan))
                                       : n * column_pitch(plan);
 }
 
@@ -43,9 +41,9 @@ static int64_t panels_bytes(const ons_plan *plan) {
 }
 
 static int64_t kept_bytes(const ons_plan *plan) {
-    if (plan->whole_rows) return kept_rows(plan) * padded(plan->N * item_size(plan)) + 192;
+    if (plan->whole_rows) return kept_rows(plan) * ons_padded(plan->N * item_size(plan)) + 192;
     if (plan->whole_columns)
-        return ONS_KEPT_PANELS * plan->N * (padded(plan->width * item_size(plan)) + 64) + 64 +
+        return ONS_KEPT_PANELS * plan->N * (ons_padded(plan->width * item_size(plan)) + 64) + 64 +
                panels_bytes(plan);
     return plan->keeps_apart ? room_bytes(plan, plan->N) : 0;
 }
@@ -55,15 +53,16 @@ static int64_t sums_across_columns(const ons_plan *plan) { return (plan->width +
 
 static int64_t sums_bytes(const ons_plan *plan) {
     int64_t rows = plan->form == ONS_ROW_FORM ? plan->width : sums_across_columns(plan);
-    return rows_with_states(plan) == 0 ? 0 : padded(2 * ONS_SUMS * rows * (int64_t)sizeof(double));
+    return rows_with_states(plan) == 0 ? 0
+                                       : ons_padded(2 * ONS_SUMS * rows * (int64_t)sizeof(double));
 }
 
 /* Six arrays with at most 8 bytes a row beside the states and the sums; whole rows as they lie in
  * memory need none of them. */
 int64_t ons_panel_bytes(const ons_plan *plan) {
     int64_t width = rows_with_states(plan);
-    return padded(width * (int64_t)sizeof(ons_state)) + sums_bytes(plan) + 6 * padded(width * 8) +
-           staging_bytes(plan) + kept_bytes(plan);
+    return ons_padded(width * (int64_t)sizeof(ons_state)) + sums_bytes(plan) +
+           6 * ons_padded(width * 8) + staging_bytes(plan) + kept_bytes(plan);
 }
 
 /* The last outer dimension is the one across the panel. */
@@ -103,13 +102,13 @@ ons_panel ons_panel_of(const ons_job *job, int worker) {
     void **arrays[] = {&panel.rows.shift,  &panel.rows.floor,     &panel.rows.first,
                        &panel.rows.second, (void **)&panel.scale, (void **)&panel.anchor};
     panel.rows.state = (ons_state *)next;
-    next += padded(width * (int64_t)sizeof(ons_state));
+    next += ons_padded(width * (int64_t)sizeof(ons_state));
     panel.rows.sums = (double *)next;
     panel.rows.sums_along = row_form ? 1 : sums_across_columns(plan);
     panel.rows.sums_across = row_form ? 2 * ONS_SUMS : 1;
     panel.rows.few = ons_has_short_rows(plan);
     next += sums_bytes(plan);
-    for (int i = 0; i < 6; i++, next += padded(width * 8)) *arrays[i] = next;
+    for (int i = 0; i < 6; i++, next += ons_padded(width * 8)) *arrays[i] = next;
     panel.staging = next;
     panel.kept = next + staging_bytes(plan);
     panel.rows.past_caches = plan->past_caches;
@@ -243,27 +242,17 @@ ons_tile ons_panel_scratch(const ons_panel *panel) {
     return room_at(panel, panel->staging, plan->tile < plan->N ? plan->tile : plan->N);
 }
 
+ons_tile ons_panel_result(ons_panel *panel, int64_t j) {
+    if (!panel->plan->y_direct) return ons_panel_scratch(panel);
+    int64_t along = panel->problem->operand[ONS_Y].stride[panel->problem->dims - 1];
+    return (ons_tile){panel->y + j * along, along, panel->y_across};
+}
+
 ons_tile ons_panel_kept(ons_panel *panel, int64_t j) {
     if (!panel->plan->keeps_apart) return ons_panel_result(panel, j);
     ons_tile kept = room_at(panel, panel->kept, panel->plan->N);
     kept.data = (char *)kept.data + j * kept.along;
     return kept;
-}
-
-ons_run_of_rows ons_panel_run(const ons_panel *panel) {
-    const ons_plan *plan = panel->plan;
-    int64_t size = item_size(plan);
-    const ons_operand *x = &panel->problem->operand[ONS_X], *y = &panel->problem->operand[ONS_Y];
-    return (ons_run_of_rows){.x = {(char *)panel->x, ons_dtype_size(x->dtype), panel->x_across},
-                             .y = {panel->y, ons_dtype_size(y->dtype), panel->y_across},
-                             .count = panel->rows.width,
-                             .dtype = y->dtype,
-                             .bring = plan->brings_rows ? ons_panel_bring : NULL,
-                             .from = panel,
-                             .N = plan->N,
-                             .kept = panel->kept,
-                             .pitch = padded(plan->N * size) / size,
-                             .past_caches = plan->past_caches};
 }
 
 /* Whether every panel but those at the ends begins and ends each row of y with a line, wherever y
@@ -283,7 +272,7 @@ static void keep_columns(ons_run_of_columns *run, const ons_problem *problem,
                          const ons_plan *plan) {
     int64_t size = item_size(plan), row = plan->width * size, line = 64 / size;
     bool joined = plan->width == rows_across(problem) && run->y_along == row;
-    run->pitch = padded(row) / size;
+    run->pitch = ons_padded(row) / size;
     if (!plan->past_caches) return;
     if (joined && plan->x_direct && plan->width >= line && !ons_has_short_rows(plan)) {
         run->pitch = plan->width;

@@ -29,6 +29,9 @@ static inline int ons_outer_dims(const ons_problem *problem) {
     return problem->dims - problem->reduced_dims;
 }
 
+/* Whole cache lines. */
+static inline int64_t ons_padded(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
+
 int64_t ons_panel_bytes(const ons_plan *plan);
 int64_t ons_panel_count(const ons_problem *problem, const ons_plan *plan);
 

@@ -117,6 +117,22 @@ void ons_panel_bring(const void *from, int64_t first, int64_t count, void *to, i
     }
 }
 
+ons_run_of_rows ons_panel_run(const ons_panel *panel) {
+    const ons_plan *plan = panel->plan;
+    int64_t size = ons_dtype_size(plan->compute);
+    const ons_operand *x = &panel->problem->operand[ONS_X], *y = &panel->problem->operand[ONS_Y];
+    return (ons_run_of_rows){.x = {(char *)panel->x, ons_dtype_size(x->dtype), panel->x_across},
+                             .y = {panel->y, ons_dtype_size(y->dtype), panel->y_across},
+                             .count = panel->rows.width,
+                             .dtype = y->dtype,
+                             .bring = plan->brings_rows ? ons_panel_bring : NULL,
+                             .from = panel,
+                             .N = plan->N,
+                             .kept = panel->kept,
+                             .pitch = ons_padded(plan->N * size) / size,
+                             .past_caches = plan->past_caches};
+}
+
 void ons_panel_exclude_from_nan(const ons_panel *panel) {
     const ons_problem *problem = panel->problem;
     int64_t size = ons_dtype_size(panel->plan->compute), N = panel->plan->N;
@@ -155,12 +171,6 @@ ons_tile ons_panel_load(ons_panel *panel, int64_t j, int64_t n) {
 ons_tile ons_panel_load_to_keep(ons_panel *panel, int64_t j, int64_t n) {
     if (panel->plan->x_direct && !panel->anchored) return ons_panel_load(panel, j, n);
     return load_into(panel, ons_panel_kept(panel, j), j, n);
-}
-
-ons_tile ons_panel_result(ons_panel *panel, int64_t j) {
-    if (!panel->plan->y_direct) return ons_panel_scratch(panel);
-    int64_t along = panel->problem->operand[ONS_Y].stride[panel->problem->dims - 1];
-    return (ons_tile){panel->y + j * along, along, panel->y_across};
 }
 
 void ons_panel_store(ons_panel *panel, int64_t j, int64_t n) {

@@ -1,0 +1,3 @@
+"""The package's version, which pyproject.toml has too."""
+
+__version__ = "0.1.0"
