@@ -85,7 +85,7 @@ static bool has_one_a_row(const ons_problem *problem) {
 
 /* Rows of which there is one value each, and so short that several are worked on at once. */
 static bool is_short_value(const ons_plan *plan) {
-    return plan->N <= (plan->compute == ONS_FLOAT64 ? ONS_GROUPED_F64 : ONS_GROUPED_F32 / 2);
+    return plan->N <= (plan->compute == ONS_FLOAT64 ? ONS_BATCHED_F64 : ONS_BATCHED_F32 / 2);
 }
 
 static ons_method choose_on_cpu(const ons_problem *problem, ons_plan *plan) {

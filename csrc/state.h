@@ -26,9 +26,9 @@
 #define ONS_LOG2_E 1.4426950408889634
 
 typedef struct {
-    double m;           /* the largest element; NaN once there was one */
-    double c;           /* ons_reference(m) */
-    double d, d_beyond; /* sum(e^x * 2^-c), and what d rounded away */
+    double m;        /* the largest element; NaN once there was one */
+    double c;        /* ons_reference(m) */
+    double d, d_low; /* sum(e^x * 2^-c), and what d rounded away */
 } ons_state;
 
 ONS_INLINE ons_state ons_state_empty(void) {
@@ -39,11 +39,11 @@ ONS_INLINE ons_state ons_state_empty(void) {
 /* The larger of two, or NaN where either is. */
 ONS_INLINE double ons_larger(double a, double b) { return a >= b || isnan(a) ? a : b; }
 
-/* d + term, exactly but for the rounding of d_beyond (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B).
- */
+/* Adds a term to d, exactly but for the rounding of d_low (two-sum: Knuth, TAOCP 2, 4.2.2,
+ * theorem B). */
 ONS_INLINE void ons_state_add(ons_state *state, double term) {
     double sum = state->d + term, other = sum - state->d;
-    state->d_beyond += (state->d - (sum - other)) + (term - other);
+    state->d_low += (state->d - (sum - other)) + (term - other);
     state->d = sum;
 }
 
@@ -53,10 +53,10 @@ ONS_INLINE bool ons_needs_anchor(double m) {
     return isfinite(m) && fabs(m) > ONS_LARGEST_REFERENCE;
 }
 
-/* The integer c of a maximum m: ceil(m * log2(e)), without a call (adding 1.5 * 2^52 rounds to an
- * integer, where nothing has excess precision). For the pairs that a row with an anchor has on the
- * way there, and for m = -inf, c stops a little beyond ONS_LARGEST_REFERENCE: by more than any two
- * elements can lie apart without the smaller one giving 0. */
+/* The integer c of a maximum m: ceil(m * log2(e)), without a call (adding 1.5 * 2^52 rounds to
+ * an integer, where nothing has excess precision). For the pairs that a row with an anchor has
+ * on the way there, and for m = -inf, c stops a little above ONS_LARGEST_REFERENCE: by more than
+ * any two elements can lie apart without the smaller one giving 0. */
 ONS_INLINE double ons_reference(double m) {
     const double bound = ONS_LARGEST_REFERENCE + 2000.0;
     if (isnan(m)) return 0.0;
@@ -72,7 +72,7 @@ ONS_INLINE void ons_state_raise(ons_state *state, double m) {
     if (c != state->c && state->d != 0.0) {
         int shift = (int)(state->c - c); /* both are bounded */
         state->d = ldexp(state->d, shift);
-        state->d_beyond = ldexp(state->d_beyond, shift);
+        state->d_low = ldexp(state->d_low, shift);
     }
     state->c = c;
 }
@@ -83,7 +83,7 @@ ONS_INLINE ons_state ons_state_merge(ons_state a, ons_state b) {
     ons_state_raise(&a, m);
     ons_state_raise(&b, m);
     ons_state_add(&a, b.d);
-    a.d_beyond += b.d_beyond;
+    a.d_low += b.d_low;
     return a;
 }
 

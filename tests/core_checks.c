@@ -345,8 +345,8 @@ static void threads(void) {
         }
 }
 
-/* More neighbouring rows than a panel takes: the last one has a part of them. */
-static void panels(void) {
+/* More neighbouring rows than a strip takes: the last one has a part of them. */
+static void strips(void) {
     static const int64_t several[] = {65, 130, 257, 520};
     for (int t = 0; t < ALIKE; t++)
         for (int k = 0; k < 4; k++)
@@ -364,7 +364,7 @@ static const struct {
 } checks[] = {{"conversions", conversions, false}, {"lengths", lengths, false},
               {"offsets", offsets, false},         {"edges", edges, false},
               {"some NaN", some_nans, false},      {"all NaN", all_nans, true},
-              {"panels", panels, false},           {"masks and scales", masks_and_scales, false},
+              {"strips", strips, false},           {"masks and scales", masks_and_scales, false},
               {"threads", threads, false}};
 enum { CHECKS = sizeof checks / sizeof *checks };
 

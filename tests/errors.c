@@ -41,7 +41,7 @@ static double exponentials_of(ons_dtype type, void *e, void *x, int64_t n) {
     int64_t size = ons_dtype_size(type);
     ons_tile from = {x, size, 0}, to = {e, size, 0};
     const ons_primitives *row = &ons_kernels_for(type)->row;
-    row->refer(&rows);
+    row->set_references(&rows);
     row->exp_store_sum(&rows, to, from, n);
     return state.c;
 }

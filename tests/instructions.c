@@ -68,7 +68,7 @@ static void primitives(const ons_primitives *of, const ons_ending *end, const ch
     }
     COUNT(width * n, of->max(&rows, ONS_NO_TILE, x, n), "max, %s", which);
     for (int64_t i = 0; i < width; i++) ons_state_raise(&rows.state[i], rows.state[i].m);
-    COUNT(width, of->refer(&rows), "refer a row, %s", which);
+    COUNT(width, of->set_references(&rows), "references a row, %s", which);
     COUNT(width * n, of->sum_exp(&rows, x, n), "sum_exp, %s", which);
     COUNT(width * n, of->exp_store_sum(&rows, y, x, n), "exp_store_sum, %s", which);
     COUNT(width, of->end_block(&rows, false), "end_block a row, %s", which);
@@ -144,8 +144,8 @@ static void whole_rows(ons_operation operation, ons_dtype stored, ons_dtype comp
                            .kept = zeroed(ONS_KEPT_SHORT_ROWS * (N + 64), own),
                            .pitch = (N + 63) / 64 * 64};
     const ons_pipelines *pipelines = &kernels->pipelines[operation];
-    ons_run_rows_fn *run_rows = N > kernels->longest_grouped ? pipelines->rows[stored]
-                                : N > 2 * lanes              ? pipelines->groups[stored]
+    ons_run_rows_fn *run_rows = N > kernels->longest_batched ? pipelines->rows[stored]
+                                : N > 2 * lanes              ? pipelines->batches[stored]
                                                              : pipelines->short_rows;
     for (int past = 0; past < 2; past++) {
         run.past_caches = past;
@@ -200,8 +200,8 @@ static void whole_columns(ons_operation operation, ons_dtype type, int64_t N) {
                               .x_dtype = type,
                               .y_dtype = type,
                               .scale = 1.0,
-                              .kept = zeroed(ONS_KEPT_PANELS * N * (SIDE + 16) + 16, size),
-                              .panels = zeroed(ONS_PANELS_BYTES, 1),
+                              .kept = zeroed(ONS_KEPT_STRIPS * N * (SIDE + 16) + 16, size),
+                              .strips = zeroed(ONS_STRIPS_BYTES, 1),
                               .pitch = SIDE + 16,
                               .waits = true};
     for (int past = 0; past < 2; past++) {
@@ -210,7 +210,7 @@ static void whole_columns(ons_operation operation, ons_dtype type, int64_t N) {
               ons_dtype_name(type), (int)N, past ? ", past the caches" : "");
     }
     free(run.kept);
-    free(run.panels);
+    free(run.strips);
     free(of.x);
     free(of.y);
 }
@@ -235,8 +235,8 @@ static void changes(ons_dtype type) {
     COUNT(TILE, move->exclude(tile, mask, 1, 0.0, TILE), "exclude, %s", name);
     void *to = zeroed(TILE, 8);
     int64_t size = ons_dtype_size(type);
-    COUNT(TILE, move->bring(to, tile, size, type, 0.5, mask, 1, TILE), "bring, masked, %s", name);
-    COUNT(TILE, move->bring(to, tile, size, type, 0.7, NULL, 0, TILE), "bring, by 0.7, %s", name);
+    COUNT(TILE, move->convert(to, tile, size, type, 0.5, mask, 1, TILE), "convert, masked, %s", name);
+    COUNT(TILE, move->convert(to, tile, size, type, 0.7, NULL, 0, TILE), "convert, by 0.7, %s", name);
     free(to);
     free(tile);
 }

@@ -1,6 +1,6 @@
 """What every instruction set must pass: run in an interpreter of its own with ONSOFTMAX_ISA set.
 
-python isa_checks.py lengths|places|guard|large|panels|numerics|narrow|scales
+python isa_checks.py lengths|places|guard|large|strips|numerics|narrow|scales
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ def large():
                     require((rest == 0xA5).all(), *facts, "wrote beyond out")
 
 
-def panels():
-    """Columns in panels, in and past the caches: each is the row that it would be, wherever out begins, in
+def strips():
+    """Columns in strips, in and past the caches: each is the row that it would be, wherever out begins, in
     place, by any number of threads, beside columns that are NaN, far or empty, and no byte beyond written."""
     rng = np.random.default_rng(7)
     outputs = Guarded(24 << 20)
@@ -153,7 +153,7 @@ def panels():
                     y[...] = 7
                     ons.softmax(x, 1, method="fused", out=y, num_threads=threads)
                     facts = (dtype, shape, at_end, gap, threads)
-                    require(same_bits(y.copy(), expected), *facts, "panels")
+                    require(same_bits(y.copy(), expected), *facts, "strips")
                 y[...] = x
                 ons.softmax(y, 1, method="fused", out=y)
                 require(same_bits(y.copy(), expected), *facts, "in place")
@@ -245,7 +245,7 @@ def scales():
 
 
 CHECKS = {
-    check.__name__: check for check in (lengths, places, guard, large, panels, numerics, narrow, scales)
+    check.__name__: check for check in (lengths, places, guard, large, strips, numerics, narrow, scales)
 }
 
 if __name__ == "__main__":

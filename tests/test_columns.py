@@ -65,7 +65,7 @@ def test_past_the_caches(across, threads):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("across", [6, 15, 16, 17, 50, 64, 100, 255, 257, 512, 1003])
 def test_long_columns_past_the_caches(across, dtype):
-    """Whose rows follow each other, or are apart; one panel goes on where another ends, or does not."""
+    """Whose rows follow each other, or are apart; one strip goes on where another ends, or does not."""
     N = (1 << 19) // (across * np.dtype(dtype).itemsize) + 2
     x = (3 * np.random.default_rng(across).standard_normal((2, N, across))).astype(dtype)
     x[1, 5, across // 2], x[0, 7, 0] = 1e5, np.nan  # relative to its maximum, and without a softmax

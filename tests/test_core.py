@@ -115,12 +115,12 @@ def test_largest_errors_of_all(folder, isa, what):
         if isa != "avx512"
     ],
 )
-def test_panels_read_only_what_was_written(program, isa):
+def test_strips_read_only_what_was_written(program, isa):
     try:
         core.require("valgrind")
     except core.Missing as missing:
         core.skip(missing)
-    said, status = core.run("valgrind", "-q", "--error-exitcode=9", program, "--only", "panels", isa)
+    said, status = core.run("valgrind", "-q", "--error-exitcode=9", program, "--only", "strips", isa)
     assert status == 0, said
 
 
@@ -140,7 +140,7 @@ def on_aarch64(folder, flags, *runs):
 @pytest.mark.skipif(SANITIZED, reason="the emulator knows no sanitizers")
 def test_aarch64_in_short(tmp_path):
     """On a processor that rounds to bfloat16 by itself, and on one that does not."""
-    checks = ("conversions", "edges", "panels")
+    checks = ("conversions", "edges", "strips")
     runs = [("max", "--only", check, "neon") for check in checks]
     on_aarch64(tmp_path, ["-O1"], *runs, ("cortex-a57", "--only", "conversions", "neon"))
 

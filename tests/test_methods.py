@@ -9,7 +9,7 @@ import onsoftmax as ons
 
 
 @pytest.mark.parametrize(
-    "check", ["lengths", "places", "guard", "large", "panels", "numerics", "narrow", "scales"]
+    "check", ["lengths", "places", "guard", "large", "strips", "numerics", "narrow", "scales"]
 )
 @pytest.mark.parametrize("isa", isas())
 def test_instruction_set(isa, check):

@@ -134,7 +134,7 @@ class TestHugeLogits:
             assert same_bits(np.ascontiguousarray(columns.T), y)
 
     def test_one_huge_row_beside_small_ones(self, dtype, method, rng):
-        """What lies beside a row in a panel of columns does not change its bits."""
+        """What lies beside a row in a strip of columns does not change its bits."""
         x = (3 * rng.standard_normal((40, 700))).astype(dtype)
         alone = np.stack([ons.softmax(row, method=method) for row in x])
         for row, offset in ((0, 1e5), (17, -3e5), (39, 2e4), (20, np.inf), (21, np.nan), (22, -np.inf)):

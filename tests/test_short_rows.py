@@ -57,7 +57,7 @@ def test_rows_together_are_rows_alone(dtype, rows):
 @pytest.mark.parametrize("N", [3, 16, 20, 64, 300, 400, 700, 2000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_odd_rows_among_others(N, dtype):
-    """NaN, inf, far and empty rows beside ordinary ones, at every place of a group."""
+    """NaN, inf, far and empty rows beside ordinary ones, at every place of a batch."""
     rng = np.random.default_rng(N)
     x = rng.standard_normal((80, N)).astype(dtype)
     plain = ons.softmax(x)

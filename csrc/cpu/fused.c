@@ -1,71 +1,71 @@
 /* fused.c - the row is read from memory once and stays in the caches: its maximum, then one
  * exponential an element, summed, then what is kept of it is finished. Rows that outgrow the caches
  * come out right, only slower. */
-#include "rows/panel.h"
+#include "rows/strip.h"
 
-/* Fewer rows than these leave most of a group empty. */
-enum { GROUPED_ROWS = 6 };
+/* Rows from which on batches pay: fewer leave most of one empty. */
+enum { BATCHED_ROWS = 6 };
 
-static void fused(ons_panel *panel) {
-    const ons_primitives *primitives = panel->primitives;
-    bool exponentials = ons_operations[panel->problem->operation].keeps == ONS_KEEP_EXPONENTIALS;
-    int64_t N = panel->plan->N;
+static void fused(ons_strip *strip) {
+    const ons_primitives *primitives = strip->primitives;
+    bool exponentials = ons_operations[strip->problem->operation].keeps == ONS_KEEP_EXPONENTIALS;
+    int64_t N = strip->plan->N;
     do {
-        ONS_FOR_EACH_TILE(panel, 0, N, j, n) {
-            ons_tile x = ons_panel_load_to_keep(panel, j, n);
-            primitives->max(&panel->rows, ons_panel_kept(panel, j), x, n);
+        ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
+            ons_tile x = ons_strip_load_to_keep(strip, j, n);
+            primitives->max(&strip->rows, ons_strip_kept(strip, j), x, n);
         }
-    } while (ons_panel_anchor(panel));
-    ons_panel_refer(panel);
+    } while (ons_strip_anchor(strip));
+    ons_strip_rescale(strip);
 
-    ONS_FOR_EACH_TILE(panel, 0, N, j, n) {
-        ons_tile kept = ons_panel_kept(panel, j);
-        panel->rows.next = ons_panel_next_panel(panel, j); /* fetched while the core is busy */
+    ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
+        ons_tile kept = ons_strip_kept(strip, j);
+        strip->rows.next = ons_strip_next_strip(strip, j); /* fetched while the core is busy */
         if (exponentials)
-            primitives->exp_store_sum(&panel->rows, kept, kept, n);
+            primitives->exp_store_sum(&strip->rows, kept, kept, n);
         else
-            primitives->sum_exp(&panel->rows, kept, n);
-        ons_panel_end_tile(panel, j + n, N, false);
+            primitives->sum_exp(&strip->rows, kept, n);
+        ons_strip_end_tile(strip, j + n, N, false);
     }
-    if (!panel->ending->finish) {
-        ons_panel_store_values(panel);
+    if (!strip->ending->finish) {
+        ons_strip_store_values(strip);
         return;
     }
-    panel->ending->end_rows(&panel->rows);
-    ONS_FOR_EACH_TILE(panel, 0, N, j, n) {
-        ons_tile kept = ons_panel_kept(panel, j);
-        panel->ending->finish_kept(&panel->rows, ons_panel_result(panel, j), kept, n);
-        ons_panel_store(panel, j, n);
+    strip->ending->end_rows(&strip->rows);
+    ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
+        ons_tile kept = ons_strip_kept(strip, j);
+        strip->ending->finish_kept(&strip->rows, ons_strip_result(strip, j), kept, n);
+        ons_strip_store(strip, j, n);
     }
-    if (panel->rows.past_caches) primitives->settle();
+    if (strip->rows.past_caches) primitives->fence();
 }
 
-static void whole_rows(ons_panel *panel) {
-    ons_run_of_rows run = ons_panel_run(panel);
-    const ons_pipelines *pipelines = panel->pipelines;
-    ons_dtype dtype = panel->problem->operand[ONS_Y].dtype;
-    bool grouped = run.N <= panel->kernels->longest_grouped &&
-                   (run.count >= GROUPED_ROWS || !pipelines->rows[dtype]);
-    ons_run_rows_fn *run_rows = ons_has_short_rows(panel->plan) ? pipelines->short_rows
-                                : grouped                       ? pipelines->groups[dtype]
+static void whole_rows(ons_strip *strip) {
+    ons_run_of_rows run = ons_strip_as_run(strip);
+    const ons_pipelines *pipelines = strip->pipelines;
+    ons_dtype dtype = strip->problem->operand[ONS_Y].dtype;
+    bool batched = run.N <= strip->kernels->longest_batched &&
+                   (run.count >= BATCHED_ROWS || !pipelines->rows[dtype]);
+    ons_run_rows_fn *run_rows = ons_has_short_rows(strip->plan) ? pipelines->short_rows
+                                : batched                       ? pipelines->batches[dtype]
                                                                 : pipelines->rows[dtype];
-    if (run_rows(&run) && panel->ending->finish) ons_panel_exclude_from_nan(panel);
+    if (run_rows(&run) && strip->ending->finish) ons_strip_exclude_from_nan(strip);
 }
 
-static void whole_columns(ons_panel *panel, int64_t begin, int64_t end) {
-    ons_run_of_columns run = ons_panel_columns(panel, begin, end);
-    const ons_pipelines *pipelines = panel->pipelines;
+static void whole_columns(ons_strip *strip, int64_t begin, int64_t end) {
+    ons_run_of_columns run = ons_strip_columns(strip, begin, end);
+    const ons_pipelines *pipelines = strip->pipelines;
     bool nan =
-        (ons_has_short_rows(panel->plan) ? pipelines->short_columns : pipelines->columns)(&run);
+        (ons_has_short_rows(strip->plan) ? pipelines->short_columns : pipelines->columns)(&run);
     for (int64_t i = begin; i < end && nan; i++) {
-        ons_panel_at(panel, i);
-        ons_panel_exclude_from_columns(panel);
+        ons_strip_at(strip, i);
+        ons_strip_exclude_from_columns(strip);
     }
 }
 
 void ons_cpu_fused(const ons_job *job) {
     if (job->plan->whole_columns)
-        ons_for_each_stretch(job, whole_columns);
+        ons_for_each_range(job, whole_columns);
     else
-        ons_for_each_panel(job, job->plan->whole_rows ? whole_rows : fused);
+        ons_for_each_strip(job, job->plan->whole_rows ? whole_rows : fused);
 }

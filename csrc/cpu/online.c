@@ -2,39 +2,39 @@
  * 1805.02867, algorithm 3, with a tile in the place of an element. Any row length. */
 #include "online.h"
 
-void ons_online_statistics(ons_panel *panel, int64_t begin, int64_t end) {
-    ons_rows *rows = &panel->rows;
-    ONS_FOR_EACH_TILE(panel, begin, end, j, n) {
-        ons_tile x = ons_panel_load(panel, j, n);
-        panel->primitives->max(rows, ONS_NO_TILE, x, n);
-        ons_panel_refer(panel); /* d * e^(m - m'): the same sum, relative to the new maximum */
-        rows->next = ons_panel_next_tile(panel, j + n); /* fetched while the core is busy */
-        panel->primitives->sum_exp(rows, x, n);
-        ons_panel_end_tile(panel, j + n, end, false);
+void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
+    ons_rows *rows = &strip->rows;
+    ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
+        ons_tile x = ons_strip_load(strip, j, n);
+        strip->primitives->max(rows, ONS_NO_TILE, x, n);
+        ons_strip_rescale(strip); /* d * e^(m - m'): the same sum, relative to the new maximum */
+        rows->next = ons_strip_next_tile(strip, j + n); /* fetched while the core is busy */
+        strip->primitives->sum_exp(rows, x, n);
+        ons_strip_end_tile(strip, j + n, end, false);
     }
 }
 
-void ons_online_finish(ons_panel *panel, int64_t begin, int64_t end) {
-    if (!panel->ending->finish) {
-        if (begin == 0) ons_panel_store_values(panel);
+void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end) {
+    if (!strip->ending->finish) {
+        if (begin == 0) ons_strip_store_values(strip);
         return;
     }
-    panel->primitives->refer(&panel->rows);
-    panel->ending->end_rows(&panel->rows);
-    ONS_FOR_EACH_TILE(panel, begin, end, j, n) {
-        ons_tile x = ons_panel_load(panel, j, n);
-        panel->rows.next = ons_panel_next_tile(panel, j + n);
-        panel->ending->finish(&panel->rows, ons_panel_result(panel, j), x, n);
-        ons_panel_store(panel, j, n);
+    strip->primitives->set_references(&strip->rows);
+    strip->ending->end_rows(&strip->rows);
+    ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
+        ons_tile x = ons_strip_load(strip, j, n);
+        strip->rows.next = ons_strip_next_tile(strip, j + n);
+        strip->ending->finish(&strip->rows, ons_strip_result(strip, j), x, n);
+        ons_strip_store(strip, j, n);
     }
-    if (panel->rows.past_caches) panel->primitives->settle();
+    if (strip->rows.past_caches) strip->primitives->fence();
 }
 
-static void online(ons_panel *panel) {
+static void online(ons_strip *strip) {
     do {
-        ons_online_statistics(panel, 0, panel->plan->N);
-    } while (ons_panel_anchor(panel));
-    ons_online_finish(panel, 0, panel->plan->N);
+        ons_online_statistics(strip, 0, strip->plan->N);
+    } while (ons_strip_anchor(strip));
+    ons_online_finish(strip, 0, strip->plan->N);
 }
 
-void ons_cpu_online(const ons_job *job) { ons_for_each_panel(job, online); }
+void ons_cpu_online(const ons_job *job) { ons_for_each_strip(job, online); }

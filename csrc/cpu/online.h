@@ -3,13 +3,13 @@
 #ifndef ONS_CPU_ONLINE_H
 #define ONS_CPU_ONLINE_H
 
-#include "rows/panel.h"
+#include "rows/strip.h"
 
-/* Takes elements begin to end of the panel's rows into their states, tile by tile. */
-void ons_online_statistics(ons_panel *panel, int64_t begin, int64_t end);
+/* Takes elements begin to end of the strip's rows into their states, tile by tile. */
+void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end);
 
 /* y of elements begin to end, from the final states; or the value of each row, with its first
  * element. */
-void ons_online_finish(ons_panel *panel, int64_t begin, int64_t end);
+void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end);
 
 #endif

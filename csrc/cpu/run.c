@@ -17,18 +17,19 @@ static ons_cpu_method *const entries[ONS_METHOD_COUNT] = {
 
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan) {
     int64_t shared = plan->method == ONS_METHOD_split ? ons_split_shared_bytes(plan) : 0;
-    return plan->threads * ons_panel_bytes(plan) + shared;
+    return plan->threads * ons_strip_bytes(plan) + shared;
 }
 
-/* Bytes of short rows in a panel, about. */
-enum { PANEL_BYTES = 1 << 14 };
+/* Bytes of the short rows of a strip, about. */
+enum { STRIP_BYTES = 1 << 14 };
 
-/* The plan of `fused` where the instruction set has no pipelines: panels, which keep their rows. */
-static ons_plan by_panels(const ons_plan *plan) {
+/* The plan of `fused` where the instruction set has no pipelines: strip by strip, keeping the
+ * rows. */
+static ons_plan by_strips(const ons_plan *plan) {
     ons_plan own = *plan;
-    int64_t most = ONS_MAX_WIDTH, row = plan->N * ons_dtype_size(plan->compute);
-    if (plan->form == ONS_ROW_FORM && row * most > PANEL_BYTES) most = PANEL_BYTES / row;
-    if (own.width > most) own.width = most > 0 ? most : 1;
+    int64_t max_width = ONS_MAX_WIDTH, row = plan->N * ons_dtype_size(plan->compute);
+    if (plan->form == ONS_ROW_FORM && row * max_width > STRIP_BYTES) max_width = STRIP_BYTES / row;
+    if (own.width > max_width) own.width = max_width > 0 ? max_width : 1;
     own.whole_rows = own.whole_columns = own.brings_rows = own.past_caches = false;
     own.keeps_apart = true;
     own.workspace_bytes = ons_cpu_workspace_bytes(&own);
@@ -38,10 +39,10 @@ static ons_plan by_panels(const ons_plan *plan) {
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan) {
     _Alignas(64) char small[4096];
     const ons_kernels *kernels = ons_kernels_for(plan->compute);
-    ons_plan panels;
+    ons_plan strips;
     if (!kernels->has_pipelines && (plan->whole_rows || plan->whole_columns)) {
-        panels = by_panels(plan);
-        plan = &panels;
+        strips = by_strips(plan);
+        plan = &strips;
     }
     bool fits = plan->workspace_bytes <= (int64_t)sizeof small;
     size_t bytes = ((size_t)plan->workspace_bytes + 63) & ~(size_t)63;

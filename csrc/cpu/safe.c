@@ -2,20 +2,20 @@
  * Milakov and Gimelshein, arXiv 1805.02867, algorithm 2. Any row length. */
 #include "online.h"
 
-static void safe(ons_panel *panel) {
-    const ons_primitives *primitives = panel->primitives;
-    int64_t N = panel->plan->N;
+static void safe(ons_strip *strip) {
+    const ons_primitives *primitives = strip->primitives;
+    int64_t N = strip->plan->N;
     do {
-        ONS_FOR_EACH_TILE(panel, 0, N, j, n)
-        primitives->max(&panel->rows, ONS_NO_TILE, ons_panel_load(panel, j, n), n);
-    } while (ons_panel_anchor(panel));
-    ons_panel_refer(panel);
+        ONS_FOR_EACH_TILE(strip, 0, N, j, n)
+        primitives->max(&strip->rows, ONS_NO_TILE, ons_strip_load(strip, j, n), n);
+    } while (ons_strip_anchor(strip));
+    ons_strip_rescale(strip);
 
-    ONS_FOR_EACH_TILE(panel, 0, N, j, n) {
-        primitives->sum_exp(&panel->rows, ons_panel_load(panel, j, n), n);
-        ons_panel_end_tile(panel, j + n, N, false);
+    ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
+        primitives->sum_exp(&strip->rows, ons_strip_load(strip, j, n), n);
+        ons_strip_end_tile(strip, j + n, N, false);
     }
-    ons_online_finish(panel, 0, N);
+    ons_online_finish(strip, 0, N);
 }
 
-void ons_cpu_safe(const ons_job *job) { ons_for_each_panel(job, safe); }
+void ons_cpu_safe(const ons_job *job) { ons_for_each_strip(job, safe); }

@@ -2,9 +2,9 @@
 #ifndef ONS_CPU_SPLIT_H
 #define ONS_CPU_SPLIT_H
 
-#include "rows/panel.h"
+#include "rows/strip.h"
 
-/* Pairs held at once, about: rows are taken in batches of so many blocks. */
+/* Pairs held at once, about: rows are taken in waves, each of so many blocks. */
 enum { ONS_SPLIT_PAIRS = 1024 };
 
 int64_t ons_split_shared_bytes(const ons_plan *plan);

@@ -18,8 +18,8 @@
 /* How long a thread looks for another loop, and a caller for the end of the last pieces. */
 enum { LOOK_NANOSECONDS = 50000 };
 
-/* Threads beyond so many begin with the shares of others. */
-enum { MOST_SHARES = 64 };
+/* The most shares: further threads begin with the shares of others. */
+enum { MAX_SHARES = 64 };
 
 /* A thread of the pool, for as long as the process lives. Each is woken by itself: of a shared
  * condition whoever signals may have to wait for those signalled before. */
@@ -56,7 +56,7 @@ static struct {
     void *context;
     int64_t grain;
     int shares;
-    share share[MOST_SHARES];
+    share share[MAX_SHARES];
 } pool = {.held = PTHREAD_MUTEX_INITIALIZER,
           .last = &pool.first,
           .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -197,7 +197,7 @@ static void wait_for_those_inside(void) {
 
 /* Shares of whole pieces, as even as that goes. */
 static void share_out(int64_t count, int64_t pieces, int threads) {
-    pool.shares = threads < MOST_SHARES ? threads : MOST_SHARES;
+    pool.shares = threads < MAX_SHARES ? threads : MAX_SHARES;
     for (int i = 0; i < pool.shares; i++) {
         int64_t end = pieces * (i + 1) / pool.shares * pool.grain;
         atomic_store(&pool.share[i].next, pieces * i / pool.shares * pool.grain);

@@ -10,25 +10,25 @@ ONS_OPERATION(softmax, ROW, EXPONENTIALS, 0.0, "exp(x) / sum(exp(x))")
  * row gives 1. */
 INLINE void FN(softmax_row)(const ons_state *state, double anchor, T *first, T *second) {
     (void)anchor;
-    T nearest = (T)(LOWERED / (state->d + state->d_beyond));
-    double rest = fma(-(double)nearest, state->d, LOWERED) - (double)nearest * state->d_beyond;
+    T nearest = (T)(LOWERED / (state->d + state->d_low));
+    double rest = fma(-(double)nearest, state->d, LOWERED) - (double)nearest * state->d_low;
     *first = isfinite(state->m) ? nearest : (T)NAN;
     *second = (T)(rest * (double)nearest * (1.0 / LOWERED));
 }
 
 INLINE void FN(softmax_rows)(const FN(sums_of_rows) * rows, T *first, T *second) {
-    const FN(wide) *beyond = rows->d_beyond;
+    const FN(wide) *low = rows->d_low;
     FN(wide) inverse, rest, d = rows->d;
     f64_vec one = f64_set(1);
     EACH_PART {
-        f64_vec all = beyond ? f64_add(d.part[k], beyond->part[k]) : d.part[k];
+        f64_vec all = low ? f64_add(d.part[k], low->part[k]) : d.part[k];
         inverse.part[k] = f64_div(one, all);
     }
     VEC nearest = V(narrow)(inverse.part), none = V(sub)(rows->m, rows->m); /* NaN, or 0 */
     FN(wide) by = FN(widen)(nearest);
     EACH_PART {
         rest.part[k] = f64_rest(by.part[k], d.part[k]);
-        if (beyond) rest.part[k] = f64_sub(rest.part[k], f64_mul(by.part[k], beyond->part[k]));
+        if (low) rest.part[k] = f64_sub(rest.part[k], f64_mul(by.part[k], low->part[k]));
         rest.part[k] = f64_mul(rest.part[k], by.part[k]);
     }
     V(store)(first, V(add)(nearest, none));

@@ -1,4 +1,4 @@
-/* pairs.c - the pair (m, d) of state.h for onsoftmax/_explain.py, as a tuple (m, c, d, d_beyond):
+/* pairs.c - the pair (m, d) of state.h for onsoftmax/_explain.py, as a tuple (m, c, d, d_low):
  * of elements, of two parts of a row, and as the papers have it. */
 #include "pairs.h"
 
@@ -6,15 +6,15 @@
 #include "../state.h"
 
 static PyObject *tuple_of(const ons_state *state) {
-    return Py_BuildValue("(dddd)", state->m, state->c, state->d, state->d_beyond);
+    return Py_BuildValue("(dddd)", state->m, state->c, state->d, state->d_low);
 }
 
 static int take_state(PyObject *object, ons_state *state) {
     if (!PyTuple_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "a pair is a tuple (m, c, d, d_beyond), not %R", object);
+        PyErr_Format(PyExc_TypeError, "a pair is a tuple (m, c, d, d_low), not %R", object);
         return -1;
     }
-    if (!PyArg_ParseTuple(object, "dddd", &state->m, &state->c, &state->d, &state->d_beyond))
+    if (!PyArg_ParseTuple(object, "dddd", &state->m, &state->c, &state->d, &state->d_low))
         return -1;
     if (state->c == ons_reference(state->m) || state->d == 0.0) return 0;
     PyErr_Format(PyExc_ValueError, "the pair %R has a c that does not belong to its m", object);
@@ -64,7 +64,7 @@ PyObject *ons_pair_d(PyObject *Py_UNUSED(self), PyObject *pair) {
     if (take_state(pair, &state) < 0) return NULL;
     if (state.d == 0.0) return PyFloat_FromDouble(0.0);
     double above = (state.c * ONS_LN2_HIGH - state.m) + state.c * ONS_LN2_LOW;
-    return PyFloat_FromDouble((state.d + state.d_beyond) * exp(above));
+    return PyFloat_FromDouble((state.d + state.d_low) * exp(above));
 }
 
 PyObject *ons_pair_anchor(PyObject *Py_UNUSED(self), PyObject *object) {
@@ -75,7 +75,7 @@ PyObject *ons_pair_anchor(PyObject *Py_UNUSED(self), PyObject *object) {
 
 const char ons_pair_of_doc[] =
     "pair_of($module, row, in_float, /)\n--\n\n"
-    "The pair (m, c, d, d_beyond) of a tuple of floats: d = sum(e^x * 2^-c), its exponentials "
+    "The pair (m, c, d, d_low) of a tuple of floats: d = sum(e^x * 2^-c), its exponentials "
     "rounded to\nfloat where `in_float`, else to double.";
 const char ons_pair_merge_doc[] =
     "pair_merge($module, a, b, /)\n--\n\nThe pair of two parts of a row: ons_state_merge.";

@@ -26,7 +26,7 @@ static void FN(max_column)(const ons_rows *rows, ons_tile kept, ons_tile x, int6
         V(store)(nans + i, V(set)(0));
     }
     for (int64_t j = 0; j < n; j += 4) {
-        /* four rows of the tile at once; the last ones stand in for those beyond the end */
+        /* four rows of the tile at once; past the end the last ones are taken again */
         int64_t at[4];
         for (int64_t k = 0; k < 4; k++) at[k] = j + k < n ? j + k : j;
         for (int64_t k = 0; k < 4; k++)
@@ -73,15 +73,15 @@ INLINE VEC FN(quad_of_columns)(const ons_rows *rows, int64_t i, ons_tile e, ons_
     return FN(sum_of_four)(four);
 }
 
-/* Adds two sums of TERMS elements to running sum l of a vector of columns, of each of whose sums
- * there is a line of `width` doubles. */
+/* Adds two sums of TERMS elements to running sum l of a vector of columns. `sums` has `width`
+ * doubles for each running sum. */
 INLINE void FN(add_to_columns)(double *sums, int64_t l, int64_t width, VEC one, VEC other) {
     double *at = sums + l * width, *rounded_away = at + ONS_SUMS * width;
     FN(wide) term = FN(wide_add)(FN(widen)(one), FN(widen)(other)), d = FN(wide_load)(at);
     if (BITS == 64) {
-        FN(wide) beyond = FN(wide_load)(rounded_away);
-        FN(add_term)(&d, &beyond, term);
-        FN(wide_store)(rounded_away, beyond);
+        FN(wide) low = FN(wide_load)(rounded_away);
+        FN(add_term)(&d, &low, term);
+        FN(wide_store)(rounded_away, low);
     } else {
         d = FN(wide_add)(d, term);
     }
@@ -124,16 +124,17 @@ INLINE void FN(sum_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t
 }
 
 static void FN(end_block_column)(const ons_rows *rows, bool plain) {
-    double d[ONS_MAX_WIDTH], beyond[ONS_MAX_WIDTH], lowered = plain ? 1.0 : LOWERED;
+    double d[ONS_MAX_WIDTH], low[ONS_MAX_WIDTH], lowered = plain ? 1.0 : LOWERED;
     for (int64_t i = 0; i < rows->width; i += WIDTH) {
         FN(wide) total, rest;
-        FN(totals_of_columns)(&total, &rest, rows->sums + i, rows->sums_along, rows->few, false);
+        FN(totals_of_columns)
+        (&total, &rest, rows->sums + i, rows->sums_along, rows->short_rows, false);
         FN(wide_store)(d + i, total);
-        FN(wide_store)(beyond + i, rest);
+        FN(wide_store)(low + i, rest);
     }
     for (int64_t i = 0; i < rows->width; i++) {
         ons_state_add(&rows->state[i], lowered * d[i]);
-        if (BITS == 64) rows->state[i].d_beyond += lowered * beyond[i];
+        if (BITS == 64) rows->state[i].d_low += lowered * low[i];
     }
     memset(rows->sums, 0, (size_t)(BITS / 32 * ONS_SUMS * rows->sums_along) * sizeof(double));
 }

@@ -1,6 +1,6 @@
-/* columns_tmpl.h - what both pipelines of columns (fused_columns_tmpl.h, short_columns_tmpl.h) do
- * with a panel's rows on the way from x and to y. Part of primitives_tmpl.h, whose parameters and
- * names it uses. */
+/* columns_tmpl.h - what both pipelines of columns (fused_columns_tmpl.h, short_columns_tmpl.h)
+ * do with a strip's rows between x and y. Part of primitives_tmpl.h, whose parameters and names
+ * it uses. */
 
 /* Whether elements are taken and given as they lie in memory. */
 INLINE bool FN(is_plain)(const ons_run_of_columns *run, ons_columns at) {
@@ -8,14 +8,15 @@ INLINE bool FN(is_plain)(const ons_run_of_columns *run, ons_columns at) {
            !at.scale;
 }
 
-/* Room for a panel, one of two. */
-INLINE T *FN(kept_panel)(const ons_run_of_columns *run, int64_t turn) {
-    return (T *)run->kept + FN(line) + turn * run->N * run->pitch;
+/* The buffer for a strip, one of two. */
+INLINE T *FN(kept_strip)(const ons_run_of_columns *run, int64_t turn) {
+    return (T *)run->kept + FN(cache_line) + turn * run->N * run->pitch;
 }
 
-/* Whether the rows of `next` go on where those of `at` end, which have a line at least. */
+/* Whether the rows of `next` begin where those of `at` end, and those of `at` have a cache line
+ * at least. */
 INLINE bool FN(goes_on)(const ons_columns *at, const ons_columns *next) {
-    return next->width > 0 && at->width >= FN(line) &&
+    return next->width > 0 && at->width >= FN(cache_line) &&
            next->y == at->y + at->width * (int64_t)sizeof(T);
 }
 

@@ -58,7 +58,7 @@ INLINE VEC FN(exponential)(VEC x, VEC shift, VEC floor) {
     return x;
 }
 
-static void FN(refer)(const ons_rows *rows) {
+static void FN(set_references)(const ons_rows *rows) {
     for (int64_t i = 0; i < rows->width; i++) {
         double c = rows->state[i].c;
         ((T *)rows->shift)[i] = (T)(MAGIC + STEPS * (LIFT - c));

@@ -1,42 +1,44 @@
-/* fused_columns_tmpl.h - neighbouring rows that lie side by side, panel after panel: while the
- * exponentials of a panel are computed, the panel before is finished and the one behind
- * comes from memory, is compared, and takes the place of the one before. Two panels stay in the
- * caches so, and the core computes while memory moves. Adds up as row_tmpl.h does. Part of
+/* fused_columns_tmpl.h - neighbouring rows that lie side by side, strip after strip. While the
+ * exponentials of a strip are computed, the strip before is finished. The one behind is read
+ * from memory, compared, and takes the buffer of the strip before. So two strips stay in the
+ * caches, and the core computes while memory moves. Adds up as row_tmpl.h does. Part of
  * primitives_tmpl.h, whose parameters and names it uses. */
 
 #define VECTORS (ONS_MAX_COLUMNS / WIDTH)
 
-/* A panel, and what there is one of a column; what finishes a column also for a line in front,
- * where elements may wait. Beyond its width there is room for a vector. */
+/* A strip, and what each column has one of. `first` and `second` also have a cache line in
+ * front, for elements that wait there, and a vector behind. */
 typedef struct {
-    ons_columns at;  /* of width 0: there is no such panel */
+    ons_columns at;  /* of width 0: there is no such strip */
     int64_t vectors; /* that hold a row of it */
     T *kept;         /* its elements; then their exponentials, where these are kept */
     T m[ONS_MAX_COLUMNS], shift[ONS_MAX_COLUMNS], floor[ONS_MAX_COLUMNS];
-    T first[FN(line) + ONS_MAX_COLUMNS + WIDTH], second[FN(line) + ONS_MAX_COLUMNS + WIDTH];
-    FN(wide) d[VECTORS], d_beyond[VECTORS];
+    T first[FN(cache_line) + ONS_MAX_COLUMNS + WIDTH],
+        second[FN(cache_line) + ONS_MAX_COLUMNS + WIDTH];
+    FN(wide) d[VECTORS], d_low[VECTORS];
 } FN(columns);
 
 /* What is too large for the stack of a small thread. */
 typedef struct {
-    FN(columns) panels[3];
-    double sums[2 * ONS_SUMS][ONS_MAX_COLUMNS]; /* of the panel in the middle */
-} FN(panels);
-_Static_assert(sizeof(FN(panels)) <= ONS_PANELS_BYTES, "room for panels");
+    FN(columns) strips[3];
+    double sums[2 * ONS_SUMS][ONS_MAX_COLUMNS]; /* of the strip in the middle */
+} FN(strips);
+_Static_assert(sizeof(FN(strips)) <= ONS_STRIPS_BYTES, "room for strips");
 
-/* Panels on their way. */
+/* The strips of a pipeline. */
 typedef struct FN(passing) {
     FN(columns) * before, *now, *behind;
-    const char *after; /* row 0 of the panel behind the one behind */
+    const char *after; /* row 0 of the strip behind the one behind */
     int64_t N, x_along, y_along, where_along, pitch;
     const ons_run_of_columns *run;
     double *sums;
     bool past_caches; /* how the rows of y are written: */
-    enum { FN(by_vectors), FN(in_a_row), FN(by_lines), FN(in_parts) } y;
+    enum { FN(by_vectors), FN(in_a_row), FN(by_cache_lines), FN(in_parts) } y;
     void (*give_apart)(const struct FN(passing) *, int64_t j, int64_t n); /* the last two */
-    int64_t finished;        /* elements of the panel before, where y is in a row */
-    bool continues, goes_on; /* where what does not fill a line may wait: whether rows of y
-                                go on where the panel before ends, and the one behind so */
+    int64_t finished; /* elements of the strip before, where y is in a row */
+    /* where elements that do not fill a cache line may wait: whether rows of y begin where the
+     * strip before ends, and whether the one behind does */
+    bool continues, goes_on;
 } FN(passing);
 
 /* Column i's vector of a kept row; in tight rows, the next one begins where its columns end. */
@@ -47,7 +49,8 @@ INLINE void FN(keep)(T *row, int64_t i, int64_t pitch, VEC a, bool tight) {
         V(store)(row + i, a);
 }
 
-/* `n` rows from j on of the panel behind: compared, and into the place of the panel before. */
+/* Compares `n` rows from j on of the strip behind, and copies them over those of the strip
+ * before. */
 INLINE void FN(take_in)(const FN(passing) * with, int64_t j, int64_t n, FN(kind) kind, bool plain,
                         bool tight) {
     FN(columns) *behind = with->behind;
@@ -74,14 +77,15 @@ INLINE void FN(take_in)(const FN(passing) * with, int64_t j, int64_t n, FN(kind)
     }
 }
 
-/* One vector of the panel before. */
+/* One vector of the strip before. */
 INLINE VEC FN(finished_columns)(const FN(columns) * before, const T *kept, int64_t i,
                                 FN(kind) kind) {
-    const T *first = before->first + FN(line) + i, *second = before->second + FN(line) + i;
+    const T *first = before->first + FN(cache_line) + i,
+            *second = before->second + FN(cache_line) + i;
     return FN(element)(kind.operation, V(load)(kept), V(load)(first), V(load)(second));
 }
 
-/* `n` rows from j on of the panel before, to y, where all its vectors can be written as such. */
+/* Writes `n` rows from j on of the strip before to y, where all of them are whole vectors. */
 INLINE void FN(give_vectors)(const FN(passing) * with, int64_t j, int64_t n, FN(kind) kind) {
     const FN(columns) *before = with->before;
     int64_t width = before->at.width, y_along = with->y_along, pitch = with->pitch;
@@ -90,8 +94,8 @@ INLINE void FN(give_vectors)(const FN(passing) * with, int64_t j, int64_t n, FN(
     char *to = before->at.y + j * y_along;
     const T *kept = before->kept + j * pitch;
     for (int64_t i = 0; i < width; i += WIDTH) {
-        VEC first = V(load)(before->first + FN(line) + i);
-        VEC second = V(load)(before->second + FN(line) + i);
+        VEC first = V(load)(before->first + FN(cache_line) + i);
+        VEC second = V(load)(before->second + FN(cache_line) + i);
         for (int64_t k = 0; k < n; k++) {
             VEC done = FN(element)(kind.operation, V(load)(kept + k * pitch + i), first, second);
             FN(put)(to + k * y_along + i * FN(size_as)(kind.y), done, kind, past_caches);
@@ -99,10 +103,10 @@ INLINE void FN(give_vectors)(const FN(passing) * with, int64_t j, int64_t n, FN(
     }
 }
 
-/* The same of rows that may begin and end in the midst of a cache line, past the caches: a line of
- * which the neighbours write the rest must not go to memory yet. What does not fill one waits in
- * front of the row that goes on where this one ends. */
-INLINE void FN(give_lines)(const FN(passing) * with, int64_t j, int64_t n, FN(kind) kind) {
+/* The same past the caches, of rows that may begin and end inside a cache line. Elements that do
+ * not fill one wait in front of the row that begins where this one ends: the neighbours write
+ * the other part of it, and it must not go to memory before. */
+INLINE void FN(give_cache_lines)(const FN(passing) * with, int64_t j, int64_t n, FN(kind) kind) {
     const FN(columns) *before = with->before;
     int64_t width = before->at.width, pitch = with->pitch;
     for (int64_t k = j; k < j + n; k++) {
@@ -110,16 +114,16 @@ INLINE void FN(give_lines)(const FN(passing) * with, int64_t j, int64_t n, FN(ki
         T *y = (T *)(void *)row, *behind = with->now->kept + k * pitch;
         const T *e = before->kept + k * pitch;
         bool continues = with->continues, goes_on = with->goes_on;
-        int64_t i = 0, head = continues ? 0 : FN(before_line)(y, width);
+        int64_t i = 0, head = continues ? 0 : FN(before_cache_line)(y, width);
         for (; i < head; i += WIDTH)
             STORE_AT(y, i, head, FN(finished_columns)(before, e + i, i, kind));
         i = continues ? -(int64_t)((uintptr_t)y % 64 / sizeof(T)) : head;
-        for (; i + FN(line) <= width; i += FN(line))
-            for (int64_t v = i; v < i + FN(line); v += WIDTH)
+        for (; i + FN(cache_line) <= width; i += FN(cache_line))
+            for (int64_t v = i; v < i + FN(cache_line); v += WIDTH)
                 V(stream)(y + v, FN(finished_columns)(before, e + v, v, kind));
         for (; !goes_on && i < width; i += WIDTH)
             STORE_AT(y, i, width, FN(finished_columns)(before, e + i, i, kind));
-        for (int64_t v = FN(line); goes_on && v > 0; v -= WIDTH)
+        for (int64_t v = FN(cache_line); goes_on && v > 0; v -= WIDTH)
             V(store)(behind - v, V(load)(e + width - v));
     }
 }
@@ -156,13 +160,13 @@ INLINE void FN(give_in_parts)(const FN(passing) * with, int64_t j, int64_t n, FN
 INLINE void FN(give_apart)(const FN(passing) * with, int64_t j, int64_t n,
                            ons_operation operation) {
     FN(kind) kind = {operation, with->run->x_dtype, with->run->y_dtype, OWN};
-    if (with->y == FN(by_lines))
-        FN(give_lines)(with, j, n, kind);
+    if (with->y == FN(by_cache_lines))
+        FN(give_cache_lines)(with, j, n, kind);
     else
         FN(give_in_parts)(with, j, n, kind);
 }
 
-/* Where the rows are that are fetched before row j of the panel behind is taken in, or NULL. */
+/* The rows to fetch before row j of the strip behind is read, or NULL. */
 INLINE const char *FN(rows_to_fetch)(const FN(passing) * with, int64_t j) {
     int64_t ahead = j + FN(rows_ahead);
     if (with->behind->at.width == 0) return NULL;
@@ -170,20 +174,21 @@ INLINE const char *FN(rows_to_fetch)(const FN(passing) * with, int64_t j) {
                            : with->after + (ahead - with->N) * with->x_along;
 }
 
-/* The exponentials of four elements of one lane, or as many as there are, the first at e, kept
- * there where they are; their sums to `lane`, a vector for each WIDTH columns; `add`: to what is
- * there. `fetch`, where given: of four rows from there on a line after the other is fetched
- * meanwhile, since many at once would hold up all that waits for memory. */
+/* Computes the exponentials of four elements of one lane, or of `count`, the first one at e, and
+ * stores them there if they are kept. Their sums go to `lane`, a vector for each WIDTH columns;
+ * `add`: they are added to what is there. `fetch`, where given, are four rows that are fetched
+ * meanwhile, one cache line after the other: many at once would delay all that waits for memory. */
 INLINE void FN(exponentials_of)(const FN(passing) * with, VEC *lane, T *e, int64_t count, bool add,
                                 const char *fetch, FN(kind) kind, bool tight) {
     const FN(columns) *now = with->now;
     int64_t pitch = with->pitch, apart = LANES * pitch, size = FN(size_as)(kind.x);
     bool keeps = FN(keeps_exponentials)(kind.operation);
     if (count <= 0) return;
-    for (int64_t line = 0; line < now->at.width; line += 64 / size) {
-        int64_t end = line + 64 / size < now->at.width ? line + 64 / size : now->at.width;
-        for (int64_t k = 0; k < 4 && fetch; k++) FN(fetch)(fetch + k * with->x_along + line * size);
-        for (int64_t i = line; i < end; i += WIDTH) {
+    for (int64_t begin = 0; begin < now->at.width; begin += 64 / size) {
+        int64_t end = begin + 64 / size < now->at.width ? begin + 64 / size : now->at.width;
+        for (int64_t k = 0; k < 4 && fetch; k++)
+            FN(fetch)(fetch + k * with->x_along + begin * size);
+        for (int64_t i = begin; i < end; i += WIDTH) {
             VEC four[4], shift = V(load)(now->shift + i), floor = V(load)(now->floor + i);
             for (int64_t k = 0; k < 4; k++)
                 four[k] = k < count ? V(load)(e + k * apart + i) : V(set)(0);
@@ -212,7 +217,8 @@ INLINE void FN(pass_rows)(FN(passing) * with, int64_t j, int64_t n, FN(kind) kin
     FN(take_in)(with, j, n, kind, plain, tight);
 }
 
-/* Puts what lanes l have of a span, or adds it, to the running sums; `two`: of both spans. */
+/* Adds the sums of lanes l to the running sums, or sets these where they are the first. `two`:
+ * there are sums of both chunks. */
 INLINE void FN(sum_lanes)(const FN(columns) * now, double *sums, int64_t l, VEC (*lanes)[VECTORS],
                           bool two, bool first, bool once) {
     int64_t pitch = now->vectors * WIDTH;
@@ -228,17 +234,18 @@ INLINE void FN(sum_lanes)(const FN(columns) * now, double *sums, int64_t l, VEC 
 }
 
 /* d += the running sums of each column. */
-static void FN(end_columns)(FN(columns) * now, const double *sums, int64_t pitch, bool few,
+static void FN(end_columns)(FN(columns) * now, const double *sums, int64_t pitch, bool short_rows,
                             bool once) {
     for (int64_t v = 0; v < now->vectors; v++) {
-        FN(wide) term, beyond;
-        FN(totals_of_columns)(&term, &beyond, sums + v * WIDTH, pitch, few, once);
-        FN(add_term)(&now->d[v], &now->d_beyond[v], term);
-        if (BITS == 64) now->d_beyond[v] = FN(wide_add)(now->d_beyond[v], beyond);
+        FN(wide) term, low;
+        FN(totals_of_columns)(&term, &low, sums + v * WIDTH, pitch, short_rows, once);
+        FN(add_term)(&now->d[v], &now->d_low[v], term);
+        if (BITS == 64) now->d_low[v] = FN(wide_add)(now->d_low[v], low);
     }
 }
 
-/* One panel's exponentials and sums, while the rows of its neighbours pass. */
+/* Computes the exponentials and sums of one strip, while rows of its neighbours are read and
+ * written. */
 INLINE void FN(pass)(FN(passing) * with, FN(kind) kind, bool plain, bool tight) {
     FN(columns) *now = with->now;
     int64_t N = with->N, pitch = with->pitch, sums_pitch = now->vectors * WIDTH, done = 0, row = 0;
@@ -272,9 +279,9 @@ INLINE void FN(pass)(FN(passing) * with, FN(kind) kind, bool plain, bool tight) 
     if (row < N) FN(pass_rows)(with, row, N - row, kind, plain, tight);
 }
 
-/* What a panel in the caches needs before its exponentials: shift and floor, and the columns with
- * an anchor relative to it (ons_panel_anchor). */
-static void FN(refer_columns)(FN(columns) * now, const ons_run_of_columns *run) {
+/* Sets shift and floor of a strip, before its exponentials. Subtracts the anchor of columns that
+ * have one (ons_strip_anchor). */
+static void FN(set_references_of_columns)(FN(columns) * now, const ons_run_of_columns *run) {
     for (int64_t i = 0; i < now->vectors * WIDTH; i += WIDTH) {
         VEC m = V(load)(now->m + i);
         if (FN(any_far)(m)) {
@@ -285,30 +292,29 @@ static void FN(refer_columns)(FN(columns) * now, const ons_run_of_columns *run) 
             V(store)(now->m + i, m);
             m = FN(nearer)(m);
         }
-        FN(refer_lanes)(m, now->shift + i, now->floor + i);
-        now->d[i / WIDTH] = now->d_beyond[i / WIDTH] = FN(wide_zero)();
+        FN(references_of_lanes)(m, now->shift + i, now->floor + i);
+        now->d[i / WIDTH] = now->d_low[i / WIDTH] = FN(wide_zero)();
     }
 }
 
-/* What it needs before it is finished. In front is what finishes the elements that wait there,
- * which are of the panel before; what finishes the first ones stands once more behind the last.
- * Returns the sum of all `first`, which is NaN where one is, added to `firsts`. */
-INLINE VEC FN(end_panel)(ons_operation operation, FN(columns) * now, const FN(columns) * before,
+/* Sets first and second of a strip, before it is finished. Those of the strip before are copied
+ * in front, for the elements that wait there, and the first ones are repeated behind the last.
+ * Returns `sum` plus all of them, which is NaN where one is. */
+INLINE VEC FN(end_strip)(ons_operation operation, FN(columns) * now, const FN(columns) * before,
                          VEC sum) {
-    T *first = now->first + FN(line), *second = now->second + FN(line);
+    T *first = now->first + FN(cache_line), *second = now->second + FN(cache_line);
     int64_t width = now->at.width, front = before->at.width;
     for (int64_t i = 0; i < width; i += WIDTH) {
         int64_t v = i / WIDTH, there = width - i < WIDTH ? width - i : WIDTH;
         FN(sums_of_rows)
-        rows = {now->d[v], &now->d_beyond[v], V(load)(now->m + i), V(set)(0),
-                V(load)(now->shift + i)};
+        rows = {now->d[v], &now->d_low[v], V(load)(now->m + i), V(set)(0), V(load)(now->shift + i)};
         FN(rows)(operation, &rows, first + i, second + i);
         VEC both = V(add)(V(load)(first + i), V(load)(second + i));
         sum = V(add)(sum, V(join)(both, V(set)(0), there));
     }
     V(store)(first + width, V(load)(first));
     V(store)(second + width, V(load)(second));
-    for (int64_t i = 0; front >= FN(line) && i < FN(line); i += WIDTH) {
+    for (int64_t i = 0; front >= FN(cache_line) && i < FN(cache_line); i += WIDTH) {
         V(store)(now->first + i, V(load)(before->first + front + i));
         V(store)(now->second + i, V(load)(before->second + front + i));
     }
@@ -321,19 +327,19 @@ INLINE void FN(begin_columns)(FN(columns) * columns, const ons_run_of_columns *r
     for (int64_t i = 0; i < columns->vectors * WIDTH; i++) columns->m[i] = (T)-INFINITY;
 }
 
-/* How the rows of y are written: as whole vectors each; past the caches as vectors of all that lie
- * in a row, or in lines; or with what each ends with apart. */
-INLINE void FN(begin_panel)(FN(passing) * with, FN(kind) kind, bool past_caches) {
+/* Chooses how the rows of y are written: as whole vectors; past the caches as vectors across
+ * rows without a gap, or as whole cache lines; or with the end of each row apart. */
+INLINE void FN(begin_strip)(FN(passing) * with, FN(kind) kind, bool past_caches) {
     const ons_columns *at = &with->before->at;
     uintptr_t bytes = (uintptr_t)at->y;
-    bool lines = bytes % 64 == 0 && with->y_along % 64 == 0;
+    bool aligned = bytes % 64 == 0 && with->y_along % 64 == 0;
     past_caches =
         past_caches && kind.y == OWN && (bytes | (uintptr_t)with->y_along) % sizeof(T) == 0;
     with->past_caches = past_caches;
     with->continues = with->goes_on;
     with->goes_on = with->run->waits && FN(goes_on)(at, &with->now->at);
-    with->y = past_caches ? FN(by_lines) : FN(in_parts);
-    if (at->width == 0 || (at->width % FN(line) == 0 && (lines || !past_caches))) {
+    with->y = past_caches ? FN(by_cache_lines) : FN(in_parts);
+    if (at->width == 0 || (at->width % FN(cache_line) == 0 && (aligned || !past_caches))) {
         with->y = FN(by_vectors);
     } else if (past_caches && at->width >= WIDTH && with->pitch == at->width &&
                with->y_along == at->width * (int64_t)sizeof(T)) {
@@ -349,13 +355,13 @@ INLINE bool FN(columns_of_kind)(const ons_run_of_columns *run, ons_operation ope
                                 void (*give_apart)(const FN(passing) *, int64_t, int64_t)) {
     FN(kind) plain = FN(kind_of)(operation, OWN, OWN);
     FN(kind) any = {operation, run->x_dtype, run->y_dtype, OWN};
-    FN(panels) *room_of_panels = run->panels;
-    FN(columns) *panels = room_of_panels->panels;
+    FN(strips) *room_of_strips = run->strips;
+    FN(columns) *strips = room_of_strips->strips;
     FN(passing)
-    with = {.before = panels,
-            .now = panels + 1,
-            .behind = panels + 2,
-            .sums = *room_of_panels->sums,
+    with = {.before = strips,
+            .now = strips + 1,
+            .behind = strips + 2,
+            .sums = *room_of_strips->sums,
             .N = run->N,
             .x_along = run->x_along,
             .y_along = run->y_along,
@@ -363,32 +369,32 @@ INLINE bool FN(columns_of_kind)(const ons_run_of_columns *run, ons_operation ope
             .pitch = run->pitch,
             .run = run,
             .give_apart = give_apart};
-    T *room[2] = {FN(kept_panel)(run, 0), FN(kept_panel)(run, 1)};
+    T *room[2] = {FN(kept_strip)(run, 0), FN(kept_strip)(run, 1)};
     VEC sum = V(set)(0);
     FN(begin_columns)(with.before, run, run->count);
     FN(begin_columns)(with.now, run, run->count);
     with.now->kept = room[1];
-    /* panel i comes in, the one before it is worked on, and the one before that goes out */
+    /* strip i is read, strip i - 1 computed, strip i - 2 written */
     for (int64_t i = 0; i < run->count + 2; i++) {
         FN(begin_columns)(with.behind, run, i);
         with.behind->kept = with.before->kept = room[i % 2];
         ons_columns after =
             i + 1 < run->count ? run->at(run->from, run->first + i + 1) : with.behind->at;
         with.after = after.x;
-        FN(begin_panel)(&with, any, run->past_caches);
+        FN(begin_strip)(&with, any, run->past_caches);
         if (!FN(is_plain)(run, with.behind->at))
             FN(pass)(&with, any, false, false);
         else if (run->pitch % WIDTH != 0)
             FN(pass)(&with, plain, true, true);
         else
             FN(pass)(&with, plain, true, false);
-        sum = FN(end_panel)(operation, with.now, with.before, sum);
-        FN(refer_columns)(with.behind, run);
+        sum = FN(end_strip)(operation, with.now, with.before, sum);
+        FN(set_references_of_columns)(with.behind, run);
         FN(columns) *free = with.before;
         with.before = with.now;
         with.now = with.behind;
         with.behind = free;
     }
-    if (run->past_caches) V(settle)();
+    if (run->past_caches) V(fence)();
     return FN(has_nan)(sum);
 }

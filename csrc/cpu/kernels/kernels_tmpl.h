@@ -15,23 +15,23 @@
     }
 
 #if BITS == 32
-#define HALF_GROUPS(operation)                                      \
-    RUN(half_groups, operation, ons_run_of_rows,                    \
-        FN(groups_to)(run, ONS_OPERATION_##operation, ONS_FLOAT16)) \
-    RUN(bfloat_groups, operation, ons_run_of_rows,                  \
-        FN(groups_to)(run, ONS_OPERATION_##operation, ONS_BFLOAT16))
+#define HALF_BATCHES(operation)                                      \
+    RUN(half_batches, operation, ons_run_of_rows,                    \
+        FN(batches_to)(run, ONS_OPERATION_##operation, ONS_FLOAT16)) \
+    RUN(bfloat_batches, operation, ons_run_of_rows,                  \
+        FN(batches_to)(run, ONS_OPERATION_##operation, ONS_BFLOAT16))
 #define HALF_PIPELINES(operation)                                  \
     RUN(half_rows, operation, ons_run_of_rows,                     \
         FN(rows_to)(run, ONS_OPERATION_##operation, ONS_FLOAT16))  \
     RUN(bfloat_rows, operation, ons_run_of_rows,                   \
         FN(rows_to)(run, ONS_OPERATION_##operation, ONS_BFLOAT16)) \
-    HALF_GROUPS(operation)
+    HALF_BATCHES(operation)
 #define ROWS(operation, name)                        \
     {[ONS_FLOAT16] = FN(operation##_half_##name),    \
      [ONS_BFLOAT16] = FN(operation##_bfloat_##name), \
      [OWN] = FN(operation##_own_##name)}
 #else
-#define HALF_GROUPS(operation)
+#define HALF_BATCHES(operation)
 #define HALF_PIPELINES(operation)
 #define ROWS(operation, name) {[OWN] = FN(operation##_own_##name)}
 #endif
@@ -63,8 +63,8 @@
 #ifndef WITHOUT_PIPELINES
 #define RUNS_OF_ROW(operation)                                                                  \
     RUN(own_rows, operation, ons_run_of_rows, FN(rows_to)(run, ONS_OPERATION_##operation, OWN)) \
-    RUN(own_groups, operation, ons_run_of_rows,                                                 \
-        FN(groups_to)(run, ONS_OPERATION_##operation, OWN))                                     \
+    RUN(own_batches, operation, ons_run_of_rows,                                                \
+        FN(batches_to)(run, ONS_OPERATION_##operation, OWN))                                    \
     HALF_PIPELINES(operation)                                                                   \
     RUN(short_rows, operation, ons_run_of_rows, FN(short_rows)(run, ONS_OPERATION_##operation)) \
     static ONS_APART void FN(operation##_give_apart)(const FN(passing) * with, int64_t j,       \
@@ -89,20 +89,20 @@
         }                                                                                       \
     }
 
-/* Of what is brought a value is one whatever type y has. */
+/* From converted rows there is one function of values, whatever type y has. */
 #if BITS == 32
-#define HALF_VALUES(name, operation, as)             \
-    RUN(name, operation, ons_run_of_rows,            \
-        run->bring ? FN(operation##_own_groups)(run) \
-                   : FN(groups_to)(run, ONS_OPERATION_##operation, as))
+#define HALF_VALUES(name, operation, as)                \
+    RUN(name, operation, ons_run_of_rows,               \
+        run->convert ? FN(operation##_own_batches)(run) \
+                     : FN(batches_to)(run, ONS_OPERATION_##operation, as))
 #else
 #define HALF_VALUES(name, operation, as)
 #endif
-#define RUNS_OF_VALUE(operation)                            \
-    RUN(own_groups, operation, ons_run_of_rows,             \
-        FN(groups_to)(run, ONS_OPERATION_##operation, OWN)) \
-    HALF_VALUES(half_groups, operation, ONS_FLOAT16)        \
-    HALF_VALUES(bfloat_groups, operation, ONS_BFLOAT16)     \
+#define RUNS_OF_VALUE(operation)                             \
+    RUN(own_batches, operation, ons_run_of_rows,             \
+        FN(batches_to)(run, ONS_OPERATION_##operation, OWN)) \
+    HALF_VALUES(half_batches, operation, ONS_FLOAT16)        \
+    HALF_VALUES(bfloat_batches, operation, ONS_BFLOAT16)     \
     RUN(short_rows, operation, ons_run_of_rows, FN(short_rows)(run, ONS_OPERATION_##operation))
 
 #define ONS_OPERATION(name, result, keeps, excluded, summary) RUNS_OF_##result(name)
@@ -119,17 +119,17 @@
      FN(name##_plain_row)},
 #define ENDING_OF_VALUE(name, form) \
     {.values = FN(name##_end_values), .plain_row = FN(name##_plain_row)},
-#define PIPELINES_OF_ROW(name)                                                        \
-    {ROWS(name, rows), ROWS(name, groups), FN(name##_short_rows), FN(name##_columns), \
+#define PIPELINES_OF_ROW(name)                                                         \
+    {ROWS(name, rows), ROWS(name, batches), FN(name##_short_rows), FN(name##_columns), \
      FN(name##_short_columns)},
 #define PIPELINES_OF_VALUE(name) \
-    {.groups = ROWS(name, groups), .short_rows = FN(name##_short_rows)},
+    {.batches = ROWS(name, batches), .short_rows = FN(name##_short_rows)},
 
 static const ons_kernels FN(kernels) = {
-    .row = {FN(max_row), FN(refer), FN(sum_exp_row), FN(exp_store_sum_row), FN(end_block_row),
-            FN(exp_row), FN(sum_plain_row), FN(settle)},
-    .column = {FN(max_column), FN(refer), FN(sum_exp_column), FN(exp_store_sum_column),
-               FN(end_block_column), FN(exp_column), FN(sum_plain_column), FN(settle)},
+    .row = {FN(max_row), FN(set_references), FN(sum_exp_row), FN(exp_store_sum_row),
+            FN(end_block_row), FN(exp_row), FN(sum_plain_row), FN(fence)},
+    .column = {FN(max_column), FN(set_references), FN(sum_exp_column), FN(exp_store_sum_column),
+               FN(end_block_column), FN(exp_column), FN(sum_plain_column), FN(fence)},
     .end_row =
         {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ENDING_OF_##result(name, row)
@@ -150,15 +150,15 @@ static const ons_kernels FN(kernels) = {
 #include "../../operations.def"
 #undef ONS_OPERATION
         },
-    .longest_grouped = FN(longest_grouped),
+    .longest_batched = FN(longest_batched),
 #endif
-    .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(bring)},
+    .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(convert)},
 };
 
 #undef RUN
 #undef SHORT_COLUMNS
 #undef FINISH
-#undef HALF_GROUPS
+#undef HALF_BATCHES
 #undef HALF_PIPELINES
 #undef HALF_VALUES
 #undef ROWS

@@ -24,10 +24,10 @@ ONS_ALWAYS double ons_either(bool so, double first, double second, bool by_bits)
  * Else d = 2^n * z with z from sqrt(1/2) to sqrt(2). Then log(z) = 2 * atanh(f) with f = (z - 1) /
  * (z + 1): Taylor's series, whose first term that is left out is below 2^-56 of the sum. NaN gives
  * NaN. `in_loop`: of vectors, or of one row. */
-ONS_ALWAYS double ons_log_of_sum(double d, double d_beyond, double largest, double above,
+ONS_ALWAYS double ons_log_of_sum(double d, double d_low, double largest, double above,
                                  bool in_loop) {
     const uint64_t least = 0x3fe6a09e667f3bcd, bias = 1024; /* sqrt(1/2) */
-    double others = ((d - largest) + d_beyond) / largest, all = d + d_beyond, z, n;
+    double others = ((d - largest) + d_low) / largest, all = d + d_low, z, n;
     bool near = others < 0.4;
     uint64_t bits, n_bits;
     memcpy(&bits, &all, sizeof bits);

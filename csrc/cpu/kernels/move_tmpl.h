@@ -149,8 +149,8 @@ INLINE bool FN(is_exact)(double scale) {
     return BITS == 64 || (double)(float)scale == scale || isnan(scale);
 }
 
-/* What becomes of a vector of a line that is brought: times the scale, rounded once (`exact`: that
- * is a T), and -inf where the mask, if there is one, is 0. */
+/* Converts a vector: multiplied by the scale and rounded once (`exact`: a T holds the scale),
+ * and -inf where there is a mask that is 0. */
 INLINE VEC FN(changed)(const char *x, ons_dtype as, double scale, bool exact, const char *where) {
     VEC a;
 #if BITS == 32
@@ -168,9 +168,9 @@ INLINE VEC FN(changed)(const char *x, ons_dtype as, double scale, bool exact, co
     return where ? V(where)(where, a, V(set)((T)-INFINITY)) : a;
 }
 
-/* Elements that lie side by side, of the compute type or one of 16 bits. */
-INLINE void FN(bring_line)(T *to, const char *from, ons_dtype as, double scale, bool exact,
-                           const char *where, int64_t n) {
+/* Converts n elements that lie side by side, of the compute type or one of 16 bits. */
+INLINE void FN(convert_segment)(T *to, const char *from, ons_dtype as, double scale, bool exact,
+                                const char *where, int64_t n) {
     int64_t size = FN(size_as)(as), j = 0;
     for (; j + WIDTH <= n; j += WIDTH)
         V(store)(to + j, FN(changed)(from + j * size, as, scale, exact, where ? where + j : where));
@@ -191,29 +191,29 @@ INLINE bool FN(is_long)(double scale) {
 }
 
 /* What load, multiply and exclude do one after the other. */
-static void FN(bring)(void *tile, const char *from, int64_t step, ons_dtype dtype, double scale,
-                      const char *where, int64_t where_step, int64_t n) {
+static void FN(convert)(void *tile, const char *from, int64_t step, ons_dtype dtype, double scale,
+                        const char *where, int64_t where_step, int64_t n) {
     T *x = tile;
     bool exact = FN(is_exact)(scale);
     bool side_by_side = step == ons_dtype_size(dtype) && (!where || where_step == 1);
-#define BRING(as)                                                         \
+#define CONVERT_FROM(as)                                                  \
     if (side_by_side && dtype == (as) && (exact || FN(is_long)(scale))) { \
         if (exact && where)                                               \
-            FN(bring_line)(x, from, as, scale, true, where, n);           \
+            FN(convert_segment)(x, from, as, scale, true, where, n);      \
         else if (exact)                                                   \
-            FN(bring_line)(x, from, as, scale, true, NULL, n);            \
+            FN(convert_segment)(x, from, as, scale, true, NULL, n);       \
         else if (where)                                                   \
-            FN(bring_line)(x, from, as, scale, false, where, n);          \
+            FN(convert_segment)(x, from, as, scale, false, where, n);     \
         else                                                              \
-            FN(bring_line)(x, from, as, scale, false, NULL, n);           \
+            FN(convert_segment)(x, from, as, scale, false, NULL, n);      \
         return;                                                           \
     }
 #if BITS == 32
-    BRING(ONS_FLOAT16)
-    BRING(ONS_BFLOAT16)
+    CONVERT_FROM(ONS_FLOAT16)
+    CONVERT_FROM(ONS_BFLOAT16)
 #endif
-    BRING(OWN)
-#undef BRING
+    CONVERT_FROM(OWN)
+#undef CONVERT_FROM
     FN(load)(x, from, step, dtype, n);
     if (scale != 1.0) FN(multiply)(x, &scale, false, n);
     if (where) FN(exclude)(x, where, where_step, -INFINITY, n);

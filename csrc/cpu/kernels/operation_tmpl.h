@@ -21,15 +21,15 @@
 
 /* The states of WIDTH rows. */
 INLINE void FN(states_of)(ons_state *states, const FN(sums_of_rows) * rows) {
-    double d[WIDTH], beyond[WIDTH] = {0};
+    double d[WIDTH], low[WIDTH] = {0};
     T m[WIDTH], shift[WIDTH];
     FN(wide_store)(d, rows->d);
-    if (rows->d_beyond) FN(wide_store)(beyond, *rows->d_beyond);
+    if (rows->d_low) FN(wide_store)(low, *rows->d_low);
     V(store)(m, rows->m);
     V(store)(shift, rows->shift);
     for (int64_t i = 0; i < WIDTH; i++) {
         double c = (MAGIC + STEPS * LIFT - (double)shift[i]) * (1.0 / STEPS);
-        states[i] = (ons_state){(double)m[i], c, d[i] * LOWERED, beyond[i] * LOWERED};
+        states[i] = (ons_state){(double)m[i], c, d[i] * LOWERED, low[i] * LOWERED};
     }
 }
 
@@ -39,15 +39,15 @@ INLINE double FN(log_of_sum)(const ons_state *state) {
     T largest[WIDTH];
     V(store)(largest, FN(exponential)(m, shift, V(sub)(m, V(set)(1))));
     double above = (state->c * ONS_LN2_HIGH - state->m) + state->c * ONS_LN2_LOW - LOG_OF_ONE;
-    return ons_log_of_sum(state->d, state->d_beyond, (double)*largest * LOWERED, above, false);
+    return ons_log_of_sum(state->d, state->d_low, (double)*largest * LOWERED, above, false);
 }
 
 /* The same of WIDTH rows, in a loop that becomes one of vectors. */
 INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
-    double d[WIDTH], beyond[WIDTH] = {0}, m[WIDTH], shift[WIDTH], largest[WIDTH];
+    double d[WIDTH], low[WIDTH] = {0}, m[WIDTH], shift[WIDTH], largest[WIDTH];
     VEC floor = V(sub)(rows->m, V(set)(1));
     FN(wide_store)(d, rows->d);
-    if (rows->d_beyond) FN(wide_store)(beyond, *rows->d_beyond);
+    if (rows->d_low) FN(wide_store)(low, *rows->d_low);
     FN(wide_store)(m, FN(widen)(rows->m));
     FN(wide_store)(shift, FN(widen)(rows->shift));
     FN(wide_store)(largest, FN(widen)(FN(exponential)(rows->m, rows->shift, floor)));
@@ -58,7 +58,7 @@ INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
         double c = (MAGIC + STEPS * LIFT - shift[i]) * (1.0 / STEPS);
         double above = (c * ONS_LN2_HIGH - m[i]) + c * ONS_LN2_LOW - LOG_OF_ONE;
         logs[i] =
-            ons_log_of_sum(d[i] * LOWERED, beyond[i] * LOWERED, largest[i] * LOWERED, above, true);
+            ons_log_of_sum(d[i] * LOWERED, low[i] * LOWERED, largest[i] * LOWERED, above, true);
     }
 }
 

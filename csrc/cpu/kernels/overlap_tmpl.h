@@ -11,8 +11,9 @@ enum { FN(ahead) = 8192 };
  * store to y with the same last 12 bits of its address waits for it. */
 enum { FN(lag) = 512 / sizeof(T) };
 
-/* Into the second cache: so far ahead the first one would lose other lines by it. */
-INLINE void FN(fetch)(const char *line) { __builtin_prefetch(line, 0, 2); }
+/* Fetches a cache line into the second cache: so far ahead it would displace others in the
+ * first. */
+INLINE void FN(fetch)(const char *place) { __builtin_prefetch(place, 0, 2); }
 
 /* What is constant in a pipeline: the operation, the types of x and y, and of what is kept of a row
  * until it is finished, its exponentials or its elements. */
@@ -79,8 +80,8 @@ typedef struct {
     int64_t at, n;
     bool past_caches;
     bool overlaps; /* a vector may be written twice: y is not where its elements are kept */
-    T *shared; /* with the row behind, where that follows without a gap: the vector that both fill
-                */
+    /* with the row behind, where that follows without a gap: the vector that both fill */
+    T *shared;
 } FN(finishing);
 
 /* The result of the vector of elements from j on. */
@@ -111,17 +112,17 @@ INLINE void FN(finish_vectors)(FN(finishing) * f, int64_t vectors, FN(kind) kind
     f->at += vectors * WIDTH;
 }
 
-/* Vectors from the first aligned place of y, its element `head`, to the first cache line: those
- * that go past the caches together should be whole lines. Of a line whose second half comes later
- * the first may go to memory alone. */
-INLINE int64_t FN(vectors_to_line)(const T *y, int64_t head, int64_t n) {
-    return sizeof(VEC) < 64 ? (FN(before_line)(y, n) - head) / WIDTH : 0;
+/* Vectors from `head`, the first aligned element of y, to the first cache line. Stores past the
+ * caches should cover whole cache lines together: where the second half of one comes later, the
+ * first may go to memory alone. */
+INLINE int64_t FN(vectors_to_cache_line)(const T *y, int64_t head, int64_t n) {
+    return sizeof(VEC) < 64 ? (FN(before_cache_line)(y, n) - head) / WIDTH : 0;
 }
 
-/* What lies before the first aligned place of y is done here, where the rest goes past the caches
- * or is long. `shared`: what the row before left of the vector that it shares with this one; or
- * NULL. A line that two rows write in parts would have to be read from memory first, and all stores
- * behind would wait. */
+/* Finishes the elements before the first aligned place of y, where the rest goes past the caches
+ * or is long. `shared`: the part of a vector that the row before left in it, or NULL. If two
+ * rows wrote parts of one cache line, it would have to be read from memory first, and all later
+ * stores would wait. */
 INLINE FN(finishing) FN(begin_finishing)(T first, T second, char *y, const void *kept, int64_t n,
                                          FN(kind) kind, bool past_caches, T *shared) {
     bool apart = FN(keeps_exponentials)(kind.operation) || kept != (const void *)y;
@@ -142,7 +143,7 @@ INLINE FN(finishing) FN(begin_finishing)(T first, T second, char *y, const void 
         }
         f.at = head;
     }
-    if (f.past_caches) FN(finish_vectors)(&f, FN(vectors_to_line)(to, head, n), kind, true);
+    if (f.past_caches) FN(finish_vectors)(&f, FN(vectors_to_cache_line)(to, head, n), kind, true);
     return f;
 }
 
@@ -220,7 +221,8 @@ INLINE void FN(go_on)(FN(meanwhile) * with, FN(kind) kind, bool past_caches) {
         FN(finish_vectors)(&with->before, QUAD / WIDTH, kind, past_caches);
     if (with->behind.at + QUAD <= with->behind.n)
         FN(compare_vectors)(&with->behind, QUAD / WIDTH / 2, kind.x);
-    for (int64_t line = 0; line < with->fetch_step; line += 64) FN(fetch)(with->fetch + line);
+    for (int64_t offset = 0; offset < with->fetch_step; offset += 64)
+        FN(fetch)(with->fetch + offset);
     with->fetch += with->fetch_step;
 }
 
@@ -271,35 +273,36 @@ INLINE void FN(last_quad)(VEC *quads, VEC shift, VEC floor, T *e, const char *x,
     }
 }
 
-/* n elements of a row, of which others follow unless n ends it: their exponentials, kept at e where
- * they are, and what each lane has of every span. Returns how many spans. */
+/* Computes the exponentials of n elements of a row, which others follow unless n ends it. Stores
+ * them to e where they are kept, and the sums of each lane of every chunk to `lanes`. Returns
+ * how many chunks there are. */
 INLINE int64_t FN(lanes_meanwhile)(VEC (*lanes)[VECS], VEC shift, VEC floor, T *e, const char *x,
                                    int64_t n, FN(meanwhile) * with, FN(kind) kind,
                                    bool past_caches) {
     int64_t size = FN(size_as)(kind.x), j = 0;
     VEC quads[VECS];
-    for (; j + SPAN <= n; j += SPAN, lanes++) {
+    for (; j + CHUNK <= n; j += CHUNK, lanes++) {
         FN(quad_meanwhile)(*lanes, shift, floor, e + j, x + j * size, kind, past_caches);
         FN(go_on)(with, kind, past_caches);
-        for (int64_t q = j + QUAD; q < j + SPAN; q += QUAD) {
+        for (int64_t q = j + QUAD; q < j + CHUNK; q += QUAD) {
             FN(quad_meanwhile)(quads, shift, floor, e + q, x + q * size, kind, past_caches);
             for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = V(add)((*lanes)[v], quads[v]);
             FN(go_on)(with, kind, past_caches);
         }
     }
-    if (j == n) return n / SPAN;
+    if (j == n) return n / CHUNK;
     if (n - j < QUAD) {
         FN(last_quad)(*lanes, shift, floor, e + j, x + j * size, n - j, kind);
     } else {
         FN(quad_meanwhile)(*lanes, shift, floor, e + j, x + j * size, kind, past_caches);
         FN(go_on)(with, kind, past_caches);
         j += QUAD;
-        if (j == n) return n / SPAN + 1;
+        if (j == n) return n / CHUNK + 1;
         FN(last_quad)(quads, shift, floor, e + j, x + j * size, n - j, kind);
         for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = V(add)((*lanes)[v], quads[v]);
     }
     FN(go_on)(with, kind, past_caches);
-    return n / SPAN + 1;
+    return n / CHUNK + 1;
 }
 
 /* Whether rows of y follow each other without a gap, each beginning where its vectors can go past

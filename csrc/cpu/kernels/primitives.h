@@ -18,21 +18,21 @@ typedef struct {
 } ons_tile;
 #define ONS_NO_TILE ((ons_tile){NULL, 0, 0})
 
-/* The rows that are worked on together, and what their exponentials refer to; the arrays hold one
- * entry a row. An exponential is kept as e^x * 2^(LIFT - c): see exponential_tmpl.h. */
+/* The rows of a tile, and what their exponentials are relative to; the arrays hold one entry a
+ * row. An exponential is kept as e^x * 2^(LIFT - c): see exponential_tmpl.h. */
 typedef struct {
     int64_t width;
     /* what will be read after what sum_exp or exp_store_sum takes, in the array's own type: fetched
      * into the caches meanwhile. A hint, any address will do; data NULL for none */
     ons_tile next;
-    bool past_caches; /* finish leaves the caches to others, until settle */
-    bool few;         /* rows of at most 2 * ONS_LANES_F32 or _F64 elements */
+    bool past_caches; /* finish stores past the caches, until fence is called */
+    bool short_rows;  /* of at most 2 * ONS_LANES_F32 or _F64 elements */
     ons_state *state;
     /* the running sums of the block of a row that is being added up (sum_tmpl.h): 2 * ONS_SUMS
      * doubles, so many apart, for each row; lifted as the exponentials are */
     double *sums;
     int64_t sums_along, sums_across;
-    void *shift;          /* of the compute type: brings n - c into the low bits of a sum */
+    void *shift;          /* of the compute type: a sum with it has n - c in its low bits */
     void *floor;          /* so far below m that what is less gives 0 */
     void *first, *second; /* what the operation's elements need of each row (operation_tmpl.h) */
 } ons_rows;
@@ -42,10 +42,10 @@ typedef struct {
 typedef void ons_max_fn(const ons_rows *rows, ons_tile kept, ons_tile x, int64_t n);
 
 /* Fills shift and floor from the states' c. */
-typedef void ons_refer_fn(const ons_rows *rows);
+typedef void ons_set_references_fn(const ons_rows *rows);
 
-/* Adds the exponentials of x to the running sums. n is a multiple of ONS_SPAN but for a row's last
- * tile. Needs refer. */
+/* Adds the exponentials of x to the running sums. n is a multiple of ONS_CHUNK but for a row's
+ * last tile. Needs shift and floor. */
 typedef void ons_sum_exp_fn(const ons_rows *rows, ons_tile x, int64_t n);
 
 /* The same, and stores each exponential, as it is kept, to e. e may be x. */
@@ -58,8 +58,8 @@ typedef void ons_end_block_fn(const ons_rows *rows, bool plain);
 /* Fills first and second from the states. */
 typedef void ons_end_rows_fn(const ons_rows *rows);
 
-/* y of x, or of what a method keeps: the exponentials of exp_store_sum, or elements. y may be x.
- * Needs end_rows, and where x is exponentiated refer. */
+/* Computes y from x, or from what a method keeps: the exponentials of exp_store_sum, or
+ * elements. y may be x. Needs first and second, and where x is exponentiated shift and floor. */
 typedef void ons_finish_fn(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n);
 
 /* The results of rows of which there is one each, of the compute type. `anchor`: one a row, or
@@ -67,8 +67,8 @@ typedef void ons_finish_fn(const ons_rows *rows, ons_tile y, ons_tile x, int64_t
  */
 typedef void ons_values_fn(const ons_rows *rows, const double *anchor, void *values);
 
-/* To be called by a thread that wrote past the caches, before another reads what it wrote. */
-typedef void ons_settle_fn(void);
+/* A thread that stored past the caches calls it before another thread reads that. */
+typedef void ons_fence_fn(void);
 
 /* For naive: e = exp(x), plainly, to inf and to 0; e added to the running sums; what the results
  * need of a row, from the sum. */
@@ -76,30 +76,32 @@ typedef void ons_exp_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n)
 typedef void ons_sum_fn(const ons_rows *rows, ons_tile e, int64_t n);
 typedef double ons_plain_row_fn(double d);
 
-/* Puts `count` rows of `from`, as the arithmetic sees them, to where there is room for them,
- * `pitch` elements apart. */
-typedef void ons_bring_rows_fn(const void *from, int64_t first, int64_t count, void *to,
-                               int64_t pitch);
+/* Converts `count` rows of `from` to the compute type, scaled and masked, into `to`, `pitch`
+ * elements apart. */
+typedef void ons_convert_rows_fn(const void *from, int64_t first, int64_t count, void *to,
+                                 int64_t pitch);
 
-/* Whole rows of N elements, one after the other, whose elements lie side by side in y; in x too
- * where no row is brought. */
+/* Whole rows of N elements, one after the other. Their elements lie side by side in y, and in x
+ * where no row is converted. */
 typedef struct {
     ons_tile x, y; /* row 0 */
     int64_t count, N;
-    ons_dtype dtype;          /* of y */
-    ons_bring_rows_fn *bring; /* NULL: x has them as the arithmetic takes them, or of 16 bits */
+    ons_dtype dtype; /* of y */
+    ons_convert_rows_fn
+        *convert; /* NULL: x is of the compute type or of 16 bits, and nothing changes it */
     const void *from;
-    void *kept; /* room for ONS_KEPT_ROWS rows of the compute type, or ONS_KEPT_SHORT_ROWS for
-                 * groups and short rows, and for as many more as are brought at once, `pitch`
-                 * elements apart */
+    void *kept; /* buffer for ONS_KEPT_ROWS rows of the compute type, or ONS_KEPT_SHORT_ROWS for
+                   batches and short rows, and for those that are converted at once; `pitch`
+                   elements apart */
     int64_t pitch;
-    bool past_caches; /* y goes to memory and leaves the caches to others */
+    bool past_caches; /* y is stored past the caches */
 } ons_run_of_rows;
 
-/* y of x; y may be x, which is of y's type unless it is brought. Returns whether a row became NaN.
- * One takes row after row; one groups of rows, for N of at most ONS_GROUPED_F32 or
- * _F64; one vectors across rows, for N of at most twice ONS_LANES_F32 or _F64: y of any type there,
- * but what is not of the compute type is brought. */
+/* Computes y from x; y may be x. x is of y's type unless it is converted. Returns whether a row
+ * became NaN. One kind takes row after row; one batches of rows, for N of at most
+ * ONS_BATCHED_F32 or _F64; one short rows, a vector of each element, for N of at most twice
+ * ONS_LANES_F32 or _F64. Short rows may have a y of any type; an x that is not of the compute
+ * type is converted. */
 typedef bool ons_run_rows_fn(const ons_run_of_rows *run);
 
 /* Neighbouring rows that lie side by side: element 0 of the first. */
@@ -114,24 +116,24 @@ typedef struct {
 
 typedef ons_columns ons_columns_at_fn(const void *from, int64_t index);
 
-/* Panels of such rows of N elements, one panel after the other; in x and y of the compute type or
- * of 16 bits. */
+/* Strips of such rows of N elements, one after the other; x and y are of the compute type or of
+ * 16 bits. */
 typedef struct {
-    ons_columns_at_fn *at; /* panel first + i of `count` */
+    ons_columns_at_fn *at; /* strip first + i of `count` */
     const void *from;
     int64_t first, count, N;
     int64_t x_along, y_along, where_along; /* bytes from element to element of a row */
     ons_dtype x_dtype, y_dtype;
     double scale;
     int64_t scale_across; /* bytes from row to row */
-    /* room for ONS_KEPT_PANELS panels, and for a cache line in front; `pitch` elements from element
-     * to element of a row: whole vectors, or the width of every panel where x and y are of the
-     * compute type and nothing changes x */
+    /* buffer for ONS_KEPT_STRIPS strips, and for a cache line in front; `pitch` elements from
+     * element to element of a row: whole vectors, or the width of every strip where x and y are
+     * of the compute type and nothing changes x */
     void *kept;
-    void *panels; /* room of ONS_PANELS_BYTES, aligned to a cache line; of no use to short ones */
+    void *strips; /* ONS_STRIPS_BYTES, aligned to a cache line; not used by short ones */
     int64_t pitch;
-    bool waits;       /* room for a line in front of each of these elements too */
-    bool past_caches; /* y goes to memory and leaves the caches to others */
+    bool waits;       /* there is a cache line in front of each of these elements too */
+    bool past_caches; /* y is stored past the caches */
 } ons_run_of_columns;
 
 /* y of x; y may be x. Returns whether a row became NaN. One for N of at most twice
@@ -140,13 +142,13 @@ typedef bool ons_run_columns_fn(const ons_run_of_columns *run);
 
 typedef struct {
     ons_max_fn *max;
-    ons_refer_fn *refer;
+    ons_set_references_fn *set_references;
     ons_sum_exp_fn *sum_exp;
     ons_exp_store_sum_fn *exp_store_sum;
     ons_end_block_fn *end_block;
     ons_exp_fn *exp;
     ons_sum_fn *sum;
-    ons_settle_fn *settle;
+    ons_fence_fn *fence;
 } ons_primitives;
 
 /* How an operation ends: with a result for each element, or one for each row. What it does not need
@@ -170,9 +172,9 @@ typedef void ons_subtract_fn(void *x, const double *anchor, bool each, int64_t n
 /* x = value where the mask is 0. */
 typedef void ons_exclude_fn(void *x, const char *where, int64_t step, double value, int64_t n);
 
-/* load, multiply and exclude with -inf at once; where may be NULL. */
-typedef void ons_bring_fn(void *tile, const char *from, int64_t step, ons_dtype dtype, double scale,
-                          const char *where, int64_t where_step, int64_t n);
+/* Converts: load, multiply, and exclude with -inf. where may be NULL. */
+typedef void ons_convert_fn(void *tile, const char *from, int64_t step, ons_dtype dtype,
+                            double scale, const char *where, int64_t where_step, int64_t n);
 
 typedef struct {
     ons_load_fn *load;
@@ -180,12 +182,12 @@ typedef struct {
     ons_multiply_fn *multiply;
     ons_subtract_fn *subtract;
     ons_exclude_fn *exclude;
-    ons_bring_fn *bring;
+    ons_convert_fn *convert;
 } ons_movers;
 
 /* An operation on whole rows, in one pass over them; NULL where it has no such pipeline. */
 typedef struct {
-    ons_run_rows_fn *rows[ONS_FLOAT64 + 1], *groups[ONS_FLOAT64 + 1]; /* of each type of y */
+    ons_run_rows_fn *rows[ONS_FLOAT64 + 1], *batches[ONS_FLOAT64 + 1]; /* of each type of y */
     ons_run_rows_fn *short_rows;
     ons_run_columns_fn *columns, *short_columns;
 } ons_pipelines;
@@ -195,8 +197,8 @@ typedef struct {
     ons_primitives row, column;
     ons_ending end_row[ONS_OPERATION_COUNT], end_column[ONS_OPERATION_COUNT];
     ons_pipelines pipelines[ONS_OPERATION_COUNT];
-    bool has_pipelines;      /* of any operation; else `fused` runs by panels (run.c) */
-    int64_t longest_grouped; /* rows by groups */
+    bool has_pipelines;      /* of any operation; else `fused` runs strip by strip (run.c) */
+    int64_t longest_batched; /* of rows in batches */
     ons_movers move;
 } ons_kernels;
 
@@ -226,13 +228,13 @@ const ons_kernels *ons_kernels_for(ons_dtype compute);
 #define ONS_APART __attribute__((noinline, noclone))
 #endif
 
-/* How a row is added up (sum_tmpl.h): lanes, the same on every instruction set; the most elements
- * that they add in the compute type before those sums go to the running ones, of which there are so
- * many; elements after which these are added up. */
-enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_SPAN = 128, ONS_SUMS = 8, ONS_BLOCK = 32768 };
+/* How a row is added up (sum_tmpl.h): its lanes, the same on every instruction set; the elements
+ * of a chunk, which the lanes add in the compute type; the running sums, which take the sums of
+ * a chunk; the elements of a block, after which the running sums are added up. */
+enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_CHUNK = 128, ONS_SUMS = 8, ONS_BLOCK = 32768 };
 
-/* The longest rows that are taken in groups. */
-enum { ONS_GROUPED_F32 = 512, ONS_GROUPED_F64 = 128 };
+/* The longest rows that are taken in batches. */
+enum { ONS_BATCHED_F32 = 512, ONS_BATCHED_F64 = 128 };
 
 /* Where x is raised to the floor: so far below c that the lifted exponential would be 2^-127, in
  * float64 2^-1023, whose bits are those of 0. */
@@ -245,15 +247,16 @@ static const uint32_t ONS_POWERS[8] = {
     0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
 };
 
-/* Rows of ons_run_of_rows' room: of softmax_rows three, of the others two of the largest group and
- * what vectors take beyond them. Rows that are brought at once: a group of them, or short ones. */
+/* Rows that the buffer of ons_run_of_rows has: three for row after row; two of the largest
+ * batch, and what vectors reach past them. Rows that are converted at once: a batch, or short
+ * ones. */
 enum { ONS_KEPT_ROWS = 3, ONS_KEPT_SHORT_ROWS = 34 };
-enum { ONS_BROUGHT_ROWS = 16, ONS_BROUGHT_SHORT_ROWS = 128 };
+enum { ONS_CONVERTED_ROWS = 16, ONS_CONVERTED_SHORT_ROWS = 128 };
 
-/* Of ons_run_of_columns: panels there is room for, and their largest width, long and short. */
-enum { ONS_KEPT_PANELS = 2, ONS_MAX_COLUMNS = 256, ONS_MAX_SHORT_COLUMNS = 4096 };
-/* What the pipeline of columns keeps of three panels beside their elements. */
-enum { ONS_PANELS_BYTES = 80 << 10 };
+/* The buffer of ons_run_of_columns in strips, and the largest width of these, long and short. */
+enum { ONS_KEPT_STRIPS = 2, ONS_MAX_COLUMNS = 256, ONS_MAX_SHORT_COLUMNS = 4096 };
+/* What the pipeline of columns keeps of three strips, beside their elements. */
+enum { ONS_STRIPS_BYTES = 80 << 10 };
 
 /* The most rows that the column form takes side by side. */
 enum { ONS_MAX_WIDTH = 128 };

@@ -7,7 +7,7 @@
  *
  * The vocabulary, for BITS 32 (f64_ alike): f32_t the element, f32_vec with F32_WIDTH of them,
  * f32_set f32_load f32_store f32_stream (an aligned store past the caches, where there is such a
- * thing, which f32_settle ends) f32_load_columns f32_store_columns (four elements of
+ * thing, which f32_fence ends) f32_load_columns f32_store_columns (four elements of
  * each of F32_WIDTH rows, a vector of the rows' for each element; row after row) f32_narrow (of
  * F32_WIDTH doubles) f32_load_part f32_store_part (the first k elements; the rest read as -inf)
  * f32_join (the first k elements of a, the rest of b) f32_where (a where the byte is not 0, else b)
@@ -16,13 +16,13 @@
  * (NaN where the second operand is; NaN or the second where the first is) f32_nan_or f32_any_nan
  * (remember the NaN that f32_max drops) f32_max_lanes f32_max_rows (of F32_WIDTH vectors: the
  * largest lane of each) f32_between (a where its size is above low and below high, else 0)
- * f32_any_beyond (whether a lane of a is above that of b, or below -b) f32_widen (to as many
+ * f32_any_outside (whether a lane of a is above that of b, or below -b) f32_widen (to as many
  * doubles, in one f64_vec or two) f64_rest (1 - a * b, rounded once)
- * f32_fma f32_fnma f32_times (a * (factor + beyond), rounded once) f32_product (of what is in
+ * f32_fma f32_fnma f32_times (a * (factor + low), rounded once) f32_product (of what is in
  * memory and a double of more than 25 bits, rounded once) F32_ONE (what 1 is kept as;
  * F32_LOG_OF_ONE is its logarithm) f32_power (F32_ONE * 2^(k / STEPS), k the integer in the low
  * bits of t) f32_limit and f32_fma_limited (of what is below the floor: 0) f32_beside (vectors
- * whose exponentials are computed side by side: 1, 2 or 4) f32_fold (ONS_LANES_F32 lanes as
+ * whose exponentials are computed side by side: 1, 2 or 4) f32_add_lanes (ONS_LANES_F32 lanes as
  * ONS_SUMS doubles, l and l + ONS_SUMS into one) f32_store_quotient_bfloat (of numbers from 0 on,
  * and NaN of any payload). */
 
@@ -81,9 +81,9 @@
 #ifndef WITHOUT_PIPELINES
 #include "overlap_tmpl.h"
 #include "fused_tmpl.h"
-#include "group_tmpl.h"
-#include "whole_group_tmpl.h"
-#include "run_of_groups_tmpl.h"
+#include "batch_tmpl.h"
+#include "whole_batch_tmpl.h"
+#include "batches_tmpl.h"
 #include "short_tmpl.h"
 #include "columns_tmpl.h"
 #include "fused_columns_tmpl.h"
@@ -114,7 +114,7 @@
 #undef VECS
 #undef QUAD
 #undef TERMS
-#undef SPAN
+#undef CHUNK
 #undef STEP
 #undef OTHER
 #undef STEPS
@@ -123,7 +123,7 @@
 #undef MAGIC
 #undef BELOW
 #undef EACH_VECTOR
-#undef GROUP
+#undef BATCH
 #undef ROW
 #undef SET_OF
 #undef AT

@@ -58,12 +58,12 @@ INLINE VEC FN(part_of_quad)(T *e, const T *x, int64_t n, VEC shift, VEC floor, b
     return FN(sum_of_four)(four);
 }
 
-/* What each lane has of SPAN elements, or of the n that are left: their exponentials, stored where
- * e is given, or (`plain`) they themselves. */
+/* The sum of each lane over CHUNK elements, or over the n that are left: of their exponentials,
+ * stored where e is given, or (`plain`) of the elements. */
 INLINE void FN(lanes_of)(VEC *lanes, VEC shift, VEC floor, T *e, const T *x, int64_t n, bool plain,
                          bool room) {
     for (int64_t v = 0; v < VECS; v++)
-        for (int64_t q = 0; q < SPAN && q < n; q += QUAD) {
+        for (int64_t q = 0; q < CHUNK && q < n; q += QUAD) {
             int64_t at = q + v * WIDTH;
             T *to = e ? e + at : e;
             VEC quad = n - q >= QUAD
@@ -77,20 +77,20 @@ INLINE void FN(lanes_of)(VEC *lanes, VEC shift, VEC floor, T *e, const T *x, int
  * elements of it. */
 INLINE void FN(sum_elements)(FN(sums) * sums, VEC shift, VEC floor, T *e, const T *x, int64_t n,
                              bool plain, bool room, const char *next, int64_t next_step) {
-    VEC lanes[FN(spans_at_once)][VECS];
-    int64_t spans = 0;
-    for (int64_t j = 0; j < n; j += SPAN) {
-        int64_t bytes = (n - j < SPAN ? n - j : SPAN) * next_step;
-        for (int64_t line = 0; next && line < bytes; line += 64)
-            __builtin_prefetch(next + j * next_step + line);
-        /* told apart for the compiler: a whole span's length is a constant */
-        if (n - j >= SPAN)
-            FN(lanes_of)(lanes[spans], shift, floor, e ? e + j : e, x + j, SPAN, plain, room);
+    VEC lanes[FN(chunks_at_once)][VECS];
+    int64_t chunks = 0;
+    for (int64_t j = 0; j < n; j += CHUNK) {
+        int64_t bytes = (n - j < CHUNK ? n - j : CHUNK) * next_step;
+        for (int64_t offset = 0; next && offset < bytes; offset += 64)
+            __builtin_prefetch(next + j * next_step + offset);
+        /* told apart for the compiler: a whole chunk's length is a constant */
+        if (n - j >= CHUNK)
+            FN(lanes_of)(lanes[chunks], shift, floor, e ? e + j : e, x + j, CHUNK, plain, room);
         else
-            FN(lanes_of)(lanes[spans], shift, floor, e ? e + j : e, x + j, n - j, plain, room);
-        if (++spans < FN(spans_at_once) && j + SPAN < n) continue;
-        FN(add_spans)(sums, lanes, spans);
-        spans = 0;
+            FN(lanes_of)(lanes[chunks], shift, floor, e ? e + j : e, x + j, n - j, plain, room);
+        if (++chunks < FN(chunks_at_once) && j + CHUNK < n) continue;
+        FN(add_chunks)(sums, lanes, chunks);
+        chunks = 0;
     }
 }
 
@@ -108,18 +108,18 @@ INLINE void FN(sum_row)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n,
 }
 
 /* The total of a row's sums to its state. */
-INLINE void FN(add_total)(ons_state *state, const FN(sums) * sums, bool few, bool plain) {
-    double d, beyond, lowered = plain ? 1.0 : LOWERED;
-    FN(total_of_row)(sums, few, &d, &beyond);
+INLINE void FN(add_total)(ons_state *state, const FN(sums) * sums, bool short_rows, bool plain) {
+    double d, low, lowered = plain ? 1.0 : LOWERED;
+    FN(total_of_row)(sums, short_rows, &d, &low);
     ons_state_add(state, lowered * d);
-    if (BITS == 64) state->d_beyond += lowered * beyond;
+    if (BITS == 64) state->d_low += lowered * low;
 }
 
 static void FN(end_block_row)(const ons_rows *rows, bool plain) {
     for (int64_t i = 0; i < rows->width; i++) {
         double *kept = rows->sums + i * rows->sums_across;
         FN(sums) sums = FN(load_sums)(kept);
-        FN(add_total)(&rows->state[i], &sums, rows->few, plain);
+        FN(add_total)(&rows->state[i], &sums, rows->short_rows, plain);
         memset(kept, 0, 2 * ONS_SUMS * sizeof(double));
     }
 }
@@ -143,10 +143,10 @@ INLINE int64_t FN(unaligned)(const T *y, int64_t n) {
     return head < n ? head : n;
 }
 
-/* Elements before the first cache line: what goes past the caches must be whole lines, since a line
- * of which the rest is written otherwise goes to memory twice. */
-enum { FN(line) = 64 / sizeof(T) };
-INLINE int64_t FN(before_line)(const T *y, int64_t n) {
+/* Elements before the first cache line. Stores past the caches must cover whole cache lines: one
+ * of which a part is written otherwise goes to memory twice. */
+enum { FN(cache_line) = 64 / sizeof(T) };
+INLINE int64_t FN(before_cache_line)(const T *y, int64_t n) {
     int64_t head = (int64_t)(-(uintptr_t)y % 64 / sizeof(T));
     return head < n ? head : n;
 }
@@ -160,7 +160,7 @@ INLINE void FN(finish_row)(ons_operation operation, const ons_rows *rows, ons_ti
         T *to = ROW(y, i);
         const T *from = ROW(x, i), *next = ROW(rows->next, i);
         bool past_caches = rows->past_caches && (uintptr_t)to % sizeof(T) == 0;
-        int64_t j = past_caches ? FN(before_line)(to, n) : FN(unaligned)(to, n);
+        int64_t j = past_caches ? FN(before_cache_line)(to, n) : FN(unaligned)(to, n);
 #define BODY(a, j) \
     FN(element)(operation, exponentials ? FN(exponential)(a, shift, floor) : (a), first, second)
         EACH_VECTOR(to, from, j, BODY);
@@ -185,7 +185,7 @@ INLINE void FN(finish_row)(ons_operation operation, const ons_rows *rows, ons_ti
     }
 }
 
-static void FN(settle)(void) { V(settle)(); }
+static void FN(fence)(void) { V(fence)(); }
 
 INLINE void FN(finish_kept_row)(ons_operation operation, const ons_rows *rows, ons_tile y,
                                 ons_tile kept, int64_t n) {

@@ -2,71 +2,72 @@
  * most twice: as in short_tmpl.h a vector is the same element of every row, and that is how they
  * lie. Part of primitives_tmpl.h, whose parameters and names it uses. */
 
-/* A finished panel on its way past the caches, while the next one is computed. It goes in whole
- * lines of y: one of which the neighbours write the rest must not go to memory yet, so that the
- * elements of a row that do not fill one wait, in front of the row of the next panel, if that goes
- * on where this one ends. */
+/* A finished strip that is stored past the caches while the next one is computed, in whole cache
+ * lines of y. Elements of a row that do not fill one wait in front of the row of the next strip,
+ * if that begins where this one ends: the neighbours write the other part of that cache line,
+ * and it must not go to memory before. */
 typedef struct {
-    T *y[2 * LANES]; /* the next line of each row */
+    T *y[2 * LANES]; /* the next cache line of each row */
     const T *from[2 * LANES];
-    int64_t lines[2 * LANES], fewest; /* that are left of each row, and of all */
-    int64_t rest[2 * LANES];          /* elements of each row behind them */
-    int64_t waiting[2 * LANES];       /* elements in front of each row of the panel behind */
+    int64_t cache_lines[2 * LANES], least; /* left of each row; the least of these */
+    int64_t tail[2 * LANES];               /* elements of each row after them */
+    int64_t waiting[2 * LANES];            /* elements in front of each row of the strip behind */
 } FN(outgoing);
 
-/* n elements of y, which are not whole lines. */
+/* Stores n elements of y, which are not whole cache lines. */
 INLINE void FN(send_part)(T *y, const T *from, int64_t n) {
 #define BODY(a, j) (a)
     EACH_VECTOR(y, from, n, BODY);
 #undef BODY
 }
 
-INLINE void FN(begin_lines)(FN(outgoing) * out, const ons_run_of_columns *run, ons_columns at,
-                            const T *kept, int64_t N) {
-    out->fewest = at.width;
+INLINE void FN(begin_cache_lines)(FN(outgoing) * out, const ons_run_of_columns *run, ons_columns at,
+                                  const T *kept, int64_t N) {
+    out->least = at.width;
     for (int64_t j = 0; j < N; j++) {
         int64_t waiting = out->waiting[j], n = at.width + waiting;
         T *y = (T *)(void *)(at.y + j * run->y_along) - waiting;
         const T *from = kept + j * run->pitch - waiting;
-        int64_t head = (uintptr_t)y % sizeof(T) == 0 ? FN(before_line)(y, n) : n;
+        int64_t head = (uintptr_t)y % sizeof(T) == 0 ? FN(before_cache_line)(y, n) : n;
         if (head > 0) FN(send_part)(y, from, head);
         out->y[j] = y + head;
         out->from[j] = from + head;
-        out->lines[j] = (n - head) / FN(line);
-        out->rest[j] = (n - head) % FN(line);
-        if (out->lines[j] < out->fewest) out->fewest = out->lines[j];
+        out->cache_lines[j] = (n - head) / FN(cache_line);
+        out->tail[j] = (n - head) % FN(cache_line);
+        if (out->cache_lines[j] < out->least) out->least = out->cache_lines[j];
     }
 }
 
-/* The next line of row j. */
-INLINE void FN(send_line)(FN(outgoing) * out, int64_t j) {
-    for (int64_t v = 0; v < FN(line); v += WIDTH)
+/* Stores the next cache line of row j. */
+INLINE void FN(send_cache_line)(FN(outgoing) * out, int64_t j) {
+    for (int64_t v = 0; v < FN(cache_line); v += WIDTH)
         V(stream)(out->y[j] + v, V(load)(out->from[j] + v));
-    out->y[j] += FN(line);
-    out->from[j] += FN(line);
-    out->lines[j]--;
+    out->y[j] += FN(cache_line);
+    out->from[j] += FN(cache_line);
+    out->cache_lines[j]--;
 }
 
-/* The lines that are left. `behind`: row 0 of the panel that goes on where this one ends, or NULL.
- */
-INLINE void FN(end_lines)(FN(outgoing) * out, T *behind, int64_t pitch, int64_t N) {
+/* Stores the cache lines that are left. `behind`: row 0 of the strip that begins where this one
+ * ends, or NULL. */
+INLINE void FN(end_cache_lines)(FN(outgoing) * out, T *behind, int64_t pitch, int64_t N) {
     for (int64_t j = 0; j < N; j++) {
-        int64_t rest = out->rest[j];
-        while (out->lines[j] > 0) FN(send_line)(out, j);
-        out->waiting[j] = behind ? rest : 0;
-        if (!behind && rest > 0) FN(send_part)(out->y[j], out->from[j], rest);
-        for (int64_t v = FN(line); behind && v > 0; v -= WIDTH) /* the line that ends with them */
-            V(store)(behind + j * pitch - v, V(load)(out->from[j] + rest - v));
+        int64_t tail = out->tail[j];
+        while (out->cache_lines[j] > 0) FN(send_cache_line)(out, j);
+        out->waiting[j] = behind ? tail : 0;
+        if (!behind && tail > 0) FN(send_part)(out->y[j], out->from[j], tail);
+        /* the cache line that ends with them */
+        for (int64_t v = FN(cache_line); behind && v > 0; v -= WIDTH)
+            V(store)(behind + j * pitch - v, V(load)(out->from[j] + tail - v));
     }
 }
 
-/* One panel's columns from c on that fill a vector, to `kept` or to y; those of the next panel are
- * fetched. */
+/* Computes the columns of a strip from c on that fill a vector, and stores them to `kept` or to
+ * y. Those of the next strip are fetched. */
 INLINE VEC FN(short_columns)(const ons_run_of_columns *run, ons_columns at, const char *next,
                              int64_t c, int64_t N, FN(kind) kind, bool plain, T *kept, VEC sum) {
     double scale = plain ? 1.0 : run->scale;
     bool each = !plain && at.scale;
-    FN(group) group;
+    FN(batch) batch;
     VEC x[2 * LANES];
     for (int64_t j = 0; j < N && run->past_caches; j++)
         FN(fetch)(next + j * run->x_along + c * FN(size_as)(kind.x));
@@ -77,13 +78,13 @@ INLINE VEC FN(short_columns)(const ons_run_of_columns *run, ons_columns at, cons
         x[j] = FN(take_at)(at.x + j * run->x_along, where, c, at.width, kind.x, scale,
                            each ? &scales : NULL);
     }
-    FN(finish_columns)(kind.operation, x, N, &group);
+    FN(finish_columns)(kind.operation, x, N, &batch);
     for (int64_t j = 0; j < N; j++)
         if (kept)
             V(store)(kept + j * run->pitch + c, x[j]);
         else
             FN(put_at)(at.y + j * run->y_along, c, at.width, x[j], kind);
-    return FN(add_rows)(sum, &group, at.width - c < WIDTH ? at.width - c : WIDTH);
+    return FN(add_rows)(sum, &batch, at.width - c < WIDTH ? at.width - c : WIDTH);
 }
 
 /* N a constant, or the run's. */
@@ -93,7 +94,7 @@ INLINE bool FN(short_columns_of)(const ons_run_of_columns *run, ons_operation op
     bool past_caches = run->past_caches && run->y_dtype == OWN;
     VEC sum = V(set)(0);
     FN(outgoing) out;
-    T *room[2] = {FN(kept_panel)(run, 0), FN(kept_panel)(run, 1)};
+    T *room[2] = {FN(kept_strip)(run, 0), FN(kept_strip)(run, 1)};
     ons_columns before = ONS_NO_COLUMNS, at = run->at(run->from, run->first);
     for (int64_t j = 0; j < N; j++) out.waiting[j] = 0;
     for (int64_t i = 0; i < run->count + past_caches; i++) {
@@ -101,18 +102,18 @@ INLINE bool FN(short_columns_of)(const ons_run_of_columns *run, ons_operation op
             i + 1 < run->count ? run->at(run->from, run->first + i + 1) : ONS_NO_COLUMNS;
         const char *fetch = next.width > 0 ? next.x : at.x;
         T *kept = past_caches ? room[i % 2] : NULL;
-        out.fewest = 0;
-        if (past_caches) FN(begin_lines)(&out, run, before, room[1 - i % 2], N);
+        out.least = 0;
+        if (past_caches) FN(begin_cache_lines)(&out, run, before, room[1 - i % 2], N);
         for (int64_t c = 0; c < at.width; c += WIDTH) {
             sum = FN(short_columns)(run, at, fetch, c, N, kind, plain, kept, sum);
-            if (c % FN(line) != 0 || c / FN(line) >= out.fewest) continue;
-            for (int64_t j = 0; j < N; j++) FN(send_line)(&out, j);
+            if (c % FN(cache_line) != 0 || c / FN(cache_line) >= out.least) continue;
+            for (int64_t j = 0; j < N; j++) FN(send_cache_line)(&out, j);
         }
         bool goes_on = run->waits && FN(goes_on)(&before, &at);
-        if (past_caches) FN(end_lines)(&out, goes_on ? kept : NULL, run->pitch, N);
+        if (past_caches) FN(end_cache_lines)(&out, goes_on ? kept : NULL, run->pitch, N);
         before = at;
         at = next;
     }
-    if (past_caches) V(settle)();
+    if (past_caches) V(fence)();
     return FN(has_nan)(sum);
 }

@@ -6,8 +6,8 @@
  * more. */
 INLINE int64_t FN(four_from)(int64_t j, int64_t N) { return j + 4 <= N || N < 4 ? j : N - 4; }
 
-/* Where the finished rows of a group are put together before they go to y, so that vectors can be
- * stored whole: what one row writes too much the next one overwrites. */
+/* Where the finished rows of a batch are stored without a gap before they are copied to y, so
+ * that all stores are whole vectors: what one row writes too much, the next one overwrites. */
 typedef struct {
     T *y;
     int64_t pitch; /* elements */
@@ -30,47 +30,48 @@ INLINE int64_t FN(send)(T *y, const T *from, int64_t n, bool past_caches, bool a
 #undef BODY
 }
 
-/* Room for the finished rows of a group, which lie apart from y, or of another one. */
+/* The buffer for the finished rows of a batch, one of three; the third is for converted rows. */
 INLINE T *FN(room_apart)(const ons_run_of_rows *run, int64_t turn) {
-    return (T *)run->kept + turn * (GROUP * run->pitch + WIDTH);
+    return (T *)run->kept + turn * (BATCH * run->pitch + WIDTH);
 }
 
-/* Where a group of rows lies as the arithmetic takes it. */
+/* Where a batch of rows is in the compute type. */
 INLINE ons_tile FN(rows_at)(const ons_run_of_rows *run, int64_t first) {
-    if (!run->bring) return (ons_tile){ROW(run->x, first), run->x.along, run->x.across};
-    T *brought = FN(room_apart)(run, 2) + first % ONS_BROUGHT_SHORT_ROWS * run->N;
-    return (ons_tile){brought, sizeof(T), run->N * (int64_t)sizeof(T)};
+    if (!run->convert) return (ons_tile){ROW(run->x, first), run->x.along, run->x.across};
+    T *converted = FN(room_apart)(run, 2) + first % ONS_CONVERTED_SHORT_ROWS * run->N;
+    return (ons_tile){converted, sizeof(T), run->N * (int64_t)sizeof(T)};
 }
 
-/* The same of one that is taken now. Rows that must be brought are, many at a time and without a
- * gap: vectors are loaded across others that were stored shortly before, which must wait until the
- * caches have them. */
+/* The same of the batch that is next. Rows are converted many at a time, and without a gap:
+ * vectors are loaded across rows that were stored shortly before, and must wait until the caches
+ * have them. */
 INLINE ons_tile FN(take_rows)(const ons_run_of_rows *run, int64_t first) {
     int64_t left = run->count - first;
-    if (run->bring && first % ONS_BROUGHT_SHORT_ROWS == 0)
-        run->bring(run->from, first, left < ONS_BROUGHT_SHORT_ROWS ? left : ONS_BROUGHT_SHORT_ROWS,
-                   FN(room_apart)(run, 2), run->N);
+    if (run->convert && first % ONS_CONVERTED_SHORT_ROWS == 0)
+        run->convert(run->from, first,
+                     left < ONS_CONVERTED_SHORT_ROWS ? left : ONS_CONVERTED_SHORT_ROWS,
+                     FN(room_apart)(run, 2), run->N);
     return FN(rows_at)(run, first);
 }
 
-/* Where rows are too few or too short for what is loaded or stored at once. */
-typedef T FN(few)[GROUP][2 * LANES];
+/* A copy of rows that are too few or too short for whole vectors. */
+typedef T FN(padded_rows)[BATCH][2 * LANES];
 
-/* Each element of a group's rows as a vector. Rows that are missing are 0, or whatever lies there;
- * so is what is loaded beyond the end of rows of fewer than 4. */
+/* Transposes a batch: each element of its rows becomes a vector. Rows that are missing are 0, or
+ * whatever lies there; so is what is loaded past the end of rows of fewer than 4. */
 INLINE void FN(columns_of_rows)(VEC *e, const ons_run_of_rows *run, int64_t first, int64_t rows,
-                                FN(few) few) {
+                                FN(padded_rows) padded) {
     int64_t N = run->N;
     ons_tile x = FN(take_rows)(run, first);
-    /* whether four elements of the last row lie within the rows of the run */
-    int64_t row = N * (int64_t)sizeof(T), behind = run->count - first - GROUP;
-    bool read_beyond = x.across >= row && behind * x.across + row >= 4 * (int64_t)sizeof(T);
+    /* whether four elements of the last row lie inside the rows of the run */
+    int64_t row = N * (int64_t)sizeof(T), behind = run->count - first - BATCH;
+    bool reads_past_end = x.across >= row && behind * x.across + row >= 4 * (int64_t)sizeof(T);
     if (rows == 1 && N >= 4) {
         x.across = 0; /* every lane has that row */
-    } else if (rows < GROUP || (N < 4 && !read_beyond)) {
-        memset(few, 0, sizeof(FN(few)));
-        for (int64_t i = 0; i < rows; i++) memcpy(few[i], ROW(x, i), (size_t)N * sizeof(T));
-        x = (ons_tile){few, sizeof(T), sizeof *few};
+    } else if (rows < BATCH || (N < 4 && !reads_past_end)) {
+        memset(padded, 0, sizeof(FN(padded_rows)));
+        for (int64_t i = 0; i < rows; i++) memcpy(padded[i], ROW(x, i), (size_t)N * sizeof(T));
+        x = (ons_tile){padded, sizeof(T), sizeof *padded};
     }
     for (int64_t j = 0; j < N; j += 4) {
         int64_t from = FN(four_from)(j, N);
@@ -80,21 +81,21 @@ INLINE void FN(columns_of_rows)(VEC *e, const ons_run_of_rows *run, int64_t firs
 
 /* The reverse, to where the rows are finished. */
 INLINE void FN(rows_of_columns)(FN(finished) to, const VEC *e, int64_t N, int64_t rows,
-                                FN(few) few) {
-    bool whole = to.apart || (rows == GROUP && N >= 4);
-    T *y = whole ? to.y : few[0];
-    int64_t pitch = whole ? to.pitch : (int64_t)(sizeof *few / sizeof(T));
+                                FN(padded_rows) padded) {
+    bool whole = to.apart || (rows == BATCH && N >= 4);
+    T *y = whole ? to.y : padded[0];
+    int64_t pitch = whole ? to.pitch : (int64_t)(sizeof *padded / sizeof(T));
     for (int64_t j = 0; j < N; j += 4) {
         int64_t from = FN(four_from)(j, N);
         V(store_columns)(y + from, pitch, e + from);
     }
     for (int64_t i = 0; i < rows && !whole; i++)
-        memcpy(to.y + i * to.pitch, few[i], (size_t)N * sizeof(T));
+        memcpy(to.y + i * to.pitch, padded[i], (size_t)N * sizeof(T));
 }
 
-/* The results of GROUP rows, of which vector j of x has element j, in its place; or the value of
- * each in `first` of the group. */
-INLINE void FN(finish_columns)(ons_operation operation, VEC *x, int64_t N, FN(group) * group) {
+/* Computes the results of BATCH rows in place, of which vector j of x has element j; or the
+ * value of each, in `first` of the batch. */
+INLINE void FN(finish_columns)(ons_operation operation, VEC *x, int64_t N, FN(batch) * batch) {
     bool exponentials = FN(keeps_exponentials)(operation);
     VEC even = V(set)((T)-INFINITY), odd = even, apart[2 * LANES], *e = exponentials ? x : apart;
     for (int64_t j = 0; j + 2 <= N; j += 2) {
@@ -102,54 +103,55 @@ INLINE void FN(finish_columns)(ons_operation operation, VEC *x, int64_t N, FN(gr
         odd = V(max)(x[j + 1], odd);
     }
     if (N % 2 != 0) even = V(max)(x[N - 1], even);
-    V(store)(group->m, V(max)(even, odd));
-    if (FN(refer_group)(group))
-        for (int64_t j = 0; j < N; j++) x[j] = V(sub)(x[j], V(load)(group->anchor));
-    VEC shift = V(load)(group->shift), floor = V(load)(group->floor);
+    V(store)(batch->m, V(max)(even, odd));
+    if (FN(set_references_of_batch)(batch))
+        for (int64_t j = 0; j < N; j++) x[j] = V(sub)(x[j], V(load)(batch->anchor));
+    VEC shift = V(load)(batch->shift), floor = V(load)(batch->floor);
     for (int64_t j = 0; j < N && !exponentials; j++) e[j] = x[j];
     int64_t done = 0;
     for (; done + 4 <= N; done += 4) FN(exponential_each)(e + done, 4, shift, floor);
     for (; done < N; done++) FN(exponential_each)(e + done, 1, shift, floor);
-    group->d = FN(total_of_few)(e, N);
-    FN(end_rows)(operation, group, NULL, true);
+    batch->d = FN(total_of_short)(e, N);
+    FN(end_rows)(operation, batch, NULL, true);
     if (FN(is_one_a_row)(operation)) return;
-    VEC first = V(load)(group->first), second = V(load)(group->second);
+    VEC first = V(load)(batch->first), second = V(load)(batch->second);
     for (int64_t j = 0; j < N; j++) x[j] = FN(element)(operation, x[j], first, second);
 }
 
-/* A group of short rows; what they need is added to `sum`. */
-INLINE VEC FN(group_of_columns)(const ons_run_of_rows *run, ons_operation operation, int64_t first,
+/* Computes a batch of short rows. Adds their first and second to `sum`. */
+INLINE VEC FN(batch_of_columns)(const ons_run_of_rows *run, ons_operation operation, int64_t first,
                                 int64_t rows, FN(finished) to, VEC sum) {
-    FN(group) group;
+    FN(batch) batch;
     VEC x[2 * LANES];
-    FN(few) few;
+    FN(padded_rows) padded;
     const char *next = (const char *)ROW(run->x, first) + FN(ahead);
-    for (int64_t line = 0; line < GROUP * run->x.across; line += 64)
-        __builtin_prefetch(next + line);
-    FN(columns_of_rows)(x, run, first, rows, few);
-    FN(finish_columns)(operation, x, run->N, &group);
+    for (int64_t offset = 0; offset < BATCH * run->x.across; offset += 64)
+        __builtin_prefetch(next + offset);
+    FN(columns_of_rows)(x, run, first, rows, padded);
+    FN(finish_columns)(operation, x, run->N, &batch);
     if (FN(is_one_a_row)(operation)) {
         ons_tile y = {ROW(run->y, first), run->y.along, run->y.across};
         FN(store_values)
-        (y, run->dtype, group.first, group.m, rows, FN(rows_at)(run, first), OWN, run->N);
+        (y, run->dtype, batch.first, batch.m, rows, FN(rows_at)(run, first), OWN, run->N);
         return sum;
     }
-    FN(rows_of_columns)(to, x, run->N, rows, few);
-    return FN(add_rows)(sum, &group, rows);
+    FN(rows_of_columns)(to, x, run->N, rows, padded);
+    return FN(add_rows)(sum, &batch, rows);
 }
 
-/* Rows that follow each other without a gap are put together apart from y, and so are those of a y
- * of another type. A group is sent after the next one: its rows were stored across the vectors that
- * are read then, which must wait until the caches have them. */
+/* Rows without a gap are finished in a buffer, and so are rows of a y of another type. A batch
+ * is copied to y after the next one is computed: vectors are read across its rows, and must wait
+ * until the caches have them. */
 typedef struct {
     char *y;         /* where what is sent next goes */
-    T *apart[2];     /* the groups, by turns */
-    int64_t ahead;   /* elements in front of the next group, which did not fill a vector */
-    int64_t waiting; /* elements of the group before and in front of it; its rows if converted */
+    T *apart[2];     /* the buffers, which batches take in turn */
+    int64_t ahead;   /* elements that did not fill a vector, and wait in front of the next batch */
+    int64_t waiting; /* elements of the batch before and in front of it; its rows where y is of
+                        another type */
 } FN(sending);
 
-/* What does not fill a vector is sent with the next group, in front of it. */
-INLINE void FN(send_group)(FN(sending) * at, const ons_run_of_rows *run, int64_t turn, int64_t rows,
+/* Elements that do not fill a vector are sent with the next batch, in front of it. */
+INLINE void FN(send_batch)(FN(sending) * at, const ons_run_of_rows *run, int64_t turn, int64_t rows,
                            bool first) {
     T *y = (T *)(void *)at->y;
     if (!first) {
@@ -174,26 +176,26 @@ INLINE void FN(send_converted)(FN(sending) * at, const ons_run_of_rows *run, int
 
 INLINE bool FN(short_rows)(const ons_run_of_rows *run, ons_operation operation) {
     int64_t N = run->N, size = (int64_t)sizeof(T);
-    bool converted = run->dtype != OWN;
+    bool other_type = run->dtype != OWN;
     bool follow = run->y.across == N * size && (uintptr_t)run->y.data % sizeof(T) == 0;
-    bool apart = converted || (follow && (run->past_caches || N % WIDTH != 0));
-    if (FN(is_one_a_row)(operation)) apart = converted = false;
+    bool apart = other_type || (follow && (run->past_caches || N % WIDTH != 0));
+    if (FN(is_one_a_row)(operation)) apart = other_type = false;
     FN(sending) at = {run->y.data, {FN(room_apart)(run, 0), FN(room_apart)(run, 1)}, 0, 0};
     VEC sum = V(set)(0);
-    for (int64_t i = 0; i < run->count + (apart ? GROUP : 0); i += GROUP) {
-        int64_t left = run->count - i, rows = left < 0 ? 0 : left < GROUP ? left : GROUP;
-        int64_t turn = i / GROUP % 2;
+    for (int64_t i = 0; i < run->count + (apart ? BATCH : 0); i += BATCH) {
+        int64_t left = run->count - i, rows = left < 0 ? 0 : left < BATCH ? left : BATCH;
+        int64_t turn = i / BATCH % 2;
         FN(finished) to_y = {ROW(run->y, i), run->y.across / size, false};
         FN(finished) to_room = {at.apart[turn] + at.ahead, N, true};
         if (rows > 0 && apart)
-            sum = FN(group_of_columns)(run, operation, i, rows, to_room, sum);
+            sum = FN(batch_of_columns)(run, operation, i, rows, to_room, sum);
         else if (rows > 0)
-            sum = FN(group_of_columns)(run, operation, i, rows, to_y, sum);
-        if (converted)
+            sum = FN(batch_of_columns)(run, operation, i, rows, to_y, sum);
+        if (other_type)
             FN(send_converted)(&at, run, turn, rows);
         else if (apart)
-            FN(send_group)(&at, run, turn, rows, i == 0);
+            FN(send_batch)(&at, run, turn, rows, i == 0);
     }
-    if (run->past_caches) V(settle)();
+    if (run->past_caches) V(fence)();
     return FN(has_nan)(sum);
 }

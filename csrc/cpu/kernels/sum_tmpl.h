@@ -5,25 +5,26 @@
  *  1. Element j belongs to lane j mod LANES. A lane adds TERMS elements as a tree, in the compute
  *     type: ((a + b) + (c + d)) + ((e + f) + (g + h)). Elements that are missing count as 0.
  *  2. Two such sums are added in double: in float32 those of lanes l and l + 8, in float64 one
- *     lane's of two spans.
+ *     lane's of two chunks.
  *  3. That goes into eight running sums, in double; in float64 with what each addition rounds away
  *     (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B).
  *  4. After ONS_BLOCK elements the eight are added as a tree: l and l + 4, l and l + 2, the last
- *     two. In float64 each addition is a two-sum, but for rows of at most 2 * LANES elements, whose
- *     whole tree is of four additions.
+ *     two. In float64 each addition is a two-sum, but for rows of at most 2 * LANES elements,
+ * whose whole tree is of four additions.
  *  5. Blocks are added in their order (ons_state_add).
  *
- * So of the compute type's roundings at most three lie between an element and d in float32, four in
- * float64; how-it-works.md adds up what follows. */
+ * So of the compute type's roundings at most three lie between an element and d in float32,
+ * four in float64; how-it-works.md adds up what follows. */
 
-#define SPAN (TERMS * LANES)        /* elements of which each lane adds TERMS */
+#define CHUNK (TERMS * LANES)       /* elements of which each lane adds TERMS */
 #define STEP (2 * ONS_SUMS * TERMS) /* elements of which each running sum takes two such sums */
-#define OTHER (BITS == 32 ? ONS_SUMS : SPAN) /* from an element of the one to that of the other */
+/* From an element of the first such sum to that of the second. */
+#define OTHER (BITS == 32 ? ONS_SUMS : CHUNK)
 
 /* Four elements of each lane of a vector. */
 INLINE VEC FN(sum_of_four)(const VEC *a) { return V(add)(V(add)(a[0], a[1]), V(add)(a[2], a[3])); }
 
-/* How many of a lane's elements, TERMS at most, are among the `left` that begin with one. */
+/* How many of a lane's elements, at most TERMS, are among the `left` that begin with one. */
 INLINE int64_t FN(of_lane)(int64_t left) {
     return left <= 0 ? 0 : left > (TERMS - 1) * LANES ? TERMS : (left + LANES - 1) / LANES;
 }
@@ -59,22 +60,22 @@ INLINE FN(wide) FN(wide_add)(FN(wide) a, FN(wide) b) {
     return a;
 }
 
-/* *d += term, and *beyond += what that rounds away. */
-INLINE void FN(two_sum)(f64_vec *d, f64_vec *beyond, f64_vec term) {
+/* *d += term, and *low += what that rounds away. */
+INLINE void FN(two_sum)(f64_vec *d, f64_vec *low, f64_vec term) {
     f64_vec sum = f64_add(*d, term), other = f64_sub(sum, *d);
-    f64_vec of_d = f64_sub(*d, f64_sub(sum, other)), of_term = f64_sub(term, other);
-    *beyond = f64_add(*beyond, f64_add(of_d, of_term));
+    f64_vec d_error = f64_sub(*d, f64_sub(sum, other)), term_error = f64_sub(term, other);
+    *low = f64_add(*low, f64_add(d_error, term_error));
     *d = sum;
 }
 
-INLINE void FN(add_term)(FN(wide) * d, FN(wide) * beyond, FN(wide) term) {
-    EACH_PART FN(two_sum)(&d->part[k], &beyond->part[k], term.part[k]);
+INLINE void FN(add_term)(FN(wide) * d, FN(wide) * low, FN(wide) term) {
+    EACH_PART FN(two_sum)(&d->part[k], &low->part[k], term.part[k]);
 }
 
-/* Adds a lane's sum of TERMS elements to a running sum; `beyond` in float64 alone. */
-INLINE void FN(run_on)(f64_vec *d, f64_vec *beyond, f64_vec term) {
+/* Adds a lane's sum of TERMS elements to a running sum; `low` in float64 alone. */
+INLINE void FN(run_on)(f64_vec *d, f64_vec *low, f64_vec term) {
     if (BITS == 64)
-        FN(two_sum)(d, beyond, term);
+        FN(two_sum)(d, low, term);
     else
         *d = f64_add(*d, term);
 }
@@ -82,12 +83,12 @@ INLINE void FN(run_on)(f64_vec *d, f64_vec *beyond, f64_vec term) {
 /* The eight running sums of one row. In memory: eight doubles, and eight that they rounded away. */
 enum { FN(eight) = ONS_SUMS * sizeof(double) / sizeof(f64_vec), FN(doubles) = WIDTH / PARTS };
 typedef struct {
-    f64_vec d[FN(eight)], beyond[FN(eight)];
+    f64_vec d[FN(eight)], low[FN(eight)];
 } FN(sums);
 
 INLINE FN(sums) FN(no_sums)(void) {
     FN(sums) sums;
-    for (int k = 0; k < FN(eight); k++) sums.d[k] = sums.beyond[k] = f64_set(0);
+    for (int k = 0; k < FN(eight); k++) sums.d[k] = sums.low[k] = f64_set(0);
     return sums;
 }
 
@@ -95,62 +96,62 @@ INLINE FN(sums) FN(load_sums)(const double *p) {
     FN(sums) sums = FN(no_sums)();
     for (int k = 0; k < FN(eight); k++) sums.d[k] = f64_load(p + k * FN(doubles));
     for (int k = 0; k < FN(eight) && BITS == 64; k++)
-        sums.beyond[k] = f64_load(p + ONS_SUMS + k * FN(doubles));
+        sums.low[k] = f64_load(p + ONS_SUMS + k * FN(doubles));
     return sums;
 }
 
 INLINE void FN(store_sums)(double *p, const FN(sums) * sums) {
     for (int k = 0; k < FN(eight); k++) f64_store(p + k * FN(doubles), sums->d[k]);
     for (int k = 0; k < FN(eight) && BITS == 64; k++)
-        f64_store(p + ONS_SUMS + k * FN(doubles), sums->beyond[k]);
+        f64_store(p + ONS_SUMS + k * FN(doubles), sums->low[k]);
 }
 
-/* What the lanes have of one span, or in float64 of two of which there is at least one, as what the
- * running sums take. */
-INLINE void FN(term_of)(f64_vec *term, VEC (*lanes)[VECS], int64_t spans) {
-    V(fold)(term, lanes[0]);
-    if (STEP == SPAN || spans < 2) return;
+/* The sums of the lanes over one chunk, or in float64 over up to two, as terms of the running
+ * sums. */
+INLINE void FN(term_of)(f64_vec *term, VEC (*lanes)[VECS], int64_t chunks) {
+    V(add_lanes)(term, lanes[0]);
+    if (STEP == CHUNK || chunks < 2) return;
     f64_vec other[FN(eight)];
-    V(fold)(other, lanes[1]);
+    V(add_lanes)(other, lanes[1]);
     for (int k = 0; k < FN(eight); k++) term[k] = f64_add(term[k], other[k]);
 }
 
-/* Of several spans at once, since in each it would be a chain of long instructions behind another,
- * the exponentials': the running sums of those alone, or added to others. `most`: a constant, the
- * spans that there may be. */
-enum { FN(spans_at_once) = 16 };
-INLINE void FN(add_spans)(FN(sums) * sums, VEC (*lanes)[VECS], int64_t spans) {
-    for (int64_t i = 0; i < spans; i += STEP / SPAN) {
+/* Adds several chunks at once to the running sums, or makes running sums of them alone. In each
+ * chunk it would be a chain of long instructions after another, the exponentials'. `max_chunks`:
+ * a constant, the most chunks that there may be. */
+enum { FN(chunks_at_once) = 16 };
+INLINE void FN(add_chunks)(FN(sums) * sums, VEC (*lanes)[VECS], int64_t chunks) {
+    for (int64_t i = 0; i < chunks; i += STEP / CHUNK) {
         f64_vec term[FN(eight)];
-        FN(term_of)(term, lanes + i, spans - i);
-        for (int k = 0; k < FN(eight); k++) FN(run_on)(&sums->d[k], &sums->beyond[k], term[k]);
+        FN(term_of)(term, lanes + i, chunks - i);
+        for (int k = 0; k < FN(eight); k++) FN(run_on)(&sums->d[k], &sums->low[k], term[k]);
     }
 }
-INLINE FN(sums) FN(sums_of_spans)(VEC (*lanes)[VECS], int64_t spans, int64_t most) {
+INLINE FN(sums) FN(sums_of_chunks)(VEC (*lanes)[VECS], int64_t chunks, int64_t max_chunks) {
     FN(sums) sums = FN(no_sums)();
-    FN(term_of)(sums.d, lanes, spans);
-    if (most > STEP / SPAN && spans > STEP / SPAN)
-        FN(add_spans)(&sums, lanes + STEP / SPAN, spans - STEP / SPAN);
+    FN(term_of)(sums.d, lanes, chunks);
+    if (max_chunks > STEP / CHUNK && chunks > STEP / CHUNK)
+        FN(add_chunks)(&sums, lanes + STEP / CHUNK, chunks - STEP / CHUNK);
     return sums;
 }
 
-/* The eight as a tree, into the first. `few`: of rows of at most 2 * LANES elements. */
-INLINE void FN(total)(f64_vec *d, f64_vec *beyond, bool few) {
+/* Adds the eight as a tree, into the first. `short_rows`: of rows of at most 2 * LANES elements. */
+INLINE void FN(total)(f64_vec *d, f64_vec *low, bool short_rows) {
     for (int half = ONS_SUMS / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++) {
-            if (BITS == 64) beyond[l] = f64_add(beyond[l], beyond[l + half]);
-            if (BITS == 64 && !few)
-                FN(two_sum)(&d[l], &beyond[l], d[l + half]);
+            if (BITS == 64) low[l] = f64_add(low[l], low[l + half]);
+            if (BITS == 64 && !short_rows)
+                FN(two_sum)(&d[l], &low[l], d[l + half]);
             else
                 d[l] = f64_add(d[l], d[l + half]);
         }
 }
 
 /* The total of one row's sums: d, and what that rounds away. */
-INLINE void FN(total_of_row)(const FN(sums) * sums, bool few, double *d, double *beyond) {
-    if (BITS == 32 || few) {
+INLINE void FN(total_of_row)(const FN(sums) * sums, bool short_rows, double *d, double *low) {
+    if (BITS == 32 || short_rows) {
         *d = f64_sum_eight(sums->d);
-        *beyond = BITS == 64 ? f64_sum_eight(sums->beyond) : 0;
+        *low = BITS == 64 ? f64_sum_eight(sums->low) : 0;
         return;
     }
     double eight[2 * ONS_SUMS];
@@ -165,11 +166,11 @@ INLINE void FN(total_of_row)(const FN(sums) * sums, bool few, double *d, double 
     f64_store(lanes, *all);
     *d = *lanes;
     f64_store(lanes, *rest);
-    *beyond = *lanes;
+    *low = *lanes;
 }
 
 /* The totals of WIDTH rows. */
-INLINE void FN(totals_of_rows)(FN(wide) * d, FN(wide) * beyond, FN(sums) * rows) {
+INLINE void FN(totals_of_rows)(FN(wide) * d, FN(wide) * low, FN(sums) * rows) {
     EACH_PART {
         if (BITS == 32) {
             f64_vec eight[FN(doubles)][FN(eight)];
@@ -187,14 +188,14 @@ INLINE void FN(totals_of_rows)(FN(wide) * d, FN(wide) * beyond, FN(sums) * rows)
         }
         FN(total)(all, rest, false);
         d->part[k] = *all;
-        beyond->part[k] = *rest;
+        low->part[k] = *rest;
     }
 }
 
-/* The totals of WIDTH columns, of each of whose sums there is a line of `width` doubles. `once`:
- * each sum took one term at most, and rounded nothing away. */
-INLINE void FN(totals_of_columns)(FN(wide) * d, FN(wide) * beyond, const double *sums,
-                                  int64_t width, bool few, bool once) {
+/* The totals of WIDTH columns. `sums` has `width` doubles for each running sum. `once`: each
+ * took one term at most, and rounded nothing away. */
+INLINE void FN(totals_of_columns)(FN(wide) * d, FN(wide) * low, const double *sums, int64_t width,
+                                  bool short_rows, bool once) {
     EACH_PART {
         f64_vec all[ONS_SUMS], rest[ONS_SUMS];
         const double *columns = sums + k * FN(doubles);
@@ -203,14 +204,14 @@ INLINE void FN(totals_of_columns)(FN(wide) * d, FN(wide) * beyond, const double 
             if (BITS == 64)
                 rest[l] = once ? f64_set(0) : f64_load(columns + (ONS_SUMS + l) * width);
         }
-        FN(total)(all, rest, few);
+        FN(total)(all, rest, short_rows);
         d->part[k] = *all;
-        beyond->part[k] = BITS == 64 ? *rest : f64_set(0);
+        low->part[k] = BITS == 64 ? *rest : f64_set(0);
     }
 }
 
-/* The same of at most 2 * LANES elements which are a vector each, one a column. What is not there
- * is left out: it would add 0. */
+/* The same of at most 2 * LANES elements which are a vector each, one a column. What is not
+ * there is left out: it would add 0. */
 INLINE FN(wide) FN(lane)(const VEC *e, int64_t l, int64_t count) {
     return FN(widen)(l + LANES < count ? V(add)(e[l], e[l + LANES]) : e[l]);
 }
@@ -228,7 +229,7 @@ SUM_OF(8, sum_of_4, LANES / 8)
 #else
 #define SUM_OF_HALF FN(sum_of_4)
 #endif
-INLINE FN(wide) FN(total_of_few)(const VEC *e, int64_t count) {
+INLINE FN(wide) FN(total_of_short)(const VEC *e, int64_t count) {
     FN(wide) sum = FN(wide_zero)();
     if (count > 0) sum = SUM_OF_HALF(e, 0, count);
     return count > 1 ? FN(wide_add)(sum, SUM_OF_HALF(e, 1, count)) : sum;
@@ -240,7 +241,7 @@ INLINE FN(wide) FN(total_of_few)(const VEC *e, int64_t count) {
  * NULL, and each row's m, anchor and shift. */
 typedef struct {
     FN(wide) d;
-    const FN(wide) * d_beyond;
+    const FN(wide) * d_low;
     VEC m, anchor, shift;
 } FN(sums_of_rows);
 
@@ -250,6 +251,6 @@ INLINE VEC FN(narrow_at)(const double *p, bool *differ) {
     VEC nearest = V(narrow)(all.part);
     FN(wide) back = FN(widen)(nearest);
     *differ = false;
-    EACH_PART *differ |= f64_any_beyond(f64_sub(all.part[k], back.part[k]), f64_set(0));
+    EACH_PART *differ |= f64_any_outside(f64_sub(all.part[k], back.part[k]), f64_set(0));
     return nearest;
 }

@@ -26,7 +26,7 @@ ONS_ALWAYS f32_vec f32_set(float a) { return _mm256_set1_ps(a); }
 ONS_ALWAYS f32_vec f32_load(const float *p) { return _mm256_loadu_ps(p); }
 ONS_ALWAYS void f32_store(float *p, f32_vec a) { _mm256_storeu_ps(p, a); }
 ONS_ALWAYS void f32_stream(float *p, f32_vec a) { _mm256_stream_ps(p, a); }
-ONS_ALWAYS void f32_settle(void) { _mm_sfence(); }
+ONS_ALWAYS void f32_fence(void) { _mm_sfence(); }
 ONS_ALWAYS f32_vec f32_load_part(const float *p, int64_t k) {
     __m256i first = f32_first(k);
     return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), _mm256_maskload_ps(p, first),
@@ -64,14 +64,14 @@ ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
     f32_vec below = _mm256_cmp_ps(size, high, _CMP_LT_OQ);
     return _mm256_and_ps(a, _mm256_and_ps(above, below));
 }
-ONS_ALWAYS bool f32_any_beyond(f32_vec a, f32_vec b) {
+ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) {
     __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
     return _mm256_movemask_ps(_mm256_cmp_ps(size, b, _CMP_GT_OQ)) != 0;
 }
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fmadd_ps(a, b, c); }
 ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fnmadd_ps(a, b, c); }
-ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
-    return _mm256_fmadd_ps(a, factor, _mm256_mul_ps(a, beyond));
+ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec low) {
+    return _mm256_fmadd_ps(a, factor, _mm256_mul_ps(a, low));
 }
 /* Never halfway between two floats, so that the product in double, made odd, is rounded once
  * (half.h): one less where it is too large, then the last bit set. A power of two, 0 and inf stay.
@@ -115,7 +115,7 @@ ONS_ALWAYS f64_vec f64_set(double a) { return _mm256_set1_pd(a); }
 ONS_ALWAYS f64_vec f64_load(const double *p) { return _mm256_loadu_pd(p); }
 ONS_ALWAYS void f64_store(double *p, f64_vec a) { _mm256_storeu_pd(p, a); }
 ONS_ALWAYS void f64_stream(double *p, f64_vec a) { _mm256_stream_pd(p, a); }
-ONS_ALWAYS void f64_settle(void) { _mm_sfence(); }
+ONS_ALWAYS void f64_fence(void) { _mm_sfence(); }
 ONS_ALWAYS f64_vec f64_load_part(const double *p, int64_t k) {
     __m256i first = f64_first(k);
     return _mm256_blendv_pd(_mm256_set1_pd(-INFINITY), _mm256_maskload_pd(p, first),
@@ -154,14 +154,14 @@ ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
     f64_vec below = _mm256_cmp_pd(size, high, _CMP_LT_OQ);
     return _mm256_and_pd(a, _mm256_and_pd(above, below));
 }
-ONS_ALWAYS bool f64_any_beyond(f64_vec a, f64_vec b) {
+ONS_ALWAYS bool f64_any_outside(f64_vec a, f64_vec b) {
     __m256d size = _mm256_andnot_pd(_mm256_set1_pd(-0.0), a);
     return _mm256_movemask_pd(_mm256_cmp_pd(size, b, _CMP_GT_OQ)) != 0;
 }
 ONS_ALWAYS f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fmadd_pd(a, b, c); }
 ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return _mm256_fnmadd_pd(a, b, c); }
-ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
-    return _mm256_fmadd_pd(a, factor, _mm256_mul_pd(a, beyond));
+ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec low) {
+    return _mm256_fmadd_pd(a, factor, _mm256_mul_pd(a, low));
 }
 #define F64_BELOW ONS_RAISED_BELOW_F64
 typedef char f64_limited;
@@ -179,11 +179,11 @@ ONS_ALWAYS f64_vec f64_power(f64_vec t) {
 
 ONS_ALWAYS __m256d ons_low_half(__m256 a) { return _mm256_cvtps_pd(_mm256_castps256_ps128(a)); }
 ONS_ALWAYS __m256d ons_high_half(__m256 a) { return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)); }
-ONS_ALWAYS void f32_fold(f64_vec *eight, const f32_vec *lanes) {
+ONS_ALWAYS void f32_add_lanes(f64_vec *eight, const f32_vec *lanes) {
     eight[0] = _mm256_add_pd(ons_low_half(lanes[0]), ons_low_half(lanes[1]));
     eight[1] = _mm256_add_pd(ons_high_half(lanes[0]), ons_high_half(lanes[1]));
 }
-ONS_ALWAYS void f64_fold(f64_vec *eight, const f64_vec *lanes) {
+ONS_ALWAYS void f64_add_lanes(f64_vec *eight, const f64_vec *lanes) {
     eight[0] = lanes[0];
     eight[1] = lanes[1];
 }

@@ -19,7 +19,7 @@ ONS_ALWAYS f32_vec f32_set(float a) { return _mm512_set1_ps(a); }
 ONS_ALWAYS f32_vec f32_load(const float *p) { return _mm512_loadu_ps(p); }
 ONS_ALWAYS void f32_store(float *p, f32_vec a) { _mm512_storeu_ps(p, a); }
 ONS_ALWAYS void f32_stream(float *p, f32_vec a) { _mm512_stream_ps(p, a); }
-ONS_ALWAYS void f32_settle(void) { _mm_sfence(); }
+ONS_ALWAYS void f32_fence(void) { _mm_sfence(); }
 ONS_ALWAYS f32_vec f32_load_part(const float *p, int64_t k) {
     return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), f32_first(k), p);
 }
@@ -54,13 +54,13 @@ ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
     __mmask16 above = _mm512_cmp_ps_mask(size, low, _CMP_GT_OQ);
     return _mm512_maskz_mov_ps(_mm512_mask_cmp_ps_mask(above, size, high, _CMP_LT_OQ), a);
 }
-ONS_ALWAYS bool f32_any_beyond(f32_vec a, f32_vec b) {
+ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) {
     return _mm512_cmp_ps_mask(_mm512_abs_ps(a), b, _CMP_GT_OQ) != 0;
 }
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_fmadd_ps(a, b, c); }
 ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_fnmadd_ps(a, b, c); }
-ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
-    return _mm512_fmadd_ps(a, factor, _mm512_mul_ps(a, beyond));
+ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec low) {
+    return _mm512_fmadd_ps(a, factor, _mm512_mul_ps(a, low));
 }
 /* Never halfway between two floats, so that the product in double, rounded to zero, is odd where
  * one more bit is set: what it then becomes is rounded once (half.h). A power of two, 0 and inf may
@@ -106,7 +106,7 @@ ONS_ALWAYS f64_vec f64_set(double a) { return _mm512_set1_pd(a); }
 ONS_ALWAYS f64_vec f64_load(const double *p) { return _mm512_loadu_pd(p); }
 ONS_ALWAYS void f64_store(double *p, f64_vec a) { _mm512_storeu_pd(p, a); }
 ONS_ALWAYS void f64_stream(double *p, f64_vec a) { _mm512_stream_pd(p, a); }
-ONS_ALWAYS void f64_settle(void) { _mm_sfence(); }
+ONS_ALWAYS void f64_fence(void) { _mm_sfence(); }
 ONS_ALWAYS f64_vec f64_load_part(const double *p, int64_t k) {
     return _mm512_mask_loadu_pd(_mm512_set1_pd(-INFINITY), f64_first(k), p);
 }
@@ -141,13 +141,13 @@ ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
     __mmask8 above = _mm512_cmp_pd_mask(size, low, _CMP_GT_OQ);
     return _mm512_maskz_mov_pd(_mm512_mask_cmp_pd_mask(above, size, high, _CMP_LT_OQ), a);
 }
-ONS_ALWAYS bool f64_any_beyond(f64_vec a, f64_vec b) {
+ONS_ALWAYS bool f64_any_outside(f64_vec a, f64_vec b) {
     return _mm512_cmp_pd_mask(_mm512_abs_pd(a), b, _CMP_GT_OQ) != 0;
 }
 ONS_ALWAYS f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return _mm512_fmadd_pd(a, b, c); }
 ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return _mm512_fnmadd_pd(a, b, c); }
-ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
-    return _mm512_fmadd_pd(a, factor, _mm512_mul_pd(a, beyond));
+ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec low) {
+    return _mm512_fmadd_pd(a, factor, _mm512_mul_pd(a, low));
 }
 #define F64_BELOW 1081.0 /* 2^-1081 / d rounds to 0 */
 typedef __mmask8 f64_limited;
@@ -172,12 +172,12 @@ ONS_ALWAYS f32_vec f32_narrow(const f64_vec *parts) {
 ONS_ALWAYS void f64_widen(f64_vec *part, f64_vec a) { *part = a; }
 ONS_ALWAYS f64_vec f64_narrow(const f64_vec *part) { return *part; }
 ONS_ALWAYS f64_vec f64_rest(f64_vec a, f64_vec b) { return f64_fnma(a, b, f64_set(1)); }
-ONS_ALWAYS void f32_fold(f64_vec *eight, const f32_vec *lanes) {
+ONS_ALWAYS void f32_add_lanes(f64_vec *eight, const f32_vec *lanes) {
     f64_vec half[2];
     f32_widen(half, *lanes);
     *eight = _mm512_add_pd(half[0], half[1]);
 }
-ONS_ALWAYS void f64_fold(f64_vec *eight, const f64_vec *lanes) { *eight = *lanes; }
+ONS_ALWAYS void f64_add_lanes(f64_vec *eight, const f64_vec *lanes) { *eight = *lanes; }
 /* l and l + 4, l and l + 2, then the two left */
 ONS_ALWAYS double f64_sum_eight(const f64_vec *eight) {
     __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(*eight), _mm512_extractf64x4_pd(*eight, 1));

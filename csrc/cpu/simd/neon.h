@@ -64,11 +64,11 @@ ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
     uint32x4_t between = vandq_u32(vcagtq_f32(a, low), vcaltq_f32(a, high));
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a), between));
 }
-ONS_ALWAYS bool f32_any_beyond(f32_vec a, f32_vec b) { return vmaxvq_u32(vcagtq_f32(a, b)) != 0; }
+ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) { return vmaxvq_u32(vcagtq_f32(a, b)) != 0; }
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return vfmaq_f32(c, a, b); }
 ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return vfmsq_f32(c, a, b); }
-ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec beyond) {
-    return vfmaq_f32(vmulq_f32(a, beyond), a, factor);
+ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec low) {
+    return vfmaq_f32(vmulq_f32(a, low), a, factor);
 }
 ONS_ALWAYS f32_vec f32_product(const float *p, double scale) {
     float lanes[4];
@@ -137,13 +137,13 @@ ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
     uint64x2_t between = vandq_u64(vcagtq_f64(a, low), vcaltq_f64(a, high));
     return vreinterpretq_f64_u64(vandq_u64(vreinterpretq_u64_f64(a), between));
 }
-ONS_ALWAYS bool f64_any_beyond(f64_vec a, f64_vec b) {
+ONS_ALWAYS bool f64_any_outside(f64_vec a, f64_vec b) {
     return vmaxvq_u32(vreinterpretq_u32_u64(vcagtq_f64(a, b))) != 0;
 }
 ONS_ALWAYS f64_vec f64_fma(f64_vec a, f64_vec b, f64_vec c) { return vfmaq_f64(c, a, b); }
 ONS_ALWAYS f64_vec f64_fnma(f64_vec a, f64_vec b, f64_vec c) { return vfmsq_f64(c, a, b); }
-ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec beyond) {
-    return vfmaq_f64(vmulq_f64(a, beyond), a, factor);
+ONS_ALWAYS f64_vec f64_times(f64_vec a, f64_vec factor, f64_vec low) {
+    return vfmaq_f64(vmulq_f64(a, low), a, factor);
 }
 #define F64_BELOW ONS_RAISED_BELOW_F64
 typedef char f64_limited;
@@ -159,14 +159,14 @@ ONS_ALWAYS f64_vec f64_power(f64_vec t) {
     return vreinterpretq_f64_u64(vshlq_n_u64(vreinterpretq_u64_f64(t), 52));
 }
 
-ONS_ALWAYS void f32_fold(f64_vec *eight, const f32_vec *lanes) {
+ONS_ALWAYS void f32_add_lanes(f64_vec *eight, const f32_vec *lanes) {
     for (int v = 0; v < 2; v++) {
         f32_vec a = lanes[v], b = lanes[v + 2];
         eight[2 * v] = vaddq_f64(vcvt_f64_f32(vget_low_f32(a)), vcvt_f64_f32(vget_low_f32(b)));
         eight[2 * v + 1] = vaddq_f64(vcvt_high_f64_f32(a), vcvt_high_f64_f32(b));
     }
 }
-ONS_ALWAYS void f64_fold(f64_vec *eight, const f64_vec *lanes) {
+ONS_ALWAYS void f64_add_lanes(f64_vec *eight, const f64_vec *lanes) {
     for (int v = 0; v < 4; v++) eight[v] = lanes[v];
 }
 /* l and l + 4, l and l + 2, then the two left */
@@ -221,11 +221,11 @@ ONS_ALWAYS void f32_store_bfloat(char *p, f32_vec a) {
                    ons_rounds_to_bfloat ? ons_bfloats_by_instruction(a) : ons_bfloats_by_hand(a));
 }
 
-/* No store of AArch64 passes the caches by itself: plain ones, and nothing to settle. */
+/* No store of AArch64 passes the caches by itself: plain ones, and nothing to fence. */
 ONS_ALWAYS void f32_stream(float *p, f32_vec a) { vst1q_f32(p, a); }
 ONS_ALWAYS void f64_stream(double *p, f64_vec a) { vst1q_f64(p, a); }
-ONS_ALWAYS void f32_settle(void) {}
-ONS_ALWAYS void f64_settle(void) {}
+ONS_ALWAYS void f32_fence(void) {}
+ONS_ALWAYS void f64_fence(void) {}
 
 /* Four elements of each of 4 rows: pairs of rows, then fours. */
 ONS_ALWAYS void ons_transpose(f32_vec *a) {

@@ -21,12 +21,10 @@ ONS_ALWAYS double f64_fma(double a, double b, double c) { return fma(a, b, c); }
 ONS_ALWAYS double f64_fma(double a, double b, double c) { return a * b + c; }
 #endif
 
-ONS_ALWAYS float f32_times(float a, float factor, float beyond) {
-    return (float)(a * ((double)factor + beyond));
+ONS_ALWAYS float f32_times(float a, float factor, float low) {
+    return (float)(a * ((double)factor + low));
 }
-ONS_ALWAYS double f64_times(double a, double factor, double beyond) {
-    return fma(a, factor, a * beyond);
-}
+ONS_ALWAYS double f64_times(double a, double factor, double low) { return fma(a, factor, a * low); }
 
 ONS_ALWAYS double f64_rest(double a, double b) { return fma(-a, b, 1.0); }
 
@@ -47,7 +45,7 @@ ONS_ALWAYS double f64_rest(double a, double b) { return fma(-a, b, 1.0); }
         (void)pitch;                                                                        \
         memcpy(y, columns, 4 * sizeof(TYPE));                                               \
     }                                                                                       \
-    ONS_ALWAYS void P##_settle(void) {}                                                     \
+    ONS_ALWAYS void P##_fence(void) {}                                                      \
     ONS_ALWAYS void P##_widen(double *part, TYPE a) { *part = (double)a; }                  \
     ONS_ALWAYS TYPE P##_narrow(const double *part) { return (TYPE) * part; }                \
     ONS_ALWAYS TYPE P##_load_part(const TYPE *p, int64_t k) {                               \
@@ -71,10 +69,10 @@ ONS_ALWAYS double f64_rest(double a, double b) { return fma(-a, b, 1.0); }
     ONS_ALWAYS TYPE P##_between(TYPE a, TYPE low, TYPE high) {                              \
         return (a > low && a < high) || (a < -low && a > -high) ? a : 0;                    \
     }                                                                                       \
-    ONS_ALWAYS bool P##_any_beyond(TYPE a, TYPE b) { return a > b || a < -b; }              \
+    ONS_ALWAYS bool P##_any_outside(TYPE a, TYPE b) { return a > b || a < -b; }             \
     ONS_ALWAYS bool P##_any_nan(TYPE so_far) { return isnan(so_far); }                      \
     ONS_ALWAYS TYPE P##_fnma(TYPE a, TYPE b, TYPE c) { return P##_fma(-a, b, c); }          \
-    ONS_ALWAYS void P##_fold(double *eight, const TYPE *lanes) {                            \
+    ONS_ALWAYS void P##_add_lanes(double *eight, const TYPE *lanes) {                       \
         for (int l = 0; l < ONS_SUMS; l++) {                                                \
             eight[l] = (double)lanes[l];                                                    \
             if (LANES > ONS_SUMS) eight[l] += (double)lanes[l + LANES - ONS_SUMS];          \

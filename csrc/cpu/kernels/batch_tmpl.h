@@ -1,26 +1,26 @@
-/* group_tmpl.h - whole rows, WIDTH of them together, so that what there is one of a row - its
- * reference c, its d, the division - is a vector for all of them: one row of a group after the
- * other as in fused_tmpl.h, each while a row of the group before is finished and the maximum of
- * one of the group behind is found. Adds up as row_tmpl.h does. Part of primitives_tmpl.h, whose
+/* batch_tmpl.h - whole rows, a batch of WIDTH at a time. What a row has one of (its reference c,
+ * its d, the factor of the division) is then one vector for the batch. Row after row is computed
+ * as in fused_tmpl.h: meanwhile a row of the batch before is finished, and the maximum of a row
+ * of the batch behind is found. Adds up as row_tmpl.h does. Part of primitives_tmpl.h, whose
  * parameters and names it uses. */
 
-#define GROUP WIDTH /* rows at once, the most */
+#define BATCH WIDTH /* rows of a full batch */
 
-/* Half as many where they would be more than 10 KiB: what is kept of two groups, and x of two, must
- * leave room in the first cache. */
-INLINE int64_t FN(rows_together)(int64_t N) {
-    return GROUP > 1 && GROUP * N * (int64_t)sizeof(T) > 10240 ? GROUP / 2 : GROUP;
+/* The rows of a batch: WIDTH, or half as many where WIDTH rows are more than 10 KiB. The first
+ * cache must hold two batches of exponentials and two of x. */
+INLINE int64_t FN(rows_in_batch)(int64_t N) {
+    return BATCH > 1 && BATCH * N * (int64_t)sizeof(T) > 10240 ? BATCH / 2 : BATCH;
 }
 
 /* What there is one of a row. */
 typedef struct {
-    T m[GROUP], anchor[GROUP], shift[GROUP], floor[GROUP], first[GROUP], second[GROUP];
+    T m[BATCH], anchor[BATCH], shift[BATCH], floor[BATCH], first[BATCH], second[BATCH];
     FN(wide) d;
-} FN(group);
+} FN(batch);
 
 /* Shift and floor of rows from their m, one a lane, which is not far: c is ceil(m * log2(e)), or
  * where that is next to an integer the other neighbour: which one does not show. */
-INLINE void FN(refer_lanes)(VEC m, T *shift, T *floor) {
+INLINE void FN(references_of_lanes)(VEC m, T *shift, T *floor) {
     VEC magic = V(set)((T)MAGIC);
     VEC c = V(fma)(m, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
     c = V(sub)(V(add)(c, magic), magic);
@@ -29,8 +29,8 @@ INLINE void FN(refer_lanes)(VEC m, T *shift, T *floor) {
     V(store)(floor, V(mul)(below, V(set)((T)(1 / ONS_LOG2_E))));
 }
 
-/* Whether a lane is beyond ONS_LARGEST_REFERENCE, or infinite. */
-INLINE bool FN(any_far)(VEC m) { return V(any_beyond)(m, V(set)((T)ONS_LARGEST_REFERENCE)); }
+/* Whether a lane is larger than ONS_LARGEST_REFERENCE, or infinite. */
+INLINE bool FN(any_far)(VEC m) { return V(any_outside)(m, V(set)((T)ONS_LARGEST_REFERENCE)); }
 
 /* What an infinite m is taken for. */
 INLINE VEC FN(nearer)(VEC m) {
@@ -44,24 +44,24 @@ INLINE VEC FN(anchors)(VEC m) {
 }
 
 /* From m to anchor, shift and floor; whether a row has an anchor. */
-INLINE bool FN(refer_group)(FN(group) * group) {
-    VEC m = V(load)(group->m), anchor = V(set)(0);
+INLINE bool FN(set_references_of_batch)(FN(batch) * batch) {
+    VEC m = V(load)(batch->m), anchor = V(set)(0);
     bool far = FN(any_far)(m);
     if (__builtin_expect(far, false)) {
         anchor = FN(anchors)(m);
-        far = V(any_beyond)(anchor, V(set)(0));
+        far = V(any_outside)(anchor, V(set)(0));
         m = V(sub)(m, anchor);
-        V(store)(group->m, m);
+        V(store)(batch->m, m);
         m = FN(nearer)(m);
     }
-    V(store)(group->anchor, anchor);
-    FN(refer_lanes)(m, group->shift, group->floor);
+    V(store)(batch->anchor, anchor);
+    FN(references_of_lanes)(m, batch->shift, batch->floor);
     return far;
 }
 
 /* What the first `rows` rows need, added to a sum, which is NaN for good once a row is. */
-INLINE VEC FN(add_rows)(VEC sum, const FN(group) * group, int64_t rows) {
-    VEC both = V(add)(V(load)(group->first), V(load)(group->second));
+INLINE VEC FN(add_rows)(VEC sum, const FN(batch) * batch, int64_t rows) {
+    VEC both = V(add)(V(load)(batch->first), V(load)(batch->second));
     return V(add)(sum, V(join)(both, V(set)(0), rows));
 }
 
@@ -73,27 +73,27 @@ INLINE bool FN(has_nan)(VEC sum) {
     return nan;
 }
 
-/* What the lanes of a group's rows have of each span. */
+/* The sums of each chunk of a batch's rows, lane by lane. */
 enum {
-    FN(longest_grouped) = BITS == 64          ? ONS_GROUPED_F64
-                          : sizeof(VEC) == 64 ? ONS_GROUPED_F32 / 2
-                                              : ONS_GROUPED_F32,
-    FN(spans) = FN(longest_grouped) / SPAN
+    FN(longest_batched) = BITS == 64          ? ONS_BATCHED_F64
+                          : sizeof(VEC) == 64 ? ONS_BATCHED_F32 / 2
+                                              : ONS_BATCHED_F32,
+    FN(chunks) = FN(longest_batched) / CHUNK
 };
-typedef VEC FN(lanes)[GROUP][FN(spans)][VECS];
+typedef VEC FN(lanes)[BATCH][FN(chunks)][VECS];
 
-/* From d to first and second. `d_beyond`: what d rounded away, or NULL; `brought`: the elements
- * have lost their anchor where they lie. */
-INLINE void FN(end_rows)(ons_operation operation, FN(group) * group, const FN(wide) * d_beyond,
-                         bool brought) {
-    VEC anchor = brought ? V(set)(0) : V(load)(group->anchor);
+/* Computes first and second from d. `d_low`: what d rounded away, or NULL; `converted`: the
+ * anchor was already subtracted from the elements in memory. */
+INLINE void FN(end_rows)(ons_operation operation, FN(batch) * batch, const FN(wide) * d_low,
+                         bool converted) {
+    VEC anchor = converted ? V(set)(0) : V(load)(batch->anchor);
     FN(sums_of_rows)
-    rows = {group->d, d_beyond, V(load)(group->m), anchor, V(load)(group->shift)};
+    rows = {batch->d, d_low, V(load)(batch->m), anchor, V(load)(batch->shift)};
     if (FN(is_one_a_row)(operation)) {
-        rows.anchor = V(load)(group->anchor);
-        FN(values)(operation, &rows, group->first);
+        rows.anchor = V(load)(batch->anchor);
+        FN(values)(operation, &rows, batch->first);
     } else {
-        FN(rows)(operation, &rows, group->first, group->second);
+        FN(rows)(operation, &rows, batch->first, batch->second);
     }
 }
 
@@ -113,73 +113,74 @@ static void FN(store_values)(ons_tile y, ons_dtype y_dtype, T *values, const T *
 }
 
 /* From the lanes to first and second, or to the values, which are then in `first`. */
-INLINE void FN(end_group)(ons_operation operation, FN(group) * group, FN(lanes) lanes, int64_t N,
-                          bool brought) {
-    FN(sums) sums[GROUP];
-    FN(wide) beyond;
-    int64_t spans = (N + SPAN - 1) / SPAN;
-    for (int64_t i = 0; i < GROUP; i++) sums[i] = FN(sums_of_spans)(lanes[i], spans, FN(spans));
-    FN(totals_of_rows)(&group->d, &beyond, sums);
-    FN(end_rows)(operation, group, BITS == 64 ? &beyond : NULL, brought);
+INLINE void FN(end_batch)(ons_operation operation, FN(batch) * batch, FN(lanes) lanes, int64_t N,
+                          bool converted) {
+    FN(sums) sums[BATCH];
+    FN(wide) low;
+    int64_t chunks = (N + CHUNK - 1) / CHUNK;
+    for (int64_t i = 0; i < BATCH; i++) sums[i] = FN(sums_of_chunks)(lanes[i], chunks, FN(chunks));
+    FN(totals_of_rows)(&batch->d, &low, sums);
+    FN(end_rows)(operation, batch, BITS == 64 ? &low : NULL, converted);
 }
 
-/* The largest elements of the rows of a group, `rows` of them. */
-INLINE void FN(largest_as)(T *largest, const char *x, int64_t across, int64_t rows, int64_t most,
-                           int64_t N, ons_dtype as) {
-    for (int64_t i = 0; i < most; i++) {
+/* The largest element of each row of a batch of `rows` rows. */
+INLINE void FN(largest_as)(T *largest, const char *x, int64_t across, int64_t rows,
+                           int64_t batch_rows, int64_t N, ons_dtype as) {
+    for (int64_t i = 0; i < batch_rows; i++) {
         FN(maximum) m = FN(begin_maximum)(x + i * across, i < rows ? N : 0);
         largest[i] = FN(end_maximum)(&m, as);
     }
 }
 static ONS_APART void FN(largest_of)(T *largest, const char *x, int64_t across, int64_t rows,
-                                     int64_t most, int64_t N, ons_dtype as) {
+                                     int64_t batch_rows, int64_t N, ons_dtype as) {
     if (as == ONS_FLOAT16)
-        FN(largest_as)(largest, x, across, rows, most, N, ONS_FLOAT16);
+        FN(largest_as)(largest, x, across, rows, batch_rows, N, ONS_FLOAT16);
     else if (as == ONS_BFLOAT16)
-        FN(largest_as)(largest, x, across, rows, most, N, ONS_BFLOAT16);
+        FN(largest_as)(largest, x, across, rows, batch_rows, N, ONS_BFLOAT16);
     else
-        FN(largest_as)(largest, x, across, rows, most, N, OWN);
+        FN(largest_as)(largest, x, across, rows, batch_rows, N, OWN);
 }
 
 /* What the lanes have of a row that is taken relative to its anchor. At e its exponentials or its
  * elements less the anchor are left. */
-static ONS_APART void FN(anchored_lanes)(VEC (*lanes)[VECS], const FN(group) * group, int64_t i,
+static ONS_APART void FN(anchored_lanes)(VEC (*lanes)[VECS], const FN(batch) * batch, int64_t i,
                                          T *e, const char *x, int64_t n, FN(kind) kind) {
-    VEC shift = SET_OF(group->shift, i), floor = SET_OF(group->floor, i);
-    double anchor = (double)group->anchor[i]; /* 0 where the row needs none */
+    VEC shift = SET_OF(batch->shift, i), floor = SET_OF(batch->floor, i);
+    double anchor = (double)batch->anchor[i]; /* 0 where the row needs none */
     if (x != (const char *)e) FN(load)(e, x, FN(size_as)(kind.x), kind.x, n);
     FN(subtract)(e, &anchor, false, n);
-    for (int64_t j = 0; j < n; j += SPAN, lanes++) {
+    for (int64_t j = 0; j < n; j += CHUNK, lanes++) {
         T *to = FN(keeps_exponentials)(kind.operation) ? e + j : NULL;
         FN(lanes_of)(*lanes, shift, floor, to, e + j, n - j, false, true);
     }
 }
 
-/* Where a run of rows stands: the exponentials of group `now` are next. */
+/* How far a run of rows has come: the exponentials of batch `now` are computed next. */
 typedef struct {
-    int64_t most;           /* rows of a whole group */
-    const char *x, *behind; /* its first row, and that of the group behind */
+    int64_t batch_rows;     /* rows of a whole batch */
+    const char *x, *behind; /* its first row, and that of the batch behind */
     int64_t across;         /* bytes from row to row of both */
     const char *fetch;      /* in memory: what is fetched with its first row */
-    char *y;                /* the first row of the group before */
+    char *y;                /* the first row of the batch before */
     const char *kept;       /* what is kept of it, and the bytes from row to row of that */
     int64_t kept_across;
     T *e, *shared;
-    int64_t rows_before, rows, rows_behind; /* of the group before, of this and of the one behind */
+    int64_t rows_before, rows, rows_behind; /* of the batch before, of this and of the one behind */
     bool anchored, follow;
     int64_t done; /* rows that are in y */
-    const FN(group) * now, *before;
-    FN(lanes) lanes;    /* of this group */
-    VEC largest[GROUP]; /* of the group behind */
-} FN(groups);
+    const FN(batch) * now, *before;
+    FN(lanes) lanes;    /* of this batch */
+    VEC largest[BATCH]; /* of the batch behind */
+} FN(batches);
 
-/* One group's exponentials, while the one before is finished and the one behind compared. `full`:
- * all three have all their rows, and none is anchored. */
-INLINE void FN(next_group)(FN(groups) * at, const ons_run_of_rows *run, FN(kind) kind, bool full,
+/* Computes the exponentials of one batch. Meanwhile the batch before is finished and the one
+ * behind is compared. `full`: all three have all their rows, and none has an anchor. */
+INLINE void FN(next_batch)(FN(batches) * at, const ons_run_of_rows *run, FN(kind) kind, bool full,
                            bool past_caches) {
-    int64_t N = run->N, most = at->most, across = at->across, fetch_across = run->x.across;
+    int64_t N = run->N, batch_rows = at->batch_rows, across = at->across,
+            fetch_across = run->x.across;
     const char *x = at->x, *behind = at->behind, *fetch = at->fetch;
-    for (int64_t i = 0; i < most; i++, x += across, behind += across, fetch += fetch_across) {
+    for (int64_t i = 0; i < batch_rows; i++, x += across, behind += across, fetch += fetch_across) {
         T *e = at->e + i * run->pitch;
         bool finishes = !FN(is_one_a_row)(kind.operation) && (full || i < at->rows_before);
         int64_t n = full || i < at->rows ? N : 0;

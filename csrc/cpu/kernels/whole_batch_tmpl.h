@@ -1,13 +1,13 @@
-/* whole_group_tmpl.h - next_group of group_tmpl.h where rows of whole quads follow each other in y
- * without a gap, so that whole vectors go there, and past the caches whole lines, whichever rows
- * they belong to. Part of primitives_tmpl.h, whose parameters and names it uses. */
+/* whole_batch_tmpl.h - next_batch of batch_tmpl.h for rows of whole quads without a gap in y.
+ * All stores are then whole vectors, and past the caches whole cache lines, whichever rows they
+ * belong to. Part of primitives_tmpl.h, whose parameters and names it uses. */
 
 /* Of a vector's elements, how many lie in a row of which so many are left. */
 INLINE int64_t FN(own_of)(int64_t left) { return left < 0 ? 0 : left < WIDTH ? left : WIDTH; }
 
-/* What lies before the first line of y, which goes past the caches; how many elements that are. All
- * rows of the group are finished so far ahead. */
-INLINE int64_t FN(finish_to_line)(FN(groups) * at, int64_t N, FN(kind) kind) {
+/* Finishes the elements before the first cache line of y, which goes past the caches. Returns
+ * how many they are: by so many all rows of the batch are finished ahead. */
+INLINE int64_t FN(finish_to_cache_line)(FN(batches) * at, int64_t N, FN(kind) kind) {
     T *shared = at->done > 0 ? at->shared : NULL;
     FN(finishing)
     first = FN(begin_finishing)(at->before->first[0], at->before->second[0], at->y, at->kept, N,
@@ -15,24 +15,25 @@ INLINE int64_t FN(finish_to_line)(FN(groups) * at, int64_t N, FN(kind) kind) {
     return first.at;
 }
 
-/* next_group of whole groups of rows of whole quads, which follow each other in y without a gap: y
- * is made, past the caches from its first line on, whatever row that is in. What is left is
- * joined with the next group by `shared`, as begin_finishing does it. Rows are finished in `turn`,
- * a KiB behind the places of x that are read meanwhile (see FN(lag)); not where two groups fill the
- * first cache, which takes them best in the order in which they were written. */
-INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, FN(kind) kind,
+/* next_batch of full batches of rows of whole quads, which follow each other in y without a gap.
+ * Past the caches y is written from its first cache line on, whatever row that is in. What is
+ * left goes into `shared`, for the next batch, as in begin_finishing. Rows are finished `turn`
+ * rows ahead, a KiB away from the places of x that are read meanwhile (see FN(lag)); not where
+ * two batches fill the first cache, which takes them best in the order in which they were
+ * written. */
+INLINE void FN(next_whole_batch)(FN(batches) * at, const ons_run_of_rows *run, FN(kind) kind,
                                  bool past_caches) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
     T *y = (T *)(void *)at->y;
     const T *before = (const T *)(const void *)at->kept;
     const T *firsts = at->before->first, *seconds = at->before->second;
     bool exponentials = FN(keeps_exponentials)(kind.operation);
-    int64_t ahead = past_caches ? FN(finish_to_line)(at, N, kind) : 0;
+    int64_t ahead = past_caches ? FN(finish_to_cache_line)(at, N, kind) : 0;
     before += ahead;
     y += ahead;
-    int64_t turn = at->most * bytes <= 8192 ? 1024 / bytes : 0;
-    for (int64_t i = 0; i < at->most; i++) {
-        int64_t k = (i + turn) % at->most, next = k + 1 < at->most ? k + 1 : k;
+    int64_t turn = at->batch_rows * bytes <= 8192 ? 1024 / bytes : 0;
+    for (int64_t i = 0; i < at->batch_rows; i++) {
+        int64_t k = (i + turn) % at->batch_rows, next = k + 1 < at->batch_rows ? k + 1 : k;
         const T *from = before + k * N;
         T *to = y + k * N;
         const T *x = (const T *)(const void *)(at->x + i * at->across);
@@ -47,17 +48,17 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, FN
                 int64_t from = q + v * WIDTH;
                 T *to = exponentials ? e + from : NULL;
                 VEC quad = FN(whole_quad)(to, x + from, shift, floor, false);
-                VEC *lane = &at->lanes[i][q / SPAN][v];
-                *lane = q % SPAN == 0 ? quad : V(add)(*lane, quad);
+                VEC *lane = &at->lanes[i][q / CHUNK][v];
+                *lane = q % CHUNK == 0 ? quad : V(add)(*lane, quad);
             }
-            int64_t line = q + QUAD - FN(line);
-            for (int64_t j = q; j < line; j += WIDTH) {
+            int64_t last_line = q + QUAD - FN(cache_line);
+            for (int64_t j = q; j < last_line; j += WIDTH) {
                 VEC kept = V(held)(V(load)(from + j));
                 VEC done = FN(element)(kind.operation, kept, first, second);
                 FN(put_vector)(to + j, done, past_caches);
             }
             bool cut = past_caches && ahead > 0 && q + QUAD == N; /* by the end of the row */
-            for (int64_t j = line; j < line + FN(line); j += WIDTH) {
+            for (int64_t j = last_line; j < last_line + FN(cache_line); j += WIDTH) {
                 int64_t own = WIDTH; /* elements that are not the next row's */
                 if (cut) {
                     own = FN(own_of)(N - ahead - j);
@@ -66,7 +67,7 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, FN
                 }
                 VEC kept = V(held)(V(load)(from + j));
                 VEC done = FN(element)(kind.operation, kept, first, second);
-                if (!cut || k + 1 < at->most || own == WIDTH)
+                if (!cut || k + 1 < at->batch_rows || own == WIDTH)
                     FN(put_vector)(to + j, done, past_caches);
                 else if (own > 0)
                     V(store)(at->shared, done);
@@ -75,8 +76,8 @@ INLINE void FN(next_whole_group)(FN(groups) * at, const ons_run_of_rows *run, FN
                 even = V(max)(V(load)(behind + k), even);
                 odd = V(max)(V(load)(behind + k + WIDTH), odd);
             }
-            for (int64_t line = 0; line < QUAD; line += FN(line))
-                FN(fetch)(fetch + (q + line) * (int64_t)sizeof(T));
+            for (int64_t offset = 0; offset < QUAD; offset += FN(cache_line))
+                FN(fetch)(fetch + (q + offset) * (int64_t)sizeof(T));
         }
         at->largest[i] = V(max)(even, odd);
     }

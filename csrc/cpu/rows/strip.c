@@ -1,0 +1,347 @@
+/* strip.c - which rows a strip has, and the buffers of a thread. */
+#include "strip.h"
+
+#include <string.h>
+
+static int64_t item_size(const ons_plan *plan) { return ons_dtype_size(plan->compute); }
+
+/* Bytes from element to element of a column in scratch: an odd number of cache lines, so that the
+ * elements of a column do not all fall into the same few sets of the caches. */
+static int64_t column_pitch(const ons_plan *plan) {
+    return ons_padded(plan->width * item_size(plan)) | 64;
+}
+
+/* Of n elements of each row of the strip. */
+static int64_t room_bytes(const ons_plan *plan, int64_t n) {
+    return plan->form == ONS_ROW_FORM ? ons_padded(n * plan->width * item_size(plan))
+                                      : n * column_pitch(plan);
+}
+
+static int64_t staging_bytes(const ons_plan *plan) {
+    int64_t n = plan->tile < plan->N ? plan->tile : plan->N;
+    if (plan->whole_rows || plan->whole_columns) return 0;
+    return room_bytes(plan, n);
+}
+
+static int64_t kept_rows(const ons_plan *plan) {
+    bool wide = plan->compute == ONS_FLOAT64;
+    int64_t batched = wide ? ONS_BATCHED_F64 : ONS_BATCHED_F32;
+    int64_t converted = ons_has_short_rows(plan) ? ONS_CONVERTED_SHORT_ROWS : ONS_CONVERTED_ROWS;
+    if (plan->N > batched) return ONS_KEPT_ROWS;
+    return ONS_KEPT_SHORT_ROWS + (plan->brings_rows ? converted : 0);
+}
+
+/* Rows for which there is a state, and what else each has of its own. */
+static int64_t rows_with_states(const ons_plan *plan) {
+    return plan->whole_columns || (plan->whole_rows && !plan->brings_rows) ? 0 : plan->width;
+}
+
+static int64_t strips_bytes(const ons_plan *plan) {
+    return ons_has_short_rows(plan) ? 0 : ONS_STRIPS_BYTES;
+}
+
+static int64_t kept_bytes(const ons_plan *plan) {
+    if (plan->whole_rows) return kept_rows(plan) * ons_padded(plan->N * item_size(plan)) + 192;
+    if (plan->whole_columns)
+        return ONS_KEPT_STRIPS * plan->N * (ons_padded(plan->width * item_size(plan)) + 64) + 64 +
+               strips_bytes(plan);
+    return plan->keeps_apart ? room_bytes(plan, plan->N) : 0;
+}
+
+/* The doubles of each running sum in the column form: one a row, in whole vectors. */
+static int64_t sums_across_columns(const ons_plan *plan) { return (plan->width + 15) & ~15; }
+
+static int64_t sums_bytes(const ons_plan *plan) {
+    int64_t rows = plan->form == ONS_ROW_FORM ? plan->width : sums_across_columns(plan);
+    return rows_with_states(plan) == 0 ? 0
+                                       : ons_padded(2 * ONS_SUMS * rows * (int64_t)sizeof(double));
+}
+
+/* Six arrays with at most 8 bytes a row beside the states and the sums; whole rows as they lie in
+ * memory need none of them. */
+int64_t ons_strip_bytes(const ons_plan *plan) {
+    int64_t width = rows_with_states(plan);
+    return ons_padded(width * (int64_t)sizeof(ons_state)) + sums_bytes(plan) +
+           6 * ons_padded(width * 8) + staging_bytes(plan) + kept_bytes(plan);
+}
+
+/* The last outer dimension is the one across the strip. */
+static int64_t rows_across(const ons_problem *problem) {
+    return ons_outer_dims(problem) > 0 ? problem->extent[ons_outer_dims(problem) - 1] : 1;
+}
+
+/* How many rows the first strip has less than the others, so that those begin with a cache line
+ * of y. */
+static int64_t rows_less(const ons_problem *problem, const ons_plan *plan) {
+    int64_t size = ons_dtype_size(problem->operand[ONS_Y].dtype);
+    uintptr_t first = (uintptr_t)problem->operand[ONS_Y].data % 64;
+    if (!plan->whole_columns || !plan->past_caches || plan->width == rows_across(problem)) return 0;
+    return first % (uintptr_t)size == 0 ? (int64_t)first / size % plan->width : 0;
+}
+
+static int64_t strips_across(const ons_problem *problem, const ons_plan *plan) {
+    int64_t rows = rows_less(problem, plan) + rows_across(problem);
+    return (rows + plan->width - 1) / plan->width;
+}
+
+int64_t ons_strip_count(const ons_problem *problem, const ons_plan *plan) {
+    return plan->rows / rows_across(problem) * strips_across(problem, plan);
+}
+
+ons_strip ons_strip_of(const ons_job *job, int worker) {
+    const ons_problem *problem = job->problem;
+    const ons_plan *plan = job->plan;
+    ons_strip strip = {
+        .problem = problem, .plan = plan, .kernels = job->kernels, .move = &job->kernels->move};
+    bool row_form = plan->form == ONS_ROW_FORM;
+    strip.primitives = row_form ? &job->kernels->row : &job->kernels->column;
+    strip.ending =
+        (row_form ? job->kernels->end_row : job->kernels->end_column) + problem->operation;
+    strip.pipelines = job->kernels->pipelines + problem->operation;
+    char *next = job->workspace + worker * ons_strip_bytes(plan);
+    int64_t width = rows_with_states(plan);
+    void **arrays[] = {&strip.rows.shift,  &strip.rows.floor,     &strip.rows.first,
+                       &strip.rows.second, (void **)&strip.scale, (void **)&strip.anchor};
+    strip.rows.state = (ons_state *)next;
+    next += ons_padded(width * (int64_t)sizeof(ons_state));
+    strip.rows.sums = (double *)next;
+    strip.rows.sums_along = row_form ? 1 : sums_across_columns(plan);
+    strip.rows.sums_across = row_form ? 2 * ONS_SUMS : 1;
+    strip.rows.short_rows = ons_has_short_rows(plan);
+    next += sums_bytes(plan);
+    for (int i = 0; i < 6; i++, next += ons_padded(width * 8)) *arrays[i] = next;
+    strip.staging = next;
+    strip.kept = next + staging_bytes(plan);
+    strip.rows.past_caches = plan->past_caches;
+    int across = ons_outer_dims(problem) - 1;
+    if (across >= 0) {
+        strip.x_across = problem->operand[ONS_X].stride[across];
+        strip.y_across = problem->operand[ONS_Y].stride[across];
+        strip.where_across = problem->operand[ONS_WHERE].stride[across];
+        strip.scale_across = problem->operand[ONS_SCALE].stride[across];
+    }
+    for (int64_t i = 0; i < width; i++) strip.scale[i] = problem->scale_by;
+    return strip;
+}
+
+static void empty_states(ons_strip *strip) {
+    for (int64_t i = 0; i < strip->rows.width; i++) strip->rows.state[i] = ons_state_empty();
+    memset(strip->rows.sums, 0, (size_t)sums_bytes(strip->plan));
+}
+
+void ons_strip_at(ons_strip *strip, int64_t index) {
+    const ons_problem *problem = strip->problem;
+    int64_t x = 0, y = 0, where = 0, scale = 0;
+    int last = ons_outer_dims(problem) - 1;
+    strip->rows.width = 1;
+    if (last >= 0) {
+        int64_t count = strips_across(problem, strip->plan), width = strip->plan->width;
+        int64_t first =
+            (last > 0 ? index % count : index) * width - rows_less(problem, strip->plan);
+        int64_t across = rows_across(problem);
+        int64_t end = first + width < across ? first + width : across;
+        if (first < 0) first = 0;
+        if (last > 0) index /= count;
+        strip->rows.width = end - first;
+        x = first * strip->x_across;
+        y = first * strip->y_across;
+        where = first * strip->where_across;
+        scale = first * strip->scale_across;
+        last--;
+    }
+    for (int dim = last; dim >= 0; dim--) {
+        int64_t i = dim == 0 ? index : index % problem->extent[dim];
+        if (dim > 0) index /= problem->extent[dim];
+        x += i * problem->operand[ONS_X].stride[dim];
+        y += i * problem->operand[ONS_Y].stride[dim];
+        where += i * problem->operand[ONS_WHERE].stride[dim];
+        scale += i * problem->operand[ONS_SCALE].stride[dim];
+    }
+    strip->x = problem->operand[ONS_X].data + x;
+    strip->y = problem->operand[ONS_Y].data + y;
+    strip->where =
+        problem->operand[ONS_WHERE].data ? problem->operand[ONS_WHERE].data + where : NULL;
+    strip->anchored = false;
+    bool whole = strip->plan->whole_rows || strip->plan->whole_columns;
+    if (!whole) empty_states(strip);
+    strip->scale_in_memory =
+        problem->operand[ONS_SCALE].data ? problem->operand[ONS_SCALE].data + scale : NULL;
+    if (!problem->operand[ONS_SCALE].data || strip->plan->whole_columns) return;
+    for (int64_t i = 0; i < strip->rows.width; i++)
+        memcpy(&strip->scale[i], strip->scale_in_memory + i * strip->scale_across, sizeof(double));
+}
+
+/* Element j of the rows as they lie in x, where they lie as in a tile. */
+static ons_tile in_memory(const ons_strip *strip, int64_t j) {
+    const ons_problem *problem = strip->problem;
+    int64_t along = problem->operand[ONS_X].stride[problem->dims - 1];
+    bool row_form = strip->plan->form == ONS_ROW_FORM;
+    if (problem->reduced_dims > 1) return ONS_NO_TILE;
+    if (row_form && along != ons_dtype_size(problem->operand[ONS_X].dtype)) return ONS_NO_TILE;
+    return (ons_tile){(char *)strip->x + j * along, along, strip->x_across};
+}
+
+ons_tile ons_strip_next_tile(const ons_strip *strip, int64_t j) { return in_memory(strip, j); }
+
+/* Across the rows first; from the last of them on to the next in memory, as a rule. */
+ons_tile ons_strip_next_strip(const ons_strip *strip, int64_t j) {
+    ons_tile next = in_memory(strip, j);
+    const ons_problem *problem = strip->problem;
+    if (!next.data) return next;
+    int last = ons_outer_dims(problem) - 1;
+    bool end = last > 0 && strips_across(problem, strip->plan) == 1;
+    next.data = (char *)next.data + (end ? problem->operand[ONS_X].stride[last - 1]
+                                         : strip->plan->width * strip->x_across);
+    return next;
+}
+
+typedef struct {
+    const ons_job *job;
+    ons_strip_body *body;
+    ons_range_body *range;
+} each_strip;
+
+static void run_strips(void *context, int worker, int64_t begin, int64_t end) {
+    const each_strip *each = context;
+    ons_strip strip = ons_strip_of(each->job, worker);
+    if (each->range) {
+        each->range(&strip, begin, end);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        ons_strip_at(&strip, i);
+        each->body(&strip);
+    }
+}
+
+static void for_each(each_strip each) {
+    const ons_job *job = each.job;
+    int64_t count = ons_strip_count(job->problem, job->plan);
+    /* a range is longer: its first and last strip overlap with no other */
+    int64_t pieces = (each.range ? 4 : 8) * job->plan->threads;
+    int64_t grain = job->plan->threads > 1 ? count / pieces + 1 : count;
+    ons_parallel_for(count, grain, job->plan->threads, run_strips, &each);
+}
+
+void ons_for_each_strip(const ons_job *job, ons_strip_body *body) {
+    for_each((each_strip){job, body, NULL});
+}
+
+void ons_for_each_range(const ons_job *job, ons_range_body *body) {
+    for_each((each_strip){job, NULL, body});
+}
+
+/* Room for n elements of each row of the strip. */
+static ons_tile room_at(const ons_strip *strip, void *data, int64_t n) {
+    int64_t size = item_size(strip->plan);
+    if (strip->plan->form == ONS_ROW_FORM) return (ons_tile){data, size, n * size};
+    return (ons_tile){data, column_pitch(strip->plan), size};
+}
+
+ons_tile ons_strip_scratch(const ons_strip *strip) {
+    const ons_plan *plan = strip->plan;
+    return room_at(strip, strip->staging, plan->tile < plan->N ? plan->tile : plan->N);
+}
+
+ons_tile ons_strip_result(ons_strip *strip, int64_t j) {
+    if (!strip->plan->y_direct) return ons_strip_scratch(strip);
+    int64_t along = strip->problem->operand[ONS_Y].stride[strip->problem->dims - 1];
+    return (ons_tile){strip->y + j * along, along, strip->y_across};
+}
+
+ons_tile ons_strip_kept(ons_strip *strip, int64_t j) {
+    if (!strip->plan->keeps_apart) return ons_strip_result(strip, j);
+    ons_tile kept = room_at(strip, strip->kept, strip->plan->N);
+    kept.data = (char *)kept.data + j * kept.along;
+    return kept;
+}
+
+/* Whether every strip but the first and the last begins and ends with a cache line in each row
+ * of y, wherever y begins (rows_less). */
+static bool ends_with_cache_lines(const ons_problem *problem) {
+    const ons_operand *y = &problem->operand[ONS_Y];
+    int across = ons_outer_dims(problem) - 1;
+    bool aligned = y->stride[problem->dims - 1] % 64 == 0;
+    for (int dim = 0; dim < across; dim++) aligned &= y->stride[dim] % 64 == 0;
+    return aligned;
+}
+
+/* The pitch of strips that are stored past the caches. Rows without a gap in y are kept without
+ * a gap, if x needs no conversion; but not short ones, whose vectors reach past the end of a
+ * strip. Others have a cache line in front, where elements may wait that do not fill one. */
+static void keep_columns(ons_run_of_columns *run, const ons_problem *problem,
+                         const ons_plan *plan) {
+    int64_t size = item_size(plan), row = plan->width * size, cache_line = 64 / size;
+    bool joined = plan->width == rows_across(problem) && run->y_along == row;
+    run->pitch = ons_padded(row) / size;
+    if (!plan->past_caches) return;
+    if (joined && plan->x_direct && plan->width >= cache_line && !ons_has_short_rows(plan)) {
+        run->pitch = plan->width;
+    } else if (!ends_with_cache_lines(problem)) {
+        run->waits = true;
+        run->pitch += cache_line;
+    }
+}
+
+static ons_columns columns_at(const void *from, int64_t index) {
+    ons_strip strip = *(const ons_strip *)from;
+    ons_strip_at(&strip, index);
+    return (ons_columns){strip.x, strip.y, strip.where, strip.scale_in_memory, strip.rows.width};
+}
+
+ons_run_of_columns ons_strip_columns(ons_strip *strip, int64_t begin, int64_t end) {
+    const ons_plan *plan = strip->plan;
+    const ons_problem *problem = strip->problem;
+    ons_run_of_columns run = {.at = columns_at,
+                              .from = strip,
+                              .first = begin,
+                              .count = end - begin,
+                              .N = plan->N,
+                              .x_along = problem->operand[ONS_X].stride[problem->dims - 1],
+                              .y_along = problem->operand[ONS_Y].stride[problem->dims - 1],
+                              .where_along = problem->operand[ONS_WHERE].stride[problem->dims - 1],
+                              .x_dtype = problem->operand[ONS_X].dtype,
+                              .y_dtype = problem->operand[ONS_Y].dtype,
+                              .scale = problem->scale_by,
+                              .scale_across = strip->scale_across,
+                              .kept = strip->kept + strips_bytes(plan),
+                              .strips = strip->kept,
+                              .past_caches = plan->past_caches};
+    keep_columns(&run, problem, plan);
+    return run;
+}
+
+/* Moves the running sums of row i by a power of two. */
+static void rescale(const ons_rows *rows, int64_t i, double by) {
+    for (int64_t l = 0; l < 2 * ONS_SUMS; l++)
+        rows->sums[l * rows->sums_along + i * rows->sums_across] *= by;
+}
+
+void ons_strip_rescale(ons_strip *strip) {
+    ons_rows *rows = &strip->rows;
+    for (int64_t i = 0; i < rows->width; i++) {
+        double before = rows->state[i].c;
+        ons_state_raise(&rows->state[i], rows->state[i].m);
+        double shift = before - rows->state[i].c;
+        if (shift < 0)
+            rescale(rows, i, ldexp(1.0, (int)shift)); /* c falls from an empty row's alone */
+    }
+    strip->primitives->set_references(rows);
+}
+
+void ons_strip_end_tile(ons_strip *strip, int64_t at, int64_t end, bool plain) {
+    if (at % ONS_BLOCK == 0 || at == end) strip->primitives->end_block(&strip->rows, plain);
+}
+
+bool ons_strip_anchor(ons_strip *strip) {
+    if (strip->anchored) return false;
+    for (int64_t i = 0; i < strip->rows.width; i++) {
+        double m = strip->rows.state[i].m;
+        bool far = ons_needs_anchor(m);
+        strip->anchor[i] = far ? m : 0.0;
+        strip->anchored |= far;
+    }
+    if (!strip->anchored) return false;
+    empty_states(strip);
+    return true;
+}
