@@ -13,11 +13,11 @@
 /* Rows of a task, and columns, or rows up to the length SHORT, that repeat them: more than the
  * longest vector holds. */
 enum {
-    FEW = 3,
-    MANY = 17,
+    TASK_ROWS = 3,
+    TASK_COLUMNS = 17,
     SHORT = 100,
     LONGEST = 65541,
-    MOST = 1 << 20 /* elements of an array */
+    MAX_ELEMENTS = 1 << 20 /* elements of an array */
 };
 
 /* For what is asked for, and for the rows that it must agree with. */
@@ -26,16 +26,18 @@ static long double exact[LONGEST];
 
 static bool seen[2]; /* which forms the plans took */
 
-static void run(const task *of, ons_method method) {
-    ons_problem problem = {.dims = 2, .reduced_dims = 1, .extent = {of->rows, of->N}};
-    problem.operand[ONS_X] = (ons_operand){of->x.data, of->x.dtype, {of->x.across, of->x.along}};
-    problem.operand[ONS_Y] = (ons_operand){of->y.data, of->y.dtype, {of->y.across, of->y.along}};
+static void run(const task *job, ons_method method) {
+    ons_problem problem = {.dims = 2, .reduced_dims = 1, .extent = {job->rows, job->N}};
+    problem.operand[ONS_X] =
+        (ons_operand){job->x.data, job->x.dtype, {job->x.across, job->x.along}};
+    problem.operand[ONS_Y] =
+        (ons_operand){job->y.data, job->y.dtype, {job->y.across, job->y.along}};
     problem.operand[ONS_WHERE] =
-        (ons_operand){of->where.data, ONS_BOOL, {of->where.across, of->where.along}};
-    problem.scale_by = of->scale;
+        (ons_operand){job->where.data, ONS_BOOL, {job->where.across, job->where.along}};
+    problem.scale_by = job->scale;
     ons_coalesce(&problem);
     ons_plan plan;
-    REQUIRE(ons_make_plan(&problem, method, of->threads, &plan) == ONS_OK, "no plan");
+    REQUIRE(ons_make_plan(&problem, method, job->threads, &plan) == ONS_OK, "no plan");
     REQUIRE(ons_run(&problem, &plan, NULL) == ONS_OK, "it did not run");
     seen[plan.form] = true;
 }
@@ -45,9 +47,9 @@ static void run(const task *of, ons_method method) {
         if (method == ONS_METHOD_AUTO || ons_methods[method].on_cpu)
 
 #define FACTS "%s, %s -> %s, %s, N = %lld, row %lld, element %lld"
-#define FACTS_OF(of, method, how, i, j)                                                    \
-    ons_method_name(method), ons_dtype_name((of)->x.dtype), ons_dtype_name((of)->y.dtype), \
-        layout_names[how], (long long)(of)->N, (long long)(i), (long long)(j)
+#define FACTS_OF(job, method, how, i, j)                                                     \
+    ons_method_name(method), ons_dtype_name((job)->x.dtype), ons_dtype_name((job)->y.dtype), \
+        layout_names[how], (long long)(job)->N, (long long)(i), (long long)(j)
 
 typedef struct {
     double sum;
@@ -55,17 +57,17 @@ typedef struct {
 } mean; /* of errors in eps */
 
 /* y, of the arithmetic's type, against the exact results. */
-static void check_errors(const task *of, mean *errors) {
-    ons_dtype type = of->y.dtype;
+static void check_errors(const task *job, mean *errors) {
+    ons_dtype type = job->y.dtype;
     long double eps = ldexpl(1.0L, -formats[type].fraction);
     long double least = ldexpl(1.0L, formats[type].least);
-    for (int64_t i = 0; i < of->rows; i++) {
-        exact_softmax(exact, of, i, type);
-        for (int64_t j = 0; j < of->N; j++) {
-            long double y = get(of->y, i, j), bound = 4 * eps * exact[j];
+    for (int64_t i = 0; i < job->rows; i++) {
+        exact_softmax(exact, job, i, type);
+        for (int64_t j = 0; j < job->N; j++) {
+            long double y = get(job->y, i, j), bound = 4 * eps * exact[j];
             if (exact[j] < least) bound += ulp(exact[j], type) / 2;
             bool right = isnan(exact[j]) ? isnan(y) : fabsl(y - exact[j]) <= bound && y >= 0;
-            REQUIRE(right, FACTS ": %La for %La", FACTS_OF(of, ONS_METHOD_safe, ROWS, i, j), y,
+            REQUIRE(right, FACTS ": %La for %La", FACTS_OF(job, ONS_METHOD_safe, ROWS, i, j), y,
                     exact[j]);
             if (!(exact[j] >= least)) continue;
             errors->sum += (double)(fabsl(y - exact[j]) / (eps * exact[j]));
@@ -74,25 +76,25 @@ static void check_errors(const task *of, mean *errors) {
     }
 }
 
-static void check_naive(const task *of) {
-    for (int64_t i = 0; i < of->rows; i++) {
-        exact_naive(exact, of, i);
-        for (int64_t j = 0; j < of->N; j++) {
-            long double y = get(of->y, i, j), bound = 8 * ulp(exact[j], of->x.dtype);
+static void check_naive(const task *job) {
+    for (int64_t i = 0; i < job->rows; i++) {
+        exact_naive(exact, job, i);
+        for (int64_t j = 0; j < job->N; j++) {
+            long double y = get(job->y, i, j), bound = 8 * ulp(exact[j], job->x.dtype);
             bool right = isnan(exact[j]) ? isnan(y) : fabsl(y - exact[j]) <= bound;
-            REQUIRE(right, FACTS ": %La for %La", FACTS_OF(of, ONS_METHOD_naive, ROWS, i, j), y,
+            REQUIRE(right, FACTS ": %La for %La", FACTS_OF(job, ONS_METHOD_naive, ROWS, i, j), y,
                     exact[j]);
         }
     }
 }
 
 /* Row i of y is row i % rows of `like`. */
-static void check_bits(const task *of, ons_method method, layout how, array like, int64_t rows) {
-    for (int64_t i = 0; i < of->rows; i++)
-        for (int64_t j = 0; j < of->N; j++) {
-            uint64_t wanted = get_bits(like, i % rows, j), made = get_bits(of->y, i, j);
-            REQUIRE(same(made, wanted, of->y.dtype), FACTS ": bits %#llx, not %#llx",
-                    FACTS_OF(of, method, how, i, j), (unsigned long long)made,
+static void check_bits(const task *job, ons_method method, layout how, array like, int64_t rows) {
+    for (int64_t i = 0; i < job->rows; i++)
+        for (int64_t j = 0; j < job->N; j++) {
+            uint64_t wanted = get_bits(like, i % rows, j), made = get_bits(job->y, i, j);
+            REQUIRE(same(made, wanted, job->y.dtype), FACTS ": bits %#llx, not %#llx",
+                    FACTS_OF(job, method, how, i, j), (unsigned long long)made,
                     (unsigned long long)wanted);
         }
 }
@@ -101,8 +103,9 @@ static void check_bits(const task *of, ons_method method, layout how, array like
 static task run_in_layout(const task *plain, ons_dtype result, ons_method method, layout how) {
     task one = *plain;
     int turn = (int)(plain->N + method + (int)how);
-    if (how == COLUMNS ? plain->N * MANY <= MOST / 8 : how == ROWS && plain->N <= SHORT)
-        one.rows = MANY;
+    if (how == COLUMNS ? plain->N * TASK_COLUMNS <= MAX_ELEMENTS / 8
+                       : how == ROWS && plain->N <= SHORT)
+        one.rows = TASK_COLUMNS;
     one.x = place(x_room, one.x.dtype, how, one.rows, one.N, turn);
     one.y = place(y_room, result, how, one.rows, one.N, turn + 4);
     repeat(one.x, one.rows, plain->x, plain->rows, one.N);
@@ -154,12 +157,12 @@ static ons_dtype wider(ons_dtype a, ons_dtype b) {
 /* In place of x and y: logits of x's type, room for a result of the arithmetic's. */
 static task new_task(ons_dtype x, ons_dtype result, int64_t rows, int64_t N, double scale,
                      double offset) {
-    task of = {.scale = 1.0, .rows = rows, .N = N, .threads = 1};
-    of.x = place(plain_x_room, x, ROWS, rows, N, 0);
-    of.y = place(plain_y_room, wider(x, result), ROWS, rows, N, 0);
+    task job = {.scale = 1.0, .rows = rows, .N = N, .threads = 1};
+    job.x = place(plain_x_room, x, ROWS, rows, N, 0);
+    job.y = place(plain_y_room, wider(x, result), ROWS, rows, N, 0);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < N; j++) put(of.x, i, j, scale * normal() + offset);
-    return of;
+        for (int64_t j = 0; j < N; j++) put(job.x, i, j, scale * normal() + offset);
+    return job;
 }
 
 static void check_mean(mean errors, const char *what) {
@@ -184,12 +187,12 @@ static void lengths(void) {
     for (int t = 0; t < TYPES; t++) {
         mean errors = {0};
         for (int64_t N = 1; N <= (t < ALIKE ? MIDDLING : SHORT); N += N < SHORT ? 1 : 3) {
-            task of = new_task(types[t].x, types[t].y, FEW, N, 1.5, 0);
-            every_way(&of, types[t].y, &errors);
+            task job = new_task(types[t].x, types[t].y, TASK_ROWS, N, 1.5, 0);
+            every_way(&job, types[t].y, &errors);
         }
         for (int k = 0; k < THRESHOLDS && t < ALIKE; k++) {
-            task of = new_task(types[t].x, types[t].y, 1, thresholds[k], 1.5, 0);
-            every_way(&of, types[t].y, &errors);
+            task job = new_task(types[t].x, types[t].y, 1, thresholds[k], 1.5, 0);
+            every_way(&job, types[t].y, &errors);
         }
         check_mean(errors, ons_dtype_name(types[t].x));
     }
@@ -201,8 +204,8 @@ static void offsets(void) {
         for (int k = 0; k < 5; k++) {
             mean errors = {0};
             for (int64_t N = 6; N < 5000; N = 13 * N + 1) {
-                task of = new_task(type, type, FEW, N, cases[k][0], cases[k][1]);
-                every_way(&of, type, &errors);
+                task job = new_task(type, type, TASK_ROWS, N, cases[k][0], cases[k][1]);
+                every_way(&job, type, &errors);
             }
             check_mean(errors, "offsets");
         }
@@ -216,45 +219,45 @@ static void edges(void) {
         for (int64_t N = 1; N <= 40; N += N < 20 ? 1 : 7)
             for (int64_t at = 0; at <= N; at++)
                 for (int k = 0; k < 3; k++) {
-                    task of = new_task(types[t].x, types[t].y, FEW, N, 2, 0);
+                    task job = new_task(types[t].x, types[t].y, TASK_ROWS, N, 2, 0);
                     for (int64_t j = at < N ? at : 0; j <= at && j < N; j++)
-                        put(of.x, 1, j, odd[k]);
-                    every_way(&of, types[t].y, &errors);
+                        put(job.x, 1, j, odd[k]);
+                    every_way(&job, types[t].y, &errors);
                 }
 }
 
 /* Every class of NaN: quiet and signalling, of either sign, the payload in its high bits, its low
  * ones, a pattern that another NaN of this width had, or all of them. */
 enum { NAN_CLASSES = 16 };
-static uint64_t nan_of_class(int of, ons_dtype type) {
+static uint64_t nan_of_class(int number, ons_dtype type) {
     format is = formats[type];
     uint64_t quiet = UINT64_C(1) << (is.fraction - 1), low = (UINT64_C(1) << is.fraction / 2) - 1;
     const uint64_t payloads[NAN_CLASSES / 4] = {1, 0x7a2 & (quiet - 1), low, quiet - 1};
     uint64_t inf = (uint64_t)(is.most - is.least + 2) << is.fraction;
     uint64_t sign = UINT64_C(1) << (8 * ons_dtype_size(type) - 1);
-    return inf | payloads[of / 4] | (of & 1 ? quiet : 0) | (of & 2 ? sign : 0);
+    return inf | payloads[number / 4] | (number & 1 ? quiet : 0) | (number & 2 ? sign : 0);
 }
 
 /* Row 1 of three has one; row 2 has one that a mask excludes, where there is a mask. */
-static void put_nan(task *of, uint64_t bits, bool masked) {
-    int64_t at = (int64_t)(uniform() * (double)of->N);
-    put_bits(of->x, 1, at, bits);
+static void put_nan(task *job, uint64_t bits, bool masked) {
+    int64_t at = (int64_t)(uniform() * (double)job->N);
+    put_bits(job->x, 1, at, bits);
     if (!masked) return;
-    of->where = place(plain_where_room, ONS_BOOL, ROWS, FEW, of->N, 0);
-    for (int64_t i = 0; i < FEW; i++)
-        for (int64_t j = 0; j < of->N; j++) *element(of->where, i, j) = uniform() < 0.7;
-    *element(of->where, 1, at) = true;
-    *element(of->where, 2, at) = false;
-    put_bits(of->x, 2, at, bits);
+    job->where = place(plain_where_room, ONS_BOOL, ROWS, TASK_ROWS, job->N, 0);
+    for (int64_t i = 0; i < TASK_ROWS; i++)
+        for (int64_t j = 0; j < job->N; j++) *element(job->where, i, j) = uniform() < 0.7;
+    *element(job->where, 1, at) = true;
+    *element(job->where, 2, at) = false;
+    put_bits(job->x, 2, at, bits);
 }
 
-static void check_nans(const task *of, ons_method method, layout how, uint64_t bits) {
-    for (int64_t i = 0; i < of->rows; i++)
-        for (int64_t j = 0; j < of->N; j++) {
-            long double y = get(of->y, i, j);
-            bool right = excluded(of, i, j) ? y == 0 : !isnan(y) == (i % FEW != 1);
+static void check_nans(const task *job, ons_method method, layout how, uint64_t bits) {
+    for (int64_t i = 0; i < job->rows; i++)
+        for (int64_t j = 0; j < job->N; j++) {
+            long double y = get(job->y, i, j);
+            bool right = excluded(job, i, j) ? y == 0 : !isnan(y) == (i % TASK_ROWS != 1);
             REQUIRE(right, FACTS ": %La where the row has NaN %#llx",
-                    FACTS_OF(of, method, how, i, j), y, (unsigned long long)bits);
+                    FACTS_OF(job, method, how, i, j), y, (unsigned long long)bits);
         }
 }
 
@@ -269,12 +272,12 @@ static void nans(bool all) {
                 int64_t N = several[k / NAN_CLASSES / 4];
                 uint64_t bits = nan_of_class(k % NAN_CLASSES, x);
                 bool scaled = k / NAN_CLASSES & 1, masked = k / NAN_CLASSES & 2;
-                task of = new_task(x, y, FEW, N, 2, 0);
-                of.scale = scaled ? 0.7 : 1.0;
-                put_nan(&of, bits, masked);
+                task job = new_task(x, y, TASK_ROWS, N, 2, 0);
+                job.scale = scaled ? 0.7 : 1.0;
+                put_nan(&job, bits, masked);
                 FOR_EACH_METHOD(method)
                 for (layout how = ROWS; how < LAYOUTS; how++, runs++) {
-                    task one = run_in_layout(&of, y, method, how);
+                    task one = run_in_layout(&job, y, method, how);
                     check_nans(&one, method, how, bits);
                 }
             }
@@ -292,17 +295,17 @@ static void masks_and_scales(void) {
         for (int64_t N = 1; N <= MIDDLING; N += N < 40 ? 1 : 51)
             for (int masked = 0; masked < 2; masked++)
                 for (int k = 0; k < 3; k++) {
-                    task of = new_task(types[t].x, types[t].y, FEW, N, 2, 0);
-                    of.scale = scales[k];
+                    task job = new_task(types[t].x, types[t].y, TASK_ROWS, N, 2, 0);
+                    job.scale = scales[k];
                     if (masked) {
-                        of.where = place(plain_where_room, ONS_BOOL, ROWS, FEW, N, 0);
-                        for (int64_t i = 0; i < FEW; i++)
+                        job.where = place(plain_where_room, ONS_BOOL, ROWS, TASK_ROWS, N, 0);
+                        for (int64_t i = 0; i < TASK_ROWS; i++)
                             for (int64_t j = 0; j < N; j++) {
-                                *element(of.where, i, j) = i < FEW - 1 && uniform() < 0.7;
-                                if (excluded(&of, i, j)) put(of.x, i, j, j % 2 ? NAN : HUGE_VALL);
+                                *element(job.where, i, j) = i < TASK_ROWS - 1 && uniform() < 0.7;
+                                if (excluded(&job, i, j)) put(job.x, i, j, j % 2 ? NAN : HUGE_VALL);
                             }
                     }
-                    every_way(&of, types[t].y, &errors);
+                    every_way(&job, types[t].y, &errors);
                 }
 }
 
@@ -314,33 +317,34 @@ static void no_underflow(const char *isa) {
         for (int64_t N = 3; N <= MIDDLING && strcmp(isa, "scalar") != 0; N = 3 * N + 1)
             for (int form = 0; form < 2; form++) {
                 layout how = form ? COLUMNS : ROWS;
-                task of = {.x = place(x_room, type, how, MANY, N, 0),
-                           .y = place(y_room, type, how, MANY, N, 0)};
-                of.rows = MANY, of.N = N, of.scale = 1, of.threads = 1;
-                for (int64_t i = 0; i < MANY; i++)
+                task job = {.x = place(x_room, type, how, TASK_COLUMNS, N, 0),
+                            .y = place(y_room, type, how, TASK_COLUMNS, N, 0)};
+                job.rows = TASK_COLUMNS, job.N = N, job.scale = 1, job.threads = 1;
+                for (int64_t i = 0; i < TASK_COLUMNS; i++)
                     for (int64_t j = 0; j < N; j++)
-                        put(of.x, i, j, j % 2 ? low[(i + j) % 3] : uniform());
+                        put(job.x, i, j, j % 2 ? low[(i + j) % 3] : uniform());
                 feclearexcept(FE_ALL_EXCEPT);
-                run(&of, ONS_METHOD_AUTO);
-                run(&of, ONS_METHOD_safe); /* which computes each exponential twice */
+                run(&job, ONS_METHOD_AUTO);
+                run(&job, ONS_METHOD_safe); /* which computes each exponential twice */
                 REQUIRE(!fetestexcept(FE_UNDERFLOW), FACTS,
-                        FACTS_OF(&of, ONS_METHOD_AUTO, how, 0, 0));
+                        FACTS_OF(&job, ONS_METHOD_AUTO, how, 0, 0));
             }
 }
 
 /* Few long rows: enough work for several threads, which do not show. */
 static void threads(void) {
     for (ons_dtype type = ONS_BFLOAT16; type <= ONS_FLOAT32; type++)
-        for (int64_t rows = 1; rows <= MANY; rows += MANY - 1) {
-            task of = new_task(type, type, rows, MOST / 2 / rows + 5, 3, 0);
-            of.y = place(like_room, type, ROWS, rows, of.N, 0);
-            run(&of, ONS_METHOD_safe);
+        for (int64_t rows = 1; rows <= TASK_COLUMNS; rows += TASK_COLUMNS - 1) {
+            task job = new_task(type, type, rows, MAX_ELEMENTS / 2 / rows + 5, 3, 0);
+            job.y = place(like_room, type, ROWS, rows, job.N, 0);
+            run(&job, ONS_METHOD_safe);
             FOR_EACH_METHOD(method)
-            for (of.threads = 1; of.threads <= 3 && method != ONS_METHOD_naive; of.threads += 2) {
-                task one = of;
-                one.y = place(y_room, type, ROWS, rows, of.N, 0);
+            for (job.threads = 1; job.threads <= 3 && method != ONS_METHOD_naive;
+                 job.threads += 2) {
+                task one = job;
+                one.y = place(y_room, type, ROWS, rows, job.N, 0);
                 run(&one, method);
-                check_bits(&one, method, ROWS, of.y, rows);
+                check_bits(&one, method, ROWS, job.y, rows);
             }
         }
 }
@@ -351,9 +355,9 @@ static void strips(void) {
     for (int t = 0; t < ALIKE; t++)
         for (int k = 0; k < 4; k++)
             for (int64_t N = 1; N <= 700; N = 9 * N + 5) {
-                task of = new_task(types[t].x, types[t].y, several[k], N, 2, 0);
-                run(&of, ONS_METHOD_safe);
-                alike(&of, types[t].y);
+                task job = new_task(types[t].x, types[t].y, several[k], N, 2, 0);
+                run(&job, ONS_METHOD_safe);
+                alike(&job, types[t].y);
             }
 }
 
@@ -393,7 +397,7 @@ static bool is_check(const char *name) {
 int main(int argc, char **argv) {
     room *const rooms[] = {&x_room,       &y_room,           &where_room, &plain_x_room,
                            &plain_y_room, &plain_where_room, &like_room};
-    for (int k = 0; k < 7; k++) *rooms[k] = make_room(8 * MOST);
+    for (int k = 0; k < 7; k++) *rooms[k] = make_room(8 * MAX_ELEMENTS);
     const char *only = argc > 2 && strcmp(argv[1], "--only") == 0 ? argv[2] : NULL;
     REQUIRE(!only || is_check(only), "there is no check %s", only);
     const char *const *names = (const char *const *)argv + (only ? 3 : 1);

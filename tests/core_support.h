@@ -173,30 +173,30 @@ typedef struct {
     int threads;
 } task;
 
-static bool excluded(const task *of, int64_t i, int64_t j) {
-    return of->where.data && !*element(of->where, i, j);
+static bool excluded(const task *job, int64_t i, int64_t j) {
+    return job->where.data && !*element(job->where, i, j);
 }
 
 /* What row i of y has to be, beyond y's type; and by `naive`: exp, sum, divide, each rounded to x's
  * own type. */
-static void exact_softmax(long double *y, const task *of, int64_t i, ons_dtype compute) {
+static void exact_softmax(long double *y, const task *job, int64_t i, ons_dtype compute) {
     long double m = -HUGE_VALL, d = 0;
-    for (int64_t j = 0; j < of->N; j++) {
-        y[j] = get(of->x, i, j);
-        if (of->scale != 1.0) y[j] = rounded(y[j] * of->scale, compute);
-        if (excluded(of, i, j)) y[j] = -HUGE_VALL;
+    for (int64_t j = 0; j < job->N; j++) {
+        y[j] = get(job->x, i, j);
+        if (job->scale != 1.0) y[j] = rounded(y[j] * job->scale, compute);
+        if (excluded(job, i, j)) y[j] = -HUGE_VALL;
         m = fmaxl(m, y[j]);
     }
-    for (int64_t j = 0; j < of->N; j++) d += y[j] = expl(y[j] - m);
-    for (int64_t j = 0; j < of->N; j++) y[j] = excluded(of, i, j) ? 0 : y[j] / d;
+    for (int64_t j = 0; j < job->N; j++) d += y[j] = expl(y[j] - m);
+    for (int64_t j = 0; j < job->N; j++) y[j] = excluded(job, i, j) ? 0 : y[j] / d;
 }
 
-static void exact_naive(long double *y, const task *of, int64_t i) {
-    ons_dtype own = of->x.dtype;
+static void exact_naive(long double *y, const task *job, int64_t i) {
+    ons_dtype own = job->x.dtype;
     long double d = 0;
-    for (int64_t j = 0; j < of->N; j++) d += y[j] = rounded(expl(get(of->x, i, j)), own);
+    for (int64_t j = 0; j < job->N; j++) d += y[j] = rounded(expl(get(job->x, i, j)), own);
     d = rounded(d, own);
-    for (int64_t j = 0; j < of->N; j++) y[j] = rounded(y[j] / d, own);
+    for (int64_t j = 0; j < job->N; j++) y[j] = rounded(y[j] / d, own);
 }
 
 #endif

@@ -51,13 +51,13 @@ typedef struct {
 } range;
 static const range nothing = {HUGE_VALL, -HUGE_VALL};
 
-static void widen(range *of, long double quotient) {
-    of->least = fminl(of->least, quotient);
-    of->most = fmaxl(of->most, quotient);
+static void widen(range *all, long double quotient) {
+    all->least = fminl(all->least, quotient);
+    all->most = fmaxl(all->most, quotient);
 }
 
-static double spread(range of, ons_dtype type) {
-    return (double)ldexpl(of.most / of.least - 1, type == ONS_FLOAT32 ? 23 : 52);
+static double spread(range all, ons_dtype type) {
+    return (double)ldexpl(all.most / all.least - 1, type == ONS_FLOAT32 ? 23 : 52);
 }
 
 /* ln2 in two parts: c times the first one is exact. */
@@ -158,9 +158,9 @@ typedef struct {
     int64_t N;
 } row;
 
-static void put_candidate(row *of, int64_t j, const candidate *one) {
-    of->x[j] = one->x;
-    of->exact[j] = one->exact;
+static void put_candidate(row *found, int64_t j, const candidate *one) {
+    found->x[j] = one->x;
+    found->exact[j] = one->exact;
 }
 
 static void copy_row(row *to, const row *from) {
@@ -170,10 +170,10 @@ static void copy_row(row *to, const row *from) {
 }
 
 /* The error of element 0, in eps. */
-static double error_of(const row *of) {
+static double error_of(const row *found) {
     static float y[LONGEST];
-    ons_problem problem = {.dims = 1, .reduced_dims = 1, .extent = {of->N}, .scale_by = 1};
-    problem.operand[ONS_X] = (ons_operand){(char *)of->x, ONS_FLOAT32, {sizeof(float)}};
+    ons_problem problem = {.dims = 1, .reduced_dims = 1, .extent = {found->N}, .scale_by = 1};
+    problem.operand[ONS_X] = (ons_operand){(char *)found->x, ONS_FLOAT32, {sizeof(float)}};
     problem.operand[ONS_Y] = (ons_operand){(char *)y, ONS_FLOAT32, {sizeof(float)}};
     problem.operand[ONS_WHERE] = (ons_operand){NULL, ONS_BOOL, {0}};
     ons_coalesce(&problem);
@@ -181,22 +181,22 @@ static double error_of(const row *of) {
     REQUIRE(ons_make_plan(&problem, ONS_METHOD_AUTO, 1, &plan) == ONS_OK, "no plan");
     REQUIRE(ons_run(&problem, &plan, NULL) == ONS_OK, "it did not run");
     long double d = 0;
-    for (int64_t j = 0; j < of->N; j++) d += of->exact[j];
-    return (double)fabsl(y[0] * d / of->exact[0] - 1) * 0x1p23;
+    for (int64_t j = 0; j < found->N; j++) d += found->exact[j];
+    return (double)fabsl(y[0] * d / found->exact[0] - 1) * 0x1p23;
 }
 
 static int64_t below(int64_t n) { return (int64_t)(uniform() * (double)n); }
 
 /* Changes one element, or all of a lane, or all from one on, while that makes the error larger. */
-static double climb(row *of, const candidates *from, bool low) {
+static double climb(row *found, const candidates *from, bool low) {
     const candidate *first = low ? from->low : from->high, *others = low ? from->high : from->low;
-    put_candidate(of, 0, &first[below(KEPT)]);
-    for (int64_t j = 1; j < of->N; j++) put_candidate(of, j, &others[below(KEPT)]);
+    put_candidate(found, 0, &first[below(KEPT)]);
+    for (int64_t j = 1; j < found->N; j++) put_candidate(found, j, &others[below(KEPT)]);
     static row changed;
-    double largest = error_of(of);
-    for (int64_t failed = 0; failed < 40 + 4 * of->N; failed++) {
-        copy_row(&changed, of);
-        int64_t begin = below(of->N), step = of->N, end = of->N;
+    double largest = error_of(found);
+    for (int64_t failed = 0; failed < 40 + 4 * found->N; failed++) {
+        copy_row(&changed, found);
+        int64_t begin = below(found->N), step = found->N, end = found->N;
         if (uniform() < 0.3)
             begin %= 16, step = 16;
         else if (uniform() < 0.1)
@@ -206,7 +206,7 @@ static double climb(row *of, const candidates *from, bool low) {
             put_candidate(&changed, j, j == 0 ? &first[below(KEPT)] : by);
         double error = error_of(&changed);
         if (error > largest) failed = 0;
-        if (error >= largest) copy_row(of, &changed), largest = error;
+        if (error >= largest) copy_row(found, &changed), largest = error;
     }
     return largest;
 }
@@ -214,15 +214,15 @@ static double climb(row *of, const candidates *from, bool low) {
 static void search(const char *isa, double seconds) {
     static const int64_t lengths[] = {2, 3, 5, 9, 16, 17, 33, 65, 129, 257, 513, LONGEST};
     static candidates from;
-    static row of;
+    static row found;
     double largest = 0;
     int64_t climbs = 0, of_N = 0;
     for (clock_t begin = clock(); (double)(clock() - begin) < seconds * CLOCKS_PER_SEC; climbs++) {
         if (climbs % 8 == 0) find_candidates(&from);
-        of.N = lengths[below(12)];
-        double error = climb(&of, &from, climbs % 2);
-        if (error > largest) largest = error, of_N = of.N;
-        REQUIRE(error <= LARGEST_RESULT, "%s: %g eps, N = %lld", isa, error, (long long)of.N);
+        found.N = lengths[below(12)];
+        double error = climb(&found, &from, climbs % 2);
+        if (error > largest) largest = error, of_N = found.N;
+        REQUIRE(error <= LARGEST_RESULT, "%s: %g eps, N = %lld", isa, error, (long long)found.N);
     }
     printf("%s float32: an error of %.3f eps, N = %lld, the largest of %lld climbs\n", isa, largest,
            (long long)of_N, (long long)climbs);

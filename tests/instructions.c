@@ -40,7 +40,7 @@ static void *zeroed(int64_t count, int64_t size) {
 
 /* Of `width` rows of n: elements of a few units of size, both signs, and states that belong to
  * them. */
-static void primitives(const ons_primitives *of, const ons_ending *end, const char *which,
+static void primitives(const ons_primitives *made, const ons_ending *end, const char *which,
                        ons_dtype type, int64_t width, int64_t n, ons_form form) {
     int64_t size = ons_dtype_size(type);
     void *data = zeroed(width * n, size), *result = zeroed(width * n, size);
@@ -66,19 +66,19 @@ static void primitives(const ons_primitives *of, const ons_ending *end, const ch
         x.along = y.along = width * size;
         x.across = y.across = size;
     }
-    COUNT(width * n, of->max(&rows, ONS_NO_TILE, x, n), "max, %s", which);
+    COUNT(width * n, made->max(&rows, ONS_NO_TILE, x, n), "max, %s", which);
     for (int64_t i = 0; i < width; i++) ons_state_raise(&rows.state[i], rows.state[i].m);
-    COUNT(width, of->set_references(&rows), "references a row, %s", which);
-    COUNT(width * n, of->sum_exp(&rows, x, n), "sum_exp, %s", which);
-    COUNT(width * n, of->exp_store_sum(&rows, y, x, n), "exp_store_sum, %s", which);
-    COUNT(width, of->end_block(&rows, false), "end_block a row, %s", which);
-    of->sum_exp(&rows, x, n);
-    of->end_block(&rows, false);
+    COUNT(width, made->set_references(&rows), "references a row, %s", which);
+    COUNT(width * n, made->sum_exp(&rows, x, n), "sum_exp, %s", which);
+    COUNT(width * n, made->exp_store_sum(&rows, y, x, n), "exp_store_sum, %s", which);
+    COUNT(width, made->end_block(&rows, false), "end_block a row, %s", which);
+    made->sum_exp(&rows, x, n);
+    made->end_block(&rows, false);
     COUNT(width, end->end_rows(&rows), "normalize a row, %s", which);
     COUNT(width * n, end->finish(&rows, y, x, n), "finish, %s", which);
     COUNT(width * n, end->finish_kept(&rows, y, x, n), "scale, %s", which);
-    COUNT(width * n, of->exp(&rows, y, x, n), "exp, %s", which);
-    COUNT(width * n, of->sum(&rows, y, n), "sum, %s", which);
+    COUNT(width * n, made->exp(&rows, y, x, n), "exp, %s", which);
+    COUNT(width * n, made->sum(&rows, y, n), "sum, %s", which);
     COUNT(width * n, end->finish_plain(&rows, y, y, n), "divide, %s", which);
     for (int k = 0; k < 4; k++) free(*arrays[k]);
     free(rows.state);
@@ -178,22 +178,22 @@ typedef struct {
 } columns_of;
 
 static ons_columns columns_at(const void *from, int64_t index) {
-    const columns_of *of = from;
-    int64_t begin = index * SIDE * of->size;
-    return (ons_columns){.x = of->x + begin, .y = of->y + begin, .width = SIDE};
+    const columns_of *columns = from;
+    int64_t begin = index * SIDE * columns->size;
+    return (ons_columns){.x = columns->x + begin, .y = columns->y + begin, .width = SIDE};
 }
 
-/* Columns, four panels of them; short ones by their own. */
+/* Columns, four strips of them; short ones by their own. */
 static void whole_columns(ons_operation operation, ons_dtype type, int64_t N) {
-    enum { PANELS = 4 };
-    int64_t size = ons_dtype_size(type), along = PANELS * SIDE * size;
+    enum { STRIPS = 4 };
+    int64_t size = ons_dtype_size(type), along = STRIPS * SIDE * size;
     const ons_pipelines *pipelines = &ons_kernels_for(type)->pipelines[operation];
     ons_run_columns_fn *run_columns =
         N <= ONS_LANES_F64 ? pipelines->short_columns : pipelines->columns;
-    columns_of of = {zeroed(N, along), zeroed(N, along), size};
+    columns_of columns = {zeroed(N, along), zeroed(N, along), size};
     ons_run_of_columns run = {.at = columns_at,
-                              .from = &of,
-                              .count = PANELS,
+                              .from = &columns,
+                              .count = STRIPS,
                               .N = N,
                               .x_along = along,
                               .y_along = along,
@@ -206,13 +206,13 @@ static void whole_columns(ons_operation operation, ons_dtype type, int64_t N) {
                               .waits = true};
     for (int past = 0; past < 2; past++) {
         run.past_caches = past;
-        COUNT(N * PANELS * SIDE, run_columns(&run), "%s%s columns of %d%s", named(operation),
+        COUNT(N * STRIPS * SIDE, run_columns(&run), "%s%s columns of %d%s", named(operation),
               ons_dtype_name(type), (int)N, past ? ", past the caches" : "");
     }
     free(run.kept);
     free(run.strips);
-    free(of.x);
-    free(of.y);
+    free(columns.x);
+    free(columns.y);
 }
 
 static void all_pipelines(ons_dtype type) {
@@ -235,8 +235,10 @@ static void changes(ons_dtype type) {
     COUNT(TILE, move->exclude(tile, mask, 1, 0.0, TILE), "exclude, %s", name);
     void *to = zeroed(TILE, 8);
     int64_t size = ons_dtype_size(type);
-    COUNT(TILE, move->convert(to, tile, size, type, 0.5, mask, 1, TILE), "convert, masked, %s", name);
-    COUNT(TILE, move->convert(to, tile, size, type, 0.7, NULL, 0, TILE), "convert, by 0.7, %s", name);
+    COUNT(TILE, move->convert(to, tile, size, type, 0.5, mask, 1, TILE), "convert, masked, %s",
+          name);
+    COUNT(TILE, move->convert(to, tile, size, type, 0.7, NULL, 0, TILE), "convert, by 0.7, %s",
+          name);
     free(to);
     free(tile);
 }

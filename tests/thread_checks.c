@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { CALLERS = 3, LOOPS = 6000, MOST = 1000, THREADS = 8 };
+enum { CALLERS = 3, LOOPS = 6000, MAX_COUNT = 1000, THREADS = 8 };
 
 static int processors;
 int ons_processors(void) { return processors; }
 
 typedef struct {
-    int taken[MOST];
+    int taken[MAX_COUNT];
     atomic_int at_work[THREADS];
     int threads;
 } loop;
@@ -38,9 +38,9 @@ static void *call(void *argument) {
     unsigned seed = (unsigned)(uintptr_t)argument;
     for (int i = 0; i < LOOPS; i++) {
         loop at = {.threads = 1 + rand_r(&seed) % THREADS};
-        int count = rand_r(&seed) % MOST;
+        int count = rand_r(&seed) % MAX_COUNT;
         ons_parallel_for(count, 1 + rand_r(&seed) % 50, at.threads, body, &at);
-        for (int j = 0; j < MOST; j++)
+        for (int j = 0; j < MAX_COUNT; j++)
             if (at.taken[j] != (j < count)) fail("an index not once");
         if (rand_r(&seed) % 50 == 0) usleep((unsigned)rand_r(&seed) % 200);
     }
