@@ -149,7 +149,7 @@ def compile_cuda(toolkit):
     """The objects of csrc/cuda/*.cu. An object's name tells what went into it: what stands there is fresh."""
     headers = [
         path
-        for place in ("csrc/*", "csrc/op/*", "csrc/cuda/*")
+        for place in ("csrc/*", "csrc/op/*", "csrc/cuda/*", "csrc/cuda/*/*")
         for kind in ("h", "cuh", "def")
         for path in glob(f"{place}.{kind}")
     ]

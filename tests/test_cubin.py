@@ -31,14 +31,15 @@ def is_worth_it(function):
     """The cluster: where some bytes spill so that one block more finds room, that was faster (bfloat16 50257:
     two blocks of 256 threads a multiprocessor, which spill nothing, against three). float32 in blocks of 384
     threads: 0.78 at 393215 against 0.67 where the rows land in shared memory. A block's 16-bit rows with a
-    mask or a scale, which are fetched ahead: 0.95 with a scale against 0.91 where they are not; in
-    online_block, which `auto` does not take, a register. log_softmax of float64, whose logarithm in double
-    takes registers beside the row: 0.81 to 0.88."""
+    mask or a scale, which are fetched ahead: 0.95 with a scale against 0.91 where they are not; in other
+    kernels of such rows two registers. log_softmax of float64, whose logarithm in double takes registers
+    beside the row: 0.81 to 0.88. General rows of several dimensions: a function apart reads and writes them
+    one element at a time, by way of 16 bytes of local memory a chunk."""
     if "<log_softmax, contiguous_rows<double" in function.name:
         return function.stack <= 112
-    if "general_rows<" in function.name:  # a slow way anyway
-        return function.stack <= 64
-    if "_block" in function.kernel and re.search(r"masked_rows<__(half|nv)", function.name):
+    if "general_rows<" in function.name:
+        return function.stack <= 16 * 16 + 32
+    if "masked_rows<" in function.name:
         return function.stack <= (56 if function.kernel == "fused_block_kernel" else 8)
     in_384_threads = re.search(r"contiguous_rows<.*, float, .*, (\(int\))?24>", function.name)
     return function.kernel == "cluster_kernel" and function.stack <= (112 if in_384_threads else 40)

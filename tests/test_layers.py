@@ -108,6 +108,16 @@ def test_who_includes_whom():
                 assert not CUDA_HEADERS.match(header), f"{path} includes <{header}>"
 
 
+def test_folders_of_cuda_are_layers():
+    """pairs know nothing of rows, and both nothing of methods."""
+    below = {"cuda/pairs": {"cuda/pairs"}, "cuda/rows": {"cuda/pairs", "cuda/rows"}}
+    for path in sources():
+        allowed = below.get(os.path.dirname(path))
+        for header in includes(path)[0] if allowed else ():
+            known = header in VOCABULARY or header == "cuda/cuda.h"
+            assert known or os.path.dirname(header) in allowed, f"{path} includes {header}"
+
+
 @pytest.mark.skipif(SANITIZED, reason="a compiler runs, and nothing of ours")
 @needs_compiler
 def test_the_core_compiles_without_python_and_cuda():

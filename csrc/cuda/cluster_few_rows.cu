@@ -2,8 +2,8 @@
  * each, and SHARERS warps of a block for what is one warp's elsewhere, since the fewer elements a
  * warp has, the sooner it is done. They exchange their maxima and then what each lane has of the
  * sum, and add up as that one warp would: the bits are those of cluster.cu. */
-#include "arrivals.cuh"
-#include "finish.cuh"
+#include "pairs/arrivals.cuh"
+#include "rows/finish.cuh"
 #include "launch.cuh"
 
 #if __CUDA_ARCH__ >= 900

@@ -6,8 +6,8 @@
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at MOST_HELD tiles a warp in
  * shared memory. */
-#include "finish.cuh"
-#include "landing.cuh"
+#include "rows/finish.cuh"
+#include "rows/landing.cuh"
 #include "launch.cuh"
 #include "passes.cuh"
 

@@ -5,11 +5,11 @@
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at Rows::BLOCK_THREADS threads of
  * BLOCK_CHUNKS chunks. */
-#include "block_row.cuh"
-#include "fetch.cuh"
-#include "finish.cuh"
+#include "pairs/block_row.cuh"
+#include "rows/fetch.cuh"
+#include "rows/finish.cuh"
 #include "launch.cuh"
-#include "panel.cuh"
+#include "pairs/panel.cuh"
 
 /* The threads of the largest block whose threads have K chunks. */
 template <typename Rows, int K>

@@ -7,7 +7,7 @@
  * in 16 bits; in the column form at one lane.
  *
  * Short rows that are faster taken several together are fused_warp_span.cu's. */
-#include "finish.cuh"
+#include "rows/finish.cuh"
 #include "launch.cuh"
 
 template <typename Op, typename Rows, typename Form, int K>

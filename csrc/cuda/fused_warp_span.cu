@@ -3,9 +3,9 @@
  *
  * LANES share a row, K chunks each: as few lanes as hold it, since what is done once a lane costs
  * such rows more than their elements do. */
-#include "finish.cuh"
+#include "rows/finish.cuh"
 #include "launch.cuh"
-#include "span.cuh"
+#include "rows/span.cuh"
 
 template <typename Op, typename T, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)

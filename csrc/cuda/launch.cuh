@@ -6,9 +6,9 @@
 #include <type_traits>
 
 #include "device.cuh"
-#include "load.cuh"
+#include "rows/general.cuh"
 #include "operation.cuh"
-#include "packed.cuh"
+#include "rows/packed.cuh"
 
 struct launch_request {
     const ons_problem *problem;
@@ -102,7 +102,30 @@ ons_status launch_panels(const launch_request &request, launch_shape shape, Kern
     return status;
 }
 
-/* ------- How the rows of a problem are loaded ------- */
+/* ------- How the rows of a problem are loaded -------
+ *
+ * Rows say how the elements of a row arrive in a thread's registers, as a tile (rows/tile.cuh), and
+ * where they go back: K chunks of neighbouring elements at a time, chunk `chunk` and every
+ * STRIDE-th after it. What lies beyond the row's end, and what `where` excludes, arrives as -inf.
+ *
+ *   contiguous_rows  rows without gaps, at any alignment: whole chunks in one access each where the
+ *                    row's address allows it
+ *   masked_rows      the same with a mask, a scale, any number of outer dimensions
+ *   packed_columns   rows side by side, in the column form
+ *   general_rows     all else
+ *
+ * The order in which a row is added up does not depend on which of the first two and the last it
+ * is, nor on the types: all give the same bits. y may be x: nothing may be read through the
+ * read-only cache, and a thread writes what it alone has read.
+ *
+ * Rows::visit<BEYOND>(arguments, row, body) calls body with the row: a warp must come to it
+ * together. BEYOND: the row may lie beyond the last, and then has no elements.
+ *
+ * NARROW: elements of one type of 16 bits, of which fused_warp gives a lane twice as many.
+ *
+ * The simpler the rows, the fewer registers their addresses take. BLOCK_THREADS is the most threads
+ * that a block may have where each holds 8 chunks, and BLOCKS how many such blocks find room side
+ * by side; CLUSTER_WARPS is how many warps do whose threads hold 16 chunks. */
 
 template <typename Rows_>
 struct rows_of {
@@ -170,14 +193,10 @@ ons_status with_contiguous_types(const launch_request &request, Method method) {
     }
 }
 
-/* Rows of one type, whatever their stride, mask and scale. */
+/* Rows of one type without gaps, whatever their mask and scale. */
 template <typename Op, typename T, typename Method>
-ons_status with_type(const launch_request &request, Method method) {
-    if (request.plan->form == ONS_COLUMN_FORM)
-        return method(Op(), rows_of<strided_rows<T>>{as_it_is(request)}, std::true_type());
-    if (ons_rows_have_no_gaps(request.problem))
-        return method(Op(), rows_of<masked_rows<T>>{as_it_is(request)}, std::false_type());
-    return method(Op(), rows_of<strided_rows<T>>{as_it_is(request)}, std::false_type());
+ons_status with_masked(const launch_request &request, Method method) {
+    return method(Op(), rows_of<masked_rows<T>>{as_it_is(request)}, std::false_type());
 }
 
 template <typename Op, typename Method>
@@ -214,12 +233,12 @@ ons_status with_rows_of_kinds(const launch_request &request, Method method) {
             return with_contiguous_types<Op, (KINDS >= ONS_CONTIGUOUS_ROWS), FITTING>(request,
                                                                                       method);
     if constexpr (KINDS == ONS_EVERY_ROWS)
-        if (of->operand[ONS_X].dtype == of->operand[ONS_Y].dtype && of->reduced_dims == 1)
+        if (request.plan->form == ONS_ROW_FORM && ons_rows_have_no_gaps(of))
             switch (of->operand[ONS_X].dtype) {
-            case ONS_FLOAT16: return with_type<Op, __half>(request, method);
-            case ONS_BFLOAT16: return with_type<Op, __nv_bfloat16>(request, method);
-            case ONS_FLOAT32: return with_type<Op, float>(request, method);
-            default: return with_type<Op, double>(request, method);
+            case ONS_FLOAT16: return with_masked<Op, __half>(request, method);
+            case ONS_BFLOAT16: return with_masked<Op, __nv_bfloat16>(request, method);
+            case ONS_FLOAT32: return with_masked<Op, float>(request, method);
+            default: return with_masked<Op, double>(request, method);
             }
     return with_any_types<Op>(request, method);
 }

@@ -2,7 +2,7 @@
 #ifndef ONS_PASSES_CUH
 #define ONS_PASSES_CUH
 
-#include "finish.cuh"
+#include "rows/finish.cuh"
 #include "launch.cuh"
 
 template <typename Real>

@@ -17,8 +17,8 @@
 
 #include <math_constants.h>
 
-#include "../exponential.h"
-#include "../state.h"
+#include "../../exponential.h"
+#include "../../state.h"
 
 template <typename Real>
 struct arithmetic;

@@ -37,34 +37,40 @@ class mask_row {
      * has `left` elements; for those beyond they are 0 or anything. */
     template <int K, int STRIDE, int V>
     __device__ __forceinline__ void read(int64_t chunk, int left, unsigned (&bytes)[K]) const {
+        using word = std::conditional_t<V == 4, unsigned, unsigned short>;
         const char *from = where + (step ? chunk * V : 0);
-        const int shift = (int)((uintptr_t)from % V);
         if (!step) {
             const unsigned all = *from ? ~0u : 0;
 #pragma unroll
             for (int k = 0; k < K; k++) bytes[k] = all;
-        } else if (shift == 0 && has_all<K, STRIDE, V>(left)) {
+            return;
+        }
+        /* the words in which a chunk's bytes lie, where they end with the row at the latest */
+        const int shift = (int)((uintptr_t)from % V), whole = shift ? 2 * V - shift : V;
+        word second[K];
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            bytes[k] = second[k] = 0;
+            if (k * (STRIDE * V) + whole <= left) {
+                const word *first = (const word *)(from - shift + k * (STRIDE * V));
+                bytes[k] = first[0];
+                if (shift) second[k] = first[1];
+            }
+        }
+        if (shift) {
 #pragma unroll
             for (int k = 0; k < K; k++)
-                bytes[k] = V == 4 ? *(const unsigned *)(from + k * (STRIDE * V))
-                                  : *(const unsigned short *)(from + k * (STRIDE * V));
-        } else if (V == 4 && has_all<K, STRIDE, V>(left - V)) {
-            /* both words in which the bytes lie are the row's */
+                bytes[k] = V == 4 ? __funnelshift_r(bytes[k], second[k], 8 * shift)
+                                  : (bytes[k] | (unsigned)second[k] << 16) >> 8 * shift;
+        }
+        if (has_all<K, STRIDE, V>(left - (whole - V))) return;
 #pragma unroll
-            for (int k = 0; k < K; k++) {
-                const char *word = from - shift + k * (STRIDE * V);
-                bytes[k] = __funnelshift_r(*(const unsigned *)word, *(const unsigned *)(word + V),
-                                           8 * shift);
-            }
-        } else {
-#pragma unroll
-            for (int k = 0; k < K; k++) {
-                bytes[k] = 0;
+        for (int k = 0; k < K; k++)
+            if (k * (STRIDE * V) + whole > left) {
 #pragma unroll 1
                 for (int i = 0; i < V && k * (STRIDE * V) + i < left; i++)
                     bytes[k] |= (unsigned)(unsigned char)from[k * (STRIDE * V) + i] << 8 * i;
             }
-        }
     }
 
    private:
@@ -155,7 +161,8 @@ class rescaled_row : public masked_row<X, Row> {
                 if (!(bytes[e / V] >> 8 * (e % V) & 0xff)) tile.keep &= ~(keep_bits<K * V>(1) << e);
         }
 #pragma unroll
-        for (int e = 0; e < K * V; e++) tile.x[e] = scaled(packed.element(e), this->scale);
+        for (int e = 0; e < K * V; e++) tile.x[e] = packed.element(e);
+        scale_all(tile.x, this->scale);
 #pragma unroll
         for (int e = 0; e < K * V; e++)
             if (place<STRIDE, V>(e) >= left || !(tile.keep >> e & 1))

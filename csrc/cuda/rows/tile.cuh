@@ -5,7 +5,7 @@
 #define ONS_TILE_CUH
 
 #include "packs.cuh"
-#include "reduce.cuh"
+#include "../pairs/reduce.cuh"
 
 /* Two 16-bit elements in a word, compared as such. */
 template <typename X>

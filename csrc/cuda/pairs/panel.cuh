@@ -5,7 +5,6 @@
 #define ONS_PANEL_CUH
 
 #include "arrivals.cuh"
-#include "finish.cuh"
 
 /* How far apart the parts of two columns lie: odd, so that a warp writes to all banks. */
 __host__ __device__ constexpr int column_stride(int parts) { return parts | 1; }

@@ -3,8 +3,9 @@
 #ifndef ONS_ARRIVALS_CUH
 #define ONS_ARRIVALS_CUH
 
-#include "bulk.cuh"
-#include "finish.cuh"
+#include <cstdint>
+
+#include "row_numbers.cuh"
 
 #if __CUDA_ARCH__ >= 900
 
@@ -31,6 +32,10 @@ __device__ inline uint32_t cluster_size() {
     uint32_t size;
     asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
     return size;
+}
+
+__device__ inline uint32_t shared_address(const void *at) {
+    return (uint32_t)__cvta_generic_to_shared(at);
 }
 
 /* The address of the same variable in another block's shared memory. */

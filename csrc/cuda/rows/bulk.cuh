@@ -3,13 +3,9 @@
 #ifndef ONS_BULK_CUH
 #define ONS_BULK_CUH
 
-#include <cstdint>
+#include "../pairs/arrivals.cuh"
 
 #if __CUDA_ARCH__ >= 900
-
-__device__ inline uint32_t shared_address(const void *at) {
-    return (uint32_t)__cvta_generic_to_shared(at);
-}
 
 /* What this thread did to shared memory comes before the bulk copies that are asked for once it has
  * met the thread that asks for them. */

@@ -3,7 +3,7 @@
 #ifndef ONS_FINISH_CUH
 #define ONS_FINISH_CUH
 
-#include "operation.cuh"
+#include "../pairs/row_numbers.cuh"
 #include "tile.cuh"
 
 /* Fills x with the lifted exponentials of a tile where those are what the operation keeps. */
@@ -27,29 +27,6 @@ template <typename Tile, typename Real, int n>
 __device__ __forceinline__ void take_elements(const Tile &tile, Real (&x)[n]) {
 #pragma unroll
     for (int e = 0; e < n; e++) x[e] = tile.element(e);
-}
-
-/* What the elements of a row need to know of it. */
-template <typename Real>
-struct alignas(16) row_numbers {
-    Real m, first, second; /* the latter two by the operation */
-    Real steps;            /* of an ordinary m, else BEYOND */
-
-    /* Farther above the steps of every ordinary m than exponentials can be moved. */
-    static constexpr Real BEYOND = arithmetic<Real>::MAGIC + (Real)0x1p23;
-};
-
-/* Of one value a row it is the first number. */
-template <typename Op, typename Real>
-__device__ inline row_numbers<Real> numbers_of(const state<Real> &row) {
-    row_numbers<Real> numbers;
-    numbers.m = row.m;
-    if constexpr (Op::ONE_A_ROW)
-        numbers.first = numbers.second = Op::value(row);
-    else
-        Op::row(row, &numbers.first, &numbers.second);
-    numbers.steps = is_ordinary(row.m) ? arithmetic<Real>::steps(row.m) : numbers.BEYOND;
-    return numbers;
 }
 
 /* Makes results of what is kept of a row, which is relative to the maximum `own`. */

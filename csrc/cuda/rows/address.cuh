@@ -16,17 +16,30 @@ struct problem_arguments {
 __device__ inline float product(float x, float y) { return __fmul_rn(x, y); }
 __device__ inline double product(double x, double y) { return __dmul_rn(x, y); }
 
-/* x * by rounded once, and not joined with what follows: by way of a double that is rounded to odd,
- * which cannot be half way. */
-__device__ inline float scaled(float x, double by) {
-    if ((double)(float)by == by) return product(x, (float)by);
-    double product = (double)x * by, rest = fma((double)x, by, -product);
-    long long bits = __double_as_longlong(product);
-    if (product != 0 && isfinite(product) && rest != 0 && bits % 2 == 0)
-        bits += (rest > 0) == (product > 0) ? 1 : -1;
-    return (float)__longlong_as_double(bits);
+/* x * by rounded once, by way of a double that is rounded to odd, which cannot be half way. */
+__device__ inline float rounded_product(float x, double by) {
+    const double toward_zero = __dmul_rz((double)x, by);
+    const double rest = fma((double)x, by, -toward_zero);
+    const long long more = fabs(rest) > 0; /* not of inf, where it is NaN */
+    return (float)__longlong_as_double(__double_as_longlong(toward_zero) | more);
 }
-__device__ inline double scaled(double x, double by) { return product(x, by); }
+
+/* Scales elements, each rounded once, and not joined with what follows. */
+template <int n>
+__device__ __forceinline__ void scale_all(float (&x)[n], double by) {
+    if ((double)(float)by == by) {
+#pragma unroll
+        for (int e = 0; e < n; e++) x[e] = product(x[e], (float)by);
+    } else {
+#pragma unroll
+        for (int e = 0; e < n; e++) x[e] = rounded_product(x[e], by);
+    }
+}
+template <int n>
+__device__ __forceinline__ void scale_all(double (&x)[n], double by) {
+#pragma unroll
+    for (int e = 0; e < n; e++) x[e] = product(x[e], by);
+}
 
 /* Where one row's elements lie. */
 struct row_address {
@@ -42,6 +55,7 @@ struct row_address {
         x = of.operand[ONS_X].data;
         y = of.operand[ONS_Y].data;
         where = of.operand[ONS_WHERE].data;
+#pragma unroll 1
         for (int dim = of.dims - of.reduced_dims - 1; dim >= 0; dim--) {
             int64_t index = row;
             if (dim > 0) {

@@ -3,7 +3,7 @@
 #ifndef ONS_LANES_CUH
 #define ONS_LANES_CUH
 
-#include "cuda.h"
+#include "../cuda.h"
 #include "exponential.cuh"
 
 __device__ inline float larger(float a, float b) {

@@ -16,9 +16,9 @@
 #ifndef ONS_LANDING_CUH
 #define ONS_LANDING_CUH
 
-#include "arrivals.cuh"
+#include "bulk.cuh"
 #include "contiguous.cuh"
-#include "share.cuh"
+#include "../pairs/share.cuh"
 
 #if __CUDA_ARCH__ >= 900
 

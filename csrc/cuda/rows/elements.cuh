@@ -8,8 +8,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "exponential.cuh"
-#include "../onsoftmax.h"
+#include "../pairs/exponential.cuh"
+#include "../../onsoftmax.h"
 
 /* The arithmetic's type for an element's, and the elements of a chunk: 16 bytes of that type. */
 template <typename T>

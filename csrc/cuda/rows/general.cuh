@@ -1,0 +1,283 @@
+/* general.cuh - general_rows: any stride along the row, any number of outer dimensions, mask,
+ * scale, types that are known at run time alone. Rows of several dimensions come one element at a
+ * time. */
+#ifndef ONS_GENERAL_CUH
+#define ONS_GENERAL_CUH
+
+#include "masked.cuh"
+
+/* Calls visit(e, where element e lies) for those of a thread's K chunks that are in the row, of
+ * which it has `left` elements; ALL: it has all. One after the other, since addresses that are all
+ * made first take the registers of the elements. */
+template <int K, int STRIDE, int V, bool ALL, typename Byte, typename Visit>
+__device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visit visit) {
+    const int64_t step = STRIDE * V * stride;
+#pragma unroll
+    for (int k = 0; k < K; k++, chunk += step) {
+        asm("" : "+l"(chunk));
+        Byte *element = chunk;
+#pragma unroll
+        for (int i = 0; i < V; i++, element += stride) {
+            asm("" : "+l"(element));
+            __builtin_assume(__isGlobal(element)); /* which asm has hidden */
+            if (ALL || k * (STRIDE * V) + i < left) visit(k * V + i, element);
+        }
+    }
+}
+
+/* The same. Where a lane has neighbouring chunks, there is a way of its own without comparisons. */
+template <int K, int STRIDE, int V, typename Byte, typename Visit>
+__device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visit visit) {
+    if (STRIDE == 1 && has_all<K, STRIDE, V>(left))
+        walk<K, STRIDE, V, true>(chunk, stride, left, visit);
+    else
+        walk<K, STRIDE, V, false>(chunk, stride, left, visit);
+}
+
+/* ------- Rows of several dimensions, one element at a time: apart, since to find an address takes
+ * divisions, and so registers ------- */
+
+struct offsets {
+    int64_t x, y, where;
+
+    /* Of element j of a row. */
+    __device__ offsets(const ons_problem &of, int64_t j) : x(0), y(0), where(0) {
+        const int first = of.dims - of.reduced_dims;
+#pragma unroll 1
+        for (int dim = of.dims - 1; dim >= first; dim--) {
+            int64_t index = j;
+            if (dim > first) {
+                j /= of.extent[dim];
+                index -= j * of.extent[dim];
+            }
+            x += index * of.operand[ONS_X].stride[dim];
+            y += index * of.operand[ONS_Y].stride[dim];
+            where += index * of.operand[ONS_WHERE].stride[dim];
+        }
+    }
+};
+
+/* A thread's chunks: `count` elements, V side by side and then `step` on. */
+struct places {
+    int64_t first, N;
+    int count, V, step;
+
+    __device__ int64_t of(int e) const { return first + e / V * step + e % V; }
+};
+
+/* Returns a bit for each element that is read; the others are -inf. */
+template <typename Real>
+__device__ __noinline__ unsigned long long read_one_by_one(const ons_problem &of, row_address at,
+                                                           places places, Real *to) {
+    unsigned long long keep = 0;
+#pragma unroll 1
+    for (int e = 0; e < places.count; e++) {
+        const int64_t j = places.of(e);
+        to[e] = -arithmetic<Real>::infinity();
+        if (j >= places.N) continue;
+        const offsets offset(of, j);
+        if (at.where && !at.where[offset.where]) continue;
+        to[e] = read_as<Real>(at.x + offset.x, of.operand[ONS_X].dtype);
+        keep |= 1ull << e;
+    }
+    return keep;
+}
+
+template <typename Real>
+__device__ __noinline__ void write_one_by_one(const ons_problem &of, row_address at, places places,
+                                              const Real *from) {
+#pragma unroll 1
+    for (int e = 0; e < places.count; e++) {
+        const int64_t j = places.of(e);
+        if (j < places.N) write_as(at.y + offsets(of, j).y, of.operand[ONS_Y].dtype, from[e]);
+    }
+}
+
+template <typename Compute>
+class general_rows {
+   public:
+    using Real = Compute;
+    using arguments = problem_arguments;
+    static constexpr bool NARROW = false;
+    static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
+                         CLUSTER_WARPS = ::CLUSTER_WARPS;
+    static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
+
+    template <bool BEYOND, typename Body>
+    __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
+        body(general_rows(of, row));
+    }
+
+    __device__ general_rows(const arguments &of, int64_t row)
+        : N(row + of.first < of.rows ? of.N : 0), problem(of.problem), at(of, row) {}
+
+    template <int K, int STRIDE>
+    __device__ real_tile<Real, K> load(int64_t chunk) const {
+        real_tile<Real, K> tile;
+        if (problem.reduced_dims > 1) {
+            Real x[K * V];
+            tile.keep =
+                (keep_bits<K * V>)read_one_by_one(problem, at, of_thread<K, STRIDE>(chunk), x);
+#pragma unroll
+            for (int e = 0; e < K * V; e++) tile.x[e] = x[e];
+        } else {
+            load_strided<K, STRIDE>(chunk, tile);
+        }
+        scale_kept(tile);
+        return tile;
+    }
+
+    template <int K, int STRIDE, bool STREAM>
+    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V> keep,
+                          Real excluded) const {
+        if (problem.reduced_dims > 1 || is_wider(problem.operand[ONS_Y].dtype)) {
+            Real x[K * V];
+            select(from, keep, excluded, x);
+            write_one_by_one(problem, at, of_thread<K, STRIDE>(chunk), x);
+        } else {
+            Real x[K * V];
+            select(from, keep, excluded, x);
+            store_strided<K, STRIDE>(chunk, x);
+        }
+    }
+
+    /* Writes the one value of the row. */
+    __device__ void put(Real v) const { write_as(at.y, problem.operand[ONS_Y].dtype, v); }
+
+    __device__ Real rounded(Real v) const { return round_to(problem.operand[ONS_X].dtype, v); }
+
+    int64_t N;
+
+   private:
+    template <int n>
+    __device__ __forceinline__ void select(const Real (&from)[n], keep_bits<n> keep, Real excluded,
+                                           Real (&to)[n]) const {
+#pragma unroll
+        for (int e = 0; e < n; e++) to[e] = from[e];
+        if (at.where) {
+#pragma unroll
+            for (int e = 0; e < n; e++)
+                if (!(keep >> e & 1)) to[e] = excluded;
+        }
+    }
+
+    /* A result of float64 from the arithmetic of float32, as `naive` has it alone. */
+    __device__ static bool is_wider(ons_dtype dtype) {
+        return sizeof(Real) == sizeof(float) && dtype == ONS_FLOAT64;
+    }
+
+    __device__ static bool is_16_bit(ons_dtype dtype) {
+        return dtype == ONS_FLOAT16 || dtype == ONS_BFLOAT16;
+    }
+
+    __device__ int64_t stride_of(ons_role role) const {
+        return problem.operand[role].stride[problem.dims - 1];
+    }
+
+    /* What lies beyond the row's end stays -inf. Elements are converted all at once, so that to ask
+     * for their type costs little. */
+    template <int K, int STRIDE>
+    __device__ __forceinline__ void load_strided(int64_t chunk, real_tile<Real, K> &tile) const {
+        const ons_dtype dtype = problem.operand[ONS_X].dtype;
+        const int64_t stride = stride_of(ONS_X);
+        const char *from = at.x + chunk * V * stride;
+        const int left = elements_left(N, chunk * V);
+        if (is_16_bit(dtype)) {
+            unsigned short raw[K * V];
+            const unsigned short least = dtype == ONS_FLOAT16 ? 0xfc00 : 0xff80;
+#pragma unroll
+            for (int e = 0; e < K * V; e++) raw[e] = least;
+            walk<K, STRIDE, V>(from, stride, left,
+                               [&](int e, const char *x) { raw[e] = *(const unsigned short *)x; });
+            if (dtype == ONS_FLOAT16) {
+#pragma unroll
+                for (int e = 0; e < K * V; e++) tile.x[e] = to_real<Real>(__ushort_as_half(raw[e]));
+            } else {
+#pragma unroll
+                for (int e = 0; e < K * V; e++)
+                    tile.x[e] = to_real<Real>(__ushort_as_bfloat16(raw[e]));
+            }
+        } else {
+#pragma unroll
+            for (int e = 0; e < K * V; e++) tile.x[e] = -arithmetic<Real>::infinity();
+            if (sizeof(Real) == sizeof(float) || dtype == ONS_FLOAT32)
+                walk<K, STRIDE, V>(from, stride, left, [&](int e, const char *x) {
+                    tile.x[e] = (Real) * (const float *)x;
+                });
+            else
+                walk<K, STRIDE, V>(from, stride, left, [&](int e, const char *x) {
+                    tile.x[e] = (Real) * (const double *)x;
+                });
+        }
+        tile.keep = keep_first<K, STRIDE>(left);
+        if (at.where) {
+            const int64_t where_stride = stride_of(ONS_WHERE);
+            tile.keep = 0;
+            walk<K, STRIDE, V>(at.where + chunk * V * where_stride, where_stride, left,
+                               [&](int e, const char *where) {
+                                   if (*where) tile.keep |= keep_bits<K * V>(1) << e;
+                               });
+        }
+    }
+
+    template <int K, int STRIDE>
+    __device__ places of_thread(int64_t chunk) const {
+        return {chunk * V, N, K * V, V, STRIDE * V};
+    }
+
+    /* A bit for each element that is in the row. */
+    template <int K, int STRIDE>
+    __device__ static keep_bits<K * V> keep_first(int left) {
+        keep_bits<K * V> keep = 0;
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const int count = min(max(left - k * (STRIDE * V), 0), V);
+            keep |= (keep_bits<K * V>(1) << k * V << count) - (keep_bits<K * V>(1) << k * V);
+        }
+        return keep;
+    }
+
+    template <int K, int STRIDE>
+    __device__ __forceinline__ void store_strided(int64_t chunk, const Real (&from)[K * V]) const {
+        const ons_dtype dtype = problem.operand[ONS_Y].dtype;
+        const int64_t stride = stride_of(ONS_Y);
+        char *to = at.y + chunk * V * stride;
+        const int left = elements_left(N, chunk * V);
+        if (is_16_bit(dtype)) {
+            unsigned short raw[K * V];
+            if (dtype == ONS_FLOAT16) {
+#pragma unroll
+                for (int e = 0; e < K * V; e++)
+                    raw[e] = __half_as_ushort(from_real<__half>(from[e]));
+            } else {
+#pragma unroll
+                for (int e = 0; e < K * V; e++)
+                    raw[e] = __bfloat16_as_ushort(from_real<__nv_bfloat16>(from[e]));
+            }
+            walk<K, STRIDE, V>(to, stride, left,
+                               [&](int e, char *y) { *(unsigned short *)y = raw[e]; });
+        } else if (sizeof(Real) == sizeof(float) || dtype == ONS_FLOAT32) {
+            walk<K, STRIDE, V>(to, stride, left,
+                               [&](int e, char *y) { *(float *)y = (float)from[e]; });
+        } else {
+            walk<K, STRIDE, V>(to, stride, left,
+                               [&](int e, char *y) { *(double *)y = (double)from[e]; });
+        }
+    }
+
+    /* What is not kept is -inf whatever the scale. */
+    template <int K>
+    __device__ __forceinline__ void scale_kept(real_tile<Real, K> &tile) const {
+        if (at.scale != 1.0) scale_all(tile.x, at.scale);
+        if (at.where || at.scale != 1.0) {
+#pragma unroll
+            for (int e = 0; e < K * V; e++)
+                if (!(tile.keep >> e & 1)) tile.x[e] = -arithmetic<Real>::infinity();
+        }
+    }
+
+    const ons_problem &problem;
+    row_address at;
+};
+
+#endif
