@@ -37,6 +37,7 @@ typedef enum { ONS_KEEP_NOTHING, ONS_KEEP_ELEMENTS, ONS_KEEP_EXPONENTIALS } ons_
 typedef struct {
     const char *name;
     bool one_a_row; /* the result: one value a row; else it has the row's shape */
+    bool pair;      /* that value is an ons_pair (state.h), whatever y's type */
     ons_keep keeps;
     double excluded; /* the result of an element that `where` excludes */
     const char *summary;
@@ -91,13 +92,14 @@ typedef struct {
 } ons_operand;
 
 /* What an operand is to its problem. */
-typedef enum { ONS_X, ONS_Y, ONS_WHERE, ONS_SCALE, ONS_OPERANDS } ons_role;
+typedef enum { ONS_X, ONS_Y, ONS_WHERE, ONS_SCALE, ONS_PAIRS, ONS_OPERANDS } ons_role;
 
 /* y = operation(scale * x) over the last `reduced_dims` of `dims` dimensions, taken in order as one
  * row of N elements; the dimensions before them tell the rows apart. where (ONS_BOOL) and scale
  * (ONS_FLOAT64 on the CPU, any floating type on a GPU, stride 0 along the row) may be absent; y may
  * be x itself, else they must not overlap. Of an operation with one value a row, y has stride 0
- * along the row. */
+ * along the row. Where pairs are given, an ons_pair a row (stride 0 along the row), they are taken
+ * for those of the rows, of which x may be a part then; no element may be above its row's m. */
 typedef struct {
     ons_operation operation;
     ons_device device;

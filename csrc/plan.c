@@ -15,7 +15,8 @@ static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
     int64_t y = ons_dtype_size(problem->operand[ONS_Y].dtype);
     if (ons_operations[problem->operation].one_a_row)
         return plan->rows * (plan->N * x * (info->reads > 1 ? info->reads - 1 : 1) + y);
-    return plan->rows * plan->N * (info->reads * x + info->writes * y);
+    int reads = problem->operand[ONS_PAIRS].data ? 1 : info->reads;
+    return plan->rows * plan->N * (reads * x + info->writes * y);
 }
 
 ons_status ons_make_plan(const ons_problem *problem, ons_method method, int threads,
@@ -34,6 +35,15 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
                                                              : problem->operand[ONS_Y].dtype);
     plan->method = method;
     plan->reason = "asked for by name";
+    const bool given = problem->operand[ONS_PAIRS].data;
+    if (given && method == ONS_METHOD_AUTO) {
+        plan->method = ONS_METHOD_split;
+        plan->reason = "the pairs of the rows are given: their elements are read once";
+    }
+    /* others find the pairs themselves; `naive` finds none */
+    if ((given && plan->method != ONS_METHOD_split) ||
+        (ons_operations[problem->operation].pair && method == ONS_METHOD_naive))
+        return ONS_E_OPERAND;
     ons_status status =
         on_cpu ? ons_plan_on_cpu(problem, threads, plan) : ons_plan_on_gpu(problem, plan);
     if (status != ONS_OK) return status;

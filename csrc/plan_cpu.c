@@ -84,8 +84,9 @@ static bool has_one_a_row(const ons_problem *problem) {
 }
 
 /* Rows of which there is one value each, and so short that several are worked on at once. */
-static bool is_short_value(const ons_plan *plan) {
-    return plan->N <= (plan->compute == ONS_FLOAT64 ? ONS_BATCHED_F64 : ONS_BATCHED_F32 / 2);
+static bool is_short_value(const ons_problem *problem, const ons_plan *plan) {
+    return has_one_a_row(problem) && !ons_operations[problem->operation].pair &&
+           plan->N <= (plan->compute == ONS_FLOAT64 ? ONS_BATCHED_F64 : ONS_BATCHED_F32 / 2);
 }
 
 static ons_method choose_on_cpu(const ons_problem *problem, ons_plan *plan) {
@@ -96,7 +97,7 @@ static ons_method choose_on_cpu(const ons_problem *problem, ons_plan *plan) {
         plan->measured = RESULTS "float32 1x16777216, 16 threads: split 1.27, online 0.16";
         return ONS_METHOD_split;
     }
-    if (has_one_a_row(problem) && plan->form == ONS_ROW_FORM && is_short_value(plan)) {
+    if (plan->form == ONS_ROW_FORM && is_short_value(problem, plan)) {
         plan->reason = "short rows with one value each: several at once";
         return ONS_METHOD_fused;
     }
@@ -187,8 +188,8 @@ static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
     ons_dtype dtype = problem->operand[ONS_Y].dtype;
     int64_t size = ons_dtype_size(dtype);
     if (has_one_a_row(problem))
-        return plan->form == ONS_ROW_FORM && problem->reduced_dims == 1 && is_short_value(plan) &&
-               fits_kernels(plan, dtype);
+        return plan->form == ONS_ROW_FORM && problem->reduced_dims == 1 &&
+               is_short_value(problem, plan) && fits_kernels(plan, dtype);
     int outer = problem->dims - problem->reduced_dims;
     bool side_by_side = plan->N <= 1 || problem->operand[ONS_Y].stride[problem->dims - 1] == size;
     bool whole_steps = !ons_has_short_rows(plan) || outer == 0 ||

@@ -14,6 +14,8 @@
 #if __FLT_EVAL_METHOD__ != 0
 #error "float and double must each be rounded to their own type: on i386 add -msse2 -mfpmath=sse"
 #endif
+#include "exponential.h"
+
 #include <math.h>
 #include <stdbool.h>
 
@@ -85,6 +87,39 @@ ONS_INLINE ons_state ons_state_merge(ons_state a, ons_state b) {
     ons_state_add(&a, b.d);
     a.d_low += b.d_low;
     return a;
+}
+
+/* ------- The pair as it is handed on ------- */
+
+/* 16 bytes, which mean the same whichever machine, CPU or GPU they come from: the largest element,
+ * and d relative to 2^ons_reference(m); where ons_needs_anchor(m), relative to e^m. A row without
+ * elements, or with nothing but -inf, has (-inf, 0); one with NaN has (NaN, NaN), one with +inf
+ * (inf, NaN). */
+typedef struct {
+    double m, d;
+} ons_pair;
+
+/* What moves a d that belongs to m `from` to m `to`: exact but where one of them has an anchor. */
+ONS_INLINE double ons_pair_factor(double from, double to) {
+    if (from == to || isnan(to)) return 1.0;
+    if (from == -INFINITY) return 0.0;
+    const bool far_from = ons_needs_anchor(from), far_to = ons_needs_anchor(to);
+    const double c = (far_from ? 0.0 : ons_reference(from)) - (far_to ? 0.0 : ons_reference(to));
+    if (!far_from && !far_to) return ldexp(1.0, (int)c);
+    const double apart = (far_from ? from : 0.0) - (far_to ? to : 0.0);
+    return exp((apart + c * ONS_LN2_HIGH) + c * ONS_LN2_LOW);
+}
+
+/* Of a sum that is relative to what belongs to its m; a maximum that is no number leaves none. */
+ONS_INLINE ons_pair ons_pair_of(double m, double d) {
+    ons_pair pair = {m, isnan(m) || m == INFINITY ? NAN : d};
+    return pair;
+}
+
+/* Of both rows laid end to end; commutative, and the empty pair changes nothing. */
+ONS_INLINE ons_pair ons_pair_merge(ons_pair a, ons_pair b) {
+    double m = ons_larger(a.m, b.m);
+    return ons_pair_of(m, a.d * ons_pair_factor(a.m, m) + b.d * ons_pair_factor(b.m, m));
 }
 
 #endif

@@ -14,11 +14,12 @@ const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
 #undef ONS_METHOD
 };
 
-#define ONE_A_ROW_ROW false
-#define ONE_A_ROW_VALUE true
+#define RESULT_ROW false, false
+#define RESULT_VALUE true, false
+#define RESULT_PAIR true, true
 const ons_operation_info ons_operations[ONS_OPERATION_COUNT] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    {#name, ONE_A_ROW_##result, ONS_KEEP_##keeps, excluded, summary},
+    {#name, RESULT_##result, ONS_KEEP_##keeps, excluded, summary},
 #include "operations.def"
 #undef ONS_OPERATION
 };

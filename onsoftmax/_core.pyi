@@ -149,6 +149,30 @@ def logsumexp(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> _Array: ...
+def normalizer(
+    array: Any,
+    /,
+    axis: _Axis = -1,
+    *,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
+def finish(
+    array: Any,
+    /,
+    axis: _Axis = -1,
+    *,
+    pairs: Any,
+    operation: str = "softmax",
+    dtype: Any = None,
+    out: Any = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
 def plan(
     array_or_shape: Any,
     /,

@@ -26,20 +26,28 @@ static long double exact[LONGEST];
 
 static bool seen[2]; /* which forms the plans took */
 
-static void run(const task *job, ons_method method) {
-    ons_problem problem = {.dims = 2, .reduced_dims = 1, .extent = {job->rows, job->N}};
+/* pairs: NULL, or one a row, which the operation takes. */
+static void run_as(ons_operation operation, const task *job, ons_method method, ons_pair *pairs) {
+    ons_problem problem = {
+        .operation = operation, .dims = 2, .reduced_dims = 1, .extent = {job->rows, job->N}};
     problem.operand[ONS_X] =
         (ons_operand){job->x.data, job->x.dtype, {job->x.across, job->x.along}};
     problem.operand[ONS_Y] =
         (ons_operand){job->y.data, job->y.dtype, {job->y.across, job->y.along}};
     problem.operand[ONS_WHERE] =
         (ons_operand){job->where.data, ONS_BOOL, {job->where.across, job->where.along}};
+    problem.operand[ONS_PAIRS] =
+        (ons_operand){(char *)pairs, ONS_FLOAT64, {(int64_t)sizeof *pairs, 0}};
     problem.scale_by = job->scale;
     ons_coalesce(&problem);
     ons_plan plan;
     REQUIRE(ons_make_plan(&problem, method, job->threads, &plan) == ONS_OK, "no plan");
     REQUIRE(ons_run(&problem, &plan, NULL) == ONS_OK, "it did not run");
     seen[plan.form] = true;
+}
+
+static void run(const task *job, ons_method method) {
+    run_as(ONS_OPERATION_softmax, job, method, NULL);
 }
 
 #define FOR_EACH_METHOD(method)                                             \
@@ -349,6 +357,70 @@ static void threads(void) {
         }
 }
 
+/* The pairs of elements begin to end of each row. */
+static void take_pairs(const task *job, ons_method method, int64_t begin, int64_t end,
+                       ons_pair *pairs) {
+    task part = *job;
+    part.N = end - begin;
+    part.x.data = element(job->x, 0, begin);
+    part.y = (array){(char *)pairs, job->x.dtype, (int64_t)sizeof *pairs, 0};
+    run_as(ONS_OPERATION_normalizer, &part, method, NULL);
+}
+
+/* Within 2 eps, and what the subnormals lie apart. */
+static void check_near(const task *job, ons_method method, layout how, array like, int64_t rows) {
+    ons_dtype type = job->y.dtype;
+    long double eps = ldexpl(1.0L, -formats[type].fraction);
+    long double least = ldexpl(eps, formats[type].least);
+    for (int64_t i = 0; i < job->rows; i++)
+        for (int64_t j = 0; j < job->N; j++) {
+            long double y = get(job->y, i, j), by = get(like, i % rows, j);
+            REQUIRE(isnan(by) ? isnan(y) : fabsl(y - by) <= 2 * eps * by + least,
+                    FACTS ": %La for %La", FACTS_OF(job, method, how, i, j), y, by);
+        }
+}
+
+/* Rows in two parts by any method: their pairs, merged, finish them as `safe` does the whole ones,
+ * to the bit where whole chunks are cut and no row has an anchor; but in float64, of which a pair
+ * keeps what fits one double. */
+static void check_parts(const task *plain, int64_t cut, bool to_the_bit) {
+    static ons_pair first[TASK_COLUMNS], second[TASK_COLUMNS];
+    ons_dtype type = plain->x.dtype;
+    run(plain, ONS_METHOD_safe);
+    array like = place(like_room, type, ROWS, plain->rows, plain->N, 0);
+    repeat(like, plain->rows, plain->y, plain->rows, plain->N);
+    FOR_EACH_METHOD(method)
+    for (layout how = ROWS; how < LAYOUTS && method != ONS_METHOD_naive; how++) {
+        task one = *plain;
+        one.rows = how == COLUMNS ? TASK_COLUMNS : plain->rows;
+        one.x = place(x_room, type, how, one.rows, one.N, method);
+        one.y = place(y_room, type, how, one.rows, one.N, method + 4);
+        repeat(one.x, one.rows, plain->x, plain->rows, one.N);
+        take_pairs(&one, method, 0, cut, first);
+        take_pairs(&one, ONS_METHOD_AUTO, cut, one.N, second);
+        for (int64_t i = 0; i < one.rows; i++) first[i] = ons_pair_merge(second[i], first[i]);
+        run_as(ONS_OPERATION_softmax, &one, ONS_METHOD_AUTO, first);
+        check_near(&one, method, how, like, plain->rows);
+        if (to_the_bit) check_bits(&one, method, how, like, plain->rows);
+    }
+}
+
+static void pairs(void) {
+    static const double offset_of_row[] = {0, -16384, 20000, 1e30};
+    for (int t = 0; t < ALIKE; t++)
+        for (int64_t N = 1; N <= 5000; N = 3 * N + 1)
+            for (int k = 0; k < 4; k++)
+                for (int chunks = 0; chunks < 2; chunks++) {
+                    ons_dtype type = types[t].x;
+                    double offset = type == ONS_FLOAT16 ? 0 : offset_of_row[k];
+                    task job = new_task(type, type, TASK_ROWS, N, 3, offset);
+                    for (int64_t j = 0; j < N; j++) put(job.x, 1, j, j % 3 ? 1 : -HUGE_VALL);
+                    if (k == 1) put(job.x, 2, N / 2, chunks ? NAN : HUGE_VALL);
+                    int64_t cut = chunks ? N / 2 / ONS_CHUNK * ONS_CHUNK : N / 2;
+                    check_parts(&job, cut, k == 0 && chunks && type != ONS_FLOAT64);
+                }
+}
+
 /* More neighbouring rows than a strip takes: the last one has a part of them. */
 static void strips(void) {
     static const int64_t several[] = {65, 130, 257, 520};
@@ -369,7 +441,7 @@ static const struct {
               {"offsets", offsets, false},         {"edges", edges, false},
               {"some NaN", some_nans, false},      {"all NaN", all_nans, true},
               {"strips", strips, false},           {"masks and scales", masks_and_scales, false},
-              {"threads", threads, false}};
+              {"threads", threads, false},         {"pairs", pairs, false}};
 enum { CHECKS = sizeof checks / sizeof *checks };
 
 static void check_isa(const char *name, const char *only) {

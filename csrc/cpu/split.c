@@ -1,7 +1,7 @@
 /* split.c - several threads share one row. Each block of ONS_BLOCK elements gets its own (m,
  * d); the pairs of a row are merged in the order of its blocks, so the result does not depend on
  * how many threads there were; then the threads divide. Milakov and Gimelshein, arXiv 1805.02867,
- * section 3.1. */
+ * section 3.1. Where the pairs of the rows are given, the threads divide at once. */
 #include "online.h"
 #include "split.h"
 
@@ -88,11 +88,29 @@ static bool merge_and_anchor(wave *wave, int64_t strips) {
     return far;
 }
 
+static void divide_by_pairs(void *context, int worker, int64_t first, int64_t last) {
+    const ons_job *job = context;
+    ons_strip strip = ons_strip_of(job, worker);
+    int64_t blocks = blocks_of(job->plan), N = job->plan->N;
+    for (int64_t unit = first; unit < last; unit++) {
+        int64_t begin = unit % blocks * ONS_BLOCK;
+        ons_strip_at(&strip, unit / blocks);
+        ons_strip_take_pairs(&strip);
+        ons_online_finish(&strip, begin, N - begin < ONS_BLOCK ? N : begin + ONS_BLOCK);
+    }
+}
+
 void ons_cpu_split(const ons_job *job) {
     const ons_plan *plan = job->plan;
     int64_t count = ons_strip_count(job->problem, plan), max_strips = strips_in_wave(plan);
     int64_t rows = max_strips * plan->width;
     wave wave = {.job = job, .blocks = blocks_of(plan)};
+    if (job->problem->operand[ONS_PAIRS].data) {
+        int64_t units = count * wave.blocks;
+        ons_parallel_for(units, units / (8 * plan->threads) + 1, plan->threads, divide_by_pairs,
+                         (void *)job);
+        return;
+    }
     wave.partial = (ons_state *)(job->workspace + plan->threads * ons_strip_bytes(plan));
     wave.merged = wave.partial + rows * wave.blocks;
     wave.anchor = (double *)(wave.merged + rows);

@@ -165,7 +165,8 @@ ons_status with_contiguous(const launch_request &request, Method method) {
                 plan->rows,
                 plan->N,
                 0,
-                rows_ahead(request)};
+                rows_ahead(request),
+                of->operation};
     };
     using Fitting = contiguous_rows<X, Y, true>;
     using Any = contiguous_rows<X, Y, false>;
@@ -243,17 +244,25 @@ ons_status with_rows_of_kinds(const launch_request &request, Method method) {
     return with_any_types<Op>(request, method);
 }
 
+#define OF_ROW(code) code
+#define OF_VALUE(code)
+#define OF_PAIR(code)
+
 /* Calls method(operation), a struct of operation.cuh. */
 template <typename Method>
 ons_status with_operation(const launch_request &request, Method method) {
     switch (request.problem->operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    case ONS_OPERATION_##name: return method(name());
+    OF_##result(case ONS_OPERATION_##name : return method(name());)
 #include "../operations.def"
 #undef ONS_OPERATION
-    default: return ONS_E_OPERAND;
+    default: return method(one_a_row());
     }
 }
+
+#undef OF_ROW
+#undef OF_VALUE
+#undef OF_PAIR
 
 /* Calls method(operation, rows_of<Rows>, whether the column form is taken) with the Rows that fit.
  */

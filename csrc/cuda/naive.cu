@@ -23,10 +23,11 @@ __global__ void __launch_bounds__(PASS_THREADS)
         });
         Real d = row.rounded(merge_block<Form>(Form::merge_warp(all.rounded()), parts).d);
 
-        const Real own = Op::plain_row(d);
         if constexpr (Op::ONE_A_ROW) {
-            if (warp_of_block() == 0 && Form::writes() && index + of.first < of.rows) row.put(own);
+            if (warp_of_block() == 0 && Form::writes() && index + of.first < of.rows)
+                row.put(Op::plain_row(of.operation(), d));
         } else {
+            const Real own = Op::plain_row(d);
             for_each_tile<Form, TILE_CHUNKS>(
                 row, 0, chunks_of(row), [&](int64_t chunk, const auto &tile) {
                     Real x[TILE<Real>];

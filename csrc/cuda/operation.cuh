@@ -15,7 +15,10 @@
  * and where it is one value a row
  *
  *   value(state)
- *   plain_row(d)                     as above */
+ *   plain_row(d)                     as above
+ *
+ * Those of one value a row, or one pair, have their kernels together (one_a_row): which of them it
+ * is shows at the end of a row alone. */
 #ifndef ONS_OPERATION_CUH
 #define ONS_OPERATION_CUH
 
@@ -73,22 +76,57 @@ __device__ inline Real log_of_sum(const state<Real> &row) {
 }
 
 /* The line of each operation. */
-#define ONE_A_ROW_ROW false
-#define ONE_A_ROW_VALUE true
 #define ONS_OPERATION(name, result, keeps, excluded, summary)       \
     struct operation_##name {                                       \
-        static constexpr bool ONE_A_ROW = ONE_A_ROW_##result;       \
+        static constexpr bool ONE_A_ROW = false;                    \
         static constexpr ons_keep KEEPS = ONS_KEEP_##keeps;         \
         static constexpr float EXCLUDED = (float)(excluded);        \
         static constexpr ons_operation NAME = ONS_OPERATION_##name; \
     };
 #include "../operations.def"
 #undef ONS_OPERATION
-#undef ONE_A_ROW_ROW
-#undef ONE_A_ROW_VALUE
 
 #define ONS_OPERATION_ON_CUDA
 #include "../operations.def"
 #undef ONS_OPERATION_ON_CUDA
+
+/* ------- One value a row ------- */
+
+#define OF_ROW(code)
+#define OF_VALUE(code) code
+#define OF_PAIR(code)
+
+struct one_a_row {
+    static constexpr bool ONE_A_ROW = true;
+    static constexpr ons_keep KEEPS = ONS_KEEP_NOTHING;
+    static constexpr ons_operation NAME = ONS_OPERATION_COUNT; /* none alone */
+
+    /* Calls put with the value of the operation, or with the pair. */
+    template <typename Real, typename Put>
+    __device__ static void value(ons_operation operation, const state<Real> &row, Put put) {
+        switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : put(name::value(row)); break;)
+#include "../operations.def"
+#undef ONS_OPERATION
+        default: put(pair_of(row));
+        }
+    }
+
+    template <typename Real>
+    __device__ static Real plain_row(ons_operation operation, Real d) {
+        switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : return name::plain_row(d);)
+#include "../operations.def"
+#undef ONS_OPERATION
+        default: return d;
+        }
+    }
+};
+
+#undef OF_ROW
+#undef OF_VALUE
+#undef OF_PAIR
 
 #endif

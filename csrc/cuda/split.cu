@@ -1,6 +1,7 @@
 /* split.cu - blocks share a row in parts of a fixed length: the first kernel leaves each part's
  * (m, d) in the workspace, the second merges those of its row and writes its part (arXiv
- * 1805.02867, section 3.1, over blocks). Moves 2 reads + 1 write of N; any N. */
+ * 1805.02867, section 3.1, over blocks). Moves 2 reads + 1 write of N; any N. Where the pairs of
+ * the rows are given, they take the place of the parts' (1 read). */
 #include "passes.cuh"
 
 /* A block's part of its row, in chunks; a panel has `parts` blocks. */
@@ -61,15 +62,38 @@ __device__ inline state<Real> merge_row(const state<Real> *states, int parts) {
     }
 }
 
+constexpr int64_t MOST_BLOCKS = 1 << 16; /* of what takes the pairs */
+
+/* The states of all rows from their pairs. */
+template <typename Real>
+__global__ void __launch_bounds__(PASS_THREADS)
+    split_take_pairs_kernel(const __grid_constant__ problem_arguments of, state<Real> *states) {
+    const ons_operand &pairs = of.problem.operand[ONS_PAIRS];
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < of.rows; row += step) {
+        const char *at = pairs.data;
+        int64_t index = row;
+#pragma unroll 1
+        for (int dim = of.problem.dims - of.problem.reduced_dims - 1; dim >= 0; dim--) {
+            const int64_t extent = dim > 0 ? of.problem.extent[dim] : index + 1;
+            at += index % extent * pairs.stride[dim];
+            index /= extent;
+        }
+        states[row] = state_of<Real>(*(const ons_pair *)at);
+    }
+}
+
+/* A row has `states_a_row` states: one of each part, or one. */
 template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(THREADS<Form>, LEAST_BLOCKS<Rows>)
     split_finish_kernel(const __grid_constant__ typename Rows::arguments of, int parts,
-                        int64_t chunks_a_part, const state<typename Rows::Real> *states) {
+                        int64_t chunks_a_part, int states_a_row,
+                        const state<typename Rows::Real> *states) {
     part_of_row part(Op::ONE_A_ROW ? 1 : parts, chunks_a_part, (of.N + Rows::V - 1) / Rows::V);
     const int64_t index = part.panel * Form::ROWS + Form::row();
     Rows::template visit<(Form::ROWS > 1)>(of, index, [&](const auto &row) {
-        states += (of.first + part.panel * Form::ROWS) * parts;
-        const auto total = merge_row<Form>(states, parts);
+        states += (of.first + part.panel * Form::ROWS) * states_a_row;
+        const auto total = merge_row<Form>(states, states_a_row);
         if constexpr (Op::ONE_A_ROW)
             put_value<Op>(of, index, warp_of_block() == 0 && Form::writes(), row, total);
         else
@@ -88,13 +112,20 @@ ons_status ons_cuda_split(const launch_request &request) {
         int64_t chunks_a_part = plan->tile / Rows::V;
         auto *states = (state<typename Rows::Real> *)request.workspace;
         launch_shape shape = {parts, plan->threads};
-        if (!request.facts) {
+        const bool given = request.problem->operand[ONS_PAIRS].data;
+        if (!request.facts && given) {
+            const int64_t blocks = (plan->rows + PASS_THREADS - 1) / PASS_THREADS;
+            ons_status status =
+                launch(request, {blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS, PASS_THREADS},
+                       split_take_pairs_kernel<typename Rows::Real>, as_it_is(request), states);
+            if (status != ONS_OK) return status;
+        } else if (!request.facts) {
             ons_status status = launch_panels(request, shape, split_statistics_kernel<Rows, Form>,
                                               rows.arguments, parts, chunks_a_part, states);
             if (status != ONS_OK) return status;
         }
         if (Op::ONE_A_ROW) shape.blocks = 1; /* of a panel: it merges, and reads no element */
         return launch_panels(request, shape, split_finish_kernel<Op, Rows, Form>, rows.arguments,
-                             parts, chunks_a_part, states);
+                             parts, chunks_a_part, given ? 1 : parts, states);
     });
 }

@@ -64,9 +64,9 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
     Py_XDECREF(names);
 }
 
-static const char *const keyword_names[KEYWORDS] = {"axis",   "method",   "dtype",    "out",
-                                                    "where",  "scale",    "stream",   "num_threads",
-                                                    "device", "keepdims", "operation"};
+static const char *const keyword_names[KEYWORDS] = {
+    "axis",   "method",      "dtype",  "out",      "where",     "scale",
+    "stream", "num_threads", "device", "keepdims", "operation", "pairs"};
 
 int ons_take_arguments(const char *function, int keywords, PyObject *const *args, Py_ssize_t count,
                        PyObject *names, PyObject *values[KEYWORDS]) {
@@ -125,6 +125,25 @@ int ons_take_method(PyObject *object, ons_device device, ons_method *method) {
     if (names) PyErr_Format(PyExc_ValueError, "method is %R: expected one of %U", object, names);
     Py_XDECREF(names);
     return -1;
+}
+
+int ons_take_operation(PyObject *object, ons_operation *operation) {
+    PyObject *names = PyUnicode_FromString("");
+    *operation = ONS_OPERATION_softmax;
+    for (int i = 0; names && object && i < ONS_OPERATION_COUNT; i++) {
+        if (PyUnicode_Check(object) &&
+            PyUnicode_CompareWithASCIIString(object, ons_operations[i].name) == 0) {
+            *operation = (ons_operation)i;
+            object = NULL;
+        }
+        Py_SETREF(names,
+                  PyUnicode_FromFormat("%U%s%s", names, i > 0 ? ", " : "", ons_operations[i].name));
+    }
+    if (names && object)
+        PyErr_Format(PyExc_ValueError, "operation is %R: expected one of %U", object, names);
+    int status = names && !object ? 0 : -1;
+    Py_XDECREF(names);
+    return status;
 }
 
 int ons_take_threads(PyObject *object, int *threads) {

@@ -16,15 +16,18 @@ enum {
     DEVICE,
     KEEPDIMS,
     OPERATION,
+    PAIRS,
     KEYWORDS
 };
 
 /* Those that a function takes, a bit each: of an operation whose result has the array's shape, of
- * one with a value a row, and plan's. */
+ * one with a value a row, or a pair; of finish, which is given pairs; and plan's. */
 enum {
     OF_ALL = 1 << AXIS | 1 << METHOD | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
     OF_ROWS = OF_ALL | 1 << DTYPE | 1 << OUT,
     OF_VALUES = OF_ALL | 1 << KEEPDIMS,
+    OF_PAIRS = 1 << AXIS | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
+    OF_FINISH = OF_PAIRS | 1 << DTYPE | 1 << OUT | 1 << OPERATION | 1 << PAIRS,
     OF_PLAN = 1 << AXIS | 1 << METHOD | 1 << DTYPE | 1 << NUM_THREADS | 1 << DEVICE | 1 << OPERATION
 };
 
@@ -38,6 +41,7 @@ PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]);
  * name is answered by those of the device. */
 int ons_take_method(PyObject *object, ons_device device, ons_method *method);
 int ons_take_threads(PyObject *object, int *threads);
+int ons_take_operation(PyObject *object, ons_operation *operation);
 
 void ons_set_error(ons_status status, ons_method method, const ons_problem *problem,
                    const ons_plan *plan);
@@ -47,6 +51,8 @@ PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *arg
                    PyObject *names);
 /* functions.c: the operations' entries of the module's table, to which it adds. */
 int ons_add_operations(PyObject *module);
+/* finish: an operation on rows whose pairs are given. */
+PyObject *ons_finish_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_list_methods(PyObject *self, PyObject *none);
 PyObject *ons_as_numpy(PyObject *self, PyObject *object);

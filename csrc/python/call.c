@@ -20,7 +20,7 @@ static int check_shape(const char *name, const ons_view *y, const ons_view *x) {
 
 /* The views of a call; those but x may be of nothing. */
 typedef struct {
-    ons_view x, y, where, scale;
+    ons_view x, y, where, scale, pairs;
     ons_library library, out_library;
 } call_views;
 
@@ -29,6 +29,7 @@ static void release(call_views *views) {
     ons_release_view(&views->y);
     ons_release_view(&views->where);
     ons_release_view(&views->scale);
+    ons_release_view(&views->pairs);
 }
 
 /* Whether no Python code runs where an argument is converted, and no finalizer's: of NumPy's and
@@ -42,11 +43,12 @@ static bool is_inert(const ons_module *module, PyObject *object) {
 static int check_unchanged(ons_module *module, PyObject *const given[KEYWORDS],
                            const call_views *views) {
     if (is_inert(module, given[WHERE]) && is_inert(module, given[SCALE]) &&
-        is_inert(module, given[OUT]))
+        is_inert(module, given[PAIRS]) && is_inert(module, given[OUT]))
         return 0;
     if (ons_check_unchanged(module, "the array", &views->x) < 0 ||
         ons_check_unchanged(module, "where", &views->where) < 0 ||
-        ons_check_unchanged(module, "scale", &views->scale) < 0)
+        ons_check_unchanged(module, "scale", &views->scale) < 0 ||
+        ons_check_unchanged(module, "pairs", &views->pairs) < 0)
         return -1;
     return ons_check_unchanged(module, "out", &views->y);
 }
@@ -58,8 +60,8 @@ static int copy_view(ons_module *module, const call_views *views, void *stream, 
 
 /* What is read must not change while out is written: copies what out overlaps, but for x itself. */
 static int keep_apart(ons_module *module, call_views *views, void *stream) {
-    ons_view *const read[] = {&views->x, &views->where, &views->scale};
-    for (int i = 0; i < 3; i++)
+    ons_view *const read[] = {&views->x, &views->where, &views->scale, &views->pairs};
+    for (int i = 0; i < 4; i++)
         if (read[i]->owner && ons_views_overlap(read[i], &views->y) &&
             !(i == 0 && ons_views_same(read[i], &views->y)) &&
             copy_view(module, views, stream, read[i]) < 0)
@@ -78,8 +80,9 @@ static int join(const char *name, const ons_view *view, const ons_view *x, void 
 }
 
 static int leave(const call_views *views, void *stream) {
-    const ons_view *const all[] = {&views->x, &views->y, &views->where, &views->scale};
-    for (int i = 0; i < 4; i++)
+    const ons_view *const all[] = {&views->x, &views->y, &views->where, &views->scale,
+                                   &views->pairs};
+    for (int i = 0; i < 5; i++)
         if (all[i]->owner && all[i]->device == ONS_CUDA &&
             ons_order(all[i]->gpu, stream, all[i]->stream) < 0)
             return -1;
@@ -114,11 +117,11 @@ static int run(ons_module *module, const ons_problem *problem, ons_method method
 
 /* With a stream other than torch's or CuPy's current one the call is made again under it, so that
  * all that the library allocates and converts is in its order. NotImplemented: not so here. */
-static PyObject *call_on_stream(ons_module *module, PyObject *self, ons_operation operation,
+static PyObject *call_on_stream(ons_module *module, PyObject *self, const char *function,
                                 PyObject *array, void *stream, PyObject *given[KEYWORDS]) {
     if (PyArray_Check(array)) Py_RETURN_NOTIMPLEMENTED;
     PyObject *keywords = ons_keywords_but_stream(given);
-    PyObject *call = keywords ? PyObject_GetAttrString(self, ons_operations[operation].name) : NULL;
+    PyObject *call = keywords ? PyObject_GetAttrString(self, function) : NULL;
     PyObject *handle = call ? PyLong_FromVoidPtr(stream) : NULL, *result = NULL;
     if (handle)
         result = ons_call_library(module, "on_stream", "(OOOO)", call, array, handle, keywords);
@@ -152,18 +155,22 @@ static int make_result(ons_module *module, const ons_dtype *dtype, call_views *v
     return check_shape("the new result", &views->y, &views->x);
 }
 
-/* A value a row; as_y gets a dimension for each of x's. */
-static int make_values(ons_module *module, const bool *reduced, bool keepdims, call_views *views,
-                       void *stream, ons_view *as_y) {
+/* A value a row, or a pair, which has a dimension of its own; as_y gets a dimension for each of
+ * x's. */
+static int make_values(ons_module *module, const bool *reduced, bool keepdims, bool pair,
+                       call_views *views, void *stream, ons_view *as_y) {
     const ons_view *x = &views->x;
     ons_view shape = *x;
     shape.ndim = 0;
     for (int i = 0; i < x->ndim; i++)
         if (!reduced[i] || keepdims) shape.shape[shape.ndim++] = reduced[i] ? 1 : x->shape[i];
-    if (ons_new_result(module, &shape, false, views->library, x->dtype, stream, &views->y) < 0 ||
+    if (pair) shape.shape[shape.ndim++] = 2;
+    if (ons_new_result(module, &shape, false, views->library, pair ? ONS_FLOAT64 : x->dtype, stream,
+                       &views->y) < 0 ||
         check_shape("the new result", &views->y, &shape) < 0)
         return -1;
     *as_y = views->y;
+    as_y->dtype = x->dtype;
     as_y->ndim = x->ndim;
     for (int i = 0, own = 0; i < x->ndim; i++) {
         as_y->shape[i] = reduced[i] ? 1 : x->shape[i];
@@ -188,8 +195,9 @@ static int use_out(ons_module *module, PyObject *given, const ons_dtype *dtype, 
     return views->out_library == ONS_TORCH ? ons_torch_written(module, given) : 0;
 }
 
-PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *args, Py_ssize_t count,
-                   PyObject *names) {
+/* `function` takes such keywords, one of which may be the operation. */
+static PyObject *call(const char *function, int keywords, ons_operation operation, PyObject *self,
+                      PyObject *const *args, Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
     PyObject *given[KEYWORDS], *axes = NULL, *result = NULL;
     call_views views;
@@ -198,18 +206,25 @@ PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *arg
     ons_dtype dtype;
     ons_problem problem;
     bool reduced[ONS_MAX_DIMS];
-    const ons_operation_info *info = &ons_operations[operation];
     int threads = module->num_threads, keepdims = 0;
     void *stream = NULL;
 
-    if (ons_take_arguments(info->name, info->one_a_row ? OF_VALUES : OF_ROWS, args, count, names,
-                           given) < 0)
+    if (ons_take_arguments(function, keywords, args, count, names, given) < 0) return NULL;
+    if (given[OPERATION] && ons_take_operation(given[OPERATION], &operation) < 0) return NULL;
+    const ons_operation_info *info = &ons_operations[operation];
+    if (keywords >> PAIRS & 1 && !given[PAIRS]) {
+        PyErr_Format(PyExc_TypeError, "%s() needs pairs", function);
         return NULL;
+    }
+    if (info->one_a_row && (given[OUT] || (given[DTYPE] && given[DTYPE] != Py_None))) {
+        PyErr_Format(PyExc_TypeError, "%s() of %s takes no out and no dtype", function, info->name);
+        return NULL;
+    }
     if (given[KEEPDIMS] && (keepdims = PyObject_IsTrue(given[KEEPDIMS])) < 0) return NULL;
     if (ons_take_threads(given[NUM_THREADS], &threads) < 0) return NULL;
     if (given[STREAM]) {
         if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
-        result = call_on_stream(module, self, operation, args[0], stream, given);
+        result = call_on_stream(module, self, function, args[0], stream, given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }
@@ -219,6 +234,7 @@ PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *arg
     ons_no_view(&views.y);
     ons_no_view(&views.where);
     ons_no_view(&views.scale);
+    ons_no_view(&views.pairs);
     problem.scale_by = 1.0;
     if (ons_take(module, args[0], ONS_X, stream, &views.x, &views.library) < 0) goto done;
     if (check_device(x, given) < 0) goto done;
@@ -229,28 +245,34 @@ PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *arg
     if (given[SCALE] &&
         ons_take_scale(module, given[SCALE], x, stream, &views.scale, &problem.scale_by) < 0)
         goto done;
+    ons_library library;
+    if (given[PAIRS] &&
+        ons_take(module, given[PAIRS], ONS_PAIRS, stream, &views.pairs, &library) < 0)
+        goto done;
     if (join("array", x, x, stream) < 0 || join("where", &views.where, x, stream) < 0 ||
-        join("scale", &views.scale, x, stream) < 0)
+        join("scale", &views.scale, x, stream) < 0 || join("pairs", &views.pairs, x, stream) < 0)
         goto done;
     if (given[OUT] && ons_take_out(module, given[OUT], stream, &views.y, &views.out_library) < 0)
         goto done;
     if (check_unchanged(module, given, &views) < 0) goto done;
     const ons_dtype *wanted = typed ? &dtype : NULL;
     ons_view values;
-    if ((info->one_a_row ? make_values(module, reduced, keepdims, &views, stream, &values)
-         : given[OUT]    ? use_out(module, given[OUT], wanted, &views, stream)
-                         : make_result(module, wanted, &views, stream)) < 0)
+    if ((info->one_a_row
+             ? make_values(module, reduced, keepdims, info->pair, &views, stream, &values)
+         : given[OUT] ? use_out(module, given[OUT], wanted, &views, stream)
+                      : make_result(module, wanted, &views, stream)) < 0)
         goto done;
     const ons_view *y = info->one_a_row ? &values : &views.y;
-    if (ons_make_problem(operation, x, y, &views.where, &views.scale, reduced, &problem) < 0)
+    if (ons_make_problem(operation, x, y, &views.where, &views.scale, &views.pairs, reduced,
+                         &problem) < 0)
         goto done;
     problem.stream = stream;
     if (run(module, &problem, method, threads, views.library) < 0) goto done;
     if (x->device == ONS_CUDA) {
-        const ons_view *const from[] = {x, &views.where, &views.scale};
+        const ons_view *const from[] = {x, &views.where, &views.scale, &views.pairs};
         if (leave(&views, stream) < 0) goto done;
         PyObject *stream_owner = given[STREAM] ? given[STREAM] : x->stream_owner;
-        if (ons_device_array_keep(module, views.y.owner, stream_owner, from, 3) < 0) goto done;
+        if (ons_device_array_keep(module, views.y.owner, stream_owner, from, 4) < 0) goto done;
     }
     if (given[OUT]) {
         result = given[OUT];
@@ -264,4 +286,16 @@ done:
     Py_XDECREF(axes);
     release(&views);
     return result;
+}
+
+PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *args, Py_ssize_t count,
+                   PyObject *names) {
+    const ons_operation_info *info = &ons_operations[operation];
+    int keywords = info->pair ? OF_PAIRS : info->one_a_row ? OF_VALUES : OF_ROWS;
+    return call(info->name, keywords, operation, self, args, count, names);
+}
+
+PyObject *ons_finish_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                          PyObject *names) {
+    return call("finish", OF_FINISH, ONS_OPERATION_softmax, self, args, count, names);
 }

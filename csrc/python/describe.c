@@ -102,25 +102,6 @@ static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_
     return status;
 }
 
-static int take_operation(PyObject *object, ons_operation *operation) {
-    PyObject *names = PyUnicode_FromString("");
-    *operation = ONS_OPERATION_softmax;
-    for (int i = 0; names && object && i < ONS_OPERATION_COUNT; i++) {
-        if (PyUnicode_Check(object) &&
-            PyUnicode_CompareWithASCIIString(object, ons_operations[i].name) == 0) {
-            *operation = (ons_operation)i;
-            object = NULL;
-        }
-        Py_SETREF(names,
-                  PyUnicode_FromFormat("%U%s%s", names, i > 0 ? ", " : "", ons_operations[i].name));
-    }
-    if (names && object)
-        PyErr_Format(PyExc_ValueError, "operation is %R: expected one of %U", object, names);
-    int status = names && !object ? 0 : -1;
-    Py_XDECREF(names);
-    return status;
-}
-
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
     PyObject *given[KEYWORDS], *axes = NULL, *result = NULL;
@@ -142,10 +123,11 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     if (take_views(module, args[0], given, &x, &y) < 0) goto done;
     if (ons_take_method(given[METHOD], x.device, &method) < 0) goto done;
     if (ons_take_axes(module, axes, x.ndim, reduced) < 0) goto done;
-    if (take_operation(given[OPERATION], &operation) < 0) goto done;
+    if (ons_take_operation(given[OPERATION], &operation) < 0) goto done;
     for (int i = 0; i < y.ndim && ons_operations[operation].one_a_row; i++)
         if (reduced[i]) y.strides[i] = 0;
-    if (ons_make_problem(operation, &x, &y, &absent, &absent, reduced, &problem) < 0) goto done;
+    if (ons_make_problem(operation, &x, &y, &absent, &absent, &absent, reduced, &problem) < 0)
+        goto done;
     ons_status status = ons_make_plan(&problem, method, threads, &made);
     if (status != ONS_OK) {
         ons_set_error(status, method, &problem, &made);

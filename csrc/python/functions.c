@@ -9,6 +9,10 @@
     "($module, array, /, axis=-1, *, keepdims=False, method='auto', where=None, scale=1.0, " \
     "stream=None, num_threads=None)\n--\n\n"
 
+#define SIGNATURE_OF_PAIR                                                  \
+    "($module, array, /, axis=-1, *, where=None, scale=1.0, stream=None, " \
+    "num_threads=None)\n--\n\n"
+
 #define ARRAY_AND_AXIS                                                                             \
     "Parameters\n"                                                                                 \
     "----------\n"                                                                                 \
@@ -69,6 +73,10 @@
     ARRAY_AND_AXIS KEEPDIMS_TEXT METHOD_TEXT WHERE_TO_THREADS \
         "array of the input's shape without axis, and of its kind and type\n"
 
+#define PARAMETERS_OF_PAIR          \
+    ARRAY_AND_AXIS WHERE_TO_THREADS \
+        "array of float64, of the input's kind, and of its shape without axis, with 2 behind\n"
+
 #define KINDS                                                                                      \
     "    NumPy for NumPy, torch for torch, CuPy for CuPy, JAX for JAX; DeviceArray for others on " \
     "a GPU.\n"
@@ -122,11 +130,21 @@
 #include "../operations.def"
 #undef ONS_OPERATION_IN_PYTHON
 
+static const char finish_doc[] =
+    "finish($module, array, /, axis=-1, *, pairs, operation='softmax', dtype=None, out=None, "
+    "where=None, scale=1.0, stream=None, num_threads=None)\n--\n\n"
+    "An operation on rows, or on parts of rows, whose pairs are given: those that normalizer "
+    "gives, "
+    "or merged\n"
+    "ones. No element may be above the m of its row. The other parameters are softmax's.";
+
 static PyMethodDef functions[] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, name##_doc},
 #include "../operations.def"
 #undef ONS_OPERATION
+    {"finish", (PyCFunction)(void (*)(void))ons_finish_call, METH_FASTCALL | METH_KEYWORDS,
+     finish_doc},
     {NULL, NULL, 0, NULL},
 };
 

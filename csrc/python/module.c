@@ -86,10 +86,10 @@ static PyMethodDef functions[] = {
     {"set_num_threads", set_num_threads, METH_O, set_doc},
     {"get_num_threads", get_num_threads, METH_NOARGS, get_doc},
     {"config", show, METH_NOARGS, show_doc},
-    {"pair_of", ons_pair_of, METH_VARARGS, ons_pair_of_doc},
-    {"pair_merge", ons_pair_merge, METH_VARARGS, ons_pair_merge_doc},
-    {"pair_d", ons_pair_d, METH_O, ons_pair_d_doc},
-    {"pair_anchor", ons_pair_anchor, METH_O, ons_pair_anchor_doc},
+    {"pair_of", ons_call_pair_of, METH_VARARGS, ons_pair_of_doc},
+    {"pair_merge", ons_call_pair_merge, METH_VARARGS, ons_pair_merge_doc},
+    {"pair_d", ons_call_pair_d, METH_O, ons_pair_d_doc},
+    {"pair_anchor", ons_call_pair_anchor, METH_O, ons_pair_anchor_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -32,7 +32,7 @@ static double exponential(double x, double c, bool in_float) {
 }
 
 /* As online.c takes a tile: the maximum first, then the exponentials relative to its c. */
-PyObject *ons_pair_of(PyObject *Py_UNUSED(self), PyObject *args) {
+PyObject *ons_call_pair_of(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *row;
     int in_float;
     if (!PyArg_ParseTuple(args, "O!p:pair_of", &PyTuple_Type, &row, &in_float)) return NULL;
@@ -50,7 +50,7 @@ PyObject *ons_pair_of(PyObject *Py_UNUSED(self), PyObject *args) {
     return tuple_of(&state);
 }
 
-PyObject *ons_pair_merge(PyObject *Py_UNUSED(self), PyObject *args) {
+PyObject *ons_call_pair_merge(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *first, *second;
     ons_state a, b;
     if (!PyArg_ParseTuple(args, "OO:pair_merge", &first, &second)) return NULL;
@@ -59,7 +59,7 @@ PyObject *ons_pair_merge(PyObject *Py_UNUSED(self), PyObject *args) {
     return tuple_of(&merged);
 }
 
-PyObject *ons_pair_d(PyObject *Py_UNUSED(self), PyObject *pair) {
+PyObject *ons_call_pair_d(PyObject *Py_UNUSED(self), PyObject *pair) {
     ons_state state;
     if (take_state(pair, &state) < 0) return NULL;
     if (state.d == 0.0) return PyFloat_FromDouble(0.0);
@@ -67,7 +67,7 @@ PyObject *ons_pair_d(PyObject *Py_UNUSED(self), PyObject *pair) {
     return PyFloat_FromDouble((state.d + state.d_low) * exp(above));
 }
 
-PyObject *ons_pair_anchor(PyObject *Py_UNUSED(self), PyObject *object) {
+PyObject *ons_call_pair_anchor(PyObject *Py_UNUSED(self), PyObject *object) {
     double m = PyFloat_AsDouble(object);
     if (m == -1.0 && PyErr_Occurred()) return NULL;
     return PyFloat_FromDouble(ons_needs_anchor(m) ? m : 0.0);

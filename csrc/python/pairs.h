@@ -4,10 +4,10 @@
 
 #include "views.h"
 
-PyObject *ons_pair_of(PyObject *self, PyObject *args);
-PyObject *ons_pair_merge(PyObject *self, PyObject *args);
-PyObject *ons_pair_d(PyObject *self, PyObject *pair);
-PyObject *ons_pair_anchor(PyObject *self, PyObject *m);
+PyObject *ons_call_pair_of(PyObject *self, PyObject *args);
+PyObject *ons_call_pair_merge(PyObject *self, PyObject *args);
+PyObject *ons_call_pair_d(PyObject *self, PyObject *pair);
+PyObject *ons_call_pair_anchor(PyObject *self, PyObject *m);
 extern const char ons_pair_of_doc[], ons_pair_merge_doc[], ons_pair_d_doc[], ons_pair_anchor_doc[];
 
 #endif

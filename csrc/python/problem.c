@@ -125,8 +125,30 @@ static int limit_elements(const ons_view *x, ons_problem *problem) {
     return -1;
 }
 
+/* Pairs are as they are handed on: two float64 side by side for each row, in the order of the
+ * array's dimensions that are not reduced. */
+static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *reduced) {
+    ons_view wanted = {.ndim = 0};
+    for (int i = 0; i < x->ndim; i++)
+        if (!reduced[i]) wanted.shape[wanted.ndim++] = x->shape[i];
+    wanted.shape[wanted.ndim++] = 2;
+    bool same = pairs->ndim == wanted.ndim && pairs->dtype == ONS_FLOAT64 &&
+                pairs->strides[pairs->ndim - 1] == (int64_t)sizeof(double);
+    for (int i = 0; same && i < wanted.ndim; i++) same = pairs->shape[i] == wanted.shape[i];
+    if (same) return 0;
+    PyObject *given = ons_shape_text(pairs), *shape = ons_shape_text(&wanted);
+    if (given && shape)
+        PyErr_Format(PyExc_ValueError,
+                     "pairs have shape %U and dtype %s: expected %U, float64, side by side", given,
+                     ons_dtype_name(pairs->dtype), shape);
+    Py_XDECREF(given);
+    Py_XDECREF(shape);
+    return -1;
+}
+
 static void add_dim(const ons_view *x, const ons_view *y, const ons_view *where,
-                    const ons_view *scale, int i, ons_problem *problem) {
+                    const ons_view *scale, const ons_view *pairs, int row_dim, int i,
+                    ons_problem *problem) {
     int dim = problem->dims++;
     problem->extent[dim] = x->shape[i];
     problem->operand[ONS_X].stride[dim] = x->strides[i];
@@ -135,11 +157,13 @@ static void add_dim(const ons_view *x, const ons_view *y, const ons_view *where,
         where->owner ? broadcast_stride(where, x->ndim, i) : 0;
     problem->operand[ONS_SCALE].stride[dim] =
         scale->owner ? broadcast_stride(scale, x->ndim, i) : 0;
+    problem->operand[ONS_PAIRS].stride[dim] =
+        pairs->owner && row_dim >= 0 ? pairs->strides[row_dim] : 0;
 }
 
 int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view *y,
-                     const ons_view *where, const ons_view *scale, const bool reduced[ONS_MAX_DIMS],
-                     ons_problem *problem) {
+                     const ons_view *where, const ons_view *scale, const ons_view *pairs,
+                     const bool reduced[ONS_MAX_DIMS], ons_problem *problem) {
     problem->operation = operation;
     problem->device = x->device;
     problem->gpu = x->device == ONS_CUDA ? x->gpu : 0;
@@ -152,13 +176,16 @@ int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view 
     problem->operand[ONS_WHERE].dtype = ONS_BOOL;
     problem->operand[ONS_SCALE].data = scale->owner ? scale->data : NULL;
     problem->operand[ONS_SCALE].dtype = scale->owner ? scale->dtype : ONS_FLOAT64;
+    problem->operand[ONS_PAIRS].data = pairs->owner ? pairs->data : NULL;
+    problem->operand[ONS_PAIRS].dtype = ONS_FLOAT64;
+    if (pairs->owner && check_pairs(pairs, x, reduced) < 0) return -1;
     if (where->owner && check_broadcast("where", where, x, NULL) < 0) return -1;
     if (scale->owner && check_broadcast("scale", scale, x, reduced) < 0) return -1;
     for (int i = 0; i < x->ndim; i++)
-        if (!reduced[i]) add_dim(x, y, where, scale, i, problem);
+        if (!reduced[i]) add_dim(x, y, where, scale, pairs, problem->dims, i, problem);
     int outer = problem->dims;
     for (int i = 0; i < x->ndim; i++)
-        if (reduced[i]) add_dim(x, y, where, scale, i, problem);
+        if (reduced[i]) add_dim(x, y, where, scale, pairs, -1, i, problem);
     problem->reduced_dims = problem->dims - outer;
     if (problem->reduced_dims == 0) {
         if (outer == ONS_MAX_DIMS) {
@@ -172,6 +199,7 @@ int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view 
         problem->operand[ONS_X].stride[outer] = ons_dtype_size(x->dtype);
         problem->operand[ONS_Y].stride[outer] = ons_dtype_size(y->dtype);
         problem->operand[ONS_WHERE].stride[outer] = problem->operand[ONS_SCALE].stride[outer] = 0;
+        problem->operand[ONS_PAIRS].stride[outer] = 0;
         problem->reduced_dims = 1;
     }
     if (limit_elements(x, problem) < 0) return -1;

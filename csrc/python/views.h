@@ -238,10 +238,11 @@ int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype);
 PyObject *ons_plain_axes(PyObject *object);
 /* Which dimensions such axes reduce; the last one where the object is NULL. */
 int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[ONS_MAX_DIMS]);
-/* All but scale_by and, on a GPU, the stream. */
+/* All but scale_by and, on a GPU, the stream. Pairs have a dimension of 2 behind those of the rows.
+ */
 int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view *y,
-                     const ons_view *where, const ons_view *scale, const bool reduced[ONS_MAX_DIMS],
-                     ons_problem *problem);
+                     const ons_view *where, const ons_view *scale, const ons_view *pairs,
+                     const bool reduced[ONS_MAX_DIMS], ons_problem *problem);
 /* (2, 3) and "(2, 3)": a new tuple, a new string. */
 PyObject *ons_shape_of(const ons_view *view);
 PyObject *ons_shape_text(const ons_view *view);

@@ -56,6 +56,8 @@
         (values, i, (T)FN(operation##_value)(&rows->state[i], anchor ? anchor[i] : 0)); \
     }
 
+#define ENDINGS_OF_PAIR(operation)
+
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ENDINGS_OF_##result(name)
 #include "../../operations.def"
 #undef ONS_OPERATION
@@ -105,6 +107,8 @@
     HALF_VALUES(bfloat_batches, operation, ONS_BFLOAT16)     \
     RUN(short_rows, operation, ons_run_of_rows, FN(short_rows)(run, ONS_OPERATION_##operation))
 
+#define RUNS_OF_PAIR(operation)
+
 #define ONS_OPERATION(name, result, keeps, excluded, summary) RUNS_OF_##result(name)
 #include "../../operations.def"
 #undef ONS_OPERATION
@@ -119,6 +123,8 @@
      FN(name##_plain_row)},
 #define ENDING_OF_VALUE(name, form) \
     {.values = FN(name##_end_values), .plain_row = FN(name##_plain_row)},
+#define ENDING_OF_PAIR(name, form) {NULL},
+#define PIPELINES_OF_PAIR(name) {.short_rows = NULL},
 #define PIPELINES_OF_ROW(name)                                                         \
     {ROWS(name, rows), ROWS(name, batches), FN(name##_short_rows), FN(name##_columns), \
      FN(name##_short_columns)},
@@ -152,6 +158,7 @@ static const ons_kernels FN(kernels) = {
         },
     .longest_batched = FN(longest_batched),
 #endif
+    .one = BITS == 32 ? F32_ONE : 1.0,
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(convert)},
 };
 
@@ -164,9 +171,13 @@ static const ons_kernels FN(kernels) = {
 #undef ROWS
 #undef ENDINGS_OF_ROW
 #undef ENDINGS_OF_VALUE
+#undef ENDINGS_OF_PAIR
 #undef RUNS_OF_ROW
 #undef RUNS_OF_VALUE
+#undef RUNS_OF_PAIR
 #undef ENDING_OF_ROW
 #undef ENDING_OF_VALUE
+#undef ENDING_OF_PAIR
 #undef PIPELINES_OF_ROW
 #undef PIPELINES_OF_VALUE
+#undef PIPELINES_OF_PAIR

@@ -17,7 +17,9 @@
  *
  *   NAME_value(state, anchor)    in double
  *   NAME_values(rows, values)    of WIDTH rows at once, in T; a maximum of +inf may hide a NaN
- *   NAME_plain_row(d)            as above */
+ *   NAME_plain_row(d)            as above
+ *
+ * One whose result is a pair has nothing here: its states are what it writes. */
 
 /* The states of WIDTH rows. */
 INLINE void FN(states_of)(ons_state *states, const FN(sums_of_rows) * rows) {
@@ -81,6 +83,8 @@ INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
 #define OF_VALUE(code)
 #define VALUE_OF_ROW(code)
 #define VALUE_OF_VALUE(code) code
+#define OF_PAIR(code)
+#define VALUE_OF_PAIR(code)
 
 INLINE void FN(row)(ons_operation operation, const ons_state *state, double anchor, T *first,
                     T *second) {

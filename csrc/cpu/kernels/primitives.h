@@ -199,6 +199,7 @@ typedef struct {
     ons_pipelines pipelines[ONS_OPERATION_COUNT];
     bool has_pipelines;      /* of any operation; else `fused` runs strip by strip (run.c) */
     int64_t longest_batched; /* of rows in batches */
+    double one; /* what 1 is kept as: a state's d is so many times what it stands for */
     ons_movers move;
 } ons_kernels;
 

@@ -2,6 +2,8 @@
  * scaled and masked; rounded and stored. */
 #include "strip.h"
 
+#include <string.h>
+
 /* Bytes from element 0 of a row to element j. */
 static int64_t offset_of(const ons_problem *problem, const ons_operand *operand, int64_t j) {
     int first = ons_outer_dims(problem);
@@ -192,8 +194,22 @@ void ons_strip_store_value(const ons_strip *strip, int64_t row, const void *valu
                        1);
 }
 
+/* Of a row with an anchor the state is relative to e^m already. */
+static void store_pairs(const ons_strip *strip) {
+    for (int64_t i = 0; i < strip->rows.width; i++) {
+        const ons_state *state = &strip->rows.state[i];
+        double m = state->m + (strip->anchored ? strip->anchor[i] : 0.0);
+        ons_pair pair = ons_pair_of(m, (state->d + state->d_low) / strip->kernels->one);
+        memcpy(strip->y + i * strip->y_across, &pair, sizeof pair);
+    }
+}
+
 void ons_strip_store_values(ons_strip *strip) {
     int64_t size = ons_dtype_size(strip->plan->compute);
+    if (ons_operations[strip->problem->operation].pair) {
+        store_pairs(strip);
+        return;
+    }
     double values[ONS_MAX_WIDTH];
     strip->ending->values(&strip->rows, strip->anchored ? strip->anchor : NULL, values);
     for (int64_t i = 0; i < strip->rows.width; i++)

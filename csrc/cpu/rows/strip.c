@@ -119,6 +119,7 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
         strip.y_across = problem->operand[ONS_Y].stride[across];
         strip.where_across = problem->operand[ONS_WHERE].stride[across];
         strip.scale_across = problem->operand[ONS_SCALE].stride[across];
+        strip.pairs_across = problem->operand[ONS_PAIRS].stride[across];
     }
     for (int64_t i = 0; i < width; i++) strip.scale[i] = problem->scale_by;
     return strip;
@@ -131,7 +132,7 @@ static void empty_states(ons_strip *strip) {
 
 void ons_strip_at(ons_strip *strip, int64_t index) {
     const ons_problem *problem = strip->problem;
-    int64_t x = 0, y = 0, where = 0, scale = 0;
+    int64_t x = 0, y = 0, where = 0, scale = 0, pairs = 0;
     int last = ons_outer_dims(problem) - 1;
     strip->rows.width = 1;
     if (last >= 0) {
@@ -147,6 +148,7 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         y = first * strip->y_across;
         where = first * strip->where_across;
         scale = first * strip->scale_across;
+        pairs = first * strip->pairs_across;
         last--;
     }
     for (int dim = last; dim >= 0; dim--) {
@@ -156,11 +158,14 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         y += i * problem->operand[ONS_Y].stride[dim];
         where += i * problem->operand[ONS_WHERE].stride[dim];
         scale += i * problem->operand[ONS_SCALE].stride[dim];
+        pairs += i * problem->operand[ONS_PAIRS].stride[dim];
     }
     strip->x = problem->operand[ONS_X].data + x;
     strip->y = problem->operand[ONS_Y].data + y;
     strip->where =
         problem->operand[ONS_WHERE].data ? problem->operand[ONS_WHERE].data + where : NULL;
+    strip->pairs =
+        problem->operand[ONS_PAIRS].data ? problem->operand[ONS_PAIRS].data + pairs : NULL;
     strip->anchored = false;
     bool whole = strip->plan->whole_rows || strip->plan->whole_columns;
     if (!whole) empty_states(strip);
@@ -344,4 +349,15 @@ bool ons_strip_anchor(ons_strip *strip) {
     if (!strip->anchored) return false;
     empty_states(strip);
     return true;
+}
+
+void ons_strip_take_pairs(ons_strip *strip) {
+    for (int64_t i = 0; i < strip->rows.width; i++) {
+        ons_pair pair;
+        memcpy(&pair, strip->pairs + i * strip->pairs_across, sizeof pair);
+        strip->anchor[i] = ons_needs_anchor(pair.m) ? pair.m : 0.0;
+        strip->anchored |= strip->anchor[i] != 0.0;
+        double m = pair.m - strip->anchor[i];
+        strip->rows.state[i] = (ons_state){m, ons_reference(m), pair.d * strip->kernels->one, 0.0};
+    }
 }

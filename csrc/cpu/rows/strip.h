@@ -17,9 +17,9 @@ typedef struct {
     ons_rows rows;
     bool anchored;
     /* element 0 of row 0 of each operand, and the bytes from row to row */
-    const char *x, *where, *scale_in_memory;
+    const char *x, *where, *scale_in_memory, *pairs;
     char *y;
-    int64_t x_across, y_across, where_across, scale_across;
+    int64_t x_across, y_across, where_across, scale_across, pairs_across;
     double *scale, *anchor; /* one a row */
     void *staging;          /* room for one tile of the compute type */
     char *kept; /* room for all exponentials of the rows, where the method keeps them apart */
@@ -105,6 +105,9 @@ void ons_strip_end_tile(ons_strip *strip, int64_t at, int64_t end, bool plain);
  * where there was one: the states are empty again, and must be found anew. At most once for a
  * strip. */
 bool ons_strip_anchor(ons_strip *strip);
+
+/* The states of the rows, and their anchors, from the pairs that are given. */
+void ons_strip_take_pairs(ons_strip *strip);
 
 /* for (j, n) over the tiles of [begin, end) */
 #define ONS_FOR_EACH_TILE(strip, begin, end, j, n) \

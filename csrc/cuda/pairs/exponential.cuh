@@ -8,8 +8,8 @@
  * enters the rounding of 2^f; and the bits of t give the lifted exponential e^x * 2^(LIFT - c).
  * What must hold:
  *
- *  - |n| and |c| are below 2^22, the room that MAGIC leaves: rows with |m| > LARGEST are anchored,
- *    that is taken relative to a number near m. x minus that is exact wherever e^(x - m) is not 0;
+ *  - |n| and |c| are below 2^22, the room that MAGIC leaves: rows with an anchor (state.h) are
+ *    taken relative to a number near m. x minus that is exact wherever e^(x - m) is not 0;
  *  - a lifted exponential is a normal number: `floor` sees to it. An element at the floor, as one
  *    of -inf is, becomes 0 when it is finished. */
 #ifndef ONS_EXPONENTIAL_CUH
@@ -83,12 +83,10 @@ struct arithmetic<double> {
     }
 };
 
-/* The largest |m| whose reference is a power of two; and whether m is of these, which NaN is not.
- */
-constexpr float LARGEST = 2.5e6f;
+/* Whether the reference of m is a power of two, which that of NaN is not. */
 template <typename Real>
 __device__ inline bool is_ordinary(Real m) {
-    return fabs(m) <= (Real)LARGEST;
+    return fabs(m) <= (Real)ONS_LARGEST_REFERENCE;
 }
 
 /* e^x * 2^(LIFT - c), for the x that are not far above c * ln2. */

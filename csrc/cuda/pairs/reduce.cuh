@@ -27,6 +27,34 @@ __device__ inline state<Real> empty_state() {
     return {-arithmetic<Real>::infinity(), 0};
 }
 
+/* ------- The pair as it is handed on (state.h): c is found in double there, and the anchor is m
+ * ------- */
+
+template <typename Real>
+__device__ inline ons_pair pair_of(const state<Real> &row) {
+    using A = arithmetic<Real>;
+    const double m = (double)row.m;
+    double d = (double)row.d;
+    if (is_ordinary(row.m))
+        d = ldexp(d, A::apart(A::steps(row.m), A::MAGIC) - (int)ons_reference(m));
+    else if (isfinite(row.m))
+        d *= exp((double)anchor_of(row.m) - m);
+    return ons_pair_of(m, d);
+}
+
+/* m is rounded to the arithmetic's type first. */
+template <typename Real>
+__device__ inline state<Real> state_of(const ons_pair &pair) {
+    using A = arithmetic<Real>;
+    const Real m = (Real)pair.m;
+    double d = pair.d * ons_pair_factor(pair.m, (double)m);
+    if (is_ordinary(m))
+        d = ldexp(d, (int)ons_reference((double)m) - A::apart(A::steps(m), A::MAGIC));
+    else if (isfinite(m))
+        d *= exp((double)m - (double)anchor_of(m));
+    return {m, (Real)d};
+}
+
 /* The state of what one thread has seen so far of a long row, tile by tile. */
 template <typename Real>
 struct running_state {

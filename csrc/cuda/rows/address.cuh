@@ -10,6 +10,8 @@ struct problem_arguments {
     int64_t rows, N;
     int64_t first; /* row of this launch */
     int64_t ahead; /* fetch.cuh */
+
+    __device__ ons_operation operation() const { return problem.operation; }
 };
 
 /* Rounded, and not joined with what follows. */

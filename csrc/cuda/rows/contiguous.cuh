@@ -22,6 +22,9 @@ struct contiguous_rows {
         int64_t rows, N;
         int64_t first; /* row of this launch */
         int64_t ahead; /* fetch.cuh */
+        ons_operation which;
+
+        __device__ ons_operation operation() const { return which; }
     };
 
     /* one_a_row: y has one value a row, wherever it lies. */

@@ -137,12 +137,13 @@ class finish_of<Op, Real, ONS_KEEP_ELEMENTS> {
 template <typename Op, typename Arguments, typename Row, typename Real>
 __device__ __forceinline__ void put_value(const Arguments &of, int64_t index, bool writes,
                                           const Row &row, const state<Real> &total) {
-    if (writes && index + of.first < of.rows) row.put(Op::value(total));
+    if (writes && index + of.first < of.rows)
+        Op::value(of.operation(), total, [&](auto value) { row.put(value); });
 }
 template <typename Op, typename Arguments, typename Row, typename Real>
 __device__ __forceinline__ void put_value(const Arguments &of, int64_t index, bool writes,
                                           const Row &row, const row_numbers<Real> &total) {
-    if (writes && index + of.first < of.rows) row.put(total.first);
+    put_value<Op>(of, index, writes, row, state<Real>{total.m, total.first});
 }
 
 #endif

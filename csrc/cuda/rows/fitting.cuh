@@ -85,6 +85,7 @@ class fitting_row {
 
     /* Writes the one value of the row. */
     __device__ void put(Real v) const { *pointers.y() = from_real<Y>(v); }
+    __device__ void put(const ons_pair &pair) const { *(ons_pair *)pointers.y() = pair; }
 
     __device__ Real rounded(Real v) const { return to_real<Real>(from_real<X>(v)); }
 

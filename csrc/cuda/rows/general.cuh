@@ -143,6 +143,7 @@ class general_rows {
 
     /* Writes the one value of the row. */
     __device__ void put(Real v) const { write_as(at.y, problem.operand[ONS_Y].dtype, v); }
+    __device__ void put(const ons_pair &pair) const { *(ons_pair *)at.y = pair; }
 
     __device__ Real rounded(Real v) const { return round_to(problem.operand[ONS_X].dtype, v); }
 

@@ -1,0 +1,20 @@
+/* normalizer.h - the pair (m, d) of each row itself, as state.h hands it on: parts of a row, from
+ * anywhere, are merged by it (ons_pair_merge), and rows finished (ONS_PAIRS). */
+
+#ifdef ONS_OPERATION
+ONS_OPERATION(normalizer, PAIR, NOTHING, 0.0, "the pair (m, d)")
+#endif
+
+#ifdef ONS_OPERATION_IN_PYTHON
+ONS_OPERATION_IN_PYTHON(
+    normalizer, PAIR,
+    "The pair (m, d) of each row: its largest element, and the sum of its exponentials relative to "
+    "a power\n"
+    "of two that belongs to m, or to e^m (csrc/state.h). The array is read once.",
+    "    A row with a NaN has (nan, nan), one with +inf and no NaN (inf, nan), one with nothing, "
+    "or "
+    "nothing but\n"
+    "    -inf, (-inf, 0).\n",
+    ">>> ons._core.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4)\n"
+    "array([6.    , 0.8669])\n")
+#endif
