@@ -16,5 +16,5 @@ ONS_OPERATION_IN_PYTHON(
     "nothing but\n"
     "    -inf, (-inf, 0).\n",
     ">>> ons._core.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4)\n"
-    "array([6.    , 0.8669])\n")
+    "array([6.    , 0.8667])\n")
 #endif
