@@ -143,7 +143,7 @@ typedef struct {
     int elements_a_thread; /* of a row, held at once in its registers */
     bool in_spans;         /* a block's rows come and go as one span of memory */
     int64_t longest_row;   /* that the method can hold; 0: any */
-    double copy_speed;     /* of this GPU, in bytes a second as a run measured it; 0: none did */
+    double copy_speed;     /* of this GPU, in bytes a second, of its bandwidth; 0: not known */
 } ons_plan;
 
 extern const ons_method_info ons_methods[ONS_METHOD_COUNT];
@@ -184,11 +184,13 @@ bool ons_has_cuda(void);
 const char *ons_cuda_architectures(void); /* that it was compiled for: "80;90" */
 ons_status ons_gpu_count(int *count);
 
-/* What one GPU can hold, asked once of its driver. */
+/* What one GPU has, asked once of its driver. */
 typedef struct {
     char name[256];
     int architecture; /* 90 for compute capability 9.0 */
-    int multiprocessors;
+    int multiprocessors, threads_a_multiprocessor;
+    int64_t l2_bytes;
+    double bandwidth; /* of its memory, in bytes a second; 0: not known */
     /* The most blocks that a cluster may have, of rows without gaps and of any; 0: no clusters. */
     int cluster_blocks, cluster_blocks_any;
     bool cooperative; /* whether a grid can wait for itself */

@@ -3,11 +3,20 @@
 #include "plan_cuda.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* A GPU to plan for where there is none: an H200. */
-static const ons_gpu usual_gpu = {
-    "none here; an H200 is assumed", 90, 132, 16, 16, true, 232448, 15, 7};
+static const ons_gpu usual_gpu = {.name = "H200",
+                                  .architecture = 90,
+                                  .multiprocessors = 132,
+                                  .threads_a_multiprocessor = 2048,
+                                  .l2_bytes = 60 << 20,
+                                  .bandwidth = 4.8e12,
+                                  .cluster_blocks = 16,
+                                  .cluster_blocks_any = 16,
+                                  .cooperative = true,
+                                  .shared_bytes = 232448,
+                                  .clusters_of_8 = 15,
+                                  .clusters_of_16 = 7};
 
 /* Whether a method can take such rows; it is the plan's then. */
 static bool fits(ons_method method, const row_of_chunks *row, ons_plan *plan) {
@@ -32,32 +41,31 @@ enum {
     BLOCK_ROW_BYTES = 1 << 16,
     /* The longest of 16 bits in packs of columns. */
     BLOCK_COLUMN_LENGTH_16_BIT = 320,
-    /* The most rows, and their longest, that the grid takes one after the other; of 16 bits, the
-     * most elements of all rows. */
-    GRID_ELEMENTS_16_BIT = 1 << 23,
+    /* The most rows that the grid takes one after the other; and the longest, which is scaled, as
+     * all below. */
     GRID_ROWS = 4,
+    GRID_ROW_LENGTH = 1 << 25,
+    /* Of 16 bits, the most elements of all rows. */
+    GRID_ELEMENTS_16_BIT = 1 << 23,
     /* Up to here the grid takes one row alone: `split` is faster for two. */
     GRID_LONE_ROW = 1 << 20,
     /* The fewest rows for which clusters pay whose blocks have a multiprocessor each. */
     LANDING_ROWS_16_BIT = 48,
-    LANDING_ROWS = 24,
-    GRID_ROW_LENGTH = 1 << 25,
-    /* Of one value a row: so many threads of each multiprocessor read at the speed of the memory.
-     */
-    VALUE_THREADS_A_MULTIPROCESSOR = 1024
+    LANDING_ROWS = 24
 };
 
-/* Bytes a second that a copy moves, reads and writes together, in the same run. */
-static double copy_speed_of(const ons_gpu *gpu) { return strstr(gpu->name, "H200") ? 4.23e12 : 0; }
+/* The part of a memory's bandwidth at which a copy reads and writes: 4.23 of 4.8 TB/s on an H200,
+ * in the run of RESULTS. */
+static const double COPY_SHARE = 0.88;
 
 static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
     int64_t bytes = plan->N * ons_dtype_size(dtype);
     bool clusters = row->gpu->cluster_blocks >= 2, narrow = ons_dtype_size(dtype) == 2;
     int block_bytes = narrow ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
-    int landing_rows = narrow ? LANDING_ROWS_16_BIT : LANDING_ROWS;
-    int64_t grid_rows = plan->N <= GRID_LONE_ROW ? 1
-                        : narrow                 ? ceil_div(GRID_ELEMENTS_16_BIT, plan->N)
-                                                 : GRID_ROWS;
+    int64_t landing_rows = scaled(narrow ? LANDING_ROWS_16_BIT : LANDING_ROWS, row->gpu);
+    int64_t grid_rows = plan->N <= scaled(GRID_LONE_ROW, row->gpu) ? 1
+                        : narrow ? ceil_div(scaled(GRID_ELEMENTS_16_BIT, row->gpu), plan->N)
+                                 : GRID_ROWS;
     int few = row->chunks > WARP * WARP_CHUNKS ? FEW_LONGER_ROWS_A_MULTIPROCESSOR
                                                : FEW_ROWS_A_MULTIPROCESSOR;
     bool few_rows = plan->rows <= few * row->gpu->multiprocessors;
@@ -95,7 +103,7 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
         plan->measured = RESULTS
             "float32 512x524288: cluster 0.88, split 0.66; float32 256x1048576: cluster 0.77, "
             "split 0.66; bfloat16 512x524288: cluster 0.79, online 0.58";
-    } else if (plan->rows <= grid_rows && plan->N <= GRID_ROW_LENGTH &&
+    } else if (plan->rows <= grid_rows && plan->N <= scaled(GRID_ROW_LENGTH, row->gpu) &&
                fits(ONS_METHOD_grid, row, plan) && plan->x_direct) {
         plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
         plan->measured = RESULTS
@@ -136,7 +144,8 @@ static ons_method choose_in_column_form(const row_of_chunks *row, ons_dtype dtyp
 /* Nothing is kept of a row: to read it tile by tile is enough. */
 static ons_method choose_for_values(const row_of_chunks *row, ons_plan *plan) {
     int64_t blocks = ceil_div(plan->rows, row->threads_a_lane);
-    int64_t enough = (int64_t)VALUE_THREADS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
+    /* half of the threads that find room read at the speed of the memory */
+    int64_t enough = (int64_t)row->gpu->threads_a_multiprocessor / 2 * row->gpu->multiprocessors;
     if (fits(ONS_METHOD_fused_warp, row, plan)) {
         plan->reason = "a warp reads the row at once: no barrier";
     } else if (fits(ONS_METHOD_online, row, plan) && blocks * plan->threads >= enough) {
@@ -226,7 +235,7 @@ static bool is_packed(const ons_problem *problem) {
 ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
     ons_gpu gpu;
     if (ons_gpu_describe(problem->gpu, &gpu) != ONS_OK) gpu = usual_gpu;
-    plan->copy_speed = copy_speed_of(&gpu);
+    plan->copy_speed = COPY_SHARE * gpu.bandwidth;
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
     bool columns =
         problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&

@@ -24,6 +24,12 @@ typedef struct {
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* What was found on an H200, for a GPU with another number of multiprocessors. */
+static inline int64_t scaled(int64_t found, const ons_gpu *gpu) {
+    const int64_t multiprocessors_of_h200 = 132;
+    return ceil_div(found * gpu->multiprocessors, multiprocessors_of_h200);
+}
+
 static inline bool has_one_a_row(const row_of_chunks *row) {
     return ons_operations[row->operation].one_a_row;
 }

@@ -45,12 +45,14 @@ static int threads_of_warps(const row_of_chunks *row, int64_t together, int limi
     return (int)most(WARP, least(limit, power_of_two_from(share)));
 }
 
-enum { MANY_WARP_ROWS = 1 << 16 };
+enum { MANY_WARP_ROWS = 1 << 16 }; /* scaled */
 
 /* Of rows that fill a warp's lanes fewer than of others: the less waits for the last of a block. A
  * GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of 520 in a block each. */
 static int limit_of_warps(const row_of_chunks *row, int64_t rows) {
-    return row->narrow ? 2 * WARP : rows >= MANY_WARP_ROWS ? WARP : WARP_ROW_THREADS;
+    return row->narrow                                ? 2 * WARP
+           : rows >= scaled(MANY_WARP_ROWS, row->gpu) ? WARP
+                                                      : WARP_ROW_THREADS;
 }
 
 /* The most chunks of a lane of a warp that a row has to itself. */

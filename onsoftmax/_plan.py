@@ -94,7 +94,8 @@ class Plan:
     longest_row: int | None = None
     """That the method can hold; None where it takes any."""
     copy_speed: float | None = None
-    """Of this GPU, or of the H200 that is assumed, in bytes a second; None where no run has measured it."""
+    """In bytes a second: 0.88 of the bandwidth of the GPU's memory, as copies reach on an H200. The bandwidth is
+    what the driver says; where none is asked, what the data sheet does. None where the driver says none."""
 
     registers: int | None = None
     """Of a thread. This and what follows as the driver says, None without one."""
@@ -194,10 +195,10 @@ class Plan:
 
     def _time(self, bandwidth: float | None, speed: float | None) -> str:
         if not speed:
-            return "no copy was measured on this GPU: give a bandwidth for the time to expect"
-        where = "this machine" if self.device == "cpu" else "an H200"
-        source = "as given" if bandwidth else f"measured on {where}"
-        return f"{duration(self.bytes_moved / speed)} at the speed of a copy, {size(speed)}/s {source}"
+            return "no bandwidth is known of this GPU: give a bandwidth for the time to expect"
+        known = "measured here" if self.device == "cpu" else "0.88 of the memory's bandwidth"
+        source = "as given" if bandwidth else known
+        return f"{duration(self.bytes_moved / speed)} at the speed of a copy, {size(speed)}/s, {source}"
 
     def _place(self) -> str:
         assumed = self.device == "cuda" and self.registers is None

@@ -69,6 +69,9 @@ int ons_gpu_make_current(int gpu) { return gpu == 0 ? 0 : -1; }
 ons_status ons_gpu_describe(int gpu, ons_gpu *description) {
     *description = (ons_gpu){.architecture = 90,
                              .multiprocessors = 132,
+                             .threads_a_multiprocessor = 2048,
+                             .l2_bytes = 60 << 20,
+                             .bandwidth = 4.8e12,
                              .cluster_blocks = 16,
                              .cluster_blocks_any = 16,
                              .cooperative = true,

@@ -47,7 +47,11 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
                  {cudaDevAttrComputeCapabilityMinor, 0},
                  {cudaDevAttrMultiProcessorCount, 0},
                  {cudaDevAttrCooperativeLaunch, 0},
-                 {cudaDevAttrMaxSharedMemoryPerBlockOptin, 0}};
+                 {cudaDevAttrMaxSharedMemoryPerBlockOptin, 0},
+                 {cudaDevAttrMaxThreadsPerMultiProcessor, 0},
+                 {cudaDevAttrL2CacheSize, 0},
+                 {cudaDevAttrMemoryClockRate, 0}, /* kHz */
+                 {cudaDevAttrGlobalMemoryBusWidth, 0}};
     for (auto &one : asked) {
         cudaError_t error = cudaDeviceGetAttribute(&one.answer, one.attribute, gpu);
         if (error != cudaSuccess) return error;
@@ -56,6 +60,9 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
     to->multiprocessors = asked[2].answer;
     to->cooperative = asked[3].answer != 0;
     to->shared_bytes = asked[4].answer;
+    to->threads_a_multiprocessor = asked[5].answer;
+    to->l2_bytes = asked[6].answer;
+    to->bandwidth = 2 * (1e3 * asked[7].answer) * (asked[8].answer / 8); /* two bits a clock */
     cudaDeviceProp properties;
     cudaError_t error = cudaGetDeviceProperties(&properties, gpu);
     if (error != cudaSuccess) return error;
