@@ -111,6 +111,33 @@ typedef struct {
     double scale_by; /* for every row, where ONS_SCALE is absent */
 } ons_problem;
 
+/* What one GPU has. */
+typedef struct {
+    char name[256];
+    int architecture; /* 90 for compute capability 9.0 */
+    int multiprocessors, threads_a_multiprocessor;
+    int64_t l2_bytes;
+    double bandwidth; /* of its memory, in bytes a second; 0: not known */
+    /* The most blocks that a cluster may have, of rows without gaps and of any; 0: no clusters. */
+    int cluster_blocks, cluster_blocks_any;
+    bool cooperative; /* whether a grid can wait for itself */
+    int shared_bytes; /* the most of a block */
+    /* How many clusters of 8 and of 16 blocks can run at once, a block a multiprocessor. */
+    int clusters_of_8, clusters_of_16;
+} ons_gpu;
+
+/* GPUs to plan for without one, the usual one first; an empty name ends the list. One of them by
+ * its name, in capitals or not and whatever its spaces: NULL, where none has it. */
+extern const ons_gpu ons_known_gpus[];
+const ons_gpu *ons_gpu_named(const char *name);
+
+/* What a plan is made for. */
+typedef struct {
+    int threads; /* of the CPU, the most that may be used */
+    const ons_gpu
+        *gpu; /* NULL: the problem's own, or the usual one where its driver says nothing */
+} ons_machine;
+
 /* The row form takes rows one after the other along their elements; the column form takes them side
  * by side, for an axis that is not the last. On the CPU both give the same bits; on a GPU a sum has
  * another order in each. */
@@ -157,8 +184,8 @@ int64_t ons_dtype_size(ons_dtype dtype);
  * evenly become one, and the outer ones are put in the order of x's memory. */
 void ons_coalesce(ons_problem *problem);
 
-/* What will run and why. `problem` must be coalesced; `threads` is the most that may be used. */
-ons_status ons_make_plan(const ons_problem *problem, ons_method method, int threads,
+/* What will run and why. `problem` must be coalesced. */
+ons_status ons_make_plan(const ons_problem *problem, ons_method method, const ons_machine *machine,
                          ons_plan *plan);
 
 /* Runs the plan, on a GPU by launching it on the problem's stream. `workspace` is
@@ -184,20 +211,7 @@ bool ons_has_cuda(void);
 const char *ons_cuda_architectures(void); /* that it was compiled for: "80;90" */
 ons_status ons_gpu_count(int *count);
 
-/* What one GPU has, asked once of its driver. */
-typedef struct {
-    char name[256];
-    int architecture; /* 90 for compute capability 9.0 */
-    int multiprocessors, threads_a_multiprocessor;
-    int64_t l2_bytes;
-    double bandwidth; /* of its memory, in bytes a second; 0: not known */
-    /* The most blocks that a cluster may have, of rows without gaps and of any; 0: no clusters. */
-    int cluster_blocks, cluster_blocks_any;
-    bool cooperative; /* whether a grid can wait for itself */
-    int shared_bytes; /* the most of a block */
-    /* How many clusters of 8 and of 16 blocks can run at once, a block a multiprocessor. */
-    int clusters_of_8, clusters_of_16;
-} ons_gpu;
+/* As its driver says, which is asked once. */
 ons_status ons_gpu_describe(int gpu, ons_gpu *description);
 
 /* Which GPU an address belongs to; -1: none that CUDA knows of. */

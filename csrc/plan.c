@@ -19,7 +19,7 @@ static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
     return plan->rows * plan->N * (reads * x + info->writes * y);
 }
 
-ons_status ons_make_plan(const ons_problem *problem, ons_method method, int threads,
+ons_status ons_make_plan(const ons_problem *problem, ons_method method, const ons_machine *machine,
                          ons_plan *plan) {
     memset(plan, 0, sizeof *plan);
     plan->rows = plan->N = 1;
@@ -44,8 +44,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, int thre
     if ((given && plan->method != ONS_METHOD_split) ||
         (ons_operations[problem->operation].pair && method == ONS_METHOD_naive))
         return ONS_E_OPERAND;
-    ons_status status =
-        on_cpu ? ons_plan_on_cpu(problem, threads, plan) : ons_plan_on_gpu(problem, plan);
+    ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
     if (status != ONS_OK) return status;
     plan->bytes_moved = bytes_moved(problem, plan);
     return ONS_OK;

@@ -5,7 +5,7 @@
 
 #include "onsoftmax.h"
 
-ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan);
-ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan);
+ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan);
+ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan);
 
 #endif

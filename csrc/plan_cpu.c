@@ -54,6 +54,7 @@ enum { SPLIT_N = 65536 };
 enum { ELEMENTS_SHARED = 1 << 16, ELEMENTS_A_THREAD = 1 << 13 };
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static bool fits_kernels(const ons_plan *plan, ons_dtype dtype) {
     return dtype == plan->compute ||
@@ -198,10 +199,10 @@ static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
            whole_steps && fits_kernels(plan, dtype);
 }
 
-ons_status ons_plan_on_cpu(const ons_problem *problem, int threads, ons_plan *plan) {
+ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
     int64_t elements = plan->rows * plan->N;
     int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
-    plan->threads = (int)(useful < threads ? useful : threads);
+    plan->threads = (int)least(useful, machine->threads);
     choose_form_on_cpu(problem, plan);
     if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, plan);
 

@@ -4,20 +4,6 @@
 
 #include <stdlib.h>
 
-/* A GPU to plan for where there is none: an H200. */
-static const ons_gpu usual_gpu = {.name = "H200",
-                                  .architecture = 90,
-                                  .multiprocessors = 132,
-                                  .threads_a_multiprocessor = 2048,
-                                  .l2_bytes = 60 << 20,
-                                  .bandwidth = 4.8e12,
-                                  .cluster_blocks = 16,
-                                  .cluster_blocks_any = 16,
-                                  .cooperative = true,
-                                  .shared_bytes = 232448,
-                                  .clusters_of_8 = 15,
-                                  .clusters_of_16 = 7};
-
 /* Whether a method can take such rows; it is the plan's then. */
 static bool fits(ons_method method, const row_of_chunks *row, ons_plan *plan) {
     plan->method = method;
@@ -51,12 +37,26 @@ enum {
     GRID_LONE_ROW = 1 << 20,
     /* The fewest rows for which clusters pay whose blocks have a multiprocessor each. */
     LANDING_ROWS_16_BIT = 48,
-    LANDING_ROWS = 24
+    LANDING_ROWS = 24,
+    /* The fewest rows of which a block each keeps all multiprocessors busy. */
+    ONLINE_ROWS = 256
 };
 
 /* The part of a memory's bandwidth at which a copy reads and writes: 4.23 of 4.8 TB/s on an H200,
  * in the run of RESULTS. */
 static const double COPY_SHARE = 0.88;
+
+/* Whether `online` is faster than `split`, which reads and writes as much in even shares: it takes
+ * a block a row. For softmax of aligned 16-bit rows it has less to compute. What of others is read
+ * twice it finds in L2, where the rows in flight are not much more than that holds. */
+static bool online_is_ahead(const row_of_chunks *row, int64_t row_bytes, const ons_plan *plan) {
+    int64_t in_flight =
+        (int64_t)row->gpu->threads_a_multiprocessor / PASS_THREADS * row->gpu->multiprocessors;
+    bool aligned_16_bit =
+        row->operation == ONS_OPERATION_softmax && row->contiguous && row->narrow && row->whole;
+    return plan->rows >= scaled(ONLINE_ROWS, row->gpu) &&
+           (aligned_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
+}
 
 static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
     int64_t bytes = plan->N * ons_dtype_size(dtype);
@@ -109,6 +109,13 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
         plan->measured = RESULTS
             "float32 1x16777216: grid 0.58, split 0.53; bfloat16 1x16777216: grid 0.49, split "
             "0.46; bfloat16 64x4194304: split 0.56, grid 0.38";
+    } else if (online_is_ahead(row, bytes, plan)) {
+        plan->method = ONS_METHOD_online;
+        plan->reason = "rows too long to be held, and enough of them for a block each";
+        plan->measured = RESULTS
+            "bfloat16 256x1048576: online 0.59, split 0.55; bfloat16 4096x65536: online 0.67, "
+            "split 0.55; float32 5341x50257: online 0.65, split 0.62; float32 1024x262144: split "
+            "0.66, online 0.64";
     } else {
         plan->method = ONS_METHOD_split;
         plan->reason = "rows too long to be held: blocks share each one";
@@ -232,9 +239,12 @@ static bool is_packed(const ons_problem *problem) {
     return true;
 }
 
-ons_status ons_plan_on_gpu(const ons_problem *problem, ons_plan *plan) {
+ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
     ons_gpu gpu;
-    if (ons_gpu_describe(problem->gpu, &gpu) != ONS_OK) gpu = usual_gpu;
+    if (machine->gpu)
+        gpu = *machine->gpu;
+    else if (ons_gpu_describe(problem->gpu, &gpu) != ONS_OK)
+        gpu = ons_known_gpus[0];
     plan->copy_speed = COPY_SHARE * gpu.bandwidth;
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
     bool columns =

@@ -19,6 +19,7 @@ at which lengths the method changes."""
 EPILOG = """examples:
   onsoftmax plan --shape 4096x32000
   onsoftmax plan --shape 2048x131072 --dtype float32 --device cuda    also without a GPU: an H200 is assumed
+  onsoftmax plan --shape 2048x131072 --dtype bfloat16 --device A100   by its data sheet
   onsoftmax plan --shape 1024x4096@0 --method online --bandwidth 20e9
 """
 
@@ -35,7 +36,7 @@ def add(commands: Any) -> None:
     option = parser.add_argument
     option("--shape", type=parse_shape, required=True, help="as 4096x1024, or 1024x4096@0 along axis 0")
     option("--dtype", choices=DTYPES, default="float32", help="default: float32")
-    option("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
+    option("--device", default="cpu", help="cpu (the default), cuda, or a GPU's name, as A100")
     option("--method", default="auto", help="default: auto")
     option("--threads", type=int, metavar="T", help="on the CPU (default: as softmax)")
     option("--bandwidth", type=_bandwidth, metavar="B", help="of a copy, in bytes a second, as 3.35e12")

@@ -121,9 +121,10 @@ def plan(
         As softmax takes them.
     dtype : dtype, optional
         With an array the result's type; with a shape the type of both, float32 by default.
-    device : "cpu", "cuda" or None
-        Where an array of that shape lies, the CPU by default. "cuda" is the first GPU; without one, what an
-        H200 would do.
+    device : str, optional
+        Where an array of that shape lies: "cpu", the default, or "cuda", which is the first GPU, and without
+        one an H200. Or a GPU to plan for, here or not, by its data sheet: "RTX 4090", "L4", "A100" (SXM,
+        80 GB), "H100" (SXM), "H200" or "B200", in capitals or not, with spaces or without.
     operation : str
         softmax, log_softmax or logsumexp.
 
@@ -149,7 +150,8 @@ def plan(
     facts = planned(method)
     facts["longest_row"] = facts.get("longest_row") or None
     facts["copy_speed"] = facts.get("copy_speed") or None
-    others = tuple(_cost(each.name, planned) for each in methods(facts["device"]))
+    place = "cpu" if facts["device"] == "cpu" else "cuda"
+    others = tuple(_cost(each.name, planned) for each in methods(place))
     return Plan(**facts, others=others, num_threads=num_threads)
 
 
@@ -158,7 +160,7 @@ def _cost(name: str, planned: Callable[[str], dict[str, Any]]) -> Cost:
         facts = planned(name)
     except ValueError as error:
         why = str(error).partition(": ")[0].partition(" elements")[0]
-        return Cost(name, None, None, why.removeprefix(f"method '{name}' holds "))
+        return Cost(name, None, None, why.removeprefix(f"method '{name}' ").removeprefix("holds "))
     return Cost(name, facts["bytes_moved"], facts["on_chip_bytes"])
 
 

@@ -52,7 +52,7 @@ class Plan:
     operation: str
     """softmax, log_softmax or logsumexp."""
     device: str
-    """ "cpu" or "cuda"."""
+    """ "cpu", "cuda", or the name of the GPU that the plan was asked for."""
     method: str
     reason: str
     """Why this method."""
@@ -94,8 +94,8 @@ class Plan:
     longest_row: int | None = None
     """That the method can hold; None where it takes any."""
     copy_speed: float | None = None
-    """In bytes a second: 0.88 of the bandwidth of the GPU's memory, as copies reach on an H200. The bandwidth is
-    what the driver says; where none is asked, what the data sheet does. None where the driver says none."""
+    """In bytes a second: 0.88 of the bandwidth of the GPU's memory, as copies reach on an H200. The bandwidth
+    is what the driver says, or the data sheet where no driver is asked; None where the driver says none."""
 
     registers: int | None = None
     """Of a thread. This and what follows as the driver says, None without one."""
@@ -181,6 +181,7 @@ class Plan:
             f"{self.method}: {self.reason}",
             *self._lengths(cliffs),
             f"  {self.rows} rows of N = {self.N}, {self.dtype} on {self._place()}",
+            *self._source(),
             f"  {self.operation} in the {self.form} form, arithmetic in {self.compute}",
             f"  {self._work()}",
             *self._kernel(),
@@ -203,6 +204,11 @@ class Plan:
     def _place(self) -> str:
         assumed = self.device == "cuda" and self.registers is None
         return "a GPU (none here: an H200 is assumed)" if assumed else self.device
+
+    def _source(self) -> list[str]:
+        if self.device in ("cpu", "cuda"):
+            return []
+        return [f"  the {self.device} is as its data sheet says: no driver was asked"]
 
     def _work(self) -> str:
         if self.device == "cpu":

@@ -124,6 +124,8 @@ def test_a_plot_without_matplotlib(capsys, monkeypatch):
 def test_plan_prints_the_plan(capsys):
     arguments = ["plan", "--shape", "2048x131072", "--dtype", "float32", "--device", "cuda"]
     assert prints(arguments, capsys) == f"{ons.plan((2048, 131072), device='cuda')}\n"
+    text = prints([*arguments[:-1], "rtx4090"], capsys)
+    assert text == f"{ons.plan((2048, 131072), device='RTX 4090')}\n"
     online = ["plan", "--shape", "100x40@0", "--dtype", "float64", "--method", "online", "--threads", "1"]
     plan = ons.plan((100, 40), 0, dtype="float64", method="online", num_threads=1)
     assert prints([*online, "--bandwidth", "2e10"], capsys) == plan.to_text(2e10) + "\n"
@@ -145,7 +147,11 @@ def test_plan_writes_a_page(capsys, tmp_path):
         (["--shape", "9999999999x9999999999"], "at most 2^48 elements"),
         (["--shape", "99999999999999999999"], "below 2^63"),
         (["--shape", "4x4", "--dtype", "float8"], "float8"),
-        (["--shape", "4x4", "--device", "tpu"], "tpu"),
+        (
+            ["--shape", "4x4", "--device", "tpu"],
+            "'tpu': expected 'cpu', 'cuda', None, or a GPU to plan for: H200",
+        ),
+        (["--shape", "4x4", "--device", "A100", "--method", "cluster"], "does not run here"),
         (["--shape", "4x4", "--method", "grid"], "'grid'"),
         (["--shape", "4x4", "--threads", "0"], "num_threads"),
         (["--shape", "4x4", "--bandwidth", "fast"], "'fast' is not a bandwidth"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 
@@ -212,6 +213,101 @@ def test_cliffs_of_the_gpu_are_those_of_the_readme():
         ]
 
 
+# A GPU to plan for: multiprocessors, blocks of a cluster, bandwidth.
+GPUS = {
+    "H200": (132, 16, 4.8e12),
+    "H100": (132, 16, 3.35e12),
+    "B200": (148, 16, 8e12),
+    "A100": (108, 0, 2.039e12),
+    "L4": (58, 0, 3e11),
+    "RTX 4090": (128, 0, 1.008e12),
+}
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_a_plan_for_a_gpu_by_its_name(name):
+    plan = ons.plan((2048, 131072), device=name)
+    assert plan.device == name and plan.registers is None
+    assert plan.copy_speed == pytest.approx(0.88 * GPUS[name][2])
+    for spelled in (name.lower(), name.replace(" ", ""), f" {name}"):
+        assert ons.plan((2048, 131072), device=spelled) == plan
+    text = str(plan)
+    assert f"on {name}\n" in text and "no driver was asked" in text and "assumed" not in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_the_gpu_that_is_assumed_is_the_h200_by_name():
+    assumed = ons.plan((2048, 131072), device="cuda")
+    if assumed.registers is None:
+        named = ons.plan((2048, 131072), device="H200")
+        assert {**vars(named), "device": "cuda"} == vars(assumed)
+        assert named.cliffs() == assumed.cliffs()
+
+
+@pytest.mark.parametrize("name", ["V100", "", " ", "A100\0", "H 2 0 0 0", "\udc80", b"A100", 90])
+def test_a_gpu_of_no_known_name(name):
+    with pytest.raises(ValueError) as raised:
+        ons.plan((8, 8), device=name)
+    if name != "\udc80":
+        for known in ("'cpu'", "'cuda'", *GPUS):
+            assert known in str(raised.value)
+
+
+def test_an_array_elsewhere_has_no_plan_for_a_gpu():
+    with pytest.raises(ValueError, match="device is 'A100', but the array is on the CPU"):
+        ons.plan(np.zeros((8, 8)), device="A100")
+
+
+@pytest.mark.parametrize("name", GPUS)
+@pytest.mark.parametrize("form", ["row", "column"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("operation", ["softmax", "log_softmax", "logsumexp"])
+def test_auto_takes_what_runs_on_that_gpu(name, form, dtype, operation):
+    for rows, N in itertools.product((1, 4, 64, 300, 10**5), (1, 33, 1024, 5000, 32768, 65537, 2**19, 2**22)):
+        shape, axis = in_shape(rows, N, form)
+        plan = ons.plan(shape, axis, dtype=dtype, device=name, operation=operation)
+        assert plan.longest_row is None or plan.longest_row >= N
+        assert GPUS[name][1] or plan.method != "cluster"
+        named = ons.plan(shape, axis, dtype=dtype, device=name, operation=operation, method=plan.method)
+        assert (named.threads, named.tile, named.width) == (plan.threads, plan.tile, plan.width)
+        (cluster,) = (cost for cost in plan.others if cost.method == "cluster")
+        assert GPUS[name][1] or cluster.cannot == "does not run here"
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_thresholds_are_parts_of_what_a_gpu_has(name):
+    """Those of the H200 are 264, 256, 4 and 24 rows; elsewhere as its multiprocessors are to 132, upwards."""
+    multiprocessors, clusters, _ = GPUS[name]
+
+    def methods_around(rows, N, dtype="float32"):
+        return [ons.plan((r, N), dtype=dtype, device=name).method for r in (rows, rows + 1)]
+
+    def share(of_the_h200):
+        return math.ceil(of_the_h200 * multiprocessors / 132)
+
+    assert methods_around(2 * multiprocessors, 1024) == ["fused_block", "fused_warp"]
+    assert methods_around(share(256) - 1, 2**21, "bfloat16") == ["split", "online"]
+    assert methods_around(math.ceil(share(2**23) / 2**21), 2**21, "bfloat16") == ["grid", "split"]
+    if clusters:
+        assert methods_around(share(24) - 1, 2**19) == ["split", "cluster"]
+
+
+@pytest.mark.parametrize("name", ["A100", "L4", "RTX 4090"])
+def test_many_long_rows_without_clusters(name):
+    """A block a row reads 16 bits twice and still is ahead; of float32 where L2 has much of it."""
+    for rows, N, dtype, method in [
+        (4096, 65536, "bfloat16", "online"),
+        (4096, 65536, "float16", "online"),
+        (4096, 2**19 + 1, "bfloat16", "split"),  # between packs
+        (4096, 40000, "float32", "online"),
+        (4096, 262144, "float32", "split"),
+        (16, 262144, "bfloat16", "split"),
+        (4096, 32768, "float32", "fused_block"),
+    ]:
+        assert ons.plan((rows, N), dtype=dtype, device=name).method == method
+    assert ons.plan((4096, 2**19), dtype="bfloat16", device=name, operation="log_softmax").method == "split"
+
+
 def test_cliffs_of_extreme_shapes():
     assert all(cliff.bytes_an_element == 0 for cliff in ons.plan((0, 5)).cliffs())
     assert isinstance(ons.plan((2**40, 1), dtype="float64").cliffs(), tuple)
@@ -379,7 +475,7 @@ def test_what_a_plan_quotes_was_measured():
         for device in DEVICES
         for form in ("row", "column")
         for rows in (1, 16, 64, 2048)
-        for N in (100, 3000, 100000, 400000, 2**24)
+        for N in (100, 3000, 100000, 400000, 2**21, 2**24)
         for threads in ((1, 2) if device == "cpu" else (None,))
     ]
     quoted = {plan.measured for plan in plans}

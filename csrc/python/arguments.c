@@ -13,18 +13,18 @@ static PyObject *names_on(ons_device device) {
 }
 
 /* The names of the methods that can run the problem. */
-static PyObject *names_that_can(const ons_problem *problem, int threads) {
+static PyObject *names_that_can(const ons_problem *problem, const ons_machine *machine) {
     PyObject *text = PyUnicode_FromString("auto");
     for (int i = 0; text && i < ONS_METHOD_COUNT; i++) {
         ons_plan plan;
-        if (ons_make_plan(problem, (ons_method)i, threads, &plan) == ONS_OK)
+        if (ons_make_plan(problem, (ons_method)i, machine, &plan) == ONS_OK)
             Py_SETREF(text, PyUnicode_FromFormat("%U, %s", text, ons_methods[i].name));
     }
     return text;
 }
 
 void ons_set_error(ons_status status, ons_method method, const ons_problem *problem,
-                   const ons_plan *plan) {
+                   const ons_machine *machine, const ons_plan *plan) {
     PyObject *names;
     switch ((int)status) {
     case ONS_E_MEMORY:
@@ -44,7 +44,7 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
                          ons_method_name(method), names);
         break;
     case ONS_E_ROW_TOO_LONG:
-        names = names_that_can(problem, 1);
+        names = names_that_can(problem, machine);
         if (names)
             PyErr_Format(PyExc_ValueError,
                          "method '%s' holds rows of at most %lld elements of this type on this "
@@ -54,7 +54,7 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
         break;
     case ONS_E_NO_CLUSTERS:
     case ONS_E_NO_GRID:
-        names = names_that_can(problem, 1);
+        names = names_that_can(problem, machine);
         if (names)
             PyErr_Format(PyExc_ValueError, "method '%s' does not run here: %s; use one of %U",
                          ons_method_name(method), ons_status_text(status), names);

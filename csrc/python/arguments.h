@@ -44,7 +44,7 @@ int ons_take_threads(PyObject *object, int *threads);
 int ons_take_operation(PyObject *object, ons_operation *operation);
 
 void ons_set_error(ons_status status, ons_method method, const ons_problem *problem,
-                   const ons_plan *plan);
+                   const ons_machine *machine, const ons_plan *plan);
 
 /* The functions of the module's table, beside the settings. */
 PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *args, Py_ssize_t count,

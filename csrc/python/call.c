@@ -94,7 +94,8 @@ static int run(ons_module *module, const ons_problem *problem, ons_method method
     ons_plan plan;
     void *workspace = NULL;
     PyObject *scratch = NULL;
-    ons_status status = ons_make_plan(problem, method, threads, &plan);
+    ons_machine machine = {threads, NULL};
+    ons_status status = ons_make_plan(problem, method, &machine, &plan);
     if (status == ONS_OK && problem->device == ONS_CUDA && plan.workspace_bytes > 0) {
         scratch = ons_gpu_memory(module, library, problem->gpu, problem->stream,
                                  plan.workspace_bytes, &workspace);
@@ -111,7 +112,7 @@ static int run(ons_module *module, const ons_problem *problem, ons_method method
     }
     Py_XDECREF(scratch); /* free for what comes after on the stream */
     if (status == ONS_OK) return 0;
-    ons_set_error(status, method, problem, &plan);
+    ons_set_error(status, method, problem, &machine, &plan);
     return -1;
 }
 

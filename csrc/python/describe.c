@@ -2,6 +2,8 @@
  * array as softmax takes it, for explain. */
 #include "arguments.h"
 
+#include <string.h>
+
 static const char *const keeps_names[] = {"nothing", "tile", "row"};
 
 /* Arrays that only a plan is made for lie nowhere: an address as allocators give them. */
@@ -40,24 +42,33 @@ static int view_of_shape(PyObject *shape, ons_dtype dtype, ons_view *view) {
     return 0;
 }
 
-static int take_device(PyObject *object, ons_device *device) {
-    *device = ONS_CPU;
-    if (!object ||
-        (PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, "cpu") == 0))
-        return 0;
-    *device = ONS_CUDA;
-    if (PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, "cuda") == 0) return 0;
-    PyErr_Format(PyExc_ValueError, "device is %R: expected 'cpu', 'cuda' or None", object);
+/* The device, and the GPU that is named in its place. */
+static int take_device(PyObject *object, ons_device *device, const ons_gpu **gpu) {
+    const char *name = object && !PyUnicode_Check(object) ? "" : "cpu";
+    Py_ssize_t size = 0;
+    if (object && *name && !(name = PyUnicode_AsUTF8AndSize(object, &size))) return -1;
+    if (size > (Py_ssize_t)strlen(name)) name = "";
+    *device = strcmp(name, "cpu") == 0 ? ONS_CPU : ONS_CUDA;
+    if (*device == ONS_CPU || strcmp(name, "cuda") == 0 || (*gpu = ons_gpu_named(name))) return 0;
+    PyObject *known = PyUnicode_FromString("");
+    for (const ons_gpu *one = ons_known_gpus; known && *one->name; one++)
+        Py_SETREF(known,
+                  PyUnicode_FromFormat("%U %s%s", known, one->name, one[1].name[0] ? "," : ""));
+    if (known)
+        PyErr_Format(PyExc_ValueError,
+                     "device is %R: expected 'cpu', 'cuda', None, or a GPU to plan for:%U", object,
+                     known);
+    Py_XDECREF(known);
     return -1;
 }
 
-/* The array, or an array of the shape, and its result. */
+/* The array, or an array of the shape, and its result; and the GPU that is named. */
 static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYWORDS], ons_view *x,
-                      ons_view *y) {
+                      ons_view *y, const ons_gpu **gpu) {
     ons_library library;
     ons_device device;
     ons_dtype dtype = ONS_FLOAT32;
-    if (take_device(given[DEVICE], &device) < 0) return -1;
+    if (take_device(given[DEVICE], &device, gpu) < 0) return -1;
     int typed = ons_take_dtype(module, given[DTYPE], &dtype);
     if (typed < 0) return -1;
     if (PyTuple_Check(object)) {
@@ -81,11 +92,12 @@ static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYW
 }
 
 /* Adds the facts of a plan on a GPU to those of any. What only a driver can tell is None without
- * one. */
-static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_plan *plan) {
+ * one, and where the GPU was named. */
+static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_machine *machine,
+                         const ons_plan *plan) {
     ons_kernel_facts kernel;
     int count;
-    bool known = ons_gpu_count(&count) == ONS_OK && count > 0 &&
+    bool known = !machine->gpu && ons_gpu_count(&count) == ONS_OK && count > 0 &&
                  ons_describe_kernel(problem, plan, &kernel) == ONS_OK;
     PyObject *more =
         Py_BuildValue("{s:L,s:i,s:i,s:L,s:d}", "blocks_a_row", (long long)plan->blocks_a_row,
@@ -111,16 +123,16 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     ons_problem problem;
     ons_plan made;
     bool reduced[ONS_MAX_DIMS];
-    int threads = module->num_threads;
+    ons_machine machine = {module->num_threads, NULL};
 
     ons_no_view(&x);
     ons_no_view(&absent);
     problem.scale_by = 1.0;
     problem.stream = NULL;
     if (ons_take_arguments("plan", OF_PLAN, args, count, names, given) < 0) return NULL;
-    if (ons_take_threads(given[NUM_THREADS], &threads) < 0) return NULL;
+    if (ons_take_threads(given[NUM_THREADS], &machine.threads) < 0) return NULL;
     if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) return NULL;
-    if (take_views(module, args[0], given, &x, &y) < 0) goto done;
+    if (take_views(module, args[0], given, &x, &y, &machine.gpu) < 0) goto done;
     if (ons_take_method(given[METHOD], x.device, &method) < 0) goto done;
     if (ons_take_axes(module, axes, x.ndim, reduced) < 0) goto done;
     if (ons_take_operation(given[OPERATION], &operation) < 0) goto done;
@@ -128,22 +140,25 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
         if (reduced[i]) y.strides[i] = 0;
     if (ons_make_problem(operation, &x, &y, &absent, &absent, &absent, reduced, &problem) < 0)
         goto done;
-    ons_status status = ons_make_plan(&problem, method, threads, &made);
+    ons_status status = ons_make_plan(&problem, method, &machine, &made);
     if (status != ONS_OK) {
-        ons_set_error(status, method, &problem, &made);
+        ons_set_error(status, method, &problem, &machine, &made);
         goto done;
     }
     result = Py_BuildValue(
         "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:i}", "operation",
-        ons_operations[operation].name, "device", x.device == ONS_CPU ? "cpu" : "cuda", "method",
-        ons_method_name(made.method), "reason", made.reason, "measured",
+        ons_operations[operation].name, "device",
+        machine.gpu           ? machine.gpu->name
+        : x.device == ONS_CPU ? "cpu"
+                              : "cuda",
+        "method", ons_method_name(made.method), "reason", made.reason, "measured",
         made.measured ? made.measured : "", "dtype", ons_dtype_name(x.dtype), "form",
         made.form == ONS_ROW_FORM ? "row" : "column", "compute", ons_dtype_name(made.compute),
         "rows", (long long)made.rows, "N", (long long)made.N, "tile", (long long)made.tile, "width",
         (long long)made.width, "bytes_moved", (long long)made.bytes_moved, "on_chip_bytes",
         (long long)made.on_chip_bytes, "workspace_bytes", (long long)made.workspace_bytes,
         "threads", made.threads);
-    if (result && x.device == ONS_CUDA && add_gpu_facts(result, &problem, &made) < 0)
+    if (result && x.device == ONS_CUDA && add_gpu_facts(result, &problem, &machine, &made) < 0)
         Py_CLEAR(result);
 done:
     Py_XDECREF(axes);
