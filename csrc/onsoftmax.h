@@ -134,8 +134,11 @@ const ons_gpu *ons_gpu_named(const char *name);
 /* What a plan is made for. */
 typedef struct {
     int threads; /* of the CPU, the most that may be used */
-    const ons_gpu
-        *gpu; /* NULL: the problem's own, or the usual one where its driver says nothing */
+    /* bytes of the caches that a core has to itself, and of the last one, that so many share */
+    int64_t core_cache, last_cache;
+    int last_cache_sharers;
+    /* NULL: the problem's own, or the usual one where its driver says nothing */
+    const ons_gpu *gpu;
 } ons_machine;
 
 /* The row form takes rows one after the other along their elements; the column form takes them side
@@ -238,6 +241,9 @@ ons_status ons_gpu_free(int gpu, void *stream, void *memory);
 ons_status ons_gpu_order(int gpu, void *first, void *then);
 ons_status ons_gpu_copy(int gpu, void *stream, void *to, const void *from, int64_t bytes);
 ons_status ons_gpu_wait(int gpu, void *stream);
+
+/* This machine, to plan for so many threads at most: the caches that its system tells of. */
+ons_machine ons_this_machine(int threads);
 
 /* The processors that affinity and the cgroup's quota leave to this process. */
 int ons_processors(void);

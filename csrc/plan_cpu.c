@@ -19,9 +19,16 @@ enum { ROW_PANEL_BYTES = 1 << 14 };
  * and ends a run of rows is little of it. */
 enum { RUN_BYTES = 1 << 18 };
 
-/* Largest rows and panels of columns, in bytes of the compute type, that `fused` keeps in the
- * caches. */
-static const int64_t FUSED_ROW_BYTES = 1 << 20, FUSED_PANEL_BYTES = 1 << 19;
+/* The largest rows, in bytes of the compute type, that `fused` keeps in the caches, and how many of
+ * them a thread has there: one that comes in, one worked on, and what is kept of one. Panels of
+ * columns are half as large. */
+enum { FUSED_ROW_BYTES = 1 << 20, ROWS_IN_CACHES = 3 };
+
+/* The most scratch memory of all threads for rows that `fused` takes. The C library keeps so much
+ * from call to call (glibc's DEFAULT_MMAP_THRESHOLD_MAX); of more each call gets pages that the
+ * system has to clear: 64 rows of 262144 floats by 12 threads make 600 to 1000 page faults a call
+ * on two cores, by 8 threads at most 50, and `online` is faster. */
+enum { SCRATCH_BYTES = 1 << 25 };
 
 /* How large a panel of columns may be before it gets narrower, and how much of each row of memory
  * it keeps even so. Two such are about the first cache, or a part of the second. */
@@ -61,6 +68,13 @@ static bool fits_kernels(const ons_plan *plan, ons_dtype dtype) {
            (plan->compute == ONS_FLOAT32 && (dtype == ONS_FLOAT16 || dtype == ONS_BFLOAT16));
 }
 
+/* The part of the caches that is a thread's, in rows of which `fused` keeps each. */
+static int64_t longest_in_caches(const ons_machine *machine, const ons_plan *plan) {
+    int64_t sharers = larger(1, least(plan->threads, machine->last_cache_sharers));
+    int64_t cache = machine->core_cache + machine->last_cache / sharers;
+    return least(FUSED_ROW_BYTES, cache / ROWS_IN_CACHES);
+}
+
 /* Whether panels of columns are taken as a whole, one after the other (softmax_columns). */
 static bool are_whole_columns(const ons_problem *problem, const ons_plan *plan) {
     if (plan->form != ONS_COLUMN_FORM) return false;
@@ -90,8 +104,10 @@ static bool is_short_value(const ons_problem *problem, const ons_plan *plan) {
            plan->N <= (plan->compute == ONS_FLOAT64 ? ONS_BATCHED_F64 : ONS_BATCHED_F32 / 2);
 }
 
-static ons_method choose_on_cpu(const ons_problem *problem, ons_plan *plan) {
+static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *machine,
+                                ons_plan *plan) {
     int64_t row = plan->N * ons_dtype_size(plan->compute);
+    int64_t cached = longest_in_caches(machine, plan);
     if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
         plan->threads > 1) {
         plan->reason = "fewer rows than keep the threads busy: they share each one";
@@ -106,15 +122,16 @@ static ons_method choose_on_cpu(const ons_problem *problem, ons_plan *plan) {
         plan->reason = "one value a row: it is read once, tile by tile";
         return ONS_METHOD_online;
     }
-    if (plan->form == ONS_ROW_FORM ? row <= FUSED_ROW_BYTES
-                                   : row * columns_kept(problem, plan) <= FUSED_PANEL_BYTES) {
+    if (plan->form == ONS_ROW_FORM
+            ? row <= cached && plan->threads * ONS_KEPT_ROWS * row <= SCRATCH_BYTES
+            : row * columns_kept(problem, plan) <= cached / 2) {
         plan->reason = "what is worked on at once fits the caches: one read from memory";
         plan->measured = RESULTS
             "float32 16384x1024, 1 thread: fused 1.47, online 0.80; "
             "float32 128x131072, 1 thread: fused 1.21, online 0.69";
         return ONS_METHOD_fused;
     }
-    plan->reason = "rows too long for the caches: two reads from memory";
+    plan->reason = "rows too long for the caches or for so many threads: two reads from memory";
     plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.66, fused 0.33";
     return ONS_METHOD_online;
 }
@@ -204,12 +221,12 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machin
     int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
     plan->threads = (int)least(useful, machine->threads);
     choose_form_on_cpu(problem, plan);
-    if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, plan);
+    if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);
 
     const ons_method_info *info = &ons_methods[plan->method];
     bool direct = plan->x_direct && plan->y_direct;
     /* one too long for the caches: scratch memory as large would cost more than it saves */
-    bool huge = plan->N * ons_dtype_size(plan->compute) > FUSED_ROW_BYTES;
+    bool huge = plan->N * ons_dtype_size(plan->compute) > longest_in_caches(machine, plan);
     bool pipelines = plan->method == ONS_METHOD_fused && !huge;
     plan->whole_rows = pipelines && are_whole_rows(problem, plan);
     plan->brings_rows = plan->whole_rows && are_brought(problem, plan);

@@ -41,7 +41,8 @@ static void run_as(ons_operation operation, const task *job, ons_method method, 
     problem.scale_by = job->scale;
     ons_coalesce(&problem);
     ons_plan plan;
-    REQUIRE(ons_make_plan(&problem, method, &(ons_machine){.threads = job->threads}, &plan) == ONS_OK, "no plan");
+    ons_machine machine = ons_this_machine(job->threads);
+    REQUIRE(ons_make_plan(&problem, method, &machine, &plan) == ONS_OK, "no plan");
     REQUIRE(ons_run(&problem, &plan, NULL) == ONS_OK, "it did not run");
     seen[plan.form] = true;
 }

@@ -178,7 +178,8 @@ static double error_of(const row *found) {
     problem.operand[ONS_WHERE] = (ons_operand){NULL, ONS_BOOL, {0}};
     ons_coalesce(&problem);
     ons_plan plan;
-    REQUIRE(ons_make_plan(&problem, ONS_METHOD_AUTO, &(ons_machine){.threads = 1}, &plan) == ONS_OK, "no plan");
+    ons_machine machine = ons_this_machine(1);
+    REQUIRE(ons_make_plan(&problem, ONS_METHOD_AUTO, &machine, &plan) == ONS_OK, "no plan");
     REQUIRE(ons_run(&problem, &plan, NULL) == ONS_OK, "it did not run");
     long double d = 0;
     for (int64_t j = 0; j < found->N; j++) d += found->exact[j];

@@ -250,7 +250,8 @@ static void call(int64_t N, float *x, float *y) {
     problem.operand[ONS_Y] = (ons_operand){(char *)y, ONS_FLOAT32, {sizeof(float)}};
     ons_coalesce(&problem);
     ons_plan plan;
-    if (ons_make_plan(&problem, ONS_METHOD_AUTO, &(ons_machine){.threads = 1}, &plan) != ONS_OK) abort();
+    ons_machine machine = ons_this_machine(1);
+    if (ons_make_plan(&problem, ONS_METHOD_AUTO, &machine, &plan) != ONS_OK) abort();
     if (ons_run(&problem, &plan, NULL) != ONS_OK) abort();
 }
 

@@ -137,6 +137,7 @@ ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *
     stand_in_workspaces += workspace != NULL;
     if (plan->workspace_bytes > 0) memset(workspace, 255, (size_t)plan->workspace_bytes);
     here.device = ONS_CPU;
-    ons_status status = ons_make_plan(&here, ONS_METHOD_AUTO, &(ons_machine){.threads = 1}, &on_cpu);
+    ons_machine machine = ons_this_machine(1);
+    ons_status status = ons_make_plan(&here, ONS_METHOD_AUTO, &machine, &on_cpu);
     return status == ONS_OK ? ons_run(&here, &on_cpu, NULL) : status;
 }

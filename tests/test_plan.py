@@ -13,7 +13,7 @@ import pytest
 from support import ROOT
 
 import onsoftmax as ons
-from onsoftmax import _copy_speed, _plan
+from onsoftmax import _copy_speed, _core, _plan
 
 RESULTS = os.path.join(ROOT, "benchmarks", "results")
 DEVICES = ["cpu", "cuda"]
@@ -211,6 +211,44 @@ def test_cliffs_of_the_gpu_are_those_of_the_readme():
             (16384, "fused_block", "cluster"),
             (1 << 20, "cluster", "split"),
         ]
+
+
+MIB = 2**20
+
+
+def cpu_method(shape, threads, caches, axis=-1, dtype="float32"):
+    return _core.plan(shape, axis, dtype=dtype, num_threads=threads, caches=caches)["method"]
+
+
+@pytest.mark.parametrize("caches", [(MIB, 32 * MIB, 2), (2 * MIB, 260 * MIB, 32), (MIB // 4, 8 * MIB, 8)])
+def test_one_thread_keeps_rows_of_a_mebibyte_in_the_caches(caches):
+    for rows, N, method in [(128, 131072, "fused"), (64, 2**18, "fused"), (64, 2**18 + 1, "online")]:
+        assert cpu_method((rows, N), 1, caches) == method
+
+
+def test_a_threads_rows_fit_its_part_of_the_caches():
+    """Three rows of floats in a core's own cache and a part of the last one, not smaller than a sharer's."""
+    for threads, caches, bytes_ in [
+        (4, (MIB // 4, 2 * MIB, 8), 3 * MIB // 4),
+        (8, (MIB // 4, 2 * MIB, 8), MIB // 2),
+        (16, (MIB // 4, 2 * MIB, 8), MIB // 2),
+        (2, (MIB, 0, 1), MIB),
+    ]:
+        longest = bytes_ // 3 // 4
+        assert cpu_method((4096, longest), threads, caches) == "fused"
+        assert cpu_method((4096, longest + 1), threads, caches) == "online"
+        assert cpu_method((4096, longest // 2), threads, caches, dtype="float64") == "fused"
+        assert cpu_method((4096, longest // 2 + 1), threads, caches, dtype="float64") == "online"
+
+
+def test_scratch_memory_stays_below_what_is_kept_from_call_to_call():
+    """However large the caches are: three rows a thread in 32 MiB."""
+    caches = (64 * MIB, 1024 * MIB, 64)
+    for rows, N, most in [(4096, 2**18, 10), (4096, 2**17, 21), (4096, 2**16, 42)]:
+        assert cpu_method((rows, N), most, caches) == "fused"
+        assert cpu_method((rows, N), most + 1, caches) == "online"
+    assert cpu_method((64, 2**18), 16, caches) == "online"
+    assert cpu_method((64, 2**18), 8, caches) == "fused"
 
 
 # A GPU to plan for: multiprocessors, blocks of a cluster, bandwidth.

@@ -1,9 +1,12 @@
 """The thread pool, the environment, forks, and callers side by side."""
 
+import glob
 import os
+import re
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,9 +115,21 @@ def test_environment_isa():
 def test_show_config(capsys):
     config = ons.show_config()
     printed = capsys.readouterr().out
-    for name in ("onsoftmax", "numpy", "isa", "isa_available", "num_threads", "processors", "cuda"):
+    for name in ("onsoftmax", "numpy", "isa", "isa_available", "num_threads", "processors", "caches", "cuda"):
         assert name in config and name in printed
     assert config["num_threads"] == ons.get_num_threads() and config["isa"] in config["isa_available"]
+
+
+def test_the_caches_are_those_that_the_system_tells_of():
+    sizes = {}
+    for cache in glob.glob("/sys/devices/system/cpu/cpu0/cache/index*"):
+        level, size = (Path(cache, name).read_text().strip() for name in ("level", "size"))
+        sizes[level] = size.removesuffix("K")
+    if "3" not in sizes or "2" not in sizes:
+        pytest.skip("the system tells of no second and third cache")
+    found = re.fullmatch(r"(\d+) KiB a core, (\d+) KiB shared by (\d+)", ons.show_config()["caches"])
+    assert sizes["3"] == found[2] and int(found[3]) >= 1
+    assert found[1] in (sizes["2"], "0")  # 0 where more than a core's threads share the second one
 
 
 # ---------------------------------------------------------------- forks

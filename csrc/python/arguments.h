@@ -17,6 +17,7 @@ enum {
     KEEPDIMS,
     OPERATION,
     PAIRS,
+    CACHES, /* of a machine to plan for, by tests and for the page: not in onsoftmax.plan */
     KEYWORDS
 };
 
@@ -28,7 +29,8 @@ enum {
     OF_VALUES = OF_ALL | 1 << KEEPDIMS,
     OF_PAIRS = 1 << AXIS | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
     OF_FINISH = OF_PAIRS | 1 << DTYPE | 1 << OUT | 1 << OPERATION | 1 << PAIRS,
-    OF_PLAN = 1 << AXIS | 1 << METHOD | 1 << DTYPE | 1 << NUM_THREADS | 1 << DEVICE | 1 << OPERATION
+    OF_PLAN = 1 << AXIS | 1 << METHOD | 1 << DTYPE | 1 << NUM_THREADS | 1 << DEVICE |
+              1 << OPERATION | 1 << CACHES
 };
 
 /* The value of each of these, NULL where it was not given: borrowed. `function` is named in errors.

@@ -94,7 +94,7 @@ static int run(ons_module *module, const ons_problem *problem, ons_method method
     ons_plan plan;
     void *workspace = NULL;
     PyObject *scratch = NULL;
-    ons_machine machine = {threads, NULL};
+    ons_machine machine = ons_this_machine(threads);
     ons_status status = ons_make_plan(problem, method, &machine, &plan);
     if (status == ONS_OK && problem->device == ONS_CUDA && plan.workspace_bytes > 0) {
         scratch = ons_gpu_memory(module, library, problem->gpu, problem->stream,

@@ -123,14 +123,21 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     ons_problem problem;
     ons_plan made;
     bool reduced[ONS_MAX_DIMS];
-    ons_machine machine = {module->num_threads, NULL};
+    ons_machine machine = ons_this_machine(module->num_threads);
 
+    long long core = machine.core_cache, last = machine.last_cache;
     ons_no_view(&x);
     ons_no_view(&absent);
     problem.scale_by = 1.0;
     problem.stream = NULL;
     if (ons_take_arguments("plan", OF_PLAN, args, count, names, given) < 0) return NULL;
     if (ons_take_threads(given[NUM_THREADS], &machine.threads) < 0) return NULL;
+    if (given[CACHES] &&
+        !PyArg_ParseTuple(given[CACHES], "LLi;caches: expected of a core, of the last, its sharers",
+                          &core, &last, &machine.last_cache_sharers))
+        return NULL;
+    machine.core_cache = core;
+    machine.last_cache = last;
     if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) return NULL;
     if (take_views(module, args[0], given, &x, &y, &machine.gpu) < 0) goto done;
     if (ons_take_method(given[METHOD], x.device, &method) < 0) goto done;

@@ -46,18 +46,28 @@ static PyObject *cuda_found(void) {
     return text;
 }
 
+static PyObject *caches(void) {
+    ons_machine here = ons_this_machine(1);
+    return PyUnicode_FromFormat("%lld KiB a core, %lld KiB shared by %d",
+                                (long long)here.core_cache >> 10, (long long)here.last_cache >> 10,
+                                here.last_cache_sharers);
+}
+
 static PyObject *show(PyObject *self, PyObject *Py_UNUSED(none)) {
     ons_module *module = PyModule_GetState(self);
-    return Py_BuildValue("{s:s,s:N,s:i,s:i,s:N,s:s}", "isa", ons_isa_selected(), "isa_available",
-                         isa_names(), "num_threads", module->num_threads, "processors",
-                         ons_processors(), "cuda", cuda_found(), "compiler", __VERSION__);
+    return Py_BuildValue("{s:s,s:N,s:i,s:i,s:N,s:N,s:s}", "isa", ons_isa_selected(),
+                         "isa_available", isa_names(), "num_threads", module->num_threads,
+                         "processors", ons_processors(), "caches", caches(), "cuda", cuda_found(),
+                         "compiler", __VERSION__);
 }
 
 PyDoc_STRVAR(
     plan_doc,
     "plan($module, array_or_shape, /, axis=-1, *, dtype=None, device=None, method='auto',\n"
-    "     num_threads=None, operation='softmax')\n"
-    "--\n\nThe plan of a call as a dict: see onsoftmax.plan.");
+    "     num_threads=None, operation='softmax', caches=None)\n"
+    "--\n\nThe plan of a call as a dict: see onsoftmax.plan. caches: bytes that a core has to "
+    "itself, bytes\n"
+    "of the last one and the processors that share it, in place of this machine's.");
 PyDoc_STRVAR(
     methods_doc,
     "methods($module, /)\n--\n\nThe methods of this build as dicts: see onsoftmax.methods.");

@@ -19,7 +19,8 @@ int EXPORT(make_plan)(ons_device device, ons_dtype dtype, double rows, double N,
     problem.operand[ONS_X] = (ons_operand){somewhere, dtype, {size * (int64_t)N, size}};
     problem.operand[ONS_Y] = problem.operand[ONS_X];
     ons_coalesce(&problem);
-    return ons_make_plan(&problem, method, &(ons_machine){.threads = threads}, &plan);
+    const ons_machine machine = {threads, 1 << 20, 1 << 25, 8, NULL}; /* some CPU's caches */
+    return ons_make_plan(&problem, method, &machine, &plan);
 }
 
 int EXPORT(planned_method)(void) { return plan.method; }
