@@ -39,7 +39,9 @@ enum {
     LANDING_ROWS_16_BIT = 48,
     LANDING_ROWS = 24,
     /* The fewest rows of which a block each keeps all multiprocessors busy. */
-    ONLINE_ROWS = 256
+    ONLINE_ROWS = 256,
+    /* The longest of 16 bits that it has whatever L2 holds. */
+    ONLINE_ROW_16_BIT = 1 << 18
 };
 
 /* The part of a memory's bandwidth at which a copy reads and writes: 4.23 of 4.8 TB/s on an H200,
@@ -47,15 +49,16 @@ enum {
 static const double COPY_SHARE = 0.88;
 
 /* Whether `online` is faster than `split`, which reads and writes as much in even shares: it takes
- * a block a row. For softmax of aligned 16-bit rows it has less to compute. What of others is read
- * twice it finds in L2, where the rows in flight are not much more than that holds. */
+ * a block a row. For softmax of 16-bit rows it has less to compute; between packs it is level, and
+ * slower above ONLINE_ROW_16_BIT (bfloat16 1023x262145). What of others is read twice it finds in
+ * L2, where the rows in flight are not much more than that holds. */
 static bool online_is_ahead(const row_of_chunks *row, int64_t row_bytes, const ons_plan *plan) {
     int64_t in_flight =
         (int64_t)row->gpu->threads_a_multiprocessor / PASS_THREADS * row->gpu->multiprocessors;
-    bool aligned_16_bit =
-        row->operation == ONS_OPERATION_softmax && row->contiguous && row->narrow && row->whole;
+    bool short_16_bit = row->operation == ONS_OPERATION_softmax && row->contiguous && row->narrow &&
+                        plan->N <= ONLINE_ROW_16_BIT;
     return plan->rows >= scaled(ONLINE_ROWS, row->gpu) &&
-           (aligned_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
+           (short_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
 }
 
 static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
@@ -113,7 +116,7 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
         plan->method = ONS_METHOD_online;
         plan->reason = "rows too long to be held, and enough of them for a block each";
         plan->measured = RESULTS
-            "bfloat16 256x1048576: online 0.59, split 0.55; bfloat16 4096x65536: online 0.67, "
+            "bfloat16 1024x262144: online 0.63, split 0.55; bfloat16 4096x65536: online 0.67, "
             "split 0.55; float32 5341x50257: online 0.65, split 0.62; float32 1024x262144: split "
             "0.66, online 0.64";
     } else {
