@@ -146,6 +146,16 @@ typedef struct {
  * another order in each. */
 typedef enum { ONS_ROW_FORM, ONS_COLUMN_FORM } ons_form;
 
+/* How rows arrive on a GPU and where they go (cuda/launch.cuh): any; without gaps and with nothing
+ * to be done first; without gaps, with a mask or a scale; side by side in packs, in the column
+ * form.
+ */
+typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED } ons_loader;
+
+/* Which of its kernels a method runs on a GPU: the one that bears its name; fused_warp_span;
+ * cluster_few_rows; cluster_landing. */
+typedef enum { ONS_OWN, ONS_SPAN, ONS_FEW_ROWS, ONS_LANDING } ons_variant;
+
 typedef struct {
     ons_method method;
     const char *reason; /* why this one, in words */
@@ -171,9 +181,11 @@ typedef struct {
     /* On a GPU alone: */
     int64_t blocks_a_row;  /* blocks that share a row; 0 where a block has several rows */
     int elements_a_thread; /* of a row, held at once in its registers */
-    bool in_spans;         /* a block's rows come and go as one span of memory */
-    int64_t longest_row;   /* that the method can hold; 0: any */
-    double copy_speed;     /* of this GPU, in bytes a second, of its bandwidth; 0: not known */
+    int lanes;             /* of a warp that share a row, in fused_warp */
+    ons_loader loader;
+    ons_variant variant;
+    int64_t longest_row; /* that the method can hold; 0: any */
+    double copy_speed;   /* of this GPU, in bytes a second, of its bandwidth; 0: not known */
 } ons_plan;
 
 extern const ons_method_info ons_methods[ONS_METHOD_COUNT];

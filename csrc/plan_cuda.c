@@ -4,10 +4,23 @@
 
 #include <stdlib.h>
 
-/* Whether a method can take such rows; it is the plan's then. */
-static bool fits(ons_method method, const row_of_chunks *row, ons_plan *plan) {
-    plan->method = method;
-    return ons_shape_on_gpu(row, plan) == ONS_OK;
+/* A method, and why. */
+typedef struct {
+    ons_method method;
+    const char *reason, *measured;
+} choice;
+
+/* The plan, were the method this one; of method ONS_METHOD_AUTO where that cannot take such rows.
+ */
+static ons_plan with_method(ons_method method, const row_of_chunks *row, const ons_plan *plan) {
+    ons_plan made = *plan;
+    made.method = method;
+    if (ons_shape_on_gpu(row, &made) != ONS_OK) made.method = ONS_METHOD_AUTO;
+    return made;
+}
+
+static bool fits(ons_method method, const row_of_chunks *row, const ons_plan *plan) {
+    return with_method(method, row, plan).method == method;
 }
 
 /* The thresholds of `auto` on a GPU. What they rest on stands beside each choice, as x copy. */
@@ -44,9 +57,9 @@ enum {
     ONLINE_ROW_16_BIT = 1 << 18
 };
 
-/* The part of a memory's bandwidth at which a copy reads and writes: 4.23 of 4.8 TB/s on an H200,
- * in the run of RESULTS. */
-static const double COPY_SHARE = 0.88;
+/* The part of a memory's bandwidth at which a copy reads and writes: 4.23 of the 4.92 TB/s of an
+ * H200's clock, in the run of RESULTS. */
+static const double COPY_SHARE = 0.86;
 
 /* Whether `online` is faster than `split`, which reads and writes as much in even shares: it takes
  * a block a row. For softmax of 16-bit rows it has less to compute; between packs it is level, and
@@ -61,7 +74,7 @@ static bool online_is_ahead(const row_of_chunks *row, int64_t row_bytes, const o
            (short_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
 }
 
-static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
+static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, const ons_plan *plan) {
     int64_t bytes = plan->N * ons_dtype_size(dtype);
     bool clusters = row->gpu->cluster_blocks >= 2, narrow = ons_dtype_size(dtype) == 2;
     int block_bytes = narrow ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
@@ -75,98 +88,102 @@ static ons_method choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, 
     bool few_long_rows = clusters && bytes > FEW_LONG_ROW_BYTES && bytes <= block_bytes &&
                          FEW_BLOCKS * plan->rows <= row->gpu->multiprocessors;
     if (few_rows && 2 * row->chunks > WARP * WARP_CHUNKS &&
-        fits(ONS_METHOD_fused_warp, row, plan) && fits(ONS_METHOD_fused_block, row, plan)) {
-        plan->reason = "few rows that a warp could hold: several warps are sooner done";
-        plan->measured = RESULTS
+        fits(ONS_METHOD_fused_warp, row, plan) && fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){
+            ONS_METHOD_fused_block,
+            "few rows that a warp could hold: several warps are sooner done",
+            RESULTS
             "float32 1x1024: fused_block 0.67, fused_warp 0.62; bfloat16 64x1024: fused_block "
-            "0.71, fused_warp 0.71";
-    } else if (fits(ONS_METHOD_fused_warp, row, plan)) {
-        plan->reason = "the row fits the registers of a warp: one read, no barrier";
-        plan->measured = RESULTS
+            "0.71, fused_warp 0.71"};
+    if (fits(ONS_METHOD_fused_warp, row, plan))
+        return (choice){
+            ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier",
+            RESULTS
             "float32 1048576x256: fused_warp 1.00, fused_block 0.80; float32 262144x1024: "
             "fused_warp 1.00, fused_block 1.01; bfloat16 4096x1024: fused_warp 0.95, fused_block "
-            "0.78";
-    } else if (few_long_rows && fits(ONS_METHOD_cluster, row, plan)) {
-        plan->reason = "few rows that a block could hold: several blocks are sooner done";
-        plan->measured = RESULTS
+            "0.78"};
+    if (few_long_rows && fits(ONS_METHOD_cluster, row, plan))
+        return (choice){
+            ONS_METHOD_cluster, "few rows that a block could hold: several blocks are sooner done",
+            RESULTS
             "float32 8x16384: cluster 0.65, fused_block 0.44; bfloat16 8x16384: cluster 0.70, "
-            "fused_block 0.53";
-    } else if ((!clusters || bytes <= block_bytes) && fits(ONS_METHOD_fused_block, row, plan)) {
-        plan->reason = "the row fits the registers of a block: one read";
-        plan->measured = RESULTS
+            "fused_block 0.53"};
+    if ((!clusters || bytes <= block_bytes) && fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){
+            ONS_METHOD_fused_block, "the row fits the registers of a block: one read",
+            RESULTS
             "float32 16384x16384: fused_block 1.00, cluster 1.00; bfloat16 32768x8192: fused_block "
-            "1.02, cluster 1.01; bfloat16 65520x4097: fused_block 0.98, cluster 0.45";
-    } else if (fits(ONS_METHOD_cluster, row, plan) && !ons_row_lands(plan)) {
-        plan->reason = "the row fits the registers of a cluster: one read";
-        plan->measured = RESULTS
+            "1.02, cluster 1.01; bfloat16 65520x4097: fused_block 0.98, cluster 0.45"};
+    const ons_plan clustered = with_method(ONS_METHOD_cluster, row, plan);
+    if (clustered.method == ONS_METHOD_cluster && clustered.variant != ONS_LANDING)
+        return (choice){
+            ONS_METHOD_cluster, "the row fits the registers of a cluster: one read",
+            RESULTS
             "float32 8192x32768: cluster 1.00, fused_block 1.00; bfloat16 8192x32768: cluster "
-            "1.01, fused_block 0.93; float32 1024x262144: cluster 0.93, online 0.64";
-    } else if (plan->rows >= landing_rows && fits(ONS_METHOD_cluster, row, plan)) {
-        plan->reason = "the row fits the registers and shared memory of a cluster: one read";
-        plan->measured = RESULTS
+            "1.01, fused_block 0.93; float32 1024x262144: cluster 0.93, online 0.64"};
+    if (plan->rows >= landing_rows && clustered.method == ONS_METHOD_cluster)
+        return (choice){
+            ONS_METHOD_cluster,
+            "the row fits the registers and shared memory of a cluster: one read",
+            RESULTS
             "float32 512x524288: cluster 0.88, split 0.66; float32 256x1048576: cluster 0.77, "
-            "split 0.66; bfloat16 512x524288: cluster 0.79, online 0.58";
-    } else if (plan->rows <= grid_rows && plan->N <= scaled(GRID_ROW_LENGTH, row->gpu) &&
-               fits(ONS_METHOD_grid, row, plan) && plan->x_direct) {
-        plan->reason = "very few rows, too long to be held elsewhere: the whole GPU takes each";
-        plan->measured = RESULTS
+            "split 0.66; bfloat16 512x524288: cluster 0.79, online 0.58"};
+    const ons_plan in_grid = with_method(ONS_METHOD_grid, row, plan);
+    if (plan->rows <= grid_rows && plan->N <= scaled(GRID_ROW_LENGTH, row->gpu) &&
+        in_grid.method == ONS_METHOD_grid && in_grid.loader == ONS_CONTIGUOUS)
+        return (choice){
+            ONS_METHOD_grid,
+            "very few rows, too long to be held elsewhere: the whole GPU takes each",
+            RESULTS
             "float32 1x16777216: grid 0.58, split 0.53; bfloat16 1x16777216: grid 0.49, split "
-            "0.46; bfloat16 64x4194304: split 0.56, grid 0.38";
-    } else if (online_is_ahead(row, bytes, plan)) {
-        plan->method = ONS_METHOD_online;
-        plan->reason = "rows too long to be held, and enough of them for a block each";
-        plan->measured = RESULTS
+            "0.46; bfloat16 64x4194304: split 0.56, grid 0.38"};
+    if (online_is_ahead(row, bytes, plan))
+        return (choice){
+            ONS_METHOD_online, "rows too long to be held, and enough of them for a block each",
+            RESULTS
             "bfloat16 1024x262144: online 0.63, split 0.55; bfloat16 4096x65536: online 0.67, "
             "split 0.55; float32 5341x50257: online 0.65, split 0.62; float32 1024x262144: split "
-            "0.66, online 0.64";
-    } else {
-        plan->method = ONS_METHOD_split;
-        plan->reason = "rows too long to be held: blocks share each one";
-        plan->measured = RESULTS
-            "float32 64x4194304: split 0.65, online 0.45; float32 1x268435456: split 0.64, grid "
-            "0.63";
-    }
-    return plan->method;
+            "0.66, online 0.64"};
+    return (choice){
+        ONS_METHOD_split, "rows too long to be held: blocks share each one",
+        RESULTS
+        "float32 64x4194304: split 0.65, online 0.45; float32 1x268435456: split 0.64, grid "
+        "0.63"};
 }
 
-static ons_method choose_in_column_form(const row_of_chunks *row, ons_dtype dtype, ons_plan *plan) {
+static choice choose_in_column_form(const row_of_chunks *row, ons_dtype dtype,
+                                    const ons_plan *plan) {
     int64_t panels = ceil_div(plan->rows, row->threads_a_lane);
     bool narrow = row->packed && ons_dtype_size(dtype) == 2 && row->gpu->cluster_blocks_any >= 2;
-    if (fits(ONS_METHOD_fused_warp, row, plan)) {
-        plan->reason = "a row fits the registers of a lane: one read, no barrier";
-    } else if (!(narrow && plan->N > BLOCK_COLUMN_LENGTH_16_BIT) &&
-               fits(ONS_METHOD_fused_block, row, plan)) {
-        plan->reason = "32 rows fit the registers of a block: one read";
-    } else if (fits(ONS_METHOD_cluster, row, plan)) {
-        plan->reason = "32 rows fit the registers of a cluster: one read";
-        plan->measured = RESULTS "float32 4096x4096 axis 0: cluster 0.83, online 0.55";
-    } else if (2 * panels >= row->gpu->multiprocessors) {
-        plan->method = ONS_METHOD_online;
-        plan->reason = "rows too long to be held, and enough of them for blocks of 32";
-        plan->measured = RESULTS "float32 4096x4096 axis 0: online 0.55, split 0.45";
-    } else {
-        plan->method = ONS_METHOD_split;
-        plan->reason = "few rows, too long to be held: blocks share each 32";
-    }
-    return plan->method;
+    if (fits(ONS_METHOD_fused_warp, row, plan))
+        return (choice){ONS_METHOD_fused_warp,
+                        "a row fits the registers of a lane: one read, no barrier", NULL};
+    if (!(narrow && plan->N > BLOCK_COLUMN_LENGTH_16_BIT) &&
+        fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){ONS_METHOD_fused_block, "32 rows fit the registers of a block: one read",
+                        NULL};
+    if (fits(ONS_METHOD_cluster, row, plan))
+        return (choice){ONS_METHOD_cluster, "32 rows fit the registers of a cluster: one read",
+                        RESULTS "float32 4096x4096 axis 0: cluster 0.83, online 0.55"};
+    if (2 * panels >= row->gpu->multiprocessors)
+        return (choice){ONS_METHOD_online,
+                        "rows too long to be held, and enough of them for blocks of 32",
+                        RESULTS "float32 4096x4096 axis 0: online 0.55, split 0.45"};
+    return (choice){ONS_METHOD_split, "few rows, too long to be held: blocks share each 32", NULL};
 }
 
 /* Nothing is kept of a row: to read it tile by tile is enough. */
-static ons_method choose_for_values(const row_of_chunks *row, ons_plan *plan) {
+static choice choose_for_values(const row_of_chunks *row, const ons_plan *plan) {
     int64_t blocks = ceil_div(plan->rows, row->threads_a_lane);
     /* half of the threads that find room read at the speed of the memory */
     int64_t enough = (int64_t)row->gpu->threads_a_multiprocessor / 2 * row->gpu->multiprocessors;
-    if (fits(ONS_METHOD_fused_warp, row, plan)) {
-        plan->reason = "a warp reads the row at once: no barrier";
-    } else if (fits(ONS_METHOD_online, row, plan) && blocks * plan->threads >= enough) {
-        plan->reason = "one read, tile by tile";
-    } else if (fits(ONS_METHOD_fused_block, row, plan)) {
-        plan->reason = "few rows: a block reads one at once";
-    } else {
-        plan->method = ONS_METHOD_split;
-        plan->reason = "few long rows: blocks share each one";
-    }
-    return plan->method;
+    if (fits(ONS_METHOD_fused_warp, row, plan))
+        return (choice){ONS_METHOD_fused_warp, "a warp reads the row at once: no barrier", NULL};
+    if (blocks * with_method(ONS_METHOD_online, row, plan).threads >= enough)
+        return (choice){ONS_METHOD_online, "one read, tile by tile", NULL};
+    if (fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){ONS_METHOD_fused_block, "few rows: a block reads one at once", NULL};
+    return (choice){ONS_METHOD_split, "few long rows: blocks share each one", NULL};
 }
 
 /* Nothing is to be done to the rows first, and they are of one type or of 16 bits that become
@@ -190,6 +207,18 @@ static bool is_contiguous(const ons_problem *problem) {
     int last = problem->dims - 1;
     return is_plain(problem) && problem->dims <= 2 &&
            (problem->extent[last] == 1 || has_no_gaps(problem, last));
+}
+
+/* masked_rows: of one type without gaps along the axis, whatever their mask and scale. */
+static bool is_masked(const ons_problem *problem) {
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
+    const ons_operand *where = &problem->operand[ONS_WHERE];
+    int inner = problem->dims - 1;
+    if (problem->reduced_dims != 1 || x->dtype != y->dtype) return false;
+    if (problem->extent[inner] == 1) return true;
+    int64_t size = ons_dtype_size(x->dtype);
+    return x->stride[inner] == size && y->stride[inner] == size &&
+           (!where->data || (where->stride[inner] & ~1ll) == 0);
 }
 
 /* Contiguous rows of one type of which not all begin and end with a pack (contiguous.cuh). */
@@ -259,7 +288,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
     bool one_type = problem->operand[ONS_X].dtype == problem->operand[ONS_Y].dtype;
     bool contiguous = !columns && is_contiguous(problem);
-    bool gapless = (contiguous && one_type) || (!columns && ons_rows_have_no_gaps(problem));
+    bool masked = !columns && is_masked(problem), gapless = (contiguous && one_type) || masked;
     bool narrow = gapless && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     row_of_chunks row = {
         ceil_div(plan->N, chunk),
@@ -269,6 +298,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         narrow,
         plan->N % chunk == 0,
         contiguous,
+        masked,
         !columns && lie_between_packs(problem, plan->N),
         columns && problem->operation == ONS_OPERATION_softmax && is_packed(problem),
         !columns && lie_as_span(problem, plan->N),
@@ -276,10 +306,15 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         &gpu};
     if (row.chunks == 0) row.chunks = 1;
 
-    if (plan->method == ONS_METHOD_AUTO)
-        plan->method = has_one_a_row(&row) ? choose_for_values(&row, plan)
-                       : columns ? choose_in_column_form(&row, problem->operand[ONS_X].dtype, plan)
-                                 : choose_in_row_form(&row, problem->operand[ONS_X].dtype, plan);
+    if (plan->method == ONS_METHOD_AUTO) {
+        ons_dtype dtype = problem->operand[ONS_X].dtype;
+        choice chosen = has_one_a_row(&row) ? choose_for_values(&row, plan)
+                        : columns           ? choose_in_column_form(&row, dtype, plan)
+                                            : choose_in_row_form(&row, dtype, plan);
+        plan->method = chosen.method;
+        plan->reason = chosen.reason;
+        plan->measured = chosen.measured;
+    }
     /* by length alone: 16 bits have the float32 result, rounded */
     if (plan->method == ONS_METHOD_fused)
         plan->method = row.chunks <= WARP * WARP_CHUNKS && fits(ONS_METHOD_fused_warp, &row, plan)

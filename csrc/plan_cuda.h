@@ -14,6 +14,7 @@ typedef struct {
     bool narrow;        /* Rows::NARROW: no gaps, whatever mask and scale; of one type of 16 bits */
     bool whole;         /* packs, of a chunk's elements each */
     bool contiguous;    /* rows without gaps, mask and scale, in the row form */
+    bool masked;        /* rows without gaps and of one type, whatever their mask and scale */
     bool between_packs; /* such rows of one type of at most 32 bits that not all fit packs */
     bool packed;        /* columns side by side, in the column form */
     bool span;          /* rows one after the other that are faster taken together (span.cuh) */

@@ -28,7 +28,7 @@ static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
     seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS || (kind == ONS_ONE_TYPE_ROWS && row->one_type);
     seen.narrow &= seen.contiguous;
     seen.between_packs &= seen.contiguous;
-    seen.packed = seen.span = false;
+    seen.packed = seen.span = seen.masked = false;
     return seen;
 }
 
@@ -98,14 +98,16 @@ static bool shape_span(const row_of_chunks *row, const ons_plan *plan, int64_t *
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     bool in_rows = plan->form == ONS_ROW_FORM;
     int64_t lanes = 1, chunks = power_of_two_from(row->chunks);
-    plan->in_spans = in_rows && shape_span(row, plan, &lanes);
-    if (plan->in_spans)
+    const bool span = in_rows && shape_span(row, plan, &lanes);
+    if (span)
         chunks = ceil_div(row->chunks, lanes);
     else if (in_rows)
         shape_warp(row, &lanes, &chunks);
-    bool full = !plan->in_spans && lanes * chunks >= WARP * WARP_CHUNKS;
+    bool full = !span && lanes * chunks >= WARP * WARP_CHUNKS;
     int limit = full ? limit_of_warps(row, plan->rows) : WARP_ROW_THREADS;
     plan->threads = threads_of_warps(row, plan->rows * lanes, limit);
+    plan->variant = span ? ONS_SPAN : ONS_OWN;
+    plan->lanes = (int)lanes;
     plan->width = plan->threads / lanes;
     plan->elements_a_thread = (int)(chunks * row->chunk);
     plan->longest_row = (in_rows ? WARP * warp_chunks(row) : WARP_CHUNKS) * row->chunk;
@@ -255,6 +257,7 @@ static void take_landing(const row_of_chunks *row, ons_plan *plan) {
     plan->threads = LANDING_THREADS;
     plan->blocks_a_row = row->chunks <= of_8 ? 8 : 16;
     plan->tile = (row->chunks <= of_8 ? of_8 : of_16) * row->chunk;
+    plan->variant = ONS_LANDING;
 }
 
 /* Where rows are so few that a multiprocessor has at most one block: as many blocks as that allows,
@@ -270,6 +273,7 @@ static void share_among_few(const row_of_chunks *row, int64_t most_blocks, ons_p
     plan->blocks_a_row = most(2, ceil_div(parts, of_block));
     plan->threads = (int)(of_block * sharers) * WARP;
     plan->elements_a_thread = (int)(CLUSTER_CHUNKS / sharers) * row->chunk;
+    plan->variant = ONS_FEW_ROWS;
 }
 
 static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
@@ -282,7 +286,7 @@ static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     shape_cluster(row, blocks, plan);
     if (row->contiguous) take_landing(row, plan);
-    if (row->contiguous && !ons_row_lands(plan)) share_among_few(row, blocks, plan);
+    if (row->contiguous && plan->variant != ONS_LANDING) share_among_few(row, blocks, plan);
     return ONS_OK;
 }
 
@@ -304,6 +308,7 @@ static void take_packs(const row_of_chunks *row, ons_plan *plan) {
         int lanes = plan->tile > PACKS_A_LANE ? 2 : 1;
         plan->threads =
             threads_of_warps(row, ceil_div(plan->rows * lanes, row->chunk), WARP_ROW_THREADS);
+        plan->lanes = lanes;
         plan->width = plan->threads / lanes * row->chunk;
         plan->elements_a_thread = (int)plan->tile / lanes;
     } else {
@@ -314,9 +319,10 @@ static void take_packs(const row_of_chunks *row, ons_plan *plan) {
 ons_status ons_shape_on_gpu(const row_of_chunks *as_it_is, ons_plan *plan) {
     const row_of_chunks seen = seen_by(plan->method, as_it_is), *row = &seen;
     plan->longest_row = plan->workspace_bytes = plan->tile = 0;
-    plan->in_spans = false;
+    plan->variant = ONS_OWN;
+    plan->lanes = 0;
     plan->width = row->threads_a_lane;
-    plan->x_direct = plan->y_direct = row->contiguous;
+    plan->loader = row->contiguous ? ONS_CONTIGUOUS : row->masked ? ONS_MASKED : ONS_GENERAL;
     ons_status status = ONS_OK;
     switch (plan->method) {
     case ONS_METHOD_fused_warp: take_warp(row, plan); break;
@@ -331,8 +337,8 @@ ons_status ons_shape_on_gpu(const row_of_chunks *as_it_is, ons_plan *plan) {
         plan->tile =
             plan->elements_a_thread * (plan->threads / plan->width) * most(plan->blocks_a_row, 1);
     if (plan->form == ONS_COLUMN_FORM) {
-        plan->x_direct = plan->y_direct = row->packed && has_packs(plan->method);
-        if (plan->x_direct) take_packs(row, plan);
+        plan->loader = row->packed && has_packs(plan->method) ? ONS_PACKED : ONS_GENERAL;
+        if (plan->loader == ONS_PACKED) take_packs(row, plan);
     }
     if (status == ONS_OK && plan->longest_row && plan->N > plan->longest_row)
         status = ONS_E_ROW_TOO_LONG;

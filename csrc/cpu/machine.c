@@ -8,7 +8,7 @@
 #include <sys/sysctl.h>
 #endif
 
-#include "primitives.h"
+#include "kernels/primitives.h"
 
 /* Where the system says nothing. */
 static ons_machine here = {.core_cache = 1 << 20, .last_cache = 1 << 24, .last_cache_sharers = 8};

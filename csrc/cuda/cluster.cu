@@ -132,10 +132,8 @@ static ons_status with_warps(int threads, Method method) {
 
 ons_status ons_cuda_cluster(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    if (ons_row_lands(plan)) return cluster_landing(request);
-    if (plan->form == ONS_ROW_FORM &&
-        plan->elements_a_thread * ons_dtype_size(plan->compute) < CLUSTER_CHUNKS * 16)
-        return cluster_few_rows(request);
+    if (plan->variant == ONS_LANDING) return cluster_landing(request);
+    if (plan->variant == ONS_FEW_ROWS) return cluster_few_rows(request);
     return with_rows_or_packs<kinds_in_cluster>(request, [&](auto op, auto rows, auto is_columns) {
         using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;

@@ -93,24 +93,6 @@ static inline int64_t ons_landing_bytes(int64_t blocks, int64_t compute_bytes, i
            warps * (held_tiles * tile + slots * SLOT_ROOM);
 }
 
-/* Whether rows of one type have no gaps along the axis, whatever their mask and scale (masked.cuh).
- */
-static inline bool ons_rows_have_no_gaps(const ons_problem *of) {
-    const ons_operand *x = &of->operand[ONS_X], *y = &of->operand[ONS_Y];
-    const ons_operand *where = &of->operand[ONS_WHERE];
-    int inner = of->dims - 1;
-    if (of->reduced_dims != 1 || x->dtype != y->dtype) return false;
-    if (of->extent[inner] == 1) return true;
-    int64_t size = ons_dtype_size(x->dtype);
-    return x->stride[inner] == size && y->stride[inner] == size &&
-           (!where->data || (where->stride[inner] & ~1ll) == 0);
-}
-
-/* Whether rows of `cluster` are longer than what its threads hold: they land in shared memory. */
-static inline bool ons_row_lands(const ons_plan *plan) {
-    return plan->tile > plan->blocks_a_row * plan->threads * plan->elements_a_thread;
-}
-
 ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *workspace);
 
 /* The words for one of CUDA's own errors. */

@@ -43,12 +43,12 @@ constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_NARROW_
 /* Calls method(lanes, chunks), constants, with the plan's. */
 template <typename Op, typename Rows, typename Method>
 static ons_status with_warp_shape(const ons_plan *plan, Method method) {
-    const int lanes = plan->threads / (int)plan->width, chunks = plan->elements_a_thread / Rows::V;
+    const int chunks = plan->elements_a_thread / Rows::V;
     ons_status status = ONS_E_OPERAND;
 #define ONS_WARP_SHAPE(operations, rows, L, K)                                   \
     if constexpr (ons_has_shape(ONS_OF_##operations, Op::NAME, Op::ONE_A_ROW) && \
                   SHAPED_AS<Rows> == ONS_##rows##_ROWS)                          \
-        if (lanes == L && chunks == K)                                           \
+        if (plan->lanes == L && chunks == K)                                     \
             status = method(std::integral_constant<int, L>(), std::integral_constant<int, K>());
 #include "instances.def"
 #undef ONS_WARP_SHAPE
@@ -57,7 +57,7 @@ static ons_status with_warp_shape(const ons_plan *plan, Method method) {
 
 ons_status ons_cuda_fused_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    if (plan->in_spans) return fused_warp_span(request);
+    if (plan->variant == ONS_SPAN) return fused_warp_span(request);
     return with_rows_or_packs<kinds_in_fused_warp>(request, [&](auto op, auto rows,
                                                                 auto is_columns) {
         using Op = decltype(op);

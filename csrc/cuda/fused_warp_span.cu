@@ -35,7 +35,7 @@ static ons_status launch_rows_of(const launch_request &request) {
     launch_shape shape = {1, plan->threads};
     shape.shared_bytes = span_bytes<T>(plan->width, plan->N);
     int chunks = plan->elements_a_thread / CHUNK<float>;
-    return with_constant<1, 2, 4, 8, 16, 32>(plan->threads / (int)plan->width, [&](auto lanes) {
+    return with_constant<1, 2, 4, 8, 16, 32>(plan->lanes, [&](auto lanes) {
         constexpr int LANES = decltype(lanes)::value;
         auto launch_chunks = [&](auto chunks_of_lane) {
             constexpr int K = decltype(chunks_of_lane)::value;

@@ -222,20 +222,15 @@ ons_status with_any_types(const launch_request &request, Method method) {
 #include "instances.def"
 #undef ONS_KINDS_OF_ROWS
 
-inline bool are_contiguous(const launch_request &request) {
-    return request.plan->x_direct && request.plan->form == ONS_ROW_FORM;
-}
-
 template <ons_kinds_of_rows KINDS, typename Op, bool FITTING, typename Method>
 ons_status with_rows_of_kinds(const launch_request &request, Method method) {
-    [[maybe_unused]] const ons_problem *of = request.problem;
+    [[maybe_unused]] const ons_loader loader = request.plan->loader;
     if constexpr (KINDS != ONS_GENERAL_ROWS)
-        if (are_contiguous(request))
+        if (loader == ONS_CONTIGUOUS)
             return with_contiguous_types<Op, (KINDS >= ONS_CONTIGUOUS_ROWS), FITTING>(request,
                                                                                       method);
     if constexpr (KINDS == ONS_EVERY_ROWS)
-        if (request.plan->form == ONS_ROW_FORM && ons_rows_have_no_gaps(of))
-            switch (of->operand[ONS_X].dtype) {
+        if (loader == ONS_MASKED) switch (request.problem->operand[ONS_X].dtype) {
             case ONS_FLOAT16: return with_masked<Op, __half>(request, method);
             case ONS_BFLOAT16: return with_masked<Op, __nv_bfloat16>(request, method);
             case ONS_FLOAT32: return with_masked<Op, float>(request, method);
@@ -339,8 +334,7 @@ ons_status with_rows_or_packs(const launch_request &request, Method method) {
         using Op = decltype(op);
         constexpr ons_kinds_of_rows KINDS = Kinds::template OF<Op>;
         if constexpr (KINDS == ONS_EVERY_ROWS)
-            if (request.plan->form == ONS_COLUMN_FORM && request.plan->x_direct)
-                return with_packed_types<Op>(request, method);
+            if (request.plan->loader == ONS_PACKED) return with_packed_types<Op>(request, method);
         return with_rows_of_kinds<KINDS, Op, false>(request, method);
     });
 }
