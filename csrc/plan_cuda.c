@@ -57,9 +57,9 @@ enum {
     ONLINE_ROW_16_BIT = 1 << 18
 };
 
-/* The part of a memory's bandwidth at which a copy reads and writes: 4.23 of the 4.92 TB/s of an
- * H200's clock, in the run of RESULTS. */
-static const double COPY_SHARE = 0.86;
+/* The part of a memory's bandwidth at which a copy reads and writes: 4.23 of 4.8 TB/s on an H200,
+ * in the run of RESULTS. */
+static const double COPY_SHARE = 0.88;
 
 /* Whether `online` is faster than `split`, which reads and writes as much in even shares: it takes
  * a block a row. For softmax of 16-bit rows it has less to compute; between packs it is level, and

@@ -1,5 +1,5 @@
 /* plan_gpus.c - GPUs that a plan can be made for without one, as their makers' data sheets have
- * them; the L2 and the bandwidth of an H200 are what its driver says. How many clusters run at once no sheet has: the
+ * them; the L2 of an H200 is what its driver says. How many clusters run at once no sheet has: the
  * H200's driver says 15 and 7, an H100 is the same chip, a B200 has 8 graphics processing clusters.
  * The planner asks only whether there are any. */
 #include "onsoftmax.h"
@@ -7,7 +7,7 @@
 enum { KIB = 1 << 10, MIB = 1 << 20 };
 
 const ons_gpu ons_known_gpus[] = {
-    {"H200", 90, 132, 2048, 60 * MIB, 4.917e12, 16, 16, true, 227 * KIB, 15, 7},
+    {"H200", 90, 132, 2048, 60 * MIB, 4.8e12, 16, 16, true, 227 * KIB, 15, 7},
     {"H100", 90, 132, 2048, 50 * MIB, 3.35e12, 16, 16, true, 227 * KIB, 15, 7}, /* SXM */
     {"B200", 100, 148, 2048, 126 * MIB, 8e12, 16, 16, true, 227 * KIB, 16, 8},  /* in an HGX */
     {"A100", 80, 108, 2048, 40 * MIB, 2.039e12, 0, 0, true, 163 * KIB, 0, 0},   /* SXM, 80 GB */

@@ -8,8 +8,9 @@
  * enters the rounding of 2^f; and the bits of t give the lifted exponential e^x * 2^(LIFT - c).
  * What must hold:
  *
- *  - |n| and |c| are below 2^22, the room that MAGIC leaves: rows with an anchor (state.h) are
- *    taken relative to a number near m. x minus that is exact wherever e^(x - m) is not 0;
+ *  - |n| and |c| are below 2^22, the room that MAGIC leaves: rows with |m| > LARGEST have an
+ *    anchor, a number near m that they are taken relative to. x minus that is exact wherever e^(x -
+ *    m) is not 0;
  *  - a lifted exponential is a normal number: `floor` sees to it. An element at the floor, as one
  *    of -inf is, becomes 0 when it is finished. */
 #ifndef ONS_EXPONENTIAL_CUH
@@ -83,10 +84,12 @@ struct arithmetic<double> {
     }
 };
 
-/* Whether the reference of m is a power of two, which that of NaN is not. */
+/* The largest |m| whose reference is a power of two; and whether m is of these, which NaN is not.
+ * Larger than on the CPU, which counts n in eighths: all of float16 is ordinary here. */
+constexpr float LARGEST = 2.5e6f;
 template <typename Real>
 __device__ inline bool is_ordinary(Real m) {
-    return fabs(m) <= (Real)ONS_LARGEST_REFERENCE;
+    return fabs(m) <= (Real)LARGEST;
 }
 
 /* e^x * 2^(LIFT - c), for the x that are not far above c * ln2. */

@@ -27,32 +27,34 @@ __device__ inline state<Real> empty_state() {
     return {-arithmetic<Real>::infinity(), 0};
 }
 
-/* ------- The pair as it is handed on (state.h): c is found in double there, and the anchor is m
- * ------- */
+/* ------- The pair as it is handed on (state.h), whose d is relative to something else ------- */
+
+/* What moves a d that is relative to the reference of m here to what it is relative to there: exact
+ * where that is a power of two in both. */
+template <typename Real>
+__device__ inline double factor_to_pair(Real m, bool back = false) {
+    using A = arithmetic<Real>;
+    const bool ordinary = is_ordinary(m), far = ons_needs_anchor((double)m);
+    const int c = ordinary ? A::apart(A::steps(m), A::MAGIC) : 0;
+    const int steps = c - (far ? 0 : (int)ons_reference((double)m));
+    if (ordinary && !far) return ldexp(1.0, back ? -steps : steps);
+    const double apart = (ordinary ? 0.0 : (double)anchor_of(m)) - (far ? (double)m : 0.0);
+    const double log = (apart + steps * ONS_LN2_HIGH) + steps * ONS_LN2_LOW;
+    return exp(back ? -log : log);
+}
 
 template <typename Real>
 __device__ inline ons_pair pair_of(const state<Real> &row) {
-    using A = arithmetic<Real>;
-    const double m = (double)row.m;
-    double d = (double)row.d;
-    if (is_ordinary(row.m))
-        d = ldexp(d, A::apart(A::steps(row.m), A::MAGIC) - (int)ons_reference(m));
-    else if (isfinite(row.m))
-        d *= exp((double)anchor_of(row.m) - m);
-    return ons_pair_of(m, d);
+    const double factor = isfinite(row.m) ? factor_to_pair(row.m) : 1.0;
+    return ons_pair_of((double)row.m, (double)row.d * factor);
 }
 
 /* m is rounded to the arithmetic's type first. */
 template <typename Real>
 __device__ inline state<Real> state_of(const ons_pair &pair) {
-    using A = arithmetic<Real>;
     const Real m = (Real)pair.m;
-    double d = pair.d * ons_pair_factor(pair.m, (double)m);
-    if (is_ordinary(m))
-        d = ldexp(d, (int)ons_reference((double)m) - A::apart(A::steps(m), A::MAGIC));
-    else if (isfinite(m))
-        d *= exp((double)m - (double)anchor_of(m));
-    return {m, (Real)d};
+    const double factor = isfinite(m) ? factor_to_pair(m, true) : 1.0;
+    return {m, (Real)(pair.d * ons_pair_factor(pair.m, (double)m) * factor)};
 }
 
 /* The state of what one thread has seen so far of a long row, tile by tile. */
