@@ -25,8 +25,8 @@ __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visi
     }
 }
 
-/* The same. Where a lane has few neighbouring chunks, there is a way of its own without comparisons:
- * of more chunks these cost less than the registers that two ways take. */
+/* The same. Where a lane has few neighbouring chunks, there is a way of its own without
+ * comparisons: of more chunks these cost less than the registers that two ways take. */
 template <int K, int STRIDE, int V, typename Byte, typename Visit>
 __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visit visit) {
     if (STRIDE == 1 && K < BLOCK_CHUNKS && has_all<K, STRIDE, V>(left))
