@@ -80,8 +80,8 @@ typedef enum {
 
 /* The most elements of a problem, more than any memory holds: all figures of a plan, the scratch of
  * 1024 threads that keep every row among them, are below 2^63 then. */
-#define ONS_MOST_ELEMENTS_LOG2 48
-#define ONS_MOST_ELEMENTS ((int64_t)1 << ONS_MOST_ELEMENTS_LOG2)
+#define ONS_MAX_ELEMENTS_LOG2 48
+#define ONS_MAX_ELEMENTS ((int64_t)1 << ONS_MAX_ELEMENTS_LOG2)
 
 /* An array as one problem sees it: the address of its first element and one byte stride for each
  * dimension of the problem, which may be negative, zero or odd. data NULL: not given. */
@@ -152,9 +152,9 @@ typedef enum { ONS_ROW_FORM, ONS_COLUMN_FORM } ons_form;
  */
 typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED } ons_loader;
 
-/* Which of its kernels a method runs on a GPU: the one that bears its name; fused_warp_span;
- * cluster_few_rows; cluster_landing. */
-typedef enum { ONS_OWN, ONS_SPAN, ONS_FEW_ROWS, ONS_LANDING } ons_variant;
+/* Which of its kernels a method runs on a GPU: the one that bears its name; fused_warp_staged;
+ * cluster_few_rows; cluster_smem. */
+typedef enum { ONS_OWN, ONS_STAGED, ONS_FEW_ROWS, ONS_SMEM } ons_variant;
 
 typedef struct {
     ons_method method;
@@ -168,7 +168,7 @@ typedef struct {
     bool y_direct;      /* y is written in place; likewise */
     bool keeps_apart;   /* a row's exponentials are kept in scratch memory; else in y */
     bool whole_rows;    /* rows are taken one after the other, each as a whole */
-    bool whole_columns; /* in the column form, panels of them likewise */
+    bool whole_columns; /* in the column form, strips of them likewise */
     bool brings_rows; /* such a row is converted, scaled and masked first; else taken as it lies */
     bool past_caches; /* y is written to memory past the caches */
     int64_t rows, N;

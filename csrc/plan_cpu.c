@@ -30,7 +30,7 @@ enum { FUSED_ROW_BYTES = 1 << 20, ROWS_IN_CACHES = 3 };
  * on two cores, by 8 threads at most 50, and `online` is faster. */
 enum { SCRATCH_BYTES = 1 << 25 };
 
-/* How large a panel of columns may be before it gets narrower, and how much of each row of memory
+/* How large a strip of columns may be before it gets narrower, and how much of each row of memory
  * it keeps even so. Two such are about the first cache, or a part of the second. */
 typedef struct {
     int64_t bytes, least;
@@ -75,7 +75,7 @@ static int64_t longest_in_caches(const ons_machine *machine, const ons_plan *pla
     return least(FUSED_ROW_BYTES, cache / ROWS_IN_CACHES);
 }
 
-/* Whether panels of columns are taken as a whole, one after the other (softmax_columns). */
+/* Whether strips of columns are taken as a whole, one after the other (softmax_columns). */
 static bool are_whole_columns(const ons_problem *problem, const ons_plan *plan) {
     if (plan->form != ONS_COLUMN_FORM) return false;
     int across = problem->dims - problem->reduced_dims - 1; /* which columns have */
@@ -140,7 +140,7 @@ static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *m
 static int64_t width_of_rows(const ons_problem *problem, const ons_plan *plan, int64_t most) {
     int outer = problem->dims - problem->reduced_dims;
     int64_t across = outer > 0 ? problem->extent[outer - 1] : 1;
-    /* so that each of several threads finds a few panels */
+    /* so that each of several threads finds a few strips */
     if (plan->form == ONS_ROW_FORM && plan->threads > 1 && most > plan->rows / (4 * plan->threads))
         most = plan->rows / (4 * plan->threads);
     if (most < 1) most = 1;
@@ -171,18 +171,18 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
         problem->operand[ONS_Y].stride[along] == ons_dtype_size(problem->operand[ONS_Y].dtype);
 }
 
-/* Columns that are worked on together. Wide panels read long stretches of each row of memory, and
+/* Columns that are worked on together. Wide strips read long stretches of each row of memory, and
  * few pages for what they take; narrow ones fit the caches, and keep more threads busy. */
 static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan) {
     int64_t across = problem->extent[problem->dims - problem->reduced_dims - 1];
     int64_t size = ons_dtype_size(plan->compute), most = ONS_MAX_COLUMNS;
-    panel_size panel = is_large(problem, plan) ? PANEL_FROM_MEMORY : PANEL_IN_CACHES;
+    panel_size strip = is_large(problem, plan) ? PANEL_FROM_MEMORY : PANEL_IN_CACHES;
     if (ons_has_short_rows(plan)) {
         most = ONS_MAX_SHORT_COLUMNS;
-        panel = PANEL_OF_SHORT;
+        strip = PANEL_OF_SHORT;
     }
-    while (most * size > panel.least &&
-           (plan->N * most * size > panel.bytes ||
+    while (most * size > strip.least &&
+           (plan->N * most * size > strip.bytes ||
             (plan->threads > 1 && plan->rows / most < 4 * plan->threads)))
         most /= 2;
     return across < most ? across : most;

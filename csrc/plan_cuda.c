@@ -28,12 +28,12 @@ static bool fits(ons_method method, const row_of_chunks *row, const ons_plan *pl
 enum {
     /* The most rows for each multiprocessor that blocks of several warps take where a warp could
      * with 5 to 8 chunks a lane, and with more. */
-    FEW_ROWS_A_MULTIPROCESSOR = 2,
-    FEW_LONGER_ROWS_A_MULTIPROCESSOR = 8,
+    BLOCK_ROWS_A_MULTIPROCESSOR = 2,
+    BLOCK_LONGER_ROWS_A_MULTIPROCESSOR = 8,
     /* Rows that a block could hold, above so many bytes, go to a cluster where there are so few
      * that as many blocks for each find a multiprocessor. */
-    FEW_LONG_ROW_BYTES = 1 << 14,
-    FEW_BLOCKS = 4,
+    CLUSTER_ROW_BYTES = 1 << 14,
+    CLUSTER_BLOCKS_A_ROW = 4,
     /* The longest rows that a block takes where a cluster could, in bytes of the input: a longer
      * row's block is alone on its multiprocessor, or nearly. */
     BLOCK_ROW_BYTES_16_BIT = 1 << 15,
@@ -49,8 +49,8 @@ enum {
     /* Up to here the grid takes one row alone: `split` is faster for two. */
     GRID_LONE_ROW = 1 << 20,
     /* The fewest rows for which clusters pay whose blocks have a multiprocessor each. */
-    LANDING_ROWS_16_BIT = 48,
-    LANDING_ROWS = 24,
+    SMEM_ROWS_16_BIT = 48,
+    SMEM_ROWS = 24,
     /* The fewest rows of which a block each keeps all multiprocessors busy. */
     ONLINE_ROWS = 256,
     /* The longest of 16 bits that it has whatever L2 holds. */
@@ -78,15 +78,15 @@ static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, cons
     int64_t bytes = plan->N * ons_dtype_size(dtype);
     bool clusters = row->gpu->cluster_blocks >= 2, narrow = ons_dtype_size(dtype) == 2;
     int block_bytes = narrow ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
-    int64_t landing_rows = scaled(narrow ? LANDING_ROWS_16_BIT : LANDING_ROWS, row->gpu);
+    int64_t smem_rows = scaled(narrow ? SMEM_ROWS_16_BIT : SMEM_ROWS, row->gpu);
     int64_t grid_rows = plan->N <= scaled(GRID_LONE_ROW, row->gpu) ? 1
                         : narrow ? ceil_div(scaled(GRID_ELEMENTS_16_BIT, row->gpu), plan->N)
                                  : GRID_ROWS;
-    int few = row->chunks > WARP * WARP_CHUNKS ? FEW_LONGER_ROWS_A_MULTIPROCESSOR
-                                               : FEW_ROWS_A_MULTIPROCESSOR;
+    int few = row->chunks > WARP * WARP_CHUNKS ? BLOCK_LONGER_ROWS_A_MULTIPROCESSOR
+                                               : BLOCK_ROWS_A_MULTIPROCESSOR;
     bool few_rows = plan->rows <= few * row->gpu->multiprocessors;
-    bool few_long_rows = clusters && bytes > FEW_LONG_ROW_BYTES && bytes <= block_bytes &&
-                         FEW_BLOCKS * plan->rows <= row->gpu->multiprocessors;
+    bool few_long_rows = clusters && bytes > CLUSTER_ROW_BYTES && bytes <= block_bytes &&
+                         CLUSTER_BLOCKS_A_ROW * plan->rows <= row->gpu->multiprocessors;
     if (few_rows && 2 * row->chunks > WARP * WARP_CHUNKS &&
         fits(ONS_METHOD_fused_warp, row, plan) && fits(ONS_METHOD_fused_block, row, plan))
         return (choice){
@@ -115,13 +115,13 @@ static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, cons
             "float32 16384x16384: fused_block 1.00, cluster 1.00; bfloat16 32768x8192: fused_block "
             "1.02, cluster 1.01; bfloat16 65520x4097: fused_block 0.98, cluster 0.45"};
     const ons_plan clustered = with_method(ONS_METHOD_cluster, row, plan);
-    if (clustered.method == ONS_METHOD_cluster && clustered.variant != ONS_LANDING)
+    if (clustered.method == ONS_METHOD_cluster && clustered.variant != ONS_SMEM)
         return (choice){
             ONS_METHOD_cluster, "the row fits the registers of a cluster: one read",
             RESULTS
             "float32 8192x32768: cluster 1.00, fused_block 1.00; bfloat16 8192x32768: cluster "
             "1.01, fused_block 0.93; float32 1024x262144: cluster 0.93, online 0.64"};
-    if (plan->rows >= landing_rows && clustered.method == ONS_METHOD_cluster)
+    if (plan->rows >= smem_rows && clustered.method == ONS_METHOD_cluster)
         return (choice){
             ONS_METHOD_cluster,
             "the row fits the registers and shared memory of a cluster: one read",
@@ -153,7 +153,7 @@ static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, cons
 
 static choice choose_in_column_form(const row_of_chunks *row, ons_dtype dtype,
                                     const ons_plan *plan) {
-    int64_t panels = ceil_div(plan->rows, row->threads_a_lane);
+    int64_t strips = ceil_div(plan->rows, row->threads_a_lane);
     bool narrow = row->packed && ons_dtype_size(dtype) == 2 && row->gpu->cluster_blocks_any >= 2;
     if (fits(ONS_METHOD_fused_warp, row, plan))
         return (choice){ONS_METHOD_fused_warp,
@@ -165,7 +165,7 @@ static choice choose_in_column_form(const row_of_chunks *row, ons_dtype dtype,
     if (fits(ONS_METHOD_cluster, row, plan))
         return (choice){ONS_METHOD_cluster, "32 rows fit the registers of a cluster: one read",
                         RESULTS "float32 4096x4096 axis 0: cluster 0.83, online 0.55"};
-    if (2 * panels >= row->gpu->multiprocessors)
+    if (2 * strips >= row->gpu->multiprocessors)
         return (choice){ONS_METHOD_online,
                         "rows too long to be held, and enough of them for blocks of 32",
                         RESULTS "float32 4096x4096 axis 0: online 0.55, split 0.45"};
@@ -236,10 +236,10 @@ static bool lie_between_packs(const ons_problem *problem, int64_t N) {
     return N % chunk || begins % (uintptr_t)(chunk * size) || pitches % (chunk * size);
 }
 
-/* span.cuh: contiguous rows of one type that lie one after the other, from the same place in a pack
+/* staged.cuh: contiguous rows of one type that lie one after the other, from the same place in a pack
  * on in x and in y. Rows that all begin and end with a pack gain by it in 16 bits alone, where they
  * are no multiples of 32 bytes: those meet in the same banks of shared memory. */
-static bool lie_as_span(const ons_problem *problem, int64_t N) {
+static bool can_be_staged(const ons_problem *problem, int64_t N) {
     enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
     int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype),
             chunk = 16 / ons_dtype_size(ONS_FLOAT32);
@@ -301,7 +301,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         masked,
         !columns && lie_between_packs(problem, plan->N),
         columns && problem->operation == ONS_OPERATION_softmax && is_packed(problem),
-        !columns && lie_as_span(problem, plan->N),
+        !columns && can_be_staged(problem, plan->N),
         problem->operation,
         &gpu};
     if (row.chunks == 0) row.chunks = 1;

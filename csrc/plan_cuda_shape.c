@@ -28,7 +28,7 @@ static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
     seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS || (kind == ONS_ONE_TYPE_ROWS && row->one_type);
     seen.narrow &= seen.contiguous;
     seen.between_packs &= seen.contiguous;
-    seen.packed = seen.span = seen.masked = false;
+    seen.packed = seen.staged = seen.masked = false;
     return seen;
 }
 
@@ -45,13 +45,13 @@ static int threads_of_warps(const row_of_chunks *row, int64_t together, int limi
     return (int)most(WARP, least(limit, power_of_two_from(share)));
 }
 
-enum { MANY_WARP_ROWS = 1 << 16 }; /* scaled */
+enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
 
 /* Of rows that fill a warp's lanes fewer than of others: the less waits for the last of a block. A
  * GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of 520 in a block each. */
 static int limit_of_warps(const row_of_chunks *row, int64_t rows) {
     return row->narrow                                ? 2 * WARP
-           : rows >= scaled(MANY_WARP_ROWS, row->gpu) ? WARP
+           : rows >= scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu) ? WARP
                                                       : WARP_ROW_THREADS;
 }
 
@@ -85,28 +85,28 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
 
 /* From so many on as few lanes as hold it share a short row: of its elements, which cost less than
  * what is done once a lane. Fewer rows are the sooner done, the more lanes each of them has. */
-enum { MANY_SHORT_ROWS = 8192 };
+enum { ROWS_FOR_FEWEST_LANES = 8192 };
 
 /* Whether a block's rows come as a span; and the lanes of each then. */
-static bool shape_span(const row_of_chunks *row, const ons_plan *plan, int64_t *lanes) {
-    bool many = plan->rows >= MANY_SHORT_ROWS;
-    if (!row->span || (!many && row->chunks > WARP * 2)) return false;
-    *lanes = power_of_two_from(ceil_div(row->chunks, many ? SPAN_CHUNKS : FEW_SPAN_CHUNKS));
+static bool shape_staged(const row_of_chunks *row, const ons_plan *plan, int64_t *lanes) {
+    bool many = plan->rows >= ROWS_FOR_FEWEST_LANES;
+    if (!row->staged || (!many && row->chunks > WARP * 2)) return false;
+    *lanes = power_of_two_from(ceil_div(row->chunks, many ? STAGED_CHUNKS : STAGED_CHUNKS_OF_FEW_ROWS));
     return *lanes <= (row->narrow ? WARP : WARP / 2);
 }
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     bool in_rows = plan->form == ONS_ROW_FORM;
     int64_t lanes = 1, chunks = power_of_two_from(row->chunks);
-    const bool span = in_rows && shape_span(row, plan, &lanes);
-    if (span)
+    const bool staged = in_rows && shape_staged(row, plan, &lanes);
+    if (staged)
         chunks = ceil_div(row->chunks, lanes);
     else if (in_rows)
         shape_warp(row, &lanes, &chunks);
-    bool full = !span && lanes * chunks >= WARP * WARP_CHUNKS;
+    bool full = !staged && lanes * chunks >= WARP * WARP_CHUNKS;
     int limit = full ? limit_of_warps(row, plan->rows) : WARP_ROW_THREADS;
     plan->threads = threads_of_warps(row, plan->rows * lanes, limit);
-    plan->variant = span ? ONS_SPAN : ONS_OWN;
+    plan->variant = staged ? ONS_STAGED : ONS_OWN;
     plan->lanes = (int)lanes;
     plan->width = plan->threads / lanes;
     plan->elements_a_thread = (int)(chunks * row->chunk);
@@ -123,7 +123,7 @@ static int64_t chunks_with(int chunks, const row_of_chunks *row) {
  * empty. */
 static double cost_between_packs(int chunks, const row_of_chunks *row) {
     int64_t warps = ceil_div(row->chunks, chunks * WARP);
-    int64_t room = chunks > BLOCK_CHUNKS ? MANY_CHUNKS_WARPS : BLOCK_THREADS / WARP;
+    int64_t room = chunks > BLOCK_CHUNKS ? UNALIGNED_WARPS : BLOCK_THREADS / WARP;
     double waits = (double)warps / 64, empty = (double)(room % warps) / (double)room;
     return (double)(warps * chunks) * (1 + waits) * (1 + empty / 2);
 }
@@ -131,9 +131,9 @@ static double cost_between_packs(int chunks, const row_of_chunks *row) {
 /* The code for more chunks than BLOCK_CHUNKS fills the instruction caches, and two warps are too
  * different to share it. */
 static int chunks_between_packs(const row_of_chunks *row) {
-    if (row->chunks > MANY_CHUNKS_ROW) return BLOCK_CHUNKS;
+    if (row->chunks > UNALIGNED_ROW_CHUNKS) return BLOCK_CHUNKS;
     int best = BLOCK_CHUNKS;
-    for (int chunks = BLOCK_CHUNKS + FEW_CHUNKS; chunks <= MOST_CHUNKS; chunks += FEW_CHUNKS)
+    for (int chunks = BLOCK_CHUNKS + MEDIUM_CHUNKS; chunks <= UNALIGNED_CHUNKS_16_BIT; chunks += MEDIUM_CHUNKS)
         if (ceil_div(row->chunks, chunks * WARP) != 2 &&
             cost_between_packs(chunks, row) < cost_between_packs(best, row))
             best = chunks;
@@ -148,11 +148,11 @@ static int block_chunks(const row_of_chunks *row) {
     if (row->operation != ONS_OPERATION_softmax && !each_length) return BLOCK_CHUNKS;
     if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
     if (row->between_packs && row->narrow) return chunks_between_packs(row);
-    if (row->between_packs && row->chunks <= WARP * MORE_CHUNKS) return MORE_CHUNKS;
-    if (row->chunks > FEW_WARPS * WARP * FEW_CHUNKS) return BLOCK_CHUNKS;
-    if (!row->narrow) return FEW_CHUNKS;
-    int64_t few = chunks_with(FEW_CHUNKS, row), more = chunks_with(BLOCK_CHUNKS, row);
-    return 5 * few <= 4 * more ? FEW_CHUNKS : BLOCK_CHUNKS;
+    if (row->between_packs && row->chunks <= WARP * UNALIGNED_CHUNKS) return UNALIGNED_CHUNKS;
+    if (row->chunks > MEDIUM_WARPS * WARP * MEDIUM_CHUNKS) return BLOCK_CHUNKS;
+    if (!row->narrow) return MEDIUM_CHUNKS;
+    int64_t few = chunks_with(MEDIUM_CHUNKS, row), more = chunks_with(BLOCK_CHUNKS, row);
+    return 5 * few <= 4 * more ? MEDIUM_CHUNKS : BLOCK_CHUNKS;
 }
 
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
@@ -221,14 +221,14 @@ static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_pla
                                              : CLUSTER_WARPS;
     int most_warps = CLUSTER_THREADS / WARP;
     if (most_blocks * most_warps < filled && longest_block(row) > CLUSTER_THREADS) {
-        bool some_more = !narrow && most_blocks * MORE_CLUSTER_WARPS / 2 >= filled;
-        room = some_more ? MORE_CLUSTER_WARPS : MOST_CLUSTER_WARPS;
+        bool some_more = !narrow && most_blocks * CLUSTER_WARPS_OF_320_THREADS / 2 >= filled;
+        room = some_more ? CLUSTER_WARPS_OF_320_THREADS : CLUSTER_WARPS_OF_384_THREADS;
         most_warps = room / 2;
     }
     double best = 0;
     for (int warps = 1; warps <= most_warps; warps++) {
         int64_t blocks = most(2, ceil_div(filled, warps));
-        if (blocks > most_blocks || (blocks > 2 && warps < FEW_CLUSTER_WARPS)) continue;
+        if (blocks > most_blocks || (blocks > 2 && warps < MIN_CLUSTER_WARPS)) continue;
         double share = (double)filled / (double)(blocks * warps);
         double busy = room / warps * warps * share * (narrow && !row->whole ? share : 1);
         if (busy <= best) continue;
@@ -239,25 +239,25 @@ static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_pla
 }
 
 /* Of rows that land in shared memory, the chunks that a cluster of so many blocks holds. */
-static int64_t landing_chunks(const row_of_chunks *row, int blocks, const ons_plan *plan) {
-    int64_t size = ons_dtype_size(plan->compute), held = MOST_HELD;
+static int64_t smem_chunks(const row_of_chunks *row, int blocks, const ons_plan *plan) {
+    int64_t size = ons_dtype_size(plan->compute), held = MAX_HELD_TILES;
     if ((blocks == 8 ? row->gpu->clusters_of_8 : row->gpu->clusters_of_16) == 0) return 0;
-    while (ons_landing_bytes(blocks, size, held, FEW_SLOTS) > row->gpu->shared_bytes)
+    while (ons_smem_bytes(blocks, size, held, MIN_SLOTS) > row->gpu->shared_bytes)
         if (--held < 0) return 0;
-    return (int64_t)blocks * LANDING_THREADS * (CLUSTER_CHUNKS + held * HELD_CHUNKS);
+    return (int64_t)blocks * SMEM_THREADS * (CLUSTER_CHUNKS + held * HELD_CHUNKS);
 }
 
 /* The fewest blocks that hold the row: of 8 blocks more find a multiprocessor than of 16. */
-static void take_landing(const row_of_chunks *row, ons_plan *plan) {
-    int64_t of_8 = landing_chunks(row, 8, plan), of_16 = landing_chunks(row, 16, plan);
+static void take_smem(const row_of_chunks *row, ons_plan *plan) {
+    int64_t of_8 = smem_chunks(row, 8, plan), of_16 = smem_chunks(row, 16, plan);
     if (most(of_8, of_16) * row->chunk <= plan->longest_row) return;
     bool registers = plan->N <= plan->longest_row;
     plan->longest_row = most(of_8, of_16) * row->chunk;
     if (registers) return;
-    plan->threads = LANDING_THREADS;
+    plan->threads = SMEM_THREADS;
     plan->blocks_a_row = row->chunks <= of_8 ? 8 : 16;
     plan->tile = (row->chunks <= of_8 ? of_8 : of_16) * row->chunk;
-    plan->variant = ONS_LANDING;
+    plan->variant = ONS_SMEM;
 }
 
 /* Where rows are so few that a multiprocessor has at most one block: as many blocks as that allows,
@@ -267,8 +267,8 @@ static void share_among_few(const row_of_chunks *row, int64_t most_blocks, ons_p
     if (blocks < plan->blocks_a_row) return;
     int64_t parts = ceil_div(row->chunks, CLUSTER_CHUNKS * WARP),
             of_block = ceil_div(parts, blocks);
-    int64_t sharers = MOST_SHARERS;
-    while (sharers * of_block * WARP > FEW_ROWS_THREADS) sharers /= 2;
+    int64_t sharers = MAX_SHARERS;
+    while (sharers * of_block * WARP > CLUSTER_FEW_ROWS_THREADS) sharers /= 2;
     if (sharers < 2) return;
     plan->blocks_a_row = most(2, ceil_div(parts, of_block));
     plan->threads = (int)(of_block * sharers) * WARP;
@@ -285,8 +285,8 @@ static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
     plan->longest_row = blocks * chunks_a_block * row->chunk;
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     shape_cluster(row, blocks, plan);
-    if (row->contiguous) take_landing(row, plan);
-    if (row->contiguous && plan->variant != ONS_LANDING) share_among_few(row, blocks, plan);
+    if (row->contiguous) take_smem(row, plan);
+    if (row->contiguous && plan->variant != ONS_SMEM) share_among_few(row, blocks, plan);
     return ONS_OK;
 }
 

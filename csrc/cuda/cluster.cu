@@ -4,12 +4,12 @@
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
  * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each, of LONG_CLUSTER_THREADS
- * where rows have no gaps and are not of float64; longer ones are cluster_landing.cu's. */
+ * where rows have no gaps and are not of float64; longer ones are cluster_smem.cu's. */
 #include "pairs/arrivals.cuh"
 #include "rows/fetch.cuh"
 #include "rows/finish.cuh"
 #include "launch.cuh"
-#include "pairs/panel.cuh"
+#include "pairs/strip.cuh"
 
 #if __CUDA_ARCH__ >= 900
 /* This thread's row, read anew each time. */
@@ -36,12 +36,12 @@ __device__ inline int warps_with_elements(int64_t N) {
 }
 
 /* In shared memory, in the row form: the states of every warp of the cluster, warp `w` of block `r`
- * at part r * warps + w. In the column form: a panel_of_cluster.
+ * at part r * warps + w. In the column form: a strip_of_cluster.
  *
  * WARPS find room on a multiprocessor, as two blocks or more. */
 template <typename Op, typename Rows, typename Form, int WARPS>
 __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
-    cluster_kernel(const __grid_constant__ typename Rows::arguments of) {
+    cluster_kernel(const __grid_constant__ typename Rows::arguments args) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
     extern __shared__ __align__(16) unsigned char shared[];
@@ -55,12 +55,12 @@ __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
     if constexpr (Form::ROWS > 1) answered.make_ready();
     arrivals::say_ready();
 
-    Rows::template visit<(Form::ROWS > 1)>(of, row_of_cluster<Form>(), [&](const auto &row) {
+    Rows::template visit<(Form::ROWS > 1)>(args, row_of_cluster<Form>(), [&](const auto &row) {
         if constexpr (Form::ROWS == 1 && empty_warps_leave<Rows>)
-            if (warp() >= warps_with_elements<Rows>(of.N)) return;
+            if (warp() >= warps_with_elements<Rows>(args.N)) return;
         auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk());
         if constexpr (Form::ROWS == 1)
-            fetching<Rows>::template ahead<CLUSTER_CHUNKS>(of, cluster_index(), warp());
+            fetching<Rows>::template ahead<CLUSTER_CHUNKS>(args, cluster_index(), warp());
         Real x[CLUSTER_CHUNKS * Rows::V];
         auto m = Form::max(tile.largest());
         auto d = Form::normalizer(keep_and_sum<Op>(tile, reference(m), x));
@@ -69,23 +69,23 @@ __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
             /* each warp sends its own, so that none waits for another of its block */
             arrivals::await_ready();
             const int parted =
-                empty_warps_leave<Rows> ? warps_with_elements<Rows>(of.N) : (int)blocks * warps;
+                empty_warps_leave<Rows> ? warps_with_elements<Rows>(args.N) : (int)blocks * warps;
             arrived.announce(parted * sizeof(state<Real>));
             const int to = thread_of_block() % WARP; /* a block of which not all warps have left */
             if (to * warps < parted) arrived.send(parts + warp(), to, {m, d});
             arrived.await();
             const auto total = Form::merge_held(parts, parted);
             if constexpr (Op::ONE_A_ROW) {
-                put_value<Op>(of, row_of_cluster<Form>(), warp() == 0 && to == 0, row, total);
+                put_value<Op>(args, row_of_cluster<Form>(), warp() == 0 && to == 0, row, total);
             } else {
                 finish_of<Op, decltype(m)> finish(m, total);
                 finish(tile, x);
             }
         } else {
-            panel_of_cluster<Real> panel(shared, arrived, answered);
-            const auto total = panel.template merge<Op, Form>(m, d);
+            strip_of_cluster<Real> strip(shared, arrived, answered);
+            const auto total = strip.template merge<Op, Form>(m, d);
             if constexpr (Op::ONE_A_ROW) {
-                put_value<Op>(of, row_of_cluster<Form>(), warp() == 0, row, total);
+                put_value<Op>(args, row_of_cluster<Form>(), warp() == 0, row, total);
             } else {
                 finish_of<Op, decltype(m)> finish(m, total);
                 finish(tile, x);
@@ -105,7 +105,7 @@ launch_shape shape_of(const ons_plan *plan) {
     int warps = plan->threads / WARP;
     using Real = typename Rows::Real;
     shape.shared_bytes = Form::ROWS == 1 ? shape.cluster * warps * (int)sizeof(state<Real>)
-                                         : panel_bytes<Real>(shape.cluster, warps);
+                                         : strip_bytes<Real>(shape.cluster, warps);
     return shape;
 }
 
@@ -116,7 +116,7 @@ constexpr bool has_more_warps = false;
 template <typename X, typename Y, bool ALL_FIT>
 constexpr bool has_more_warps<contiguous_rows<X, Y, ALL_FIT>> =
     sizeof(typename compute_of<X>::type) == sizeof(float) &&
-    contiguous_rows<X, Y, ALL_FIT>::CLUSTER_WARPS < MORE_CLUSTER_WARPS;
+    contiguous_rows<X, Y, ALL_FIT>::CLUSTER_WARPS < CLUSTER_WARPS_OF_320_THREADS;
 
 /* Calls method(the warps that find room on a multiprocessor, a constant). */
 template <typename Rows, typename Method>
@@ -125,21 +125,21 @@ static ons_status with_warps(int threads, Method method) {
     const int warps = 2 * threads / WARP;
     if constexpr (has_more_warps<Rows>)
         if (warps > USUAL)
-            return with_constant<MORE_CLUSTER_WARPS, MOST_CLUSTER_WARPS>(
-                warps > MORE_CLUSTER_WARPS ? MOST_CLUSTER_WARPS : MORE_CLUSTER_WARPS, method);
+            return with_constant<CLUSTER_WARPS_OF_320_THREADS, CLUSTER_WARPS_OF_384_THREADS>(
+                warps > CLUSTER_WARPS_OF_320_THREADS ? CLUSTER_WARPS_OF_384_THREADS : CLUSTER_WARPS_OF_320_THREADS, method);
     return method(std::integral_constant<int, USUAL>());
 }
 
 ons_status ons_cuda_cluster(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    if (plan->variant == ONS_LANDING) return cluster_landing(request);
+    if (plan->variant == ONS_SMEM) return cluster_smem(request);
     if (plan->variant == ONS_FEW_ROWS) return cluster_few_rows(request);
     return with_rows_or_packs<kinds_in_cluster>(request, [&](auto op, auto rows, auto is_columns) {
         using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
         using Form = block_form<decltype(is_columns)>;
         return with_warps<Rows>(request.plan->threads, [&](auto warps) {
-            return launch_panels(request, shape_of<Rows, Form>(request.plan),
+            return launch_strips(request, shape_of<Rows, Form>(request.plan),
                                  cluster_kernel<Op, Rows, Form, decltype(warps)::value>,
                                  rows.arguments);
         });

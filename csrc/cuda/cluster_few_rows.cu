@@ -40,11 +40,11 @@ class sharers {
 #endif
 
 template <typename Op, typename Rows, int SHARERS>
-__global__ void __launch_bounds__(FEW_ROWS_THREADS, 2)
-    cluster_few_rows_kernel(const __grid_constant__ typename Rows::arguments of) {
+__global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
+    cluster_few_rows_kernel(const __grid_constant__ typename Rows::arguments args) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
-    constexpr int K = CLUSTER_CHUNKS / SHARERS, WARPS = FEW_ROWS_THREADS / WARP;
+    constexpr int K = CLUSTER_CHUNKS / SHARERS, WARPS = CLUSTER_FEW_ROWS_THREADS / WARP;
     __shared__ state<Real> parts[LARGEST_CLUSTER * WARPS / SHARERS];
     __shared__ sharers<Real, WARPS, SHARERS> shared;
     __shared__ arrivals arrived;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(FEW_ROWS_THREADS, 2)
     arrived.make_ready();
     arrivals::say_ready();
 
-    Rows::template visit<false>(of, cluster_index(), [&](const auto &row) {
+    Rows::template visit<false>(args, cluster_index(), [&](const auto &row) {
         const int chunk = block_a_row::template chunk<K>(part * SHARERS + sharer);
         auto tile = row.template load<K, WARP>(chunk);
         Real x[K * Rows::V];
@@ -82,8 +82,8 @@ ons_status cluster_few_rows(const launch_request &request) {
             launch_shape shape = {plan->blocks_a_row, plan->threads};
             shape.cluster = (int)plan->blocks_a_row;
             const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
-            return with_constant<MOST_SHARERS / 2, MOST_SHARERS>(sharers, [&](auto SHARERS) {
-                return launch_panels(request, shape,
+            return with_constant<MAX_SHARERS / 2, MAX_SHARERS>(sharers, [&](auto SHARERS) {
+                return launch_strips(request, shape,
                                      cluster_few_rows_kernel<Op, Rows, decltype(SHARERS)::value>,
                                      rows.arguments);
             });

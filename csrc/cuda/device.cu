@@ -69,8 +69,8 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
     memcpy(to->name, properties.name, sizeof to->name);
     if (to->architecture >= 90) {
         largest_clusters(&to->cluster_blocks, &to->cluster_blocks_any);
-        to->clusters_of_8 = landing_clusters(8, to->shared_bytes);
-        to->clusters_of_16 = landing_clusters(16, to->shared_bytes);
+        to->clusters_of_8 = smem_clusters(8, to->shared_bytes);
+        to->clusters_of_16 = smem_clusters(16, to->shared_bytes);
     }
     return cudaSuccess;
 }

@@ -26,7 +26,7 @@ void largest_clusters(int *least, int *most);
 /* How many clusters of so many blocks of a kernel the current GPU can run at once. */
 int active_clusters(const void *kernel, int blocks, int threads, int shared_bytes);
 
-/* cluster_landing.cu: the same of its kernel, whose blocks have so much shared memory. */
-int landing_clusters(int blocks, int shared_bytes);
+/* cluster_smem.cu: the same of its kernel, whose blocks have so much shared memory. */
+int smem_clusters(int blocks, int shared_bytes);
 
 #endif

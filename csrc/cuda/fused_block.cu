@@ -9,35 +9,35 @@
 #include "rows/fetch.cuh"
 #include "rows/finish.cuh"
 #include "launch.cuh"
-#include "pairs/panel.cuh"
+#include "pairs/strip.cuh"
 
 /* The threads of the largest block whose threads have K chunks. */
 template <typename Rows, int K>
-constexpr int MOST_THREADS = K == SHORT_CHUNKS   ? WARP_CHUNKS * WARP / K
-                             : K == FEW_CHUNKS   ? FEW_WARPS * WARP
+constexpr int MAX_THREADS = K == SHORT_CHUNKS   ? WARP_CHUNKS * WARP / K
+                             : K == MEDIUM_CHUNKS   ? MEDIUM_WARPS * WARP
                              : K == BLOCK_CHUNKS ? Rows::BLOCK_THREADS
-                                                 : (MANY_CHUNKS_ROW / K + WARP - 1) / WARP * WARP;
+                                                 : (UNALIGNED_ROW_CHUNKS / K + WARP - 1) / WARP * WARP;
 
 /* How many such blocks find room on a multiprocessor. */
 template <typename Rows, int K>
 constexpr int BLOCKS_OF_ROWS =
-    (K > BLOCK_CHUNKS ? MANY_CHUNKS_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /
-    MOST_THREADS<Rows, K>;
+    (K > BLOCK_CHUNKS ? UNALIGNED_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /
+    MAX_THREADS<Rows, K>;
 
 template <typename Op, typename Rows, int K>
-__global__ void __launch_bounds__(MOST_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
-    fused_block_kernel(const __grid_constant__ typename Rows::arguments of) {
+__global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
+    fused_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
-    __shared__ block_row<Real, MOST_THREADS<Rows, K> / WARP> warps;
-    Rows::template visit<false>(of, blockIdx.x, [&](const auto &row) {
+    __shared__ block_row<Real, MAX_THREADS<Rows, K> / WARP> warps;
+    Rows::template visit<false>(args, blockIdx.x, [&](const auto &row) {
         const int chunk = block_a_row::template chunk<K>(warp_of_block());
         auto tile = row.template load<K, WARP>(chunk);
-        fetching<Rows>::template ahead<K>(of, blockIdx.x, warp_of_block());
+        fetching<Rows>::template ahead<K>(args, blockIdx.x, warp_of_block());
         Real x[K * Rows::V];
         auto m = warps.max(tile.largest());
         auto d = warps.normalizer(keep_and_sum<Op, in_any_order>(tile, reference(m), x));
         if constexpr (Op::ONE_A_ROW) {
-            put_value<Op>(of, blockIdx.x, threadIdx.x == 0, row, state{m, d});
+            put_value<Op>(args, blockIdx.x, threadIdx.x == 0, row, state{m, d});
         } else {
             finish_of<Op, Real> finish(state{m, d});
             finish(tile, x);
@@ -48,11 +48,11 @@ __global__ void __launch_bounds__(MOST_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>
 
 template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
-    fused_block_of_columns_kernel(const __grid_constant__ typename Rows::arguments of) {
+    fused_block_of_columns_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
-    __shared__ panel_of_block<Real, Rows::BLOCK_THREADS / WARP> parts;
+    __shared__ strip_of_block<Real, Rows::BLOCK_THREADS / WARP> parts;
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<true>(of, index, [&](const auto &row) {
+    Rows::template visit<true>(args, index, [&](const auto &row) {
         int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
         auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
         Real x[BLOCK_CHUNKS * Rows::V];
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
         auto d = Form::normalizer(keep_and_sum<Op>(tile, reference(m), x));
         if constexpr (Op::ONE_A_ROW) {
             const auto total = parts.template merge<Op, Form>(m, d);
-            put_value<Op>(of, index, warp_of_block() == 0, row, total);
+            put_value<Op>(args, index, warp_of_block() == 0, row, total);
         } else {
             finish_of<Op, decltype(m)> finish(m, parts.template merge<Op, Form>(m, d));
             finish(tile, x);
@@ -73,13 +73,13 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
 /* The most chunks of a thread: more than BLOCK_CHUNKS where rows may lie between packs, since what
  * is done once a warp costs more there. */
 template <typename Rows>
-constexpr int MOST_CHUNKS_OF = BLOCK_CHUNKS;
+constexpr int MAX_CHUNKS_OF = BLOCK_CHUNKS;
 template <>
-constexpr int MOST_CHUNKS_OF<contiguous_rows<float, float, false>> = MORE_CHUNKS;
+constexpr int MAX_CHUNKS_OF<contiguous_rows<float, float, false>> = UNALIGNED_CHUNKS;
 template <>
-constexpr int MOST_CHUNKS_OF<contiguous_rows<__half, __half, false>> = MOST_CHUNKS;
+constexpr int MAX_CHUNKS_OF<contiguous_rows<__half, __half, false>> = UNALIGNED_CHUNKS_16_BIT;
 template <>
-constexpr int MOST_CHUNKS_OF<contiguous_rows<__nv_bfloat16, __nv_bfloat16, false>> = MOST_CHUNKS;
+constexpr int MAX_CHUNKS_OF<contiguous_rows<__nv_bfloat16, __nv_bfloat16, false>> = UNALIGNED_CHUNKS_16_BIT;
 
 /* Whether there are kernels for fewer and for more chunks than BLOCK_CHUNKS. */
 template <typename Op, typename Rows>
@@ -90,10 +90,10 @@ constexpr bool HAS_EACH_LENGTH<Op, contiguous_rows<X, X, ALL_FIT>> =
 
 template <typename Op, typename Rows, int K, typename Arguments>
 static ons_status launch_block(const launch_request &request, const Arguments &arguments) {
-    if constexpr (K > MOST_CHUNKS_OF<Rows> || (K != BLOCK_CHUNKS && !HAS_EACH_LENGTH<Op, Rows>))
+    if constexpr (K > MAX_CHUNKS_OF<Rows> || (K != BLOCK_CHUNKS && !HAS_EACH_LENGTH<Op, Rows>))
         return ONS_E_OPERAND;
     else
-        return launch_panels(request, {1, request.plan->threads}, fused_block_kernel<Op, Rows, K>,
+        return launch_strips(request, {1, request.plan->threads}, fused_block_kernel<Op, Rows, K>,
                              arguments);
 }
 
@@ -105,11 +105,11 @@ ons_status ons_cuda_fused_block(const launch_request &request) {
         using Rows = typename decltype(rows)::Rows;
         using IsColumns = decltype(is_columns);
         if constexpr (IsColumns::value)
-            return launch_panels(request, {1, plan->threads},
+            return launch_strips(request, {1, plan->threads},
                                  fused_block_of_columns_kernel<Op, Rows, block_form<IsColumns>>,
                                  rows.arguments);
         else
-            return with_constant<SHORT_CHUNKS, FEW_CHUNKS, BLOCK_CHUNKS, MORE_CHUNKS, MOST_CHUNKS>(
+            return with_constant<SHORT_CHUNKS, MEDIUM_CHUNKS, BLOCK_CHUNKS, UNALIGNED_CHUNKS, UNALIGNED_CHUNKS_16_BIT>(
                 plan->elements_a_thread / Rows::V, [&](auto K) {
                     return launch_block<Op, Rows, decltype(K)::value>(request, rows.arguments);
                 });

@@ -6,23 +6,23 @@
  * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, of 12
  * in 16 bits; in the column form at one lane.
  *
- * Short rows that are faster taken several together are fused_warp_span.cu's. */
+ * Short rows that are faster taken several together are fused_warp_staged.cu's. */
 #include "rows/finish.cuh"
 #include "launch.cuh"
 
 template <typename Op, typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
-    fused_warp_kernel(const __grid_constant__ typename Rows::arguments of) {
+    fused_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     const int64_t index = (int64_t)blockIdx.x * Form::rows() + Form::row();
-    Rows::template visit<true>(of, index, [&](const auto &row) {
+    Rows::template visit<true>(args, index, [&](const auto &row) {
         const int chunk = Form::template chunk<K>();
         auto tile = row.template load<K, Form::STRIDE>(chunk);
         Real x[K * Rows::V];
         auto m = Form::max(tile.largest());
         auto d = Form::normalizer(keep_and_sum<Op, typename Form::sums>(tile, reference(m), x));
         if constexpr (Op::ONE_A_ROW) {
-            put_value<Op>(of, index, Form::writes(), row, state{m, d});
+            put_value<Op>(args, index, Form::writes(), row, state{m, d});
         } else {
             finish_of<Op, decltype(m)> finish(state{m, d});
             finish(tile, x);
@@ -57,13 +57,13 @@ static ons_status with_warp_shape(const ons_plan *plan, Method method) {
 
 ons_status ons_cuda_fused_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    if (plan->variant == ONS_SPAN) return fused_warp_span(request);
+    if (plan->variant == ONS_STAGED) return fused_warp_staged(request);
     return with_rows_or_packs<kinds_in_fused_warp>(request, [&](auto op, auto rows,
                                                                 auto is_columns) {
         using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
         auto launch_with = [&](auto kernel) {
-            return launch_panels(request, {1, plan->threads}, kernel, rows.arguments);
+            return launch_strips(request, {1, plan->threads}, kernel, rows.arguments);
         };
         if constexpr (is_packed<decltype(is_columns)>)
             return with_constant<4, 8, 16, 32>((int)plan->tile, [&](auto N) {

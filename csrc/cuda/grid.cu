@@ -9,11 +9,11 @@
 
 #include "passes.cuh"
 
-/* The states lie in `states` by parity of the panel, block and row of the panel: a block that is
- * ahead by one panel does not disturb one that still reads, and by two it cannot be. */
+/* The states lie in `states` by parity of the strip, block and row of the strip: a block that is
+ * ahead by one strip does not disturb one that still reads, and by two it cannot be. */
 template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
-    grid_kernel(const __grid_constant__ typename Rows::arguments of,
+    grid_kernel(const __grid_constant__ typename Rows::arguments args,
                 state<typename Rows::Real> *states) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[2][CLUSTER_THREADS / WARP * Form::ROWS];
@@ -21,12 +21,12 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     int warps = gridDim.x * warps_of_block(),
         warp = blockIdx.x * warps_of_block() + warp_of_block();
     int64_t chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
-    int64_t chunks = (int64_t)warps * (CLUSTER_CHUNKS * Form::SPAN); /* of a tile a block */
-    int64_t last = ((of.N + Rows::V - 1) / Rows::V - 1) / chunks * chunks;
+    int64_t chunks = (int64_t)warps * (CLUSTER_CHUNKS * Form::LANES_ALONG); /* of a tile a block */
+    int64_t last = ((args.N + Rows::V - 1) / Rows::V - 1) / chunks * chunks;
     int turn = 0;
-    for (int64_t first = 0; first < of.rows; first += Form::ROWS, turn ^= 1) {
-        Rows::template visit<(Form::ROWS > 1)>(of, first + Form::row(), [&](const auto &row) {
-            state<Real> *panel = states + (int64_t)turn * gridDim.x * Form::ROWS;
+    for (int64_t first = 0; first < args.rows; first += Form::ROWS, turn ^= 1) {
+        Rows::template visit<(Form::ROWS > 1)>(args, first + Form::row(), [&](const auto &row) {
+            state<Real> *strip = states + (int64_t)turn * gridDim.x * Form::ROWS;
 
             running_state<Real> so_far;
             Real x[CLUSTER_CHUNKS * Rows::V]; /* in the end those of the last tile */
@@ -38,13 +38,13 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
                 kept = tile.kept();
             }
             state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
-            if (warp_of_block() == 0 && Form::writes()) panel[Form::slot(blockIdx.x)] = block;
+            if (warp_of_block() == 0 && Form::writes()) strip[Form::slot(blockIdx.x)] = block;
             cooperative_groups::this_grid().sync();
-            state<Real> total = Form::merge_parts(panel, gridDim.x);
+            state<Real> total = Form::merge_parts(strip, gridDim.x);
 
             if constexpr (Op::ONE_A_ROW) {
                 const bool writes = blockIdx.x == 0 && warp_of_block() == 0 && Form::writes();
-                put_value<Op>(of, first + Form::row(), writes, row, total);
+                put_value<Op>(args, first + Form::row(), writes, row, total);
             } else {
                 finish_of<Op, Real> finish_kept(so_far.m, total);
                 finish_kept(x);

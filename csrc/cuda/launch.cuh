@@ -23,12 +23,12 @@ typedef ons_status ons_cuda_method(const launch_request &request);
 #include "../methods.def"
 #undef ONS_METHOD
 
-ons_cuda_method fused_warp_span;  /* fused_warp, of short rows together */
-ons_cuda_method cluster_landing;  /* cluster, of the longest rows, */
+ons_cuda_method fused_warp_staged;  /* fused_warp, of short rows together */
+ons_cuda_method cluster_smem;  /* cluster, of the longest rows, */
 ons_cuda_method cluster_few_rows; /* and of few */
 
 struct launch_shape {
-    int64_t blocks; /* of the grid; in launch_panels, of each panel */
+    int64_t blocks; /* of the grid; in launch_strips, of each strip */
     int threads;
     int cluster = 1; /* blocks of a cluster */
     bool cooperative = false;
@@ -84,18 +84,18 @@ ons_status launch(const launch_request &request, const launch_shape &shape,
     return status_of(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
 }
 
-/* Launches a kernel whose first parameter is the arguments of its rows, for all panels of the plan:
+/* Launches a kernel whose first parameter is the arguments of its rows, for all strips of the plan:
  * one after the other in as many grids as it takes, since a grid has at most 2^31 - 1 blocks. */
 template <typename Kernel, typename Arguments, typename... More>
-ons_status launch_panels(const launch_request &request, launch_shape shape, Kernel kernel,
+ons_status launch_strips(const launch_request &request, launch_shape shape, Kernel kernel,
                          Arguments arguments, const More &...more) {
     const ons_plan *plan = request.plan;
-    int64_t blocks_a_panel = shape.blocks, left = (plan->rows + plan->width - 1) / plan->width;
-    int64_t most = ((1ll << 31) - 1) / blocks_a_panel;
+    int64_t blocks_a_strip = shape.blocks, left = (plan->rows + plan->width - 1) / plan->width;
+    int64_t most = ((1ll << 31) - 1) / blocks_a_strip;
     if (request.facts) return launch(request, shape, kernel, arguments, more...);
     ons_status status = ONS_OK;
     for (arguments.first = 0; left > 0 && status == ONS_OK; left -= most) {
-        shape.blocks = (left < most ? left : most) * blocks_a_panel;
+        shape.blocks = (left < most ? left : most) * blocks_a_strip;
         status = launch(request, shape, kernel, arguments, more...);
         arguments.first += most * plan->width;
     }
@@ -153,20 +153,20 @@ constexpr bool HAS_FITTING = sizeof(X) + sizeof(Y) == 4 || Op::ONE_A_ROW;
 /* Calls method(operation, rows_of<Rows>, whether the column form is taken). */
 template <typename Op, bool FITTING, typename X, typename Y, typename Method>
 ons_status with_contiguous(const launch_request &request, Method method) {
-    const ons_problem *of = request.problem;
+    const ons_problem *problem = request.problem;
     const ons_plan *plan = request.plan;
-    const int64_t x_pitch = of->dims == 1 ? 0 : of->operand[ONS_X].stride[0] / (int64_t)sizeof(X);
-    const int64_t y_pitch = of->dims == 1 ? 0 : of->operand[ONS_Y].stride[0] / (int64_t)sizeof(Y);
+    const int64_t x_pitch = problem->dims == 1 ? 0 : problem->operand[ONS_X].stride[0] / (int64_t)sizeof(X);
+    const int64_t y_pitch = problem->dims == 1 ? 0 : problem->operand[ONS_Y].stride[0] / (int64_t)sizeof(Y);
     auto arguments = [&](auto rows) -> typename decltype(rows)::arguments {
-        return {(const X *)of->operand[ONS_X].data,
-                (Y *)of->operand[ONS_Y].data,
+        return {(const X *)problem->operand[ONS_X].data,
+                (Y *)problem->operand[ONS_Y].data,
                 x_pitch,
                 y_pitch,
                 plan->rows,
                 plan->N,
                 0,
                 rows_ahead(request),
-                of->operation};
+                problem->operation};
     };
     using Fitting = contiguous_rows<X, Y, true>;
     using Any = contiguous_rows<X, Y, false>;
@@ -290,19 +290,19 @@ constexpr bool is_packed = std::is_same_v<IsColumns, packed_tag>;
 
 template <typename Op, typename X, typename Y, typename Method>
 ons_status with_packed(const launch_request &request, Method method) {
-    const ons_problem *of = request.problem;
-    const int slices = of->dims - 3, inner = of->dims - 2, axis = of->dims - 1;
-    int64_t x_slice = slices < 0 ? 0 : of->operand[ONS_X].stride[slices] / (int64_t)sizeof(X);
-    int64_t y_slice = slices < 0 ? 0 : of->operand[ONS_Y].stride[slices] / (int64_t)sizeof(Y);
-    const int64_t width = of->extent[inner], rows = request.plan->rows;
+    const ons_problem *problem = request.problem;
+    const int slices = problem->dims - 3, inner = problem->dims - 2, axis = problem->dims - 1;
+    int64_t x_slice = slices < 0 ? 0 : problem->operand[ONS_X].stride[slices] / (int64_t)sizeof(X);
+    int64_t y_slice = slices < 0 ? 0 : problem->operand[ONS_Y].stride[slices] / (int64_t)sizeof(Y);
+    const int64_t width = problem->extent[inner], rows = request.plan->rows;
     const uint32_t inverse = rows >> 32 ? 0 : (uint32_t)((1ll << 32) / width);
     typename packed_columns<X, Y>::arguments arguments = {
-        (const X *)of->operand[ONS_X].data,
-        (Y *)of->operand[ONS_Y].data,
+        (const X *)problem->operand[ONS_X].data,
+        (Y *)problem->operand[ONS_Y].data,
         x_slice,
         y_slice,
-        of->operand[ONS_X].stride[axis] / (int64_t)sizeof(X),
-        of->operand[ONS_Y].stride[axis] / (int64_t)sizeof(Y),
+        problem->operand[ONS_X].stride[axis] / (int64_t)sizeof(X),
+        problem->operand[ONS_Y].stride[axis] / (int64_t)sizeof(Y),
         width,
         inverse,
         rows,
@@ -313,9 +313,9 @@ ons_status with_packed(const launch_request &request, Method method) {
 
 template <typename Op, typename Method>
 ons_status with_packed_types(const launch_request &request, Method method) {
-    const ons_problem *of = request.problem;
-    bool widens = of->operand[ONS_Y].dtype != of->operand[ONS_X].dtype;
-    switch (of->operand[ONS_X].dtype) {
+    const ons_problem *problem = request.problem;
+    bool widens = problem->operand[ONS_Y].dtype != problem->operand[ONS_X].dtype;
+    switch (problem->operand[ONS_X].dtype) {
     case ONS_FLOAT16:
         return widens ? with_packed<Op, __half, float>(request, method)
                       : with_packed<Op, __half, __half>(request, method);

@@ -6,11 +6,11 @@
 
 template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)
-    naive_kernel(const __grid_constant__ typename Rows::arguments of) {
+    naive_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(of, index, [&](const auto &row) {
+    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
         auto exponential = [&](Real x) { return row.rounded(exp(row.rounded(x))); };
 
         running_state<Real> all;
@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(PASS_THREADS)
         Real d = row.rounded(merge_block<Form>(Form::merge_warp(all.rounded()), parts).d);
 
         if constexpr (Op::ONE_A_ROW) {
-            if (warp_of_block() == 0 && Form::writes() && index + of.first < of.rows)
-                row.put(Op::plain_row(of.operation(), d));
+            if (warp_of_block() == 0 && Form::writes() && index + args.first < args.rows)
+                row.put(Op::plain_row(args.operation(), d));
         } else {
             const Real own = Op::plain_row(d);
             for_each_tile<Form, TILE_CHUNKS>(
@@ -48,7 +48,7 @@ ons_status ons_cuda_naive(const launch_request &request) {
     return with_rows<kinds_in_naive>(request, [&](auto op, auto rows, auto is_columns) {
         using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
-        return launch_panels(request, {1, request.plan->threads},
+        return launch_strips(request, {1, request.plan->threads},
                              naive_kernel<Op, Rows, block_form<decltype(is_columns)>>,
                              rows.arguments);
     });

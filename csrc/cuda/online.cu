@@ -10,16 +10,16 @@ constexpr int CHUNKS =
 
 template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)
-    online_kernel(const __grid_constant__ typename Rows::arguments of) {
+    online_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(of, index, [&](const auto &row) {
+    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
         running_state<Real> so_far;
         for_each_tile<Form, CHUNKS<Op, Rows, Form>>(
             row, 0, chunks_of(row), [&](int64_t, const auto &tile) { online_step(so_far, tile); });
         state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
-        finish_row<Op, Form>(of, index, row, total);
+        finish_row<Op, Form>(args, index, row, total);
     });
 }
 
@@ -27,7 +27,7 @@ ons_status ons_cuda_online(const launch_request &request) {
     return with_rows<kinds_in_online>(request, [&](auto op, auto rows, auto is_columns) {
         using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
-        return launch_panels(request, {1, request.plan->threads},
+        return launch_strips(request, {1, request.plan->threads},
                              online_kernel<Op, Rows, block_form<decltype(is_columns)>>,
                              rows.arguments);
     });

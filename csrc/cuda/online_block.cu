@@ -8,11 +8,11 @@
 
 template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
-    online_block_kernel(const __grid_constant__ typename Rows::arguments of) {
+    online_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(of, index, [&](const auto &row) {
+    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
         int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
         auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
 
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
         state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
 
         if constexpr (Op::ONE_A_ROW) {
-            put_value<Op>(of, index, warp_of_block() == 0 && Form::writes(), row, total);
+            put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
         } else {
             Real x[BLOCK_CHUNKS * Rows::V];
             keep<Op>(tile, reference<Real>(total.m), x);
@@ -38,7 +38,7 @@ ons_status ons_cuda_online_block(const launch_request &request) {
     return with_rows<kinds_in_online_block>(request, [&](auto op, auto rows, auto is_columns) {
         using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
-        return launch_panels(request, {1, request.plan->threads},
+        return launch_strips(request, {1, request.plan->threads},
                              online_block_kernel<Op, Rows, block_form<decltype(is_columns)>>,
                              rows.arguments);
     });

@@ -12,8 +12,8 @@ constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
  * the block's warps take in turn. */
 template <typename Form, int K, typename Rows, typename Visit>
 __device__ inline void for_each_tile(const Rows &row, int64_t first, int64_t end, Visit visit) {
-    constexpr int STRETCH = K * Form::SPAN; /* chunks that a warp's lanes take at once */
-    int64_t from = first + warp_of_block() * STRETCH, step = warps_of_block() * STRETCH;
+    constexpr int WARP_TILE = K * Form::LANES_ALONG; /* chunks that a warp's lanes take at once */
+    int64_t from = first + warp_of_block() * WARP_TILE, step = warps_of_block() * WARP_TILE;
     for (; from < end; from += step) {
         int64_t chunk = from + Form::template chunk<K>(0);
         visit(chunk, row.template load<K, Form::STRIDE>(chunk));
@@ -57,10 +57,10 @@ __device__ inline void finish_tiles(const Rows &row, int64_t first, int64_t end,
 
 /* The row `index` of this launch, which a block has alone, once its state is known. */
 template <typename Op, typename Form, typename Arguments, typename Rows, typename Real>
-__device__ inline void finish_row(const Arguments &of, int64_t index, const Rows &row,
+__device__ inline void finish_row(const Arguments &args, int64_t index, const Rows &row,
                                   const state<Real> &total) {
     if constexpr (Op::ONE_A_ROW)
-        put_value<Op>(of, index, warp_of_block() == 0 && Form::writes(), row, total);
+        put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
     else
         finish_tiles<Op, Form>(row, 0, chunks_of(row), total);
 }

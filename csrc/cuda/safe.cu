@@ -4,11 +4,11 @@
 
 template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)
-    safe_kernel(const __grid_constant__ typename Rows::arguments of) {
+    safe_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[2][PASS_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(of, index, [&](const auto &row) {
+    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
         state<Real> top = empty_state<Real>();
         for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
             top.m = larger(top.m, tile.largest());
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         });
         state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
 
-        finish_row<Op, Form>(of, index, row, total);
+        finish_row<Op, Form>(args, index, row, total);
     });
 }
 
@@ -32,7 +32,7 @@ ons_status ons_cuda_safe(const launch_request &request) {
     return with_rows<kinds_in_safe>(request, [&](auto op, auto rows, auto is_columns) {
         using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;
-        return launch_panels(request, {1, request.plan->threads},
+        return launch_strips(request, {1, request.plan->threads},
                              safe_kernel<Op, Rows, block_form<decltype(is_columns)>>,
                              rows.arguments);
     });

@@ -4,12 +4,12 @@
  * the rows are given, they take the place of the parts' (1 read). */
 #include "passes.cuh"
 
-/* A block's part of its row, in chunks; a panel has `parts` blocks. */
+/* A block's part of its row, in chunks; a strip has `parts` blocks. */
 struct part_of_row {
-    int64_t panel, first, end;
+    int64_t strip, first, end;
 
     __device__ part_of_row(int parts, int64_t chunks_a_part, int64_t chunks)
-        : panel(blockIdx.x / parts),
+        : strip(blockIdx.x / parts),
           first(blockIdx.x % parts * chunks_a_part),
           end(first + chunks_a_part < chunks ? first + chunks_a_part : chunks) {}
 };
@@ -29,22 +29,22 @@ constexpr int LEAST_BLOCKS = 2;
 template <typename X, typename Y, bool ALL_FIT>
 constexpr int LEAST_BLOCKS<contiguous_rows<X, Y, ALL_FIT>> = sizeof(X) <= sizeof(float) ? 3 : 2;
 
-/* The states lie in `states` by panel, part and row of the panel. */
+/* The states lie in `states` by strip, part and row of the strip. */
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(THREADS<Form>, LEAST_BLOCKS<Rows>)
-    split_statistics_kernel(const __grid_constant__ typename Rows::arguments of, int parts,
+    split_statistics_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                             int64_t chunks_a_part, state<typename Rows::Real> *states) {
     using Real = typename Rows::Real;
     __shared__ state<Real> warps[THREADS<Form> / WARP * Form::ROWS];
-    part_of_row part(parts, chunks_a_part, (of.N + Rows::V - 1) / Rows::V);
+    part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
     Rows::template visit<(Form::ROWS > 1)>(
-        of, part.panel * Form::ROWS + Form::row(), [&](const auto &row) {
+        args, part.strip * Form::ROWS + Form::row(), [&](const auto &row) {
             running_state<Real> so_far;
             for_each_tile<Form, CHUNKS<Real, Form>>(
                 row, part.first, part.end,
                 [&](int64_t, const auto &tile) { online_step(so_far, tile); });
             state<Real> mine = merge_block<Form>(Form::merge_warp(so_far.rounded()), warps);
-            states += (of.first * parts + (int64_t)blockIdx.x * Form::ROWS);
+            states += (args.first * parts + (int64_t)blockIdx.x * Form::ROWS);
             if (warp_of_block() == 0 && Form::writes()) states[Form::row()] = mine;
         });
 }
@@ -62,20 +62,20 @@ __device__ inline state<Real> merge_row(const state<Real> *states, int parts) {
     }
 }
 
-constexpr int64_t MOST_BLOCKS = 1 << 16; /* of what takes the pairs */
+constexpr int64_t MAX_BLOCKS = 1 << 16; /* of what takes the pairs */
 
 /* The states of all rows from their pairs. */
 template <typename Real>
 __global__ void __launch_bounds__(PASS_THREADS)
-    split_take_pairs_kernel(const __grid_constant__ problem_arguments of, state<Real> *states) {
-    const ons_operand &pairs = of.problem.operand[ONS_PAIRS];
+    split_take_pairs_kernel(const __grid_constant__ problem_arguments args, state<Real> *states) {
+    const ons_operand &pairs = args.problem.operand[ONS_PAIRS];
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < of.rows; row += step) {
+    for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows; row += step) {
         const char *at = pairs.data;
         int64_t index = row;
 #pragma unroll 1
-        for (int dim = of.problem.dims - of.problem.reduced_dims - 1; dim >= 0; dim--) {
-            const int64_t extent = dim > 0 ? of.problem.extent[dim] : index + 1;
+        for (int dim = args.problem.dims - args.problem.reduced_dims - 1; dim >= 0; dim--) {
+            const int64_t extent = dim > 0 ? args.problem.extent[dim] : index + 1;
             at += index % extent * pairs.stride[dim];
             index /= extent;
         }
@@ -86,16 +86,16 @@ __global__ void __launch_bounds__(PASS_THREADS)
 /* A row has `states_a_row` states: one of each part, or one. */
 template <typename Op, typename Rows, typename Form>
 __global__ void __launch_bounds__(THREADS<Form>, LEAST_BLOCKS<Rows>)
-    split_finish_kernel(const __grid_constant__ typename Rows::arguments of, int parts,
+    split_finish_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                         int64_t chunks_a_part, int states_a_row,
                         const state<typename Rows::Real> *states) {
-    part_of_row part(Op::ONE_A_ROW ? 1 : parts, chunks_a_part, (of.N + Rows::V - 1) / Rows::V);
-    const int64_t index = part.panel * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(of, index, [&](const auto &row) {
-        states += (of.first + part.panel * Form::ROWS) * states_a_row;
+    part_of_row part(Op::ONE_A_ROW ? 1 : parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
+    const int64_t index = part.strip * Form::ROWS + Form::row();
+    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
+        states += (args.first + part.strip * Form::ROWS) * states_a_row;
         const auto total = merge_row<Form>(states, states_a_row);
         if constexpr (Op::ONE_A_ROW)
-            put_value<Op>(of, index, warp_of_block() == 0 && Form::writes(), row, total);
+            put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
         else
             finish_tiles<Op, Form, CHUNKS<typename Rows::Real, Form>>(row, part.first, part.end,
                                                                       total);
@@ -116,16 +116,16 @@ ons_status ons_cuda_split(const launch_request &request) {
         if (!request.facts && given) {
             const int64_t blocks = (plan->rows + PASS_THREADS - 1) / PASS_THREADS;
             ons_status status =
-                launch(request, {blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS, PASS_THREADS},
+                launch(request, {blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS, PASS_THREADS},
                        split_take_pairs_kernel<typename Rows::Real>, as_it_is(request), states);
             if (status != ONS_OK) return status;
         } else if (!request.facts) {
-            ons_status status = launch_panels(request, shape, split_statistics_kernel<Rows, Form>,
+            ons_status status = launch_strips(request, shape, split_statistics_kernel<Rows, Form>,
                                               rows.arguments, parts, chunks_a_part, states);
             if (status != ONS_OK) return status;
         }
-        if (Op::ONE_A_ROW) shape.blocks = 1; /* of a panel: it merges, and reads no element */
-        return launch_panels(request, shape, split_finish_kernel<Op, Rows, Form>, rows.arguments,
+        if (Op::ONE_A_ROW) shape.blocks = 1; /* of a strip: it merges, and reads no element */
+        return launch_strips(request, shape, split_finish_kernel<Op, Rows, Form>, rows.arguments,
                              parts, chunks_a_part, given ? 1 : parts, states);
     });
 }

@@ -28,7 +28,7 @@ static int view_of_shape(PyObject *shape, ons_dtype dtype, ons_view *view) {
         if (view->shape[i] == -1 && PyErr_Occurred()) {
             if (PyErr_ExceptionMatches(PyExc_OverflowError))
                 PyErr_Format(PyExc_ValueError, "the shape is %R: expected at most 2^%d elements",
-                             shape, ONS_MOST_ELEMENTS_LOG2);
+                             shape, ONS_MAX_ELEMENTS_LOG2);
             return -1;
         }
         if (view->shape[i] < 0) {

@@ -112,7 +112,7 @@ static int limit_elements(const ons_view *x, ons_problem *problem) {
         else
             many |= __builtin_mul_overflow(elements, problem->extent[dim], &elements);
     }
-    if (!many && elements <= ONS_MOST_ELEMENTS) return 0;
+    if (!many && elements <= ONS_MAX_ELEMENTS) return 0;
     if (empty) {
         memset(problem->extent, 0, sizeof problem->extent);
         return 0;
@@ -120,7 +120,7 @@ static int limit_elements(const ons_view *x, ons_problem *problem) {
     PyObject *shape = ons_shape_text(x);
     if (shape)
         PyErr_Format(PyExc_ValueError, "the array has shape %U: expected at most 2^%d elements",
-                     shape, ONS_MOST_ELEMENTS_LOG2);
+                     shape, ONS_MAX_ELEMENTS_LOG2);
     Py_XDECREF(shape);
     return -1;
 }

@@ -20,16 +20,16 @@ __device__ inline double larger(double a, double b) { return ons_larger(a, b); }
 /* A long sum, and what it rounded away (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B). */
 template <typename Real>
 struct long_sum {
-    Real d = 0, d_beyond = 0;
+    Real d = 0, d_low = 0;
 
     __device__ void add(Real term) {
         Real sum = d + term, other = sum - d;
-        d_beyond += (d - (sum - other)) + (term - other);
+        d_low += (d - (sum - other)) + (term - other);
         d = sum;
     }
 
-    /* d_beyond is NaN where d is inf. */
-    __device__ Real rounded() const { return isfinite(d) ? d + d_beyond : d; }
+    /* d_low is NaN where d is inf. */
+    __device__ Real rounded() const { return isfinite(d) ? d + d_low : d; }
 };
 
 #if __CUDA_ARCH__ >= 800
@@ -125,7 +125,7 @@ __device__ inline double sum_over_lanes(double v) {
     sum.d = v;
 #pragma unroll
     for (int lanes = LANES / 2; lanes > 0; lanes /= 2) {
-        sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, lanes);
+        sum.d_low += __shfl_xor_sync(~0u, sum.d_low, lanes);
         sum.add(__shfl_xor_sync(~0u, sum.d, lanes));
     }
     return sum.rounded();

@@ -5,7 +5,7 @@
  * A row has two forms. In the row form the lanes of a warp take neighbouring chunks of one row; in
  * the column form, for an axis that is not the last, they take 32 neighbouring rows, a row a lane,
  * so that what a warp reads lies side by side too. Either way warp u of those that share a row
- * takes its u-th stretch of K * SPAN chunks, and a lane of it every STRIDE-th: the order of every
+ * takes its u-th stretch of K * LANES_ALONG chunks, and a lane of it every STRIDE-th: the order of every
  * sum is fixed by the length of the row, and the addresses of a thread's chunks lie constants
  * apart. */
 #ifndef ONS_REDUCE_CUH
@@ -67,7 +67,7 @@ struct running_state {
     __device__ void raise(Real to) {
         Real factor = rescale(m, to);
         sum.d *= factor;
-        sum.d_beyond *= factor;
+        sum.d_low *= factor;
         m = to;
     }
 
@@ -179,13 +179,13 @@ __device__ inline int warps_of_block() { return blockDim.x / WARP; }
 
 /* Row form: all the block's threads a row. */
 struct block_a_row {
-    static constexpr int ROWS = 1, STRIDE = WARP, SPAN = WARP;
+    static constexpr int ROWS = 1, STRIDE = WARP, LANES_ALONG = WARP;
 
     __device__ static int row() { return 0; }
     /* The first chunk of this lane in the stretch of its warp, the `warp`-th of the row's. */
     template <int K>
     __device__ static int chunk(int warp) {
-        return warp * (K * SPAN) + threadIdx.x % WARP;
+        return warp * (K * LANES_ALONG) + threadIdx.x % WARP;
     }
     /* Over the lanes of a warp that share a row. */
     template <typename Real>
@@ -219,7 +219,7 @@ struct block_a_row {
 
 /* Column form: a lane of each warp a row, 32 rows a block. */
 struct block_of_columns {
-    static constexpr int ROWS = WARP, STRIDE = 1, SPAN = 1;
+    static constexpr int ROWS = WARP, STRIDE = 1, LANES_ALONG = 1;
 
     __device__ static int row() { return threadIdx.x % WARP; }
     template <int K>
@@ -241,7 +241,7 @@ struct block_of_columns {
     __device__ static int slot(int part) { return part * ROWS + row(); }
     __device__ static bool writes() { return true; }
 
-    /* Of the states and results of a panel's columns, those of this lane's column, and of this
+    /* Of the states and results of a strip's columns, those of this lane's column, and of this
      * thread's. */
     __device__ static int own_column() { return row(); }
     template <typename Real>
@@ -249,8 +249,8 @@ struct block_of_columns {
         return {m, d};
     }
     template <typename T>
-    __device__ static T of_thread(const T *panel) {
-        return panel[row()];
+    __device__ static T of_thread(const T *strip) {
+        return strip[row()];
     }
 
     template <typename Real>
@@ -272,16 +272,16 @@ __device__ inline Real merge_long(const state<Real> *parts, int lane, int count,
     }
 #pragma unroll
     for (int apart = 1; apart < MERGERS; apart *= 2) {
-        sum.d_beyond += __shfl_xor_sync(~0u, sum.d_beyond, apart);
+        sum.d_low += __shfl_xor_sync(~0u, sum.d_low, apart);
         sum.add(__shfl_xor_sync(~0u, sum.d, apart));
     }
     return sum.rounded();
 }
 
-/* Merges the parts of every row of a panel, part p of row r at parts[p * ROWS + r]. Lane `lane` of
+/* Merges the parts of every row of a strip, part p of row r at parts[p * ROWS + r]. Lane `lane` of
  * a row's calls take(row, lane, state). To be called by the whole block. */
 template <int ROWS, typename Real, typename Take>
-__device__ inline void merge_panel(const state<Real> *parts, int count, Take take) {
+__device__ inline void merge_strip(const state<Real> *parts, int count, Take take) {
 #pragma unroll 1
     for (int i = threadIdx.x; i < ROWS * MERGERS; i += blockDim.x) {
         const int row = i / MERGERS, lane = i % MERGERS;
@@ -307,7 +307,7 @@ __device__ inline State merge_block(State warp, state<Real> *parts) {
     } else {
         parts[Form::slot(warp_of_block())] = warp;
         __syncthreads();
-        merge_panel<ROWS>(parts, warps_of_block(), [&](int row, int lane, const state<Real> &all) {
+        merge_strip<ROWS>(parts, warps_of_block(), [&](int row, int lane, const state<Real> &all) {
             __syncwarp(); /* the other lanes of the row have read it */
             if (lane == 0) parts[row] = all;
         });

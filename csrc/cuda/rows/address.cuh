@@ -50,26 +50,26 @@ struct row_address {
     double scale;
 
     __device__ row_address(const problem_arguments &arguments, int64_t row) {
-        const ons_problem &of = arguments.problem;
+        const ons_problem &problem = arguments.problem;
         row += arguments.first;
         if (row >= arguments.rows) row = 0; /* not to be read: its N is 0 */
-        const char *scale_at = of.operand[ONS_SCALE].data;
-        x = of.operand[ONS_X].data;
-        y = of.operand[ONS_Y].data;
-        where = of.operand[ONS_WHERE].data;
+        const char *scale_at = problem.operand[ONS_SCALE].data;
+        x = problem.operand[ONS_X].data;
+        y = problem.operand[ONS_Y].data;
+        where = problem.operand[ONS_WHERE].data;
 #pragma unroll 1
-        for (int dim = of.dims - of.reduced_dims - 1; dim >= 0; dim--) {
+        for (int dim = problem.dims - problem.reduced_dims - 1; dim >= 0; dim--) {
             int64_t index = row;
             if (dim > 0) {
-                row /= of.extent[dim];
-                index -= row * of.extent[dim];
+                row /= problem.extent[dim];
+                index -= row * problem.extent[dim];
             }
-            x += index * of.operand[ONS_X].stride[dim];
-            y += index * of.operand[ONS_Y].stride[dim];
-            if (where) where += index * of.operand[ONS_WHERE].stride[dim];
-            if (scale_at) scale_at += index * of.operand[ONS_SCALE].stride[dim];
+            x += index * problem.operand[ONS_X].stride[dim];
+            y += index * problem.operand[ONS_Y].stride[dim];
+            if (where) where += index * problem.operand[ONS_WHERE].stride[dim];
+            if (scale_at) scale_at += index * problem.operand[ONS_SCALE].stride[dim];
         }
-        scale = scale_at ? read_as<double>(scale_at, of.operand[ONS_SCALE].dtype) : of.scale_by;
+        scale = scale_at ? read_as<double>(scale_at, problem.operand[ONS_SCALE].dtype) : problem.scale_by;
     }
 };
 

@@ -13,7 +13,7 @@
 
 template <typename T, int COLUMNS>
 struct each_column {
-    T of[COLUMNS];
+    T each[COLUMNS];
 };
 
 /* make(0), make(1), ... */
@@ -21,7 +21,7 @@ template <int COLUMNS, typename Make>
 __device__ __forceinline__ auto for_each_column(Make make) {
     each_column<std::decay_t<decltype(make(0))>, COLUMNS> all;
 #pragma unroll
-    for (int c = 0; c < COLUMNS; c++) all.of[c] = make(c);
+    for (int c = 0; c < COLUMNS; c++) all.each[c] = make(c);
     return all;
 }
 
@@ -108,10 +108,10 @@ __device__ __forceinline__ each_column<Real, C> exponentiate(
     Real (&x)[K * C]) {
     bool ordinary = true;
 #pragma unroll
-    for (int c = 0; c < C; c++) ordinary = ordinary && is_ordinary(to.m.of[c]);
+    for (int c = 0; c < C; c++) ordinary = ordinary && is_ordinary(to.m.each[c]);
     if (__all_sync(~0u, ordinary)) {
         auto exponential = [&](int c) {
-            return exponentials<Real>(arithmetic<Real>::steps(to.m.of[c]));
+            return exponentials<Real>(arithmetic<Real>::steps(to.m.each[c]));
         };
         if constexpr (sizeof(X) == 2) {
             const pack<X, C> smallest = tile.smallest();
@@ -128,7 +128,7 @@ __device__ __forceinline__ each_column<Real, C> exponentiate(
     }
     return fill_columns(tile, x, [&](int c) {
         return
-            [own = reference<Real>(to.m.of[c])](Real v) { return own.exponential(v - own.anchor); };
+            [own = reference<Real>(to.m.each[c])](Real v) { return own.exponential(v - own.anchor); };
     });
 }
 
@@ -139,31 +139,31 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_EXPONENTIALS> {
    public:
     __device__ explicit finish_of(const state<each_column<Real, C>> &row)
         : column(for_each_column<C>(
-              [&](int c) { return one_column(state<Real>{row.m.of[c], row.d.of[c]}); })) {}
+              [&](int c) { return one_column(state<Real>{row.m.each[c], row.d.each[c]}); })) {}
 
     /* `rows` are in shared memory: all of it at once would take the registers of the elements. */
     __device__ finish_of(const each_column<Real, C> &own, const row_numbers<Real> *rows) {
         bool near = true;
 #pragma unroll
-        for (int c = 0; c < C; c++) near = near && one_column::is_near(own.of[c], rows[c]);
+        for (int c = 0; c < C; c++) near = near && one_column::is_near(own.each[c], rows[c]);
         if (near)
             column =
-                for_each_column<C>([&](int c) { return one_column::near(own.of[c], rows[c]); });
+                for_each_column<C>([&](int c) { return one_column::near(own.each[c], rows[c]); });
         else
-            column = for_each_column<C>([&](int c) { return one_column(own.of[c], rows[c]); });
+            column = for_each_column<C>([&](int c) { return one_column(own.each[c], rows[c]); });
     }
 
     template <int n>
     __device__ void operator()(Real (&x)[n]) const {
-        bool folds = false;
+        bool moves = false;
 #pragma unroll
-        for (int c = 0; c < C; c++) folds = folds || column.of[c].folds();
-        if (folds) {
+        for (int c = 0; c < C; c++) moves = moves || column.each[c].moves();
+        if (moves) {
 #pragma unroll
-            for (int i = 0; i < n; i++) x[i] = column.of[i % C].folded(x[i]);
+            for (int i = 0; i < n; i++) x[i] = column.each[i % C].moved_by_factor(x[i]);
         }
 #pragma unroll
-        for (int i = 0; i < n; i++) x[i] = column.of[i % C].element(x[i]);
+        for (int i = 0; i < n; i++) x[i] = column.each[i % C].element(x[i]);
     }
     template <typename Tile, int n>
     __device__ void operator()(Tile &, Real (&x)[n]) const {
@@ -200,8 +200,8 @@ struct warp_of_packs {
 #pragma unroll
         for (int apart = ACROSS; apart < WARP; apart *= 2)
             lifted = for_each_column<C>(
-                [&](int c) { return lifted.of[c] + __shfl_xor_sync(~0u, lifted.of[c], apart); });
-        return for_each_column<C>([&](int c) { return lifted.of[c] * arithmetic<Real>::LOWERED; });
+                [&](int c) { return lifted.each[c] + __shfl_xor_sync(~0u, lifted.each[c], apart); });
+        return for_each_column<C>([&](int c) { return lifted.each[c] * arithmetic<Real>::LOWERED; });
     }
 };
 
@@ -210,7 +210,7 @@ struct warp_of_packs {
 template <int C>
 struct block_of_packs : warp_of_packs<C, C> {
     using warp_of_packs<C, C>::ACROSS;
-    static constexpr int ROWS = WARP, SPAN = C;
+    static constexpr int ROWS = WARP, LANES_ALONG = C;
 
     __device__ static int row() { return threadIdx.x % ACROSS * C; }
     template <int K>
@@ -228,14 +228,14 @@ struct block_of_packs : warp_of_packs<C, C> {
     __device__ static int own_column() { return row() + along(); }
     template <typename Real>
     __device__ static state<Real> own(const each_column<Real, C> &m, Real d) {
-        Real mine = m.of[0];
+        Real mine = m.each[0];
 #pragma unroll
-        for (int c = 1; c < C; c++) mine = along() == c ? m.of[c] : mine;
+        for (int c = 1; c < C; c++) mine = along() == c ? m.each[c] : mine;
         return {mine, d};
     }
     template <typename T>
-    __device__ static const T *of_thread(const T *panel) {
-        return panel + row();
+    __device__ static const T *of_thread(const T *strip) {
+        return strip + row();
     }
 
    private:
@@ -245,12 +245,12 @@ struct block_of_packs : warp_of_packs<C, C> {
     template <typename Real, int n>
     __device__ static Real from_nearest(const each_column<Real, n> &of_lane) {
         if constexpr (n == 1) {
-            return of_lane.of[0];
+            return of_lane.each[0];
         } else {
             constexpr int STEP = C / n;
             const bool odd = along() & STEP;
             return from_nearest(for_each_column<n / 2>([&](int i) {
-                const Real even_one = of_lane.of[2 * i], odd_one = of_lane.of[2 * i + 1];
+                const Real even_one = of_lane.each[2 * i], odd_one = of_lane.each[2 * i + 1];
                 const Real given = __shfl_xor_sync(~0u, odd ? even_one : odd_one, STEP * ACROSS);
                 return (odd ? odd_one : even_one) + given;
             }));

@@ -28,30 +28,30 @@ struct contiguous_rows {
     };
 
     /* one_a_row: y has one value a row, wherever it lies. */
-    static bool all_fit(const arguments &of, bool one_a_row) {
-        return of.N % V == 0 && (uintptr_t)of.x % sizeof(pack<X, V>) == 0 && of.x_pitch % V == 0 &&
-               (one_a_row || ((uintptr_t)of.y % sizeof(pack<Y, V>) == 0 && of.y_pitch % V == 0));
+    static bool all_fit(const arguments &args, bool one_a_row) {
+        return args.N % V == 0 && (uintptr_t)args.x % sizeof(pack<X, V>) == 0 && args.x_pitch % V == 0 &&
+               (one_a_row || ((uintptr_t)args.y % sizeof(pack<Y, V>) == 0 && args.y_pitch % V == 0));
     }
 
     /* The pointers of the `row`-th row of this launch, each made anew where it is used. */
     template <typename Row>
     class pointers {
        public:
-        __device__ pointers(const arguments &of_, Row row_) : of(of_), row(row_) {}
-        __device__ const X *x() const { return of.x + (row + of.first) * of.x_pitch; }
-        __device__ Y *y() const { return of.y + (row + of.first) * of.y_pitch; }
+        __device__ pointers(const arguments &args_, Row row_) : args(args_), row(row_) {}
+        __device__ const X *x() const { return args.x + (row + args.first) * args.x_pitch; }
+        __device__ Y *y() const { return args.y + (row + args.first) * args.y_pitch; }
 
        private:
-        const arguments &of;
+        const arguments &args;
         Row row;
     };
 
     /* One way for all lanes of a warp, which then do what they share together. */
     template <bool BEYOND, typename Row, typename Body>
-    __device__ __forceinline__ static void visit(const arguments &of, Row row, Body body) {
+    __device__ __forceinline__ static void visit(const arguments &args, Row row, Body body) {
         using P = pointers<Row>;
-        const P at(of, row);
-        const int64_t N = BEYOND && row + of.first >= of.rows ? 0 : of.N;
+        const P at(args, row);
+        const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         if constexpr (ALL_FIT)
             body(fitting_row<X, Y, true, P>(at, N));
         else if constexpr (NARROW)

@@ -11,7 +11,7 @@ constexpr int LINE = 128; /* bytes of the cache that are brought together */
 
 /* A warp asks for those of `BYTES` bytes that lie before `end`. */
 template <int BYTES>
-__device__ __forceinline__ void fetch_stretch(const char *from, const char *end) {
+__device__ __forceinline__ void fetch_bytes(const char *from, const char *end) {
     from += threadIdx.x % WARP * LINE;
 #pragma unroll
     for (int i = 0; i < BYTES; i += WARP * LINE)
@@ -32,13 +32,13 @@ struct fetching<contiguous_rows<X, Y, ALL_FIT>> {
     using Rows = contiguous_rows<X, Y, ALL_FIT>;
 
     template <int K>
-    __device__ __forceinline__ static void ahead(const typename Rows::arguments &of, int64_t row,
+    __device__ __forceinline__ static void ahead(const typename Rows::arguments &args, int64_t row,
                                                  int warp) {
         constexpr int PART = K * WARP * Rows::V;
-        row += of.first + of.ahead;
-        if (row >= of.rows) return;
-        const X *x = of.x + row * of.x_pitch;
-        fetch_stretch<PART * sizeof(X)>((const char *)(x + warp * PART), (const char *)(x + of.N));
+        row += args.first + args.ahead;
+        if (row >= args.rows) return;
+        const X *x = args.x + row * args.x_pitch;
+        fetch_bytes<PART * sizeof(X)>((const char *)(x + warp * PART), (const char *)(x + args.N));
     }
 };
 
@@ -47,16 +47,16 @@ struct fetching<masked_rows<T>> {
     using Rows = masked_rows<T>;
 
     template <int K>
-    __device__ __forceinline__ static void ahead(const typename Rows::arguments &of, int64_t row,
+    __device__ __forceinline__ static void ahead(const typename Rows::arguments &args, int64_t row,
                                                  int warp) {
         constexpr int PART = K * WARP * Rows::V;
-        row += of.ahead;
-        if (row + of.first >= of.rows) return;
-        const row_address at(of, row);
+        row += args.ahead;
+        if (row + args.first >= args.rows) return;
+        const row_address at(args, row);
         const T *x = (const T *)at.x;
-        fetch_stretch<PART * sizeof(T)>((const char *)(x + warp * PART), (const char *)(x + of.N));
-        if (at.where && of.problem.operand[ONS_WHERE].stride[of.problem.dims - 1])
-            fetch_stretch<PART>(at.where + warp * PART, at.where + of.N);
+        fetch_bytes<PART * sizeof(T)>((const char *)(x + warp * PART), (const char *)(x + args.N));
+        if (at.where && args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1])
+            fetch_bytes<PART>(at.where + warp * PART, at.where + args.N);
     }
 };
 

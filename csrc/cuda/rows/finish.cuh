@@ -42,7 +42,7 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
 
     /* Where they are relative to the row's own maximum. */
     __device__ explicit finish_of(const row_numbers<Real> &row)
-        : fold(1), first(row.first * A::LOWERED), second(row.second * A::LOWERED) {}
+        : factor(1), first(row.first * A::LOWERED), second(row.second * A::LOWERED) {}
 
     __device__ finish_of(Real own, const row_numbers<Real> &row) {
         if (is_near(own, row)) {
@@ -54,7 +54,7 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
         constexpr int UP = A::SUBNORMAL;
         const Real moved = rescale<UP>(own, row.m);
         Real with_factor = A::power(-UP) * A::LOWERED;
-        fold = moved < 1 ? moved : 1;
+        factor = moved < 1 ? moved : 1;
         if (moved >= 1) with_factor *= moved;
         first = row.first * with_factor;
         second = row.second * with_factor;
@@ -67,7 +67,7 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
     __device__ static finish_of near(Real own, const row_numbers<Real> &row) {
         finish_of finish;
         const Real with_factor = A::power(A::apart(A::steps(own), row.steps) - A::LIFT);
-        finish.fold = 1;
+        finish.factor = 1;
         finish.first = row.first * with_factor;
         finish.second = row.second * with_factor;
         return finish;
@@ -78,16 +78,16 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
         return is_ordinary(own) && A::apart(A::steps(own), row.steps) >= -A::SUBNORMAL;
     }
 
-    __device__ bool folds() const { return fold != 1; }
-    __device__ Real folded(Real e) const { return e * fold; }
+    __device__ bool moves() const { return factor != 1; }
+    __device__ Real moved_by_factor(Real e) const { return e * factor; }
     __device__ Real element(Real e) const { return Op::element(e, first, second); }
 
     /* Replaces lifted exponentials by results. */
     template <int n>
     __device__ void operator()(Real (&e)[n]) const {
-        if (folds()) {
+        if (moves()) {
 #pragma unroll
-            for (int i = 0; i < n; i++) e[i] = folded(e[i]);
+            for (int i = 0; i < n; i++) e[i] = moved_by_factor(e[i]);
         }
 #pragma unroll
         for (int i = 0; i < n; i++) e[i] = element(e[i]);
@@ -100,7 +100,7 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
     }
 
    private:
-    Real fold, first, second;
+    Real factor, first, second;
 };
 
 /* Elements are relative to nothing. */
@@ -135,15 +135,15 @@ class finish_of<Op, Real, ONS_KEEP_ELEMENTS> {
 
 /* Writes the value of row `index` of this launch, where there is one. */
 template <typename Op, typename Arguments, typename Row, typename Real>
-__device__ __forceinline__ void put_value(const Arguments &of, int64_t index, bool writes,
+__device__ __forceinline__ void put_value(const Arguments &args, int64_t index, bool writes,
                                           const Row &row, const state<Real> &total) {
-    if (writes && index + of.first < of.rows)
-        Op::value(of.operation(), total, [&](auto value) { row.put(value); });
+    if (writes && index + args.first < args.rows)
+        Op::value(args.operation(), total, [&](auto value) { row.put(value); });
 }
 template <typename Op, typename Arguments, typename Row, typename Real>
-__device__ __forceinline__ void put_value(const Arguments &of, int64_t index, bool writes,
+__device__ __forceinline__ void put_value(const Arguments &args, int64_t index, bool writes,
                                           const Row &row, const row_numbers<Real> &total) {
-    put_value<Op>(of, index, writes, row, state<Real>{total.m, total.first});
+    put_value<Op>(args, index, writes, row, state<Real>{total.m, total.first});
 }
 
 #endif

@@ -42,18 +42,18 @@ struct offsets {
     int64_t x, y, where;
 
     /* Of element j of a row. */
-    __device__ offsets(const ons_problem &of, int64_t j) : x(0), y(0), where(0) {
-        const int first = of.dims - of.reduced_dims;
+    __device__ offsets(const ons_problem &problem_, int64_t j) : x(0), y(0), where(0) {
+        const int first = problem_.dims - problem_.reduced_dims;
 #pragma unroll 1
-        for (int dim = of.dims - 1; dim >= first; dim--) {
+        for (int dim = problem_.dims - 1; dim >= first; dim--) {
             int64_t index = j;
             if (dim > first) {
-                j /= of.extent[dim];
-                index -= j * of.extent[dim];
+                j /= problem_.extent[dim];
+                index -= j * problem_.extent[dim];
             }
-            x += index * of.operand[ONS_X].stride[dim];
-            y += index * of.operand[ONS_Y].stride[dim];
-            where += index * of.operand[ONS_WHERE].stride[dim];
+            x += index * problem_.operand[ONS_X].stride[dim];
+            y += index * problem_.operand[ONS_Y].stride[dim];
+            where += index * problem_.operand[ONS_WHERE].stride[dim];
         }
     }
 };
@@ -63,34 +63,34 @@ struct places {
     int64_t first, N;
     int count, V, step;
 
-    __device__ int64_t of(int e) const { return first + e / V * step + e % V; }
+    __device__ int64_t at(int e) const { return first + e / V * step + e % V; }
 };
 
 /* Returns a bit for each element that is read; the others are -inf. */
 template <typename Real>
-__device__ __noinline__ unsigned long long read_one_by_one(const ons_problem &of, row_address at,
+__device__ __noinline__ unsigned long long read_one_by_one(const ons_problem &problem_, row_address at,
                                                            places places, Real *to) {
     unsigned long long keep = 0;
 #pragma unroll 1
     for (int e = 0; e < places.count; e++) {
-        const int64_t j = places.of(e);
+        const int64_t j = places.at(e);
         to[e] = -arithmetic<Real>::infinity();
         if (j >= places.N) continue;
-        const offsets offset(of, j);
+        const offsets offset(problem_, j);
         if (at.where && !at.where[offset.where]) continue;
-        to[e] = read_as<Real>(at.x + offset.x, of.operand[ONS_X].dtype);
+        to[e] = read_as<Real>(at.x + offset.x, problem_.operand[ONS_X].dtype);
         keep |= 1ull << e;
     }
     return keep;
 }
 
 template <typename Real>
-__device__ __noinline__ void write_one_by_one(const ons_problem &of, row_address at, places places,
+__device__ __noinline__ void write_one_by_one(const ons_problem &problem_, row_address at, places places,
                                               const Real *from) {
 #pragma unroll 1
     for (int e = 0; e < places.count; e++) {
-        const int64_t j = places.of(e);
-        if (j < places.N) write_as(at.y + offsets(of, j).y, of.operand[ONS_Y].dtype, from[e]);
+        const int64_t j = places.at(e);
+        if (j < places.N) write_as(at.y + offsets(problem_, j).y, problem_.operand[ONS_Y].dtype, from[e]);
     }
 }
 
@@ -105,12 +105,12 @@ class general_rows {
     static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
 
     template <bool BEYOND, typename Body>
-    __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
-        body(general_rows(of, row));
+    __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
+        body(general_rows(args, row));
     }
 
-    __device__ general_rows(const arguments &of, int64_t row)
-        : N(row + of.first < of.rows ? of.N : 0), problem(of.problem), at(of, row) {}
+    __device__ general_rows(const arguments &args, int64_t row)
+        : N(row + args.first < args.rows ? args.N : 0), problem(args.problem), at(args, row) {}
 
     template <int K, int STRIDE>
     __device__ real_tile<Real, K> load(int64_t chunk) const {

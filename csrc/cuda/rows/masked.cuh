@@ -181,10 +181,10 @@ struct masked_rows {
     static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
 
     template <bool BEYOND, typename Body>
-    __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
-        const int64_t N = BEYOND && row + of.first >= of.rows ? 0 : of.N;
-        const int where_step = (int)of.problem.operand[ONS_WHERE].stride[of.problem.dims - 1];
-        const row_address at(of, row);
+    __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
+        const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
+        const int where_step = (int)args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
+        const row_address at(args, row);
         const T *x = (const T *)at.x;
         T *y = (T *)at.y;
         if (!__all_sync(~0u, by_factor<shifted>::can_take(at.scale)))

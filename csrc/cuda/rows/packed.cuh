@@ -28,19 +28,19 @@ class packed_columns {
     };
 
     template <bool BEYOND, typename Body>
-    __device__ __forceinline__ static void visit(const arguments &of, int64_t row, Body body) {
-        body(packed_columns(of, row + of.first));
+    __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
+        body(packed_columns(args, row + args.first));
     }
 
-    __device__ packed_columns(const arguments &of, int64_t row)
-        : N(row < of.rows ? (int)of.N : 0), x_step(of.x_step), y_step(of.y_step) {
+    __device__ packed_columns(const arguments &args, int64_t row)
+        : N(row < args.rows ? (int)args.N : 0), x_step(args.x_step), y_step(args.y_step) {
         int64_t slice = 0;
-        if (of.rows != of.width)
-            slice = of.inverse ? divided((uint32_t)row, (uint32_t)of.width, of.inverse)
-                               : row / of.width;
-        const int64_t column = row - slice * of.width;
-        x = of.x + slice * of.x_slice + column;
-        y = of.y + slice * of.y_slice + column;
+        if (args.rows != args.width)
+            slice = args.inverse ? divided((uint32_t)row, (uint32_t)args.width, args.inverse)
+                               : row / args.width;
+        const int64_t column = row - slice * args.width;
+        x = args.x + slice * args.x_slice + column;
+        y = args.y + slice * args.y_slice + column;
     }
 
     /* ALONG lanes take K packs each, one below the other; `at` is this lane's first. */

@@ -3,10 +3,10 @@
 #define ONS_SHIFTED_CUH
 
 #include "fitting.cuh"
-#include "stretch.cuh"
+#include "warp_tile.cuh"
 
 /* A row whose x or y begins between two packs. A whole warp reads its chunks word by word
- * (16 bits: stretch.cuh). Fewer lanes, and those of float64, each read the pack in which their
+ * (16 bits: warp_tile.cuh). Fewer lanes, and those of float64, each read the pack in which their
  * chunk begins and get the chunk's end from the lane that reads the next one. A lane writes the
  * pack that ends in its chunk, with the end of the chunk before from the lane that has it. To be
  * called by all the STRIDE lanes that share the row. */
@@ -25,7 +25,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         const int bytes = (int)((uintptr_t)x % sizeof(pack<X, V>));
         packed_tile<X, K> tile;
         if constexpr (sizeof(X) == 2 && STRIDE == WARP) {
-            load_stretch(x, chunk, bytes, tile);
+            load_warp_tile(x, chunk, bytes, tile);
             return tile;
         }
         if constexpr (sizeof(X) == 4 && STRIDE == WARP) {
@@ -85,7 +85,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         Y *const y = base::pointers.y();
         const int bytes = (int)((uintptr_t)y % sizeof(pack<Y, V>));
         if constexpr (sizeof(Y) == 2 && STRIDE == WARP) {
-            store_stretch<STREAM>(y, chunk, bytes, from);
+            store_warp_tile<STREAM>(y, chunk, bytes, from);
             return;
         }
         const int before = bytes / (int)sizeof(Y), own = V - before, lane = threadIdx.x % STRIDE;
@@ -148,7 +148,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
     }
 
     template <int K>
-    __device__ __forceinline__ void load_stretch(const X *x, int64_t chunk, int bytes,
+    __device__ __forceinline__ void load_warp_tile(const X *x, int64_t chunk, int bytes,
                                                  packed_tile<X, K> &tile) const {
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
         const bool half = bytes % 4;
@@ -157,14 +157,14 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         const X *from = x + chunk * V;
         if (__all_sync(~0u, whole == K)) {
             with_half(half, [&](auto is_half) {
-                read_stretch<decltype(is_half)::value>(from, K, tile.raw, [] {});
+                read_warp_tile<decltype(is_half)::value>(from, K, tile.raw, [] {});
             });
             return;
         }
         const int at = whole * (WARP * V), mine = left - lane * V - at;
         X single[V];
         with_half(half, [&](auto is_half) {
-            read_stretch<decltype(is_half)::value>(from, whole, tile.raw, [&] {
+            read_warp_tile<decltype(is_half)::value>(from, whole, tile.raw, [&] {
 #pragma unroll
                 for (int i = 0; i < V; i++)
                     if (i < mine) single[i] = from[at + i];
@@ -182,7 +182,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
     }
 
     template <bool STREAM, int n>
-    __device__ __forceinline__ void store_stretch(Y *y, int64_t chunk, int bytes,
+    __device__ __forceinline__ void store_warp_tile(Y *y, int64_t chunk, int bytes,
                                                   const Real (&from)[n]) const {
         constexpr int K = n / V;
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
@@ -193,7 +193,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         for (int k = 0; k < K; k++) raw[k] = rounded_pack<Y, V>(from + k * V);
         if (__all_sync(~0u, whole == K)) {
             with_shift<Y>(bytes, [&](auto shift) {
-                write_stretch<decltype(shift)::value, STREAM>(to, K, raw);
+                write_warp_tile<decltype(shift)::value, STREAM>(to, K, raw);
             });
             return;
         }
@@ -203,7 +203,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         for (int i = 0; i < V; i++)
             if (i < mine) to[at + i] = last.element(i);
         with_shift<Y>(bytes, [&](auto shift) {
-            write_stretch<decltype(shift)::value, STREAM>(to, whole, raw);
+            write_warp_tile<decltype(shift)::value, STREAM>(to, whole, raw);
         });
     }
 

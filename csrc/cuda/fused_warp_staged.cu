@@ -1,21 +1,21 @@
-/* fused_warp_span.cu - fused_warp where rows are short and lie one after the other: a block's rows
- * come and go as one span (span.cuh), and a lane takes its chunks from shared memory.
+/* fused_warp_staged.cu - fused_warp where rows are short and lie one after the other: a block's rows
+ * come and go as one span (staged.cuh), and a lane takes its chunks from shared memory.
  *
  * LANES share a row, K chunks each: as few lanes as hold it, since what is done once a lane costs
  * such rows more than their elements do. */
 #include "rows/finish.cuh"
 #include "launch.cuh"
-#include "rows/span.cuh"
+#include "rows/staged.cuh"
 
 template <typename Op, typename T, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
-    fused_warp_span_kernel(const __grid_constant__ span_arguments<T> of) {
+    fused_warp_staged_kernel(const __grid_constant__ staged_arguments<T> args) {
     using Form = lanes_a_row<LANES>;
     extern __shared__ __align__(16) unsigned char memory[];
-    const span_of_block<T> span(of, of.first + (int64_t)blockIdx.x * Form::rows(), Form::rows(),
+    const staged_rows<T> staged(args, args.first + (int64_t)blockIdx.x * Form::rows(), Form::rows(),
                                 memory);
-    span.read();
-    const auto chunks = span.template chunks<K, LANES>(Form::row(), Form::template chunk<K>());
+    staged.read();
+    const auto chunks = staged.template chunks<K, LANES>(Form::row(), Form::template chunk<K>());
     const auto tile = chunks.load();
     float x[K * CHUNK<float>];
     const auto m = Form::max(tile.largest());
@@ -23,23 +23,23 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     finish_of<Op, float> finish(state{m, d});
     finish(x);
     chunks.store(x);
-    span.write();
+    staged.write();
 }
 
 template <typename T>
 static ons_status launch_rows_of(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    const ons_problem *of = request.problem;
-    const span_arguments<T> arguments = {(const T *)of->operand[ONS_X].data,
-                                         (T *)of->operand[ONS_Y].data, plan->rows, plan->N, 0};
+    const ons_problem *problem = request.problem;
+    const staged_arguments<T> arguments = {(const T *)problem->operand[ONS_X].data,
+                                         (T *)problem->operand[ONS_Y].data, plan->rows, plan->N, 0};
     launch_shape shape = {1, plan->threads};
-    shape.shared_bytes = span_bytes<T>(plan->width, plan->N);
+    shape.shared_bytes = staged_bytes<T>(plan->width, plan->N);
     int chunks = plan->elements_a_thread / CHUNK<float>;
     return with_constant<1, 2, 4, 8, 16, 32>(plan->lanes, [&](auto lanes) {
         constexpr int LANES = decltype(lanes)::value;
         auto launch_chunks = [&](auto chunks_of_lane) {
             constexpr int K = decltype(chunks_of_lane)::value;
-            return launch_panels(request, shape, fused_warp_span_kernel<softmax, T, LANES, K>,
+            return launch_strips(request, shape, fused_warp_staged_kernel<softmax, T, LANES, K>,
                                  arguments);
         };
         if constexpr (LANES == 1)
@@ -53,7 +53,7 @@ static ons_status launch_rows_of(const launch_request &request) {
     });
 }
 
-ons_status fused_warp_span(const launch_request &request) {
+ons_status fused_warp_staged(const launch_request &request) {
     switch (request.problem->operand[ONS_X].dtype) {
     case ONS_FLOAT16: return launch_rows_of<__half>(request);
     case ONS_BFLOAT16: return launch_rows_of<__nv_bfloat16>(request);

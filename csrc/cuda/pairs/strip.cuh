@@ -1,4 +1,4 @@
-/* panel.cuh - the columns of a panel, held by the warps of a block or a cluster: each lane has the
+/* strip.cuh - the columns of a strip, held by the warps of a block or a cluster: each lane has the
  * state of a part of one column (Form::own). All parts of a column meet in one place, where a few
  * lanes merge them and make of them what every thread that has elements of the column needs. */
 #ifndef ONS_PANEL_CUH
@@ -9,7 +9,7 @@
 /* How far apart the parts of two columns lie: odd, so that a warp writes to all banks. */
 __host__ __device__ constexpr int column_stride(int parts) { return parts | 1; }
 
-/* merge_panel (reduce.cuh) of what is held in registers, as in merge_held_by_warp; part p of row r
+/* merge_strip (reduce.cuh) of what is held in registers, as in merge_held_by_warp; part p of row r
  * is at parts[r * next + p]. */
 template <int ROWS, typename Real, typename Take>
 __device__ inline void merge_held_panel(const state<Real> *parts, int count, int next, Take take) {
@@ -54,9 +54,9 @@ __device__ inline void merge_held_panel(const state<Real> *parts, int count, int
     }
 }
 
-/* In the shared memory of a block that has all of a panel. */
+/* In the shared memory of a block that has all of a strip. */
 template <typename Real, int WARPS>
-struct panel_of_block {
+struct strip_of_block {
     row_numbers<Real> numbers[WARP];
     state<Real> parts[WARP * column_stride(WARPS)];
 
@@ -80,10 +80,10 @@ struct panel_of_block {
  * block has a share. Both are functions of the row's length. */
 __host__ __device__ constexpr bool are_few(int blocks) { return blocks <= MERGERS; }
 
-/* The shared memory that a panel takes in each block of a cluster: the numbers of its columns,
+/* The shared memory that a strip takes in each block of a cluster: the numbers of its columns,
  * then states. */
 template <typename Real>
-constexpr int panel_bytes(int blocks, int warps) {
+constexpr int strip_bytes(int blocks, int warps) {
     const int shared_out = (WARP + blocks - 1) / blocks * column_stride(blocks * warps);
     const int states =
         are_few(blocks) ? WARP * (column_stride(blocks) + column_stride(warps)) : shared_out;
@@ -93,9 +93,9 @@ constexpr int panel_bytes(int blocks, int warps) {
 #if __CUDA_ARCH__ >= 900
 
 template <typename Real>
-class panel_of_cluster {
+class strip_of_cluster {
    public:
-    __device__ panel_of_cluster(unsigned char *shared, arrivals &arrived_, arrivals &answered_)
+    __device__ strip_of_cluster(unsigned char *shared, arrivals &arrived_, arrivals &answered_)
         : numbers((row_numbers<Real> *)shared),
           states((state<Real> *)(numbers + WARP)),
           arrived(arrived_),
@@ -123,14 +123,14 @@ class panel_of_cluster {
         arrived.announce(WARP * blocks * sizeof(state<Real>));
         __syncthreads();
         merge_held_panel<WARP>(of_warps, warps, by_warp,
-                               [&](int of, int lane, const state<Real> &mine) {
+                               [&](int owner, int lane, const state<Real> &mine) {
                                    if (lane < blocks)
-                                       arrived.send(states + of * by_block + rank, lane, mine);
+                                       arrived.send(states + owner * by_block + rank, lane, mine);
                                });
         arrived.await();
         merge_held_panel<WARP>(states, blocks, by_block,
-                               [&](int of, int lane, const state<Real> &all) {
-                                   if (lane == 0) numbers[of] = numbers_of<Op>(all);
+                               [&](int owner, int lane, const state<Real> &all) {
+                                   if (lane == 0) numbers[owner] = numbers_of<Op>(all);
                                });
         __syncthreads();
     }
@@ -141,7 +141,7 @@ class panel_of_cluster {
         const int rank = cluster_rank(), warps = warps_of_block(), count = blocks * warps;
         const int stride = column_stride(count);
         const float inverse = __fdividef(1, blocks);
-        auto place_of = [&](int of) { return (int)(((float)of + 0.5f) * inverse); };
+        auto place_of = [&](int owner) { return (int)(((float)owner + 0.5f) * inverse); };
         const int columns = place_of(WARP - 1 - rank) + 1, place = place_of(column);
         arrivals::await_ready();
         arrived.announce(columns * count * sizeof(state<Real>));
@@ -150,11 +150,11 @@ class panel_of_cluster {
                      column - place * blocks, own);
         arrived.await();
 #pragma unroll 1
-        for (int of = warp_of_block(); of < columns; of += warps) {
+        for (int owner = warp_of_block(); owner < columns; owner += warps) {
             const row_numbers<Real> of_column =
-                numbers_of<Op>(merge_held_by_warp(states + of * stride, count));
+                numbers_of<Op>(merge_held_by_warp(states + owner * stride, count));
             const int to = threadIdx.x % WARP;
-            if (to < blocks) answered.send(numbers + of * blocks + rank, to, of_column);
+            if (to < blocks) answered.send(numbers + owner * blocks + rank, to, of_column);
         }
         answered.await();
     }

@@ -1,4 +1,4 @@
-/* span.cuh - the rows of a block as one span: short rows that lie one after the other without gaps,
+/* staged.cuh - the rows of a block as one span: short rows that lie one after the other without gaps,
  * in x as in y, most of which begin between two packs, or with one of 8 bytes that is half of what
  * a lane can read at once. A block copies its rows to shared memory in whole packs of 16 bytes,
  * wherever each begins; takes them from there, where any address will do; and brings the results
@@ -12,7 +12,7 @@
 #include "tile.cuh"
 
 template <typename T>
-struct span_arguments {
+struct staged_arguments {
     const T *x;
     T *y;
     int64_t rows, N;
@@ -23,12 +23,12 @@ struct span_arguments {
  * elements of its own chunks alone, so that its results may take their place as soon as it has
  * them. All chunks but the last are whole: K is the least that holds the row. */
 template <typename T, int K, int LANES>
-class chunks_of_span {
+class staged_chunks {
    public:
     static constexpr int V = CHUNK<float>;
 
     /* The row begins at `row`, between two words where `odd`. */
-    __device__ chunks_of_span(T *row, int N, int chunk, bool odd_)
+    __device__ staged_chunks(T *row, int N, int chunk, bool odd_)
         : first(row + chunk * V), left(N - (chunk + (K - 1) * LANES) * V), odd(odd_) {}
 
     __device__ packed_tile<T, K> load() const {
@@ -95,25 +95,25 @@ class chunks_of_span {
     bool odd;
 };
 
-/* The span of `rows` rows from `first` on, of which there may be fewer. `memory_` has span_bytes,
+/* The span of `rows` rows from `first` on, of which there may be fewer. `memory_` has staged_bytes,
  * and begins with a pack. */
 template <typename T>
-class span_of_block {
+class staged_rows {
     static constexpr int PACK = 16, SIZE = (int)sizeof(T);
 
    public:
-    __device__ span_of_block(const span_arguments<T> &of_, int64_t first_, int rows,
+    __device__ staged_rows(const staged_arguments<T> &args_, int64_t first_, int rows,
                              unsigned char *memory_)
-        : of(of_),
-          first(first_ * of_.N),
+        : args(args_),
+          first(first_ * args_.N),
           memory(memory_),
-          before((int)((uintptr_t)(of_.x + first) % PACK)),
+          before((int)((uintptr_t)(args_.x + first) % PACK)),
           end(before +
-              (int)(of_.rows - first_ < rows ? of_.rows - first_ : rows) * (int)of_.N * SIZE) {}
+              (int)(args_.rows - first_ < rows ? args_.rows - first_ : rows) * (int)args_.N * SIZE) {}
 
     /* To be called by the whole block. */
     __device__ void read() const {
-        const char *from = (const char *)(of.x + first) - before;
+        const char *from = (const char *)(args.x + first) - before;
         each_pack([&](int at) { __pipeline_memcpy_async(memory + at, from + at, PACK); });
         __pipeline_commit();
         each_other([&](int at) { *(T *)(memory + at) = *(const T *)(from + at); });
@@ -123,14 +123,14 @@ class span_of_block {
 
     /* Those of row `r` of the span from chunk `chunk` on. Behind the last row's all are any. */
     template <int K, int LANES>
-    __device__ chunks_of_span<T, K, LANES> chunks(int r, int chunk) const {
-        const int N = (int)of.N, at = before + r * N * SIZE;
+    __device__ staged_chunks<T, K, LANES> chunks(int r, int chunk) const {
+        const int N = (int)args.N, at = before + r * N * SIZE;
         return {(T *)(memory + at), N, chunk, at % 4 != 0};
     }
 
     /* To be called by the whole block. */
     __device__ void write() const {
-        char *to = (char *)(of.y + first) - before;
+        char *to = (char *)(args.y + first) - before;
 #if __CUDA_ARCH__ >= 900
         order_accesses();
         __syncthreads();
@@ -167,7 +167,7 @@ class span_of_block {
         if (tail < end) body(tail);
     }
 
-    const span_arguments<T> &of;
+    const staged_arguments<T> &args;
     int64_t first; /* element of the array */
     unsigned char *memory;
     int before, end; /* of its bytes in `memory`, which begins with the pack of the first one */
@@ -175,7 +175,7 @@ class span_of_block {
 
 /* The shared memory of so many rows. */
 template <typename T>
-inline int span_bytes(int64_t rows, int64_t N) {
+inline int staged_bytes(int64_t rows, int64_t N) {
     return (int)(rows * N * (int64_t)sizeof(T)) + 16;
 }
 

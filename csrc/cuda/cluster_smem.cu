@@ -1,13 +1,13 @@
-/* cluster_landing.cu - cluster, of rows without gaps that are longer than the registers of its
+/* cluster_smem.cu - cluster, of rows without gaps that are longer than the registers of its
  * blocks hold two of side by side: each block has a multiprocessor to itself. A warp has the
  * exponentials of its first tiles in registers and those of the others in shared memory, and the
  * next row's elements land there while this row's state goes round and its results are written
- * (landing.cuh). The clusters stay, and take a row after the other.
+ * (smem.cuh). The clusters stay, and take a row after the other.
  *
- * Moves 1 read + 1 write of N; one exponential an element. Stops at MOST_HELD tiles a warp in
+ * Moves 1 read + 1 write of N; one exponential an element. Stops at MAX_HELD_TILES tiles a warp in
  * shared memory. */
 #include "rows/finish.cuh"
-#include "rows/landing.cuh"
+#include "rows/smem.cuh"
 #include "launch.cuh"
 #include "passes.cuh"
 
@@ -17,20 +17,20 @@
 template <typename Real, int CHUNKS>
 struct held_slot {
     static constexpr int V = CHUNK<Real>;
-    pack<Real, V> of[CHUNKS][WARP];
+    pack<Real, V> chunk[CHUNKS][WARP];
 
     /* From chunk `first` on. */
     template <int n>
     __device__ void put(int first, const Real (&x)[n]) {
 #pragma unroll
         for (int k = 0; k < n / V; k++)
-            of[first + k][threadIdx.x % WARP] = rounded_pack<Real, V>(x + k * V);
+            chunk[first + k][threadIdx.x % WARP] = rounded_pack<Real, V>(x + k * V);
     }
 
     __device__ void get(Real (&x)[CHUNKS * V]) const {
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
-            const pack<Real, V> some = of[k][threadIdx.x % WARP];
+            const pack<Real, V> some = chunk[k][threadIdx.x % WARP];
 #pragma unroll
             for (int i = 0; i < V; i++) x[k * V + i] = some.real(i);
         }
@@ -99,28 +99,28 @@ __device__ inline bool first_awaits_block() {
     const bool first = warp_of_block() == 0;
     __syncwarp();
     if (first)
-        asm volatile("barrier.sync 1, %0;" ::"n"((int)LANDING_THREADS) : "memory");
+        asm volatile("barrier.sync 1, %0;" ::"n"((int)SMEM_THREADS) : "memory");
     else
-        asm volatile("barrier.arrive 1, %0;" ::"n"((int)LANDING_THREADS) : "memory");
+        asm volatile("barrier.arrive 1, %0;" ::"n"((int)SMEM_THREADS) : "memory");
     return first;
 }
 
 #endif
 
 template <typename Op, typename Rows>
-__global__ void __launch_bounds__(LANDING_THREADS, 1)
-    cluster_landing_kernel(const __grid_constant__ typename Rows::arguments of, int slots,
+__global__ void __launch_bounds__(SMEM_THREADS, 1)
+    cluster_smem_kernel(const __grid_constant__ typename Rows::arguments args, int slots,
                            int held_tiles) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
-    using Landing = landing<Rows>;
+    using Landing = rows_in_smem<Rows>;
     constexpr int HELD_TILE_BYTES = HELD_TILE * 16;
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ arrivals arrived[2];
-    __shared__ uint64_t barriers[LANDING_THREADS / WARP * MOST_SLOTS];
-    static_assert(sizeof arrived + sizeof barriers <= LANDING_BESIDES);
+    __shared__ uint64_t barriers[SMEM_THREADS / WARP * MAX_SLOTS];
+    static_assert(sizeof arrived + sizeof barriers <= SMEM_BESIDES);
     const int blocks = cluster_size(), step = gridDim.x / blocks;
-    const share_of_warp share((int)((of.N + Rows::V - 1) / Rows::V), cluster_rank(), blocks);
+    const share_of_warp share((int)((args.N + Rows::V - 1) / Rows::V), cluster_rank(), blocks);
     /* of the even rows, and of the odd ones: of the cluster's blocks, and of this one's warps */
     auto *parts = (state<Real> *)shared, *parts_of_block = parts + 2 * blocks;
     unsigned char *memory = (unsigned char *)(parts_of_block + 2 * warps_of_block()) +
@@ -130,10 +130,10 @@ __global__ void __launch_bounds__(LANDING_THREADS, 1)
     arrived[1].make_ready();
     arrivals::say_ready();
     int row_number = blockIdx.x / blocks;
-    Landing landing(of, share, memory + held_tiles * HELD_TILE_BYTES,
-                    barriers + warp_of_block() * MOST_SLOTS, slots, row_number, step);
+    Landing landing(args, share, memory + held_tiles * HELD_TILE_BYTES,
+                    barriers + warp_of_block() * MAX_SLOTS, slots, row_number, step);
     arrivals::await_ready();
-    for (int turn = 0; row_number < of.rows; row_number += step, turn++) {
+    for (int turn = 0; row_number < args.rows; row_number += step, turn++) {
         const auto row = landing.enter(row_number);
         hold_row<Op>(row, landing, share, held, [&](state<Real> mine) {
             /* A block that is ahead by one row sends to the other half of the parts; by two it
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(LANDING_THREADS, 1)
 }
 
 template <typename Op, typename X, typename Y, bool ALL_FIT>
-static ons_status launch_landing(const launch_request &request,
+static ons_status launch_smem(const launch_request &request,
                                  const rows_of<contiguous_rows<X, Y, ALL_FIT>> &rows) {
     using Rows = contiguous_rows<X, Y, ALL_FIT>;
     const ons_plan *plan = request.plan;
@@ -165,28 +165,28 @@ static ons_status launch_landing(const launch_request &request,
     ons_status status = ons_gpu_describe(request.problem->gpu, &gpu);
     if (status != ONS_OK) return status;
     const int64_t tiles = ((plan->N + Rows::V - 1) / Rows::V + HELD_TILE - 1) / HELD_TILE;
-    const int64_t warps = blocks * (LANDING_THREADS / WARP), rest = tiles - warps * KEPT_TILES;
+    const int64_t warps = blocks * (SMEM_THREADS / WARP), rest = tiles - warps * KEPT_TILES;
     const int held_tiles = rest > 0 ? (int)((rest + warps - 1) / warps) : 0;
-    int slots = FEW_SLOTS;
-    while (slots < MOST_SLOTS &&
-           ons_landing_bytes(blocks, size, held_tiles, slots + 1) <= gpu.shared_bytes)
+    int slots = MIN_SLOTS;
+    while (slots < MAX_SLOTS &&
+           ons_smem_bytes(blocks, size, held_tiles, slots + 1) <= gpu.shared_bytes)
         slots++;
     const int64_t clusters = blocks == 8 ? gpu.clusters_of_8 : gpu.clusters_of_16;
     launch_shape shape = {blocks * (plan->rows < clusters ? plan->rows : clusters), plan->threads};
     shape.cluster = blocks;
-    shape.shared_bytes = (int)ons_landing_bytes(blocks, size, held_tiles, slots) - LANDING_BESIDES;
-    return launch(request, shape, cluster_landing_kernel<Op, Rows>, rows.arguments, slots,
+    shape.shared_bytes = (int)ons_smem_bytes(blocks, size, held_tiles, slots) - SMEM_BESIDES;
+    return launch(request, shape, cluster_smem_kernel<Op, Rows>, rows.arguments, slots,
                   held_tiles);
 }
 
-ons_status cluster_landing(const launch_request &request) {
+ons_status cluster_smem(const launch_request &request) {
     return with_contiguous_rows<kinds_in_cluster, true>(request, [&](auto op, auto rows, auto) {
-        return launch_landing<decltype(op)>(request, rows);
+        return launch_smem<decltype(op)>(request, rows);
     });
 }
 
-int landing_clusters(int blocks, int shared_bytes) {
+int smem_clusters(int blocks, int shared_bytes) {
     return active_clusters(
-        (const void *)cluster_landing_kernel<softmax, contiguous_rows<float, float, true>>, blocks,
-        LANDING_THREADS, shared_bytes - LANDING_BESIDES);
+        (const void *)cluster_smem_kernel<softmax, contiguous_rows<float, float, true>>, blocks,
+        SMEM_THREADS, shared_bytes - SMEM_BESIDES);
 }

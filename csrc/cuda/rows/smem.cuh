@@ -1,4 +1,4 @@
-/* landing.cuh - rows without gaps that land in shared memory, by bulk copies that the hardware
+/* smem.cuh - rows without gaps that land in shared memory, by bulk copies that the hardware
  * makes on its own (sm_90 and later): no register is held while they fly, so that a row's elements
  * are on their way while the row before is still being summed up and written.
  *
@@ -23,10 +23,10 @@
 #if __CUDA_ARCH__ >= 900
 
 template <typename Rows>
-class landing;
+class rows_in_smem;
 
 template <typename X, typename Y, bool ALL_FIT>
-class landing<contiguous_rows<X, Y, ALL_FIT>> {
+class rows_in_smem<contiguous_rows<X, Y, ALL_FIT>> {
     using Rows = contiguous_rows<X, Y, ALL_FIT>;
     using Pack = pack<X, Rows::V>;
     static constexpr int V = Rows::V, PACK = (int)sizeof(Pack);
@@ -42,18 +42,18 @@ class landing<contiguous_rows<X, Y, ALL_FIT>> {
 
     /* `memory_` has SLOT_ROOM bytes for each of the warp's slots, `barriers_` an mbarrier. The warp
      * takes row `row` and every `step`-th from there. */
-    __device__ landing(const typename Rows::arguments &of_, const share_of_warp &share_,
+    __device__ rows_in_smem(const typename Rows::arguments &args_, const share_of_warp &share_,
                        unsigned char *memory_, uint64_t *barriers_, int slots_, int row, int step_)
-        : of(of_),
+        : args(args_),
           share(share_),
           memory(memory_),
           barriers(shared_address(barriers_)),
           slots(slots_),
-          rows_left(share.tiles == 0 || row >= of.rows ? 0 : ((int)of.rows - 1 - row) / step_ + 1),
+          rows_left(share.tiles == 0 || row >= args.rows ? 0 : ((int)args.rows - 1 - row) / step_ + 1),
           step(step_) {
-        const int64_t last = of.x_pitch > 0 ? of.rows - 1 : 0;
-        limit = (uintptr_t)(of.x + last * of.x_pitch + of.N) & ~(uintptr_t)15;
-        next_row = (uintptr_t)(of.x + row * of.x_pitch);
+        const int64_t last = args.x_pitch > 0 ? args.rows - 1 : 0;
+        limit = (uintptr_t)(args.x + last * args.x_pitch + args.N) & ~(uintptr_t)15;
+        next_row = (uintptr_t)(args.x + row * args.x_pitch);
         begin_row();
         if (threadIdx.x % WARP < slots)
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(
@@ -66,9 +66,9 @@ class landing<contiguous_rows<X, Y, ALL_FIT>> {
 
     /* What is taken is of this row from now on. */
     __device__ Row enter(int row) {
-        x = of.x + row * of.x_pitch;
+        x = args.x + row * args.x_pitch;
         off = (int)((uintptr_t)x % 16);
-        return Row(x, of.y + row * of.y_pitch, of.N);
+        return Row(x, args.y + row * args.y_pitch, args.N);
     }
 
     /* The tiles of the warp's registers. */
@@ -116,7 +116,7 @@ class landing<contiguous_rows<X, Y, ALL_FIT>> {
         }
         if (++asked == slots) asked = 0;
         if (++position == share.tiles * SLOTS) {
-            next_row += step * of.x_pitch * (int64_t)sizeof(X);
+            next_row += step * args.x_pitch * (int64_t)sizeof(X);
             rows_left--;
             begin_row();
         } else if (position < KEPT_TILES * SLOTS || position % SLOTS != 0) {
@@ -128,7 +128,7 @@ class landing<contiguous_rows<X, Y, ALL_FIT>> {
 
     /* Of a slot that may end with the row or beyond it, or beyond the array's last 16 bytes. */
     __device__ uint32_t bytes_at_end(uintptr_t from) const {
-        const uintptr_t row_end = next_row + of.N * (int64_t)sizeof(X);
+        const uintptr_t row_end = next_row + args.N * (int64_t)sizeof(X);
         uintptr_t end = next_row + offset + SLOT_BYTES;
         if (end > row_end) end = row_end;
         end = (end + 15) & ~(uintptr_t)15;
@@ -140,7 +140,7 @@ class landing<contiguous_rows<X, Y, ALL_FIT>> {
      * end. The slot is free then. */
     __device__ __forceinline__ void take(int begin, Pack *raw) {
         await();
-        if ((uintptr_t)(x + of.N) > limit) take_end(begin);
+        if ((uintptr_t)(x + args.N) > limit) take_end(begin);
         const int bytes = ALL_FIT ? 0 : off % PACK, lane = threadIdx.x % WARP;
         const Pack *from = (const Pack *)(memory + taken * SLOT_ROOM + (off - bytes)) + lane;
 #pragma unroll
@@ -152,7 +152,7 @@ class landing<contiguous_rows<X, Y, ALL_FIT>> {
         }
         __syncwarp();
         ask();
-        const int left = (int)of.N - (begin + lane) * V;
+        const int left = (int)args.N - (begin + lane) * V;
         if (!has_all<CHUNKS, WARP, V>(left)) {
 #pragma unroll
             for (int k = 0; k < CHUNKS; k++) raw[k].cut(left - place<WARP, V>(k * V));
@@ -175,7 +175,7 @@ class landing<contiguous_rows<X, Y, ALL_FIT>> {
 
     /* The array's last elements, fewer than a warp's lanes, where they are of this slot. */
     __device__ __forceinline__ void take_end(int begin) {
-        const X *from = x + begin * V, *end = x + of.N;
+        const X *from = x + begin * V, *end = x + args.N;
         if (from + SLOT_BYTES / sizeof(X) < end) end = from + SLOT_BYTES / sizeof(X);
         const X *rest = ((uintptr_t)from < limit ? (const X *)limit : from) + threadIdx.x % WARP;
         if (rest < end) {
@@ -186,7 +186,7 @@ class landing<contiguous_rows<X, Y, ALL_FIT>> {
         __syncwarp();
     }
 
-    const typename Rows::arguments &of;
+    const typename Rows::arguments &args;
     const share_of_warp &share;
     unsigned char *const memory;
     const uint32_t barriers;

@@ -1,4 +1,4 @@
-/* stretch.cuh - a warp's stretch of a row whose elements have 16 bits and which need not begin with
+/* warp_tile.cuh - a warp's stretch of a row whose elements have 16 bits and which need not begin with
  * a pack: the 32 lanes take neighbouring chunks, K times. Reads are of words, wherever they begin:
  * what a lane reads in turn comes from the first cache. Writes are of whole packs. What depends on
  * the place in a pack or in a word is a constant, so that to pick words costs nothing; that place
@@ -18,7 +18,7 @@ __device__ inline int whole_times(int left) {
  * in the middle of one. Of the row's neighbours and of other lanes' chunks half a word at most is
  * read then, and dropped. read_more reads what else is to be under way meanwhile. */
 template <bool HALF, typename T, typename P, int K, typename Meanwhile>
-__device__ __forceinline__ void read_stretch(const T *from, int whole, P (&raw)[K],
+__device__ __forceinline__ void read_warp_tile(const T *from, int whole, P (&raw)[K],
                                              Meanwhile read_more) {
     constexpr int WORDS = P::WORDS + HALF, APART = WARP * P::WORDS;
     const unsigned *const words = (const unsigned *)(from - HALF);
@@ -41,7 +41,7 @@ __device__ __forceinline__ void read_stretch(const T *from, int whole, P (&raw)[
  * that end in them, each with the end of the chunk before, from the lane that has it. Single
  * elements are those that come before the stretch's first pack and after its last one. */
 template <int BYTES, bool STREAM, typename T, int V, int K>
-__device__ __forceinline__ void write_stretch(T *to, int whole, const pack<T, V> (&raw)[K]) {
+__device__ __forceinline__ void write_warp_tile(T *to, int whole, const pack<T, V> (&raw)[K]) {
     constexpr int BEFORE = BYTES / (int)sizeof(T), OWN = V - BEFORE;
     using P = pack<T, V>;
     const int lane = threadIdx.x % WARP;
