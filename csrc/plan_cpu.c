@@ -13,14 +13,14 @@ enum { ROW_TILE = 2048, COLUMN_TILE = 256 };
 enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
 
 /* Short rows are taken several at a time, about so many bytes of the compute type. */
-enum { ROW_PANEL_BYTES = 1 << 14 };
+enum { ROW_STRIP_BYTES = 1 << 14 };
 
 /* Whole rows that one thread takes at a time, about so many bytes of them: enough that what begins
  * and ends a run of rows is little of it. */
 enum { RUN_BYTES = 1 << 18 };
 
 /* The largest rows, in bytes of the compute type, that `fused` keeps in the caches, and how many of
- * them a thread has there: one that comes in, one worked on, and what is kept of one. Panels of
+ * them a thread has there: one that comes in, one worked on, and what is kept of one. Strips of
  * columns are half as large. */
 enum { FUSED_ROW_BYTES = 1 << 20, ROWS_IN_CACHES = 3 };
 
@@ -34,10 +34,10 @@ enum { SCRATCH_BYTES = 1 << 25 };
  * it keeps even so. Two such are about the first cache, or a part of the second. */
 typedef struct {
     int64_t bytes, least;
-} panel_size;
-static const panel_size PANEL_IN_CACHES = {1 << 15, 128}, PANEL_FROM_MEMORY = {1 << 17, 256};
+} strip_size;
+static const strip_size STRIP_IN_CACHES = {1 << 15, 128}, STRIP_FROM_MEMORY = {1 << 17, 256};
 /* Of short columns: one is computed while the one before is written, from the first cache. */
-static const panel_size PANEL_OF_SHORT = {1 << 14, 256};
+static const strip_size STRIP_OF_SHORT = {1 << 14, 256};
 
 /* A y of so many bytes is written past the caches: it would drive out of them more than will be
  * found in them when it is read. Of benchmarks/results/cpu-*.json 32 x 1000 x 64 and all larger
@@ -87,7 +87,7 @@ static bool are_whole_columns(const ons_problem *problem, const ons_plan *plan) 
 
 /* The fewest columns that `fused` keeps of each row of memory. */
 static int64_t columns_kept(const ons_problem *problem, const ons_plan *plan) {
-    int64_t least = PANEL_FROM_MEMORY.least / ons_dtype_size(plan->compute);
+    int64_t least = STRIP_FROM_MEMORY.least / ons_dtype_size(plan->compute);
     return are_whole_columns(problem, plan) && least < plan->width ? least : plan->width;
 }
 
@@ -160,7 +160,7 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     plan->tile = columns ? COLUMN_TILE : ROW_TILE;
     int along = columns ? outer - 1 : inner; /* the dimension whose elements lie side by side */
     int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
-    if (!columns && ROW_PANEL_BYTES / row < most) most = ROW_PANEL_BYTES / row;
+    if (!columns && ROW_STRIP_BYTES / row < most) most = ROW_STRIP_BYTES / row;
     plan->width = width_of_rows(problem, plan, most);
     bool plain = !problem->operand[ONS_WHERE].data && problem->reduced_dims == 1;
     plan->x_direct = plain && problem->operand[ONS_X].dtype == plan->compute &&
@@ -171,15 +171,15 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
         problem->operand[ONS_Y].stride[along] == ons_dtype_size(problem->operand[ONS_Y].dtype);
 }
 
-/* Columns that are worked on together. Wide strips read long stretches of each row of memory, and
+/* Columns that are worked on together. Wide strips read more of each row of memory at once, and
  * few pages for what they take; narrow ones fit the caches, and keep more threads busy. */
 static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan) {
     int64_t across = problem->extent[problem->dims - problem->reduced_dims - 1];
     int64_t size = ons_dtype_size(plan->compute), most = ONS_MAX_COLUMNS;
-    panel_size strip = is_large(problem, plan) ? PANEL_FROM_MEMORY : PANEL_IN_CACHES;
+    strip_size strip = is_large(problem, plan) ? STRIP_FROM_MEMORY : STRIP_IN_CACHES;
     if (ons_has_short_rows(plan)) {
         most = ONS_MAX_SHORT_COLUMNS;
-        strip = PANEL_OF_SHORT;
+        strip = STRIP_OF_SHORT;
     }
     while (most * size > strip.least &&
            (plan->N * most * size > strip.bytes ||

@@ -236,9 +236,9 @@ static bool lie_between_packs(const ons_problem *problem, int64_t N) {
     return N % chunk || begins % (uintptr_t)(chunk * size) || pitches % (chunk * size);
 }
 
-/* staged.cuh: contiguous rows of one type that lie one after the other, from the same place in a pack
- * on in x and in y. Rows that all begin and end with a pack gain by it in 16 bits alone, where they
- * are no multiples of 32 bytes: those meet in the same banks of shared memory. */
+/* staged.cuh: contiguous rows of one type that lie one after the other, from the same place in a
+ * pack on in x and in y. Rows that all begin and end with a pack gain by it in 16 bits alone, where
+ * they are no multiples of 32 bytes: those meet in the same banks of shared memory. */
 static bool can_be_staged(const ons_problem *problem, int64_t N) {
     enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
     int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype),

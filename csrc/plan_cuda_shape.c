@@ -50,9 +50,9 @@ enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
 /* Of rows that fill a warp's lanes fewer than of others: the less waits for the last of a block. A
  * GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of 520 in a block each. */
 static int limit_of_warps(const row_of_chunks *row, int64_t rows) {
-    return row->narrow                                ? 2 * WARP
+    return row->narrow                                           ? 2 * WARP
            : rows >= scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu) ? WARP
-                                                      : WARP_ROW_THREADS;
+                                                                 : WARP_ROW_THREADS;
 }
 
 /* The most chunks of a lane of a warp that a row has to itself. */
@@ -83,15 +83,16 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
     }
 }
 
-/* From so many on as few lanes as hold it share a short row: of its elements, which cost less than
- * what is done once a lane. Fewer rows are the sooner done, the more lanes each of them has. */
+/* From this many rows on, as few lanes as hold a short row share it: what is done once a lane costs
+ * more than the elements do. Fewer rows are done sooner with more lanes each. */
 enum { ROWS_FOR_FEWEST_LANES = 8192 };
 
-/* Whether a block's rows come as a span; and the lanes of each then. */
+/* Whether a block's rows are staged in shared memory; and the lanes of each then. */
 static bool shape_staged(const row_of_chunks *row, const ons_plan *plan, int64_t *lanes) {
     bool many = plan->rows >= ROWS_FOR_FEWEST_LANES;
     if (!row->staged || (!many && row->chunks > WARP * 2)) return false;
-    *lanes = power_of_two_from(ceil_div(row->chunks, many ? STAGED_CHUNKS : STAGED_CHUNKS_OF_FEW_ROWS));
+    *lanes =
+        power_of_two_from(ceil_div(row->chunks, many ? STAGED_CHUNKS : STAGED_CHUNKS_OF_FEW_ROWS));
     return *lanes <= (row->narrow ? WARP : WARP / 2);
 }
 
@@ -113,7 +114,7 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
     plan->longest_row = (in_rows ? WARP * warp_chunks(row) : WARP_CHUNKS) * row->chunk;
 }
 
-/* The chunks that all threads of whole warps have together, so many each. */
+/* The chunks that all threads of whole warps have together, the same number each. */
 static int64_t chunks_with(int chunks, const row_of_chunks *row) {
     return ceil_div(row->chunks, chunks * WARP) * chunks * WARP;
 }
@@ -133,7 +134,8 @@ static double cost_between_packs(int chunks, const row_of_chunks *row) {
 static int chunks_between_packs(const row_of_chunks *row) {
     if (row->chunks > UNALIGNED_ROW_CHUNKS) return BLOCK_CHUNKS;
     int best = BLOCK_CHUNKS;
-    for (int chunks = BLOCK_CHUNKS + MEDIUM_CHUNKS; chunks <= UNALIGNED_CHUNKS_16_BIT; chunks += MEDIUM_CHUNKS)
+    for (int chunks = BLOCK_CHUNKS + MEDIUM_CHUNKS; chunks <= UNALIGNED_CHUNKS_16_BIT;
+         chunks += MEDIUM_CHUNKS)
         if (ceil_div(row->chunks, chunks * WARP) != 2 &&
             cost_between_packs(chunks, row) < cost_between_packs(best, row))
             best = chunks;
@@ -186,14 +188,14 @@ enum {
     SPLIT_PARTS = 512,
     SPLIT_PART_CHUNKS = 1 << 12,
     SPLIT_LONG_PART_CHUNKS = 1 << 14,
-    SPLIT_MOST_PARTS = 1 << 12
+    SPLIT_MAX_PARTS = 1 << 12
 };
 
 static void take_split(const row_of_chunks *row, ons_plan *plan) {
     bool in_row_form = plan->form == ONS_ROW_FORM;
     int64_t shortest = SPLIT_PART_CHUNKS / row->threads_a_lane;
     int64_t chunks = most(least(ceil_div(row->chunks, SPLIT_PARTS), SPLIT_LONG_PART_CHUNKS),
-                          ceil_div(row->chunks, SPLIT_MOST_PARTS));
+                          ceil_div(row->chunks, SPLIT_MAX_PARTS));
     chunks = ceil_div(chunks, shortest) * shortest;
     plan->threads = in_row_form ? SPLIT_THREADS : PASS_THREADS;
     plan->elements_a_thread =
@@ -238,7 +240,7 @@ static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_pla
     }
 }
 
-/* Of rows that land in shared memory, the chunks that a cluster of so many blocks holds. */
+/* The chunks that a cluster of `blocks` holds where rows come to shared memory; 0: none fits. */
 static int64_t smem_chunks(const row_of_chunks *row, int blocks, const ons_plan *plan) {
     int64_t size = ons_dtype_size(plan->compute), held = MAX_HELD_TILES;
     if ((blocks == 8 ? row->gpu->clusters_of_8 : row->gpu->clusters_of_16) == 0) return 0;

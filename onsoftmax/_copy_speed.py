@@ -15,7 +15,7 @@ from ._memory import free_memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-LEAST_BYTES, MOST_BYTES = 1 << 26, 1 << 28  # of each of the two arrays
+MIN_BYTES, MAX_BYTES = 1 << 26, 1 << 28  # of each of the two arrays
 SHARE = 8  # of the memory that is free, at most one part of so many
 ROUNDS = 5
 
@@ -37,7 +37,7 @@ def of_memory(threads: int) -> float:
 
     Measured once for each number of threads, in a few hundredths of a second.
     """
-    wanted = min(max(2 * last_level_cache(), LEAST_BYTES), MOST_BYTES)
+    wanted = min(max(2 * last_level_cache(), MIN_BYTES), MAX_BYTES)
     size = max(int(min(wanted, free_memory() / SHARE)) // 8, threads)
     source, target = np.ones(size), np.zeros(size)
     pairs = list(zip(_pieces(target, threads), _pieces(source, threads), strict=True))

@@ -12,7 +12,7 @@ from . import _copy_speed, _core
 from ._table import Table, as_html, paragraphs
 
 LONGEST = 2**30  # up to which the methods of other lengths are looked for
-MOST_ELEMENTS = 2**48  # ONS_MOST_ELEMENTS in csrc/onsoftmax.h
+MAX_ELEMENTS = 2**48  # ONS_MAX_ELEMENTS in csrc/onsoftmax.h
 UNITS = {1e12: "TB", 1e9: "GB", 1e6: "MB", 1e3: "kB"}
 SECONDS = {1.0: "s", 1e-3: "ms", 1e-6: "us"}
 
@@ -130,7 +130,7 @@ class Plan:
 
     def cliffs(self) -> tuple[Cliff, ...]:
         """Where `auto` changes its method, for as many rows of this type and form and any length of row."""
-        lengths = [2**k for k in range(LONGEST.bit_length()) if 2**k * self.rows <= MOST_ELEMENTS]
+        lengths = [2**k for k in range(LONGEST.bit_length()) if 2**k * self.rows <= MAX_ELEMENTS]
         found: list[Cliff] = []
         for low, high in itertools.pairwise(lengths):
             found += self._between(low, high)

@@ -30,7 +30,7 @@ def spills_addresses(function):
 def is_worth_it(function):
     """The cluster: where some bytes spill so that one block more finds room, that was faster (bfloat16 50257:
     two blocks of 256 threads a multiprocessor, which spill nothing, against three). float32 in blocks of 384
-    threads: 0.78 at 393215 against 0.67 where the rows land in shared memory. A block's 16-bit rows with a
+    threads: 0.78 at 393215 against 0.67 where rows come to shared memory. A block's 16-bit rows with a
     mask or a scale, which are fetched ahead: 0.95 with a scale against 0.91 where they are not; in other
     kernels of such rows two registers. log_softmax of float64, whose logarithm in double takes registers
     beside the row: 0.81 to 0.88. General rows of several dimensions: a function apart reads and writes them

@@ -114,7 +114,7 @@ def test_slices_behind_one_another(method, types):
 @each_types
 @each_method
 def test_same_bits_beside_others(method, types):
-    """In another order: columns of every kind meet in one panel, and none shows in another's bits."""
+    """In another order: columns of every kind meet in one strip, and none shows in another's bits."""
     x_type, y_type = types
     with Complaints() as complaints:
         for N in LENGTHS[method][1::2]:

@@ -1,5 +1,5 @@
 """Rows of `cluster` that are longer than the registers of its usual blocks hold: larger blocks take them
-up to half as long again, and beyond that (float64: from there on) they land in shared memory.
+up to half as long again, and beyond that (float64: from there on) they come to shared memory.
 Around each limit, at any alignment, few rows and more than there are clusters, and rows of odd values."""
 
 import pytest
@@ -40,7 +40,7 @@ def longest():
     whole = ons.plan(x, method=METHOD).longest_row
     registers = ons.plan(x[:, ::2], method=METHOD).longest_row
     if whole <= registers:
-        pytest.skip("on this GPU no row lands in shared memory")
+        pytest.skip("on this GPU no row comes to shared memory")
     return registers, whole
 
 

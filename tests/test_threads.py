@@ -41,7 +41,7 @@ thread.join()
 
 @pytest.mark.parametrize("isa", isas())
 def test_a_thread_with_a_small_stack(isa):
-    """64 KiB, of which the interpreter takes some; `fused` once put its panels of float64 on it.
+    """64 KiB, of which the interpreter takes some; `fused` once put its strips of float64 on it.
 
     The frames of a sanitizer's build are several times as large.
     """

@@ -126,7 +126,9 @@ static ons_status with_warps(int threads, Method method) {
     if constexpr (has_more_warps<Rows>)
         if (warps > USUAL)
             return with_constant<CLUSTER_WARPS_OF_320_THREADS, CLUSTER_WARPS_OF_384_THREADS>(
-                warps > CLUSTER_WARPS_OF_320_THREADS ? CLUSTER_WARPS_OF_384_THREADS : CLUSTER_WARPS_OF_320_THREADS, method);
+                warps > CLUSTER_WARPS_OF_320_THREADS ? CLUSTER_WARPS_OF_384_THREADS
+                                                     : CLUSTER_WARPS_OF_320_THREADS,
+                method);
     return method(std::integral_constant<int, USUAL>());
 }
 

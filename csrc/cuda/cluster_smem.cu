@@ -1,8 +1,8 @@
-/* cluster_smem.cu - cluster, of rows without gaps that are longer than the registers of its
- * blocks hold two of side by side: each block has a multiprocessor to itself. A warp has the
- * exponentials of its first tiles in registers and those of the others in shared memory, and the
- * next row's elements land there while this row's state goes round and its results are written
- * (smem.cuh). The clusters stay, and take a row after the other.
+/* cluster_smem.cu - cluster, for longer rows without gaps: too long for the registers of two
+ * clusters to share the multiprocessors. Each block has a multiprocessor to itself. A warp keeps
+ * the exponentials of its first tiles in registers and those of the others in shared memory. Bulk
+ * copies bring the next row's elements there while this row's state goes round and its results are
+ * written (smem.cuh). The clusters stay, and take one row after the other.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at MAX_HELD_TILES tiles a warp in
  * shared memory. */
@@ -38,18 +38,18 @@ struct held_slot {
 };
 
 /* One row; merge(state of the warp's part) gives the row's. */
-template <typename Op, typename Landing, typename Real, typename Merge>
-__device__ __forceinline__ void hold_row(const typename Landing::Row &row, Landing &landing,
-                                         const share_of_warp &share,
-                                         held_slot<Real, Landing::CHUNKS> *held, Merge merge) {
+template <typename Op, typename Rows_in_smem, typename Real, typename Merge>
+__device__ __forceinline__ void hold_row(const typename Rows_in_smem::Row &row,
+                                         Rows_in_smem &elements, const share_of_warp &share,
+                                         held_slot<Real, Rows_in_smem::CHUNKS> *held, Merge merge) {
     using Form = block_a_row;
-    constexpr int V = CHUNK<Real>, CHUNKS = Landing::CHUNKS, SLOTS = Landing::SLOTS;
+    constexpr int V = CHUNK<Real>, CHUNKS = Rows_in_smem::CHUNKS, SLOTS = Rows_in_smem::SLOTS;
     const int lane = threadIdx.x % WARP, slots = (share.tiles - KEPT_TILES) * SLOTS;
     auto begin_of = [&](int slot) {
         return share.begin(KEPT_TILES + slot / SLOTS) + slot % SLOTS * (CHUNKS * WARP);
     };
     Real x[CLUSTER_CHUNKS * V];
-    auto kept = landing.kept();
+    auto kept = elements.kept();
     running_state<Real> so_far;
     Real m = so_far.m = Form::max(kept.largest()); /* what x is relative to */
     so_far.sum.d = keep_and_sum<Op>(kept, reference<Real>(m), x) * arithmetic<Real>::LOWERED;
@@ -57,7 +57,7 @@ __device__ __forceinline__ void hold_row(const typename Landing::Row &row, Landi
     Real of_tile = 0;   /* the sum of its slots so far: tiles are added up as wholes */
 #pragma unroll 1
     for (int slot = 0; slot < slots; slot++) {
-        auto tile = landing.next(begin_of(slot));
+        auto tile = elements.next(begin_of(slot));
         const Real largest = larger(so_far.m, Form::max(tile.largest()));
         if (largest != so_far.m) {
             if constexpr (SLOTS > 1) of_tile *= rescale(so_far.m, largest);
@@ -110,10 +110,10 @@ __device__ inline bool first_awaits_block() {
 template <typename Op, typename Rows>
 __global__ void __launch_bounds__(SMEM_THREADS, 1)
     cluster_smem_kernel(const __grid_constant__ typename Rows::arguments args, int slots,
-                           int held_tiles) {
+                        int held_tiles) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
-    using Landing = rows_in_smem<Rows>;
+    using Rows_in_smem = rows_in_smem<Rows>;
     constexpr int HELD_TILE_BYTES = HELD_TILE * 16;
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ arrivals arrived[2];
@@ -125,17 +125,17 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
     auto *parts = (state<Real> *)shared, *parts_of_block = parts + 2 * blocks;
     unsigned char *memory = (unsigned char *)(parts_of_block + 2 * warps_of_block()) +
                             warp_of_block() * (held_tiles * HELD_TILE_BYTES + slots * SLOT_ROOM);
-    auto *held = (held_slot<Real, Landing::CHUNKS> *)memory;
+    auto *held = (held_slot<Real, Rows_in_smem::CHUNKS> *)memory;
     arrived[0].make_ready();
     arrived[1].make_ready();
     arrivals::say_ready();
     int row_number = blockIdx.x / blocks;
-    Landing landing(args, share, memory + held_tiles * HELD_TILE_BYTES,
-                    barriers + warp_of_block() * MAX_SLOTS, slots, row_number, step);
+    Rows_in_smem elements(args, share, memory + held_tiles * HELD_TILE_BYTES,
+                          barriers + warp_of_block() * MAX_SLOTS, slots, row_number, step);
     arrivals::await_ready();
     for (int turn = 0; row_number < args.rows; row_number += step, turn++) {
-        const auto row = landing.enter(row_number);
-        hold_row<Op>(row, landing, share, held, [&](state<Real> mine) {
+        const auto row = elements.enter(row_number);
+        hold_row<Op>(row, elements, share, held, [&](state<Real> mine) {
             /* A block that is ahead by one row sends to the other half of the parts; by two it
              * cannot be, since each waits for all. */
             arrivals &arriving = arrived[turn % 2];
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
 
 template <typename Op, typename X, typename Y, bool ALL_FIT>
 static ons_status launch_smem(const launch_request &request,
-                                 const rows_of<contiguous_rows<X, Y, ALL_FIT>> &rows) {
+                              const rows_of<contiguous_rows<X, Y, ALL_FIT>> &rows) {
     using Rows = contiguous_rows<X, Y, ALL_FIT>;
     const ons_plan *plan = request.plan;
     const int blocks = (int)plan->blocks_a_row, size = (int)sizeof(typename Rows::Real);
@@ -175,8 +175,7 @@ static ons_status launch_smem(const launch_request &request,
     launch_shape shape = {blocks * (plan->rows < clusters ? plan->rows : clusters), plan->threads};
     shape.cluster = blocks;
     shape.shared_bytes = (int)ons_smem_bytes(blocks, size, held_tiles, slots) - SMEM_BESIDES;
-    return launch(request, shape, cluster_smem_kernel<Op, Rows>, rows.arguments, slots,
-                  held_tiles);
+    return launch(request, shape, cluster_smem_kernel<Op, Rows>, rows.arguments, slots, held_tiles);
 }
 
 ons_status cluster_smem(const launch_request &request) {

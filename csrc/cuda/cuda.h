@@ -12,47 +12,47 @@ enum {
     WARP_ROW_THREADS = 128,  /* the most of a block in fused_warp */
     WARP_CHUNKS = 8,         /* the most chunks of a lane there, */
     WARP_CHUNKS_16_BIT = 12, /* and of 16-bit rows */
-    STAGED_CHUNKS = 12,        /* the most of a lane where a block's rows come as a span, */
-    STAGED_CHUNKS_OF_FEW_ROWS = 8,     /* and where there are few rows */
-    BLOCK_CHUNKS = 8,        /* of a thread in fused_block and online_block */
-    BLOCK_THREADS = 1024,    /* the most of a block there, on rows without gaps */
-    ANY_BLOCK_THREADS = 512, /* and on others, whose addresses take more registers */
-    SHORT_CHUNKS = 2,        /* of a thread in fused_block where a warp could hold the row, */
-    MEDIUM_CHUNKS = 4,          /* where MEDIUM_WARPS can; so many at most are added up as floats */
+    STAGED_CHUNKS = 12,      /* the most of a lane where a block's rows are staged (staged.cuh), */
+    STAGED_CHUNKS_OF_FEW_ROWS = 8, /* and where there are few rows */
+    BLOCK_CHUNKS = 8,              /* of a thread in fused_block and online_block */
+    BLOCK_THREADS = 1024,          /* the most of a block there, on rows without gaps */
+    ANY_BLOCK_THREADS = 512,       /* and on others, whose addresses take more registers */
+    SHORT_CHUNKS = 2,              /* of a thread in fused_block where a warp could hold the row, */
+    MEDIUM_CHUNKS = 4, /* where MEDIUM_WARPS can; at most as many are added up as floats */
     MEDIUM_WARPS = 8,
-    UNALIGNED_CHUNKS = 12,           /* of a thread there, of rows between packs, */
-    UNALIGNED_CHUNKS_16_BIT = 16,           /* and where they have 16 bits */
-    UNALIGNED_ROW_CHUNKS = 4096,     /* the chunks of the longest row that has either */
-    UNALIGNED_WARPS = 24,     /* warps of such rows that find room on a multiprocessor */
-    TILE_CHUNKS = 4,            /* of a thread in the methods that pass several times */
-    VALUE_CHUNKS = 8,           /* in online of one value a row, in the row form; */
-    VALUE_TILES = 8,            /* so many of a thread, where the row does not fill a block */
-    PASS_THREADS = 512,         /* the most of a block there */
-    SPLIT_CHUNKS = 8,           /* of a thread in split, in the row form */
-    SPLIT_THREADS = 256,        /* of a block there */
-    CLUSTER_THREADS = 256,      /* the most of a block in cluster, and those in grid */
-    MIN_CLUSTER_WARPS = 4,      /* the fewest of a block where there are more than two blocks */
-    LONG_CLUSTER_THREADS = 384, /* the most in cluster where 256 do not hold a row without gaps */
-    CLUSTER_WARPS = 16,         /* that find room on a multiprocessor, of rows without gaps */
-    CLUSTER_WARPS_16_BIT = 24,  /* the same of 16-bit rows */
-    CLUSTER_WARPS_OF_320_THREADS = 20,    /* the same of others with 320 threads a block */
-    CLUSTER_WARPS_OF_384_THREADS = 24,    /* and with 384 */
-    COLUMN_CLUSTER_WARPS = 20,  /* the same of columns side by side */
-    CLUSTER_CHUNKS = 16,        /* of a thread there */
-    LARGEST_CLUSTER = 16,       /* blocks */
-    CLUSTER_FEW_ROWS_THREADS = 256,     /* the most of a block there where rows are few, */
-    MAX_SHARERS = 4,           /* and of its warps for what is one warp's elsewhere */
-    FETCH_AHEAD = 7 << 20,      /* bytes from a row to the one that is fetched with it */
-    FETCH_LEAST = 24 << 20,     /* of all rows where any are: of fewer most begin at once */
-    SMEM_THREADS = 512,      /* of a block there, of rows that land in shared memory */
-    HELD_CHUNKS = 8,            /* of a thread in a tile that is held in shared memory */
-    MAX_HELD_TILES = 2,              /* such tiles of a warp */
-    SLOT_BYTES = 2048,          /* of elements that land at once */
+    UNALIGNED_CHUNKS = 12,        /* of a thread there, of rows between packs, */
+    UNALIGNED_CHUNKS_16_BIT = 16, /* and where they have 16 bits */
+    UNALIGNED_ROW_CHUNKS = 4096,  /* the chunks of the longest row that has either */
+    UNALIGNED_WARPS = 24,         /* warps of such rows that find room on a multiprocessor */
+    TILE_CHUNKS = 4,              /* of a thread in the methods that pass several times */
+    VALUE_CHUNKS = 8,             /* in online of one value a row, in the row form; */
+    VALUE_TILES = 8,              /* the tiles of a thread, where the row does not fill a block */
+    PASS_THREADS = 512,           /* the most of a block there */
+    SPLIT_CHUNKS = 8,             /* of a thread in split, in the row form */
+    SPLIT_THREADS = 256,          /* of a block there */
+    CLUSTER_THREADS = 256,        /* the most of a block in cluster, and those in grid */
+    MIN_CLUSTER_WARPS = 4,        /* the fewest of a block where there are more than two blocks */
+    LONG_CLUSTER_THREADS = 384,   /* the most in cluster where 256 do not hold a row without gaps */
+    CLUSTER_WARPS = 16,           /* that find room on a multiprocessor, of rows without gaps */
+    CLUSTER_WARPS_16_BIT = 24,    /* the same of 16-bit rows */
+    CLUSTER_WARPS_OF_320_THREADS = 20, /* the same of others with 320 threads a block */
+    CLUSTER_WARPS_OF_384_THREADS = 24, /* and with 384 */
+    COLUMN_CLUSTER_WARPS = 20,         /* the same of columns side by side */
+    CLUSTER_CHUNKS = 16,               /* of a thread there */
+    LARGEST_CLUSTER = 16,              /* blocks */
+    CLUSTER_FEW_ROWS_THREADS = 256,    /* the most of a block there where rows are few, */
+    MAX_SHARERS = 4,        /* and of the warps that share what is one warp's elsewhere */
+    FETCH_AHEAD = 7 << 20,  /* bytes from a row to the one that is fetched with it */
+    FETCH_LEAST = 24 << 20, /* of all rows where any are: of fewer most begin at once */
+    SMEM_THREADS = 512,     /* of a block in cluster where rows come to shared memory (smem.cuh) */
+    HELD_CHUNKS = 8,        /* of a thread in a tile that is held in shared memory */
+    MAX_HELD_TILES = 2,     /* such tiles of a warp */
+    SLOT_BYTES = 2048,      /* of elements that one bulk copy brings there */
     SLOT_ROOM = SLOT_BYTES + 16,
     MIN_SLOTS = 2, /* of a warp */
     MAX_SLOTS = 6,
     SMEM_BESIDES = 1024, /* bytes of shared memory, at most, besides all these */
-    PACKS_A_LANE = 16       /* the most of packed_columns in fused_warp */
+    PACKS_A_LANE = 16    /* the most of packed_columns in fused_warp */
 };
 
 /* Of which rows a shape in instances.def is; and of which operations. */
@@ -83,11 +83,11 @@ ONS_CONSTANT bool ons_has_shape(ons_of_operations shape, ons_operation operation
                            (shape == ONS_OF_SOFTMAX && operation == ONS_OPERATION_softmax);
 }
 
-/* The shared memory of a block whose rows land there, of a cluster of so many: for each of its
- * warps tiles that it holds, and slots; the states of its warps and of the cluster's blocks, twice;
- * and what the kernel has besides. */
+/* The shared memory that a block of cluster_smem.cu needs, in a cluster of `blocks`. Each warp has
+ * room for its held tiles and its slots. The states of the warps and of the cluster's blocks are
+ * there twice. SMEM_BESIDES is for what the kernel declares itself. */
 static inline int64_t ons_smem_bytes(int64_t blocks, int64_t compute_bytes, int64_t held_tiles,
-                                        int64_t slots) {
+                                     int64_t slots) {
     const int64_t warps = SMEM_THREADS / WARP, tile = 16 * HELD_CHUNKS * WARP;
     return SMEM_BESIDES + 2 * (blocks + warps) * 2 * compute_bytes +
            warps * (held_tiles * tile + slots * SLOT_ROOM);

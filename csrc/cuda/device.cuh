@@ -23,7 +23,7 @@ ons_status status_of(cudaError_t error);
  * the least and the most of a multiprocessor. */
 void largest_clusters(int *least, int *most);
 
-/* How many clusters of so many blocks of a kernel the current GPU can run at once. */
+/* How many clusters of `blocks` blocks of a kernel the current GPU can run at once. */
 int active_clusters(const void *kernel, int blocks, int threads, int shared_bytes);
 
 /* cluster_smem.cu: the same of its kernel, whose blocks have so much shared memory. */

@@ -13,10 +13,11 @@
 
 /* The threads of the largest block whose threads have K chunks. */
 template <typename Rows, int K>
-constexpr int MAX_THREADS = K == SHORT_CHUNKS   ? WARP_CHUNKS * WARP / K
-                             : K == MEDIUM_CHUNKS   ? MEDIUM_WARPS * WARP
-                             : K == BLOCK_CHUNKS ? Rows::BLOCK_THREADS
-                                                 : (UNALIGNED_ROW_CHUNKS / K + WARP - 1) / WARP * WARP;
+constexpr int MAX_THREADS =
+    K == SHORT_CHUNKS    ? WARP_CHUNKS * WARP / K
+    : K == MEDIUM_CHUNKS ? MEDIUM_WARPS * WARP
+    : K == BLOCK_CHUNKS  ? Rows::BLOCK_THREADS
+                         : (UNALIGNED_ROW_CHUNKS / K + WARP - 1) / WARP * WARP;
 
 /* How many such blocks find room on a multiprocessor. */
 template <typename Rows, int K>
@@ -79,7 +80,8 @@ constexpr int MAX_CHUNKS_OF<contiguous_rows<float, float, false>> = UNALIGNED_CH
 template <>
 constexpr int MAX_CHUNKS_OF<contiguous_rows<__half, __half, false>> = UNALIGNED_CHUNKS_16_BIT;
 template <>
-constexpr int MAX_CHUNKS_OF<contiguous_rows<__nv_bfloat16, __nv_bfloat16, false>> = UNALIGNED_CHUNKS_16_BIT;
+constexpr int MAX_CHUNKS_OF<contiguous_rows<__nv_bfloat16, __nv_bfloat16, false>> =
+    UNALIGNED_CHUNKS_16_BIT;
 
 /* Whether there are kernels for fewer and for more chunks than BLOCK_CHUNKS. */
 template <typename Op, typename Rows>
@@ -99,19 +101,20 @@ static ons_status launch_block(const launch_request &request, const Arguments &a
 
 ons_status ons_cuda_fused_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_rows_or_packs<kinds_in_fused_block>(request, [&](auto op, auto rows,
-                                                                 auto is_columns) {
-        using Op = decltype(op);
-        using Rows = typename decltype(rows)::Rows;
-        using IsColumns = decltype(is_columns);
-        if constexpr (IsColumns::value)
-            return launch_strips(request, {1, plan->threads},
-                                 fused_block_of_columns_kernel<Op, Rows, block_form<IsColumns>>,
-                                 rows.arguments);
-        else
-            return with_constant<SHORT_CHUNKS, MEDIUM_CHUNKS, BLOCK_CHUNKS, UNALIGNED_CHUNKS, UNALIGNED_CHUNKS_16_BIT>(
-                plan->elements_a_thread / Rows::V, [&](auto K) {
-                    return launch_block<Op, Rows, decltype(K)::value>(request, rows.arguments);
-                });
-    });
+    return with_rows_or_packs<kinds_in_fused_block>(
+        request, [&](auto op, auto rows, auto is_columns) {
+            using Op = decltype(op);
+            using Rows = typename decltype(rows)::Rows;
+            using IsColumns = decltype(is_columns);
+            if constexpr (IsColumns::value)
+                return launch_strips(request, {1, plan->threads},
+                                     fused_block_of_columns_kernel<Op, Rows, block_form<IsColumns>>,
+                                     rows.arguments);
+            else
+                return with_constant<SHORT_CHUNKS, MEDIUM_CHUNKS, BLOCK_CHUNKS, UNALIGNED_CHUNKS,
+                                     UNALIGNED_CHUNKS_16_BIT>(
+                    plan->elements_a_thread / Rows::V, [&](auto K) {
+                        return launch_block<Op, Rows, decltype(K)::value>(request, rows.arguments);
+                    });
+        });
 }

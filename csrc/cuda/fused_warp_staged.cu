@@ -1,5 +1,6 @@
-/* fused_warp_staged.cu - fused_warp where rows are short and lie one after the other: a block's rows
- * come and go as one span (staged.cuh), and a lane takes its chunks from shared memory.
+/* fused_warp_staged.cu - fused_warp where rows are short and lie one after the other. A block
+ * stages all its rows in shared memory at once (staged.cuh), and a lane takes its chunks from
+ * there.
  *
  * LANES share a row, K chunks each: as few lanes as hold it, since what is done once a lane costs
  * such rows more than their elements do. */
@@ -31,7 +32,8 @@ static ons_status launch_rows_of(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const ons_problem *problem = request.problem;
     const staged_arguments<T> arguments = {(const T *)problem->operand[ONS_X].data,
-                                         (T *)problem->operand[ONS_Y].data, plan->rows, plan->N, 0};
+                                           (T *)problem->operand[ONS_Y].data, plan->rows, plan->N,
+                                           0};
     launch_shape shape = {1, plan->threads};
     shape.shared_bytes = staged_bytes<T>(plan->width, plan->N);
     int chunks = plan->elements_a_thread / CHUNK<float>;

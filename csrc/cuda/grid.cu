@@ -4,7 +4,7 @@
  * caches still hold the latest.
  *
  * Moves 1 read + 1 write of N while the row fits the registers of the grid (one tile a block), up
- * to 2 reads beyond; any N. */
+ * to 2 reads for longer rows; any N. */
 #include <cooperative_groups.h>
 
 #include "passes.cuh"

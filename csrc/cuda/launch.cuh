@@ -23,9 +23,9 @@ typedef ons_status ons_cuda_method(const launch_request &request);
 #include "../methods.def"
 #undef ONS_METHOD
 
-ons_cuda_method fused_warp_staged;  /* fused_warp, of short rows together */
-ons_cuda_method cluster_smem;  /* cluster, of the longest rows, */
-ons_cuda_method cluster_few_rows; /* and of few */
+ons_cuda_method fused_warp_staged; /* fused_warp, of short rows together */
+ons_cuda_method cluster_smem;      /* cluster, of the longest rows, */
+ons_cuda_method cluster_few_rows;  /* and of few */
 
 struct launch_shape {
     int64_t blocks; /* of the grid; in launch_strips, of each strip */
@@ -106,7 +106,8 @@ ons_status launch_strips(const launch_request &request, launch_shape shape, Kern
  *
  * Rows say how the elements of a row arrive in a thread's registers, as a tile (rows/tile.cuh), and
  * where they go back: K chunks of neighbouring elements at a time, chunk `chunk` and every
- * STRIDE-th after it. What lies beyond the row's end, and what `where` excludes, arrives as -inf.
+ * STRIDE-th after it. Elements after the row's end, and those that `where` excludes, arrive as
+ * -inf.
  *
  *   contiguous_rows  rows without gaps, at any alignment: whole chunks in one access each where the
  *                    row's address allows it
@@ -155,8 +156,10 @@ template <typename Op, bool FITTING, typename X, typename Y, typename Method>
 ons_status with_contiguous(const launch_request &request, Method method) {
     const ons_problem *problem = request.problem;
     const ons_plan *plan = request.plan;
-    const int64_t x_pitch = problem->dims == 1 ? 0 : problem->operand[ONS_X].stride[0] / (int64_t)sizeof(X);
-    const int64_t y_pitch = problem->dims == 1 ? 0 : problem->operand[ONS_Y].stride[0] / (int64_t)sizeof(Y);
+    const int64_t x_pitch =
+        problem->dims == 1 ? 0 : problem->operand[ONS_X].stride[0] / (int64_t)sizeof(X);
+    const int64_t y_pitch =
+        problem->dims == 1 ? 0 : problem->operand[ONS_Y].stride[0] / (int64_t)sizeof(Y);
     auto arguments = [&](auto rows) -> typename decltype(rows)::arguments {
         return {(const X *)problem->operand[ONS_X].data,
                 (Y *)problem->operand[ONS_Y].data,

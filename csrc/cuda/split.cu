@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(PASS_THREADS)
     split_take_pairs_kernel(const __grid_constant__ problem_arguments args, state<Real> *states) {
     const ons_operand &pairs = args.problem.operand[ONS_PAIRS];
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows; row += step) {
+    for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows;
+         row += step) {
         const char *at = pairs.data;
         int64_t index = row;
 #pragma unroll 1

@@ -5,7 +5,7 @@
  * A row has two forms. In the row form the lanes of a warp take neighbouring chunks of one row; in
  * the column form, for an axis that is not the last, they take 32 neighbouring rows, a row a lane,
  * so that what a warp reads lies side by side too. Either way warp u of those that share a row
- * takes its u-th stretch of K * LANES_ALONG chunks, and a lane of it every STRIDE-th: the order of every
+ * takes its u-th K * LANES_ALONG chunks, and a lane of it every STRIDE-th: the order of every
  * sum is fixed by the length of the row, and the addresses of a thread's chunks lie constants
  * apart. */
 #ifndef ONS_REDUCE_CUH
@@ -182,7 +182,7 @@ struct block_a_row {
     static constexpr int ROWS = 1, STRIDE = WARP, LANES_ALONG = WARP;
 
     __device__ static int row() { return 0; }
-    /* The first chunk of this lane in the stretch of its warp, the `warp`-th of the row's. */
+    /* The first chunk of this lane, in the part of the row's `warp`-th warp. */
     template <int K>
     __device__ static int chunk(int warp) {
         return warp * (K * LANES_ALONG) + threadIdx.x % WARP;

@@ -1,5 +1,5 @@
 /* share.cuh - which tiles of a long row are a warp's, where the warps of a cluster hold it on chip:
- * a stretch of KEPT_TILES for its registers, then tiles in turn with the other warps, block by
+ * KEPT_TILES side by side for its registers, then tiles in turn with the other warps, block by
  * block, so that no block has more than one a warp more than another. The order of every sum
  * follows from this. */
 #ifndef ONS_SHARE_CUH

@@ -1,8 +1,8 @@
 /* strip.cuh - the columns of a strip, held by the warps of a block or a cluster: each lane has the
  * state of a part of one column (Form::own). All parts of a column meet in one place, where a few
  * lanes merge them and make of them what every thread that has elements of the column needs. */
-#ifndef ONS_PANEL_CUH
-#define ONS_PANEL_CUH
+#ifndef ONS_STRIP_CUH
+#define ONS_STRIP_CUH
 
 #include "arrivals.cuh"
 

@@ -69,7 +69,8 @@ struct row_address {
             if (where) where += index * problem.operand[ONS_WHERE].stride[dim];
             if (scale_at) scale_at += index * problem.operand[ONS_SCALE].stride[dim];
         }
-        scale = scale_at ? read_as<double>(scale_at, problem.operand[ONS_SCALE].dtype) : problem.scale_by;
+        scale = scale_at ? read_as<double>(scale_at, problem.operand[ONS_SCALE].dtype)
+                         : problem.scale_by;
     }
 };
 

@@ -127,8 +127,9 @@ __device__ __forceinline__ each_column<Real, C> exponentiate(
         }
     }
     return fill_columns(tile, x, [&](int c) {
-        return
-            [own = reference<Real>(to.m.each[c])](Real v) { return own.exponential(v - own.anchor); };
+        return [own = reference<Real>(to.m.each[c])](Real v) {
+            return own.exponential(v - own.anchor);
+        };
     });
 }
 
@@ -199,9 +200,11 @@ struct warp_of_packs {
     __device__ static each_column<Real, C> normalizer(each_column<Real, C> lifted) {
 #pragma unroll
         for (int apart = ACROSS; apart < WARP; apart *= 2)
-            lifted = for_each_column<C>(
-                [&](int c) { return lifted.each[c] + __shfl_xor_sync(~0u, lifted.each[c], apart); });
-        return for_each_column<C>([&](int c) { return lifted.each[c] * arithmetic<Real>::LOWERED; });
+            lifted = for_each_column<C>([&](int c) {
+                return lifted.each[c] + __shfl_xor_sync(~0u, lifted.each[c], apart);
+            });
+        return for_each_column<C>(
+            [&](int c) { return lifted.each[c] * arithmetic<Real>::LOWERED; });
     }
 };
 

@@ -29,8 +29,10 @@ struct contiguous_rows {
 
     /* one_a_row: y has one value a row, wherever it lies. */
     static bool all_fit(const arguments &args, bool one_a_row) {
-        return args.N % V == 0 && (uintptr_t)args.x % sizeof(pack<X, V>) == 0 && args.x_pitch % V == 0 &&
-               (one_a_row || ((uintptr_t)args.y % sizeof(pack<Y, V>) == 0 && args.y_pitch % V == 0));
+        return args.N % V == 0 && (uintptr_t)args.x % sizeof(pack<X, V>) == 0 &&
+               args.x_pitch % V == 0 &&
+               (one_a_row ||
+                ((uintptr_t)args.y % sizeof(pack<Y, V>) == 0 && args.y_pitch % V == 0));
     }
 
     /* The pointers of the `row`-th row of this launch, each made anew where it is used. */

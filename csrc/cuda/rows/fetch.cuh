@@ -1,21 +1,23 @@
-/* fetch.cuh - rows that later blocks take are brought to the L2 cache while this one's are on their
- * way: a block then waits for the cache alone, though its registers hold but one row. Blocks begin
- * in the order of their rows, so the row some way behind the newest is asked for, early enough for
- * the memory and late enough not to push out of the cache what is yet to be read. */
+/* fetch.cuh - prefetches rows that later blocks take to the L2 cache, while this block's rows are
+ * on their way. A block then waits for the cache alone, though its registers hold but one row.
+ * Blocks begin in the order of their rows, so the row some way behind the newest is asked for,
+ * early enough for the memory and late enough not to push out of the cache what is yet to be read.
+ */
 #ifndef ONS_FETCH_CUH
 #define ONS_FETCH_CUH
 
 #include "masked.cuh"
 
-constexpr int LINE = 128; /* bytes of the cache that are brought together */
+constexpr int CACHE_LINE = 128; /* bytes */
 
 /* A warp asks for those of `BYTES` bytes that lie before `end`. */
 template <int BYTES>
 __device__ __forceinline__ void fetch_bytes(const char *from, const char *end) {
-    from += threadIdx.x % WARP * LINE;
+    from += threadIdx.x % WARP * CACHE_LINE;
 #pragma unroll
-    for (int i = 0; i < BYTES; i += WARP * LINE)
-        if (from + i < end && (BYTES >= WARP * LINE || threadIdx.x % WARP < BYTES / LINE))
+    for (int i = 0; i < BYTES; i += WARP * CACHE_LINE)
+        if (from + i < end &&
+            (BYTES >= WARP * CACHE_LINE || threadIdx.x % WARP < BYTES / CACHE_LINE))
             asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i) : "memory");
 }
 

@@ -1,5 +1,5 @@
-/* finish.cuh - what is kept of a row's elements until its state is known, and what becomes of it
- * then. */
+/* finish.cuh - what is kept of a row's elements until its state is known, and the results made of
+ * it then. */
 #ifndef ONS_FINISH_CUH
 #define ONS_FINISH_CUH
 

@@ -42,18 +42,18 @@ struct offsets {
     int64_t x, y, where;
 
     /* Of element j of a row. */
-    __device__ offsets(const ons_problem &problem_, int64_t j) : x(0), y(0), where(0) {
-        const int first = problem_.dims - problem_.reduced_dims;
+    __device__ offsets(const ons_problem &problem, int64_t j) : x(0), y(0), where(0) {
+        const int first = problem.dims - problem.reduced_dims;
 #pragma unroll 1
-        for (int dim = problem_.dims - 1; dim >= first; dim--) {
+        for (int dim = problem.dims - 1; dim >= first; dim--) {
             int64_t index = j;
             if (dim > first) {
-                j /= problem_.extent[dim];
-                index -= j * problem_.extent[dim];
+                j /= problem.extent[dim];
+                index -= j * problem.extent[dim];
             }
-            x += index * problem_.operand[ONS_X].stride[dim];
-            y += index * problem_.operand[ONS_Y].stride[dim];
-            where += index * problem_.operand[ONS_WHERE].stride[dim];
+            x += index * problem.operand[ONS_X].stride[dim];
+            y += index * problem.operand[ONS_Y].stride[dim];
+            where += index * problem.operand[ONS_WHERE].stride[dim];
         }
     }
 };
@@ -68,29 +68,31 @@ struct places {
 
 /* Returns a bit for each element that is read; the others are -inf. */
 template <typename Real>
-__device__ __noinline__ unsigned long long read_one_by_one(const ons_problem &problem_, row_address at,
-                                                           places places, Real *to) {
+__device__ __noinline__ unsigned long long read_one_by_one(const ons_problem &problem,
+                                                           row_address at, places places,
+                                                           Real *to) {
     unsigned long long keep = 0;
 #pragma unroll 1
     for (int e = 0; e < places.count; e++) {
         const int64_t j = places.at(e);
         to[e] = -arithmetic<Real>::infinity();
         if (j >= places.N) continue;
-        const offsets offset(problem_, j);
+        const offsets offset(problem, j);
         if (at.where && !at.where[offset.where]) continue;
-        to[e] = read_as<Real>(at.x + offset.x, problem_.operand[ONS_X].dtype);
+        to[e] = read_as<Real>(at.x + offset.x, problem.operand[ONS_X].dtype);
         keep |= 1ull << e;
     }
     return keep;
 }
 
 template <typename Real>
-__device__ __noinline__ void write_one_by_one(const ons_problem &problem_, row_address at, places places,
-                                              const Real *from) {
+__device__ __noinline__ void write_one_by_one(const ons_problem &problem, row_address at,
+                                              places places, const Real *from) {
 #pragma unroll 1
     for (int e = 0; e < places.count; e++) {
         const int64_t j = places.at(e);
-        if (j < places.N) write_as(at.y + offsets(problem_, j).y, problem_.operand[ONS_Y].dtype, from[e]);
+        if (j < places.N)
+            write_as(at.y + offsets(problem, j).y, problem.operand[ONS_Y].dtype, from[e]);
     }
 }
 
@@ -176,7 +178,7 @@ class general_rows {
         return problem.operand[role].stride[problem.dims - 1];
     }
 
-    /* What lies beyond the row's end stays -inf. Elements are converted all at once, so that to ask
+    /* Elements after the row's end stay -inf. Elements are converted all at once, so that to ask
      * for their type costs little. */
     template <int K, int STRIDE>
     __device__ __forceinline__ void load_strided(int64_t chunk, real_tile<Real, K> &tile) const {

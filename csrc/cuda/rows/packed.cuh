@@ -37,7 +37,7 @@ class packed_columns {
         int64_t slice = 0;
         if (args.rows != args.width)
             slice = args.inverse ? divided((uint32_t)row, (uint32_t)args.width, args.inverse)
-                               : row / args.width;
+                                 : row / args.width;
         const int64_t column = row - slice * args.width;
         x = args.x + slice * args.x_slice + column;
         y = args.y + slice * args.y_slice + column;

@@ -149,7 +149,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
 
     template <int K>
     __device__ __forceinline__ void load_warp_tile(const X *x, int64_t chunk, int bytes,
-                                                 packed_tile<X, K> &tile) const {
+                                                   packed_tile<X, K> &tile) const {
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
         const bool half = bytes % 4;
         /* the word in which the last chunk ends is the row's too */
@@ -183,7 +183,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
 
     template <bool STREAM, int n>
     __device__ __forceinline__ void store_warp_tile(Y *y, int64_t chunk, int bytes,
-                                                  const Real (&from)[n]) const {
+                                                    const Real (&from)[n]) const {
         constexpr int K = n / V;
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
         const int whole = whole_times<K, V>(left);

@@ -1,4 +1,4 @@
-/* smem.cuh - rows without gaps that land in shared memory, by bulk copies that the hardware
+/* smem.cuh - rows without gaps that come to shared memory by bulk copies, which the hardware
  * makes on its own (sm_90 and later): no register is held while they fly, so that a row's elements
  * are on their way while the row before is still being summed up and written.
  *
@@ -6,15 +6,15 @@
  * come, and asks for the elements of its share in the order in which it takes them, row after row:
  * a slot whose elements are in registers is asked to be filled again at once. What must hold:
  *
- *  - A bulk copy moves multiples of 16 bytes between addresses that are such multiples. So the span
- *    of whole 16 bytes around a slot's elements is copied, and they are read from where they begin
- *    in it. What lies before a row in its first 16 bytes, or behind it in its last, is memory of
- * the same array or allocation, and goes unused. Nothing beyond the array's last whole 16 bytes is
- *    copied: the elements there are read one by one.
+ *  - A bulk copy moves multiples of 16 bytes between addresses that are such multiples. So all
+ *    whole 16 bytes that hold a slot's elements are copied, and the elements are read from where
+ *    they begin in them. What lies before a row in its first 16 bytes, or behind it in its last, is
+ * memory of the same array or allocation, and goes unused. Nothing after the array's last whole 16
+ * bytes is copied: the elements there are read one by one.
  *  - Lanes read a slot before they meet in __syncwarp, and only then lane 0 asks for the next copy.
  *    Elements that ordinary stores wrote to a slot need a fence as well. */
-#ifndef ONS_LANDING_CUH
-#define ONS_LANDING_CUH
+#ifndef ONS_SMEM_CUH
+#define ONS_SMEM_CUH
 
 #include "bulk.cuh"
 #include "contiguous.cuh"
@@ -43,13 +43,15 @@ class rows_in_smem<contiguous_rows<X, Y, ALL_FIT>> {
     /* `memory_` has SLOT_ROOM bytes for each of the warp's slots, `barriers_` an mbarrier. The warp
      * takes row `row` and every `step`-th from there. */
     __device__ rows_in_smem(const typename Rows::arguments &args_, const share_of_warp &share_,
-                       unsigned char *memory_, uint64_t *barriers_, int slots_, int row, int step_)
+                            unsigned char *memory_, uint64_t *barriers_, int slots_, int row,
+                            int step_)
         : args(args_),
           share(share_),
           memory(memory_),
           barriers(shared_address(barriers_)),
           slots(slots_),
-          rows_left(share.tiles == 0 || row >= args.rows ? 0 : ((int)args.rows - 1 - row) / step_ + 1),
+          rows_left(share.tiles == 0 || row >= args.rows ? 0
+                                                         : ((int)args.rows - 1 - row) / step_ + 1),
           step(step_) {
         const int64_t last = args.x_pitch > 0 ? args.rows - 1 : 0;
         limit = (uintptr_t)(args.x + last * args.x_pitch + args.N) & ~(uintptr_t)15;
@@ -126,7 +128,7 @@ class rows_in_smem<contiguous_rows<X, Y, ALL_FIT>> {
         }
     }
 
-    /* Of a slot that may end with the row or beyond it, or beyond the array's last 16 bytes. */
+    /* For a slot that may end with the row or after it, or after the array's last 16 bytes. */
     __device__ uint32_t bytes_at_end(uintptr_t from) const {
         const uintptr_t row_end = next_row + args.N * (int64_t)sizeof(X);
         uintptr_t end = next_row + offset + SLOT_BYTES;
@@ -136,7 +138,7 @@ class rows_in_smem<contiguous_rows<X, Y, ALL_FIT>> {
         return end > from ? (uint32_t)(end - from) : 0;
     }
 
-    /* This lane's chunks of the next slot, which begins with chunk `begin`; -inf beyond the row's
+    /* This lane's chunks of the next slot, which begins with chunk `begin`; -inf after the row's
      * end. The slot is free then. */
     __device__ __forceinline__ void take(int begin, Pack *raw) {
         await();

@@ -1,10 +1,10 @@
-/* staged.cuh - the rows of a block as one span: short rows that lie one after the other without gaps,
- * in x as in y, most of which begin between two packs, or with one of 8 bytes that is half of what
- * a lane can read at once. A block copies its rows to shared memory in whole packs of 16 bytes,
- * wherever each begins; takes them from there, where any address will do; and brings the results
- * back in the same way. */
-#ifndef ONS_SPAN_CUH
-#define ONS_SPAN_CUH
+/* staged.cuh - the rows of a block, staged in shared memory. It serves short rows that lie one
+ * after the other without gaps, in x as in y. Most of them begin between two packs, or have packs
+ * of 8 bytes, half of what a lane can read at once. So a block copies all its rows to shared memory
+ * in whole packs of 16 bytes, wherever each row begins. A lane takes its chunks from there, where
+ * any address will do. The results go back in the same way. */
+#ifndef ONS_STAGED_CUH
+#define ONS_STAGED_CUH
 
 #include <cuda_pipeline.h>
 
@@ -95,21 +95,21 @@ class staged_chunks {
     bool odd;
 };
 
-/* The span of `rows` rows from `first` on, of which there may be fewer. `memory_` has staged_bytes,
- * and begins with a pack. */
+/* `rows` rows from `first` on; the array may end earlier. `memory_` has staged_bytes, and begins
+ * with a pack. */
 template <typename T>
 class staged_rows {
     static constexpr int PACK = 16, SIZE = (int)sizeof(T);
 
    public:
     __device__ staged_rows(const staged_arguments<T> &args_, int64_t first_, int rows,
-                             unsigned char *memory_)
+                           unsigned char *memory_)
         : args(args_),
           first(first_ * args_.N),
           memory(memory_),
           before((int)((uintptr_t)(args_.x + first) % PACK)),
-          end(before +
-              (int)(args_.rows - first_ < rows ? args_.rows - first_ : rows) * (int)args_.N * SIZE) {}
+          end(before + (int)(args_.rows - first_ < rows ? args_.rows - first_ : rows) *
+                           (int)args_.N * SIZE) {}
 
     /* To be called by the whole block. */
     __device__ void read() const {
@@ -121,7 +121,8 @@ class staged_rows {
         __syncthreads();
     }
 
-    /* Those of row `r` of the span from chunk `chunk` on. Behind the last row's all are any. */
+    /* The chunks of the block's row `r` from `chunk` on. After the last row they may be anything.
+     */
     template <int K, int LANES>
     __device__ staged_chunks<T, K, LANES> chunks(int r, int chunk) const {
         const int N = (int)args.N, at = before + r * N * SIZE;
@@ -145,11 +146,11 @@ class staged_rows {
     }
 
    private:
-    /* Where the whole packs of the span begin and end in `memory`: those of no other block. */
+    /* Where the packs that belong to this block alone begin and end in `memory`. */
     __device__ int first_whole() const { return before > 0 ? PACK : 0; }
     __device__ int last_whole() const { return max(end / PACK * PACK, first_whole()); }
 
-    /* Calls body with the places of these. */
+    /* Calls body with the place of each such pack. */
     template <typename Body>
     __device__ __forceinline__ void each_pack(Body body) const {
         const int step = blockDim.x * PACK, until = last_whole();
@@ -157,8 +158,8 @@ class staged_rows {
         for (int at = first_whole() + threadIdx.x * PACK; at < until; at += step) body(at);
     }
 
-    /* Calls body with the places of the elements before and behind them, of which there are fewer
-     * than a warp has lanes. */
+    /* Calls body with the place of each element before and after those packs: fewer than a warp
+     * has lanes. */
     template <typename Body>
     __device__ __forceinline__ void each_other(Body body) const {
         if (((before | end) & (PACK - 1)) == 0) return;
@@ -173,7 +174,7 @@ class staged_rows {
     int before, end; /* of its bytes in `memory`, which begins with the pack of the first one */
 };
 
-/* The shared memory of so many rows. */
+/* The shared memory, in bytes, of `rows` rows of N. */
 template <typename T>
 inline int staged_bytes(int64_t rows, int64_t N) {
     return (int)(rows * N * (int64_t)sizeof(T)) + 16;

@@ -1,10 +1,10 @@
-/* warp_tile.cuh - a warp's stretch of a row whose elements have 16 bits and which need not begin with
- * a pack: the 32 lanes take neighbouring chunks, K times. Reads are of words, wherever they begin:
+/* warp_tile.cuh - a warp's tile of a 16-bit row that need not begin with a pack: the 32 lanes take
+ * neighbouring chunks, K times. Reads are of words, wherever they begin:
  * what a lane reads in turn comes from the first cache. Writes are of whole packs. What depends on
  * the place in a pack or in a word is a constant, so that to pick words costs nothing; that place
  * and `whole`, how many times all 32 lanes have a chunk, are the same in all lanes. */
-#ifndef ONS_STRETCH_CUH
-#define ONS_STRETCH_CUH
+#ifndef ONS_WARP_TILE_CUH
+#define ONS_WARP_TILE_CUH
 
 #include "packs.cuh"
 
@@ -19,7 +19,7 @@ __device__ inline int whole_times(int left) {
  * read then, and dropped. read_more reads what else is to be under way meanwhile. */
 template <bool HALF, typename T, typename P, int K, typename Meanwhile>
 __device__ __forceinline__ void read_warp_tile(const T *from, int whole, P (&raw)[K],
-                                             Meanwhile read_more) {
+                                               Meanwhile read_more) {
     constexpr int WORDS = P::WORDS + HALF, APART = WARP * P::WORDS;
     const unsigned *const words = (const unsigned *)(from - HALF);
     unsigned word[K][WORDS];
@@ -37,9 +37,9 @@ __device__ __forceinline__ void read_warp_tile(const T *from, int whole, P (&raw
                 HALF ? __funnelshift_r(word[k][i], word[k][(i + 1) % WORDS], 16) : word[k][i];
 }
 
-/* Writes a lane's first `whole` chunks of a stretch that begins BYTES after a pack, as the packs
+/* Writes a lane's first `whole` chunks of a tile that begins BYTES after a pack, as the packs
  * that end in them, each with the end of the chunk before, from the lane that has it. Single
- * elements are those that come before the stretch's first pack and after its last one. */
+ * elements are those that come before the tile's first pack and after its last one. */
 template <int BYTES, bool STREAM, typename T, int V, int K>
 __device__ __forceinline__ void write_warp_tile(T *to, int whole, const pack<T, V> (&raw)[K]) {
     constexpr int BEFORE = BYTES / (int)sizeof(T), OWN = V - BEFORE;
