@@ -122,7 +122,7 @@ def test_rows_of_whole_warps_have_small_blocks(N, rows, of_float32, of_16_bits):
     ],
 )
 def test_short_rows_come_together(dtype, rows, N, elements, width):
-    """On a GPU, staged in shared memory: as few lanes as hold it share a row. Elements of a lane, rows a block."""
+    """Staged in shared memory; as few lanes as hold it share a row. Elements of a lane, rows a block."""
     plan = ons.plan((rows, N), dtype=dtype, device="cuda", method="fused_warp")
     assert (plan.elements_a_thread, plan.width) == (elements, width)
 

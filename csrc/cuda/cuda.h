@@ -43,7 +43,7 @@ enum {
     CLUSTER_FEW_ROWS_THREADS = 256,    /* the most of a block there where rows are few, */
     MAX_SHARERS = 4,        /* and of the warps that share what is one warp's elsewhere */
     FETCH_AHEAD = 7 << 20,  /* bytes from a row to the one that is fetched with it */
-    FETCH_LEAST = 24 << 20, /* of all rows where any are: of fewer most begin at once */
+    FETCH_MIN_BYTES = 24 << 20, /* of all rows where any are: of fewer most begin at once */
     SMEM_THREADS = 512,     /* of a block in cluster where rows come to shared memory (smem.cuh) */
     HELD_CHUNKS = 8,        /* of a thread in a tile that is held in shared memory */
     MAX_HELD_TILES = 2,     /* such tiles of a warp */

@@ -137,7 +137,7 @@ struct rows_of {
 /* How many rows behind a row those are that are fetched with it: FETCH_AHEAD bytes, or none. */
 inline int64_t rows_ahead(const launch_request &request) {
     int64_t row_bytes = request.plan->N * ons_dtype_size(request.problem->operand[ONS_X].dtype);
-    bool pays = request.plan->rows * row_bytes >= FETCH_LEAST;
+    bool pays = request.plan->rows * row_bytes >= FETCH_MIN_BYTES;
     return pays ? FETCH_AHEAD / (row_bytes + 1) + 1 : request.plan->rows;
 }
 

@@ -25,13 +25,13 @@ constexpr int CHUNKS =
 /* The fewest blocks that find room on a multiprocessor: of rows without gaps that do not begin with
  * a pack it would be two, though with three a few bytes are spilled. */
 template <typename Rows>
-constexpr int LEAST_BLOCKS = 2;
+constexpr int MIN_BLOCKS = 2;
 template <typename X, typename Y, bool ALL_FIT>
-constexpr int LEAST_BLOCKS<contiguous_rows<X, Y, ALL_FIT>> = sizeof(X) <= sizeof(float) ? 3 : 2;
+constexpr int MIN_BLOCKS<contiguous_rows<X, Y, ALL_FIT>> = sizeof(X) <= sizeof(float) ? 3 : 2;
 
 /* The states lie in `states` by strip, part and row of the strip. */
 template <typename Rows, typename Form>
-__global__ void __launch_bounds__(THREADS<Form>, LEAST_BLOCKS<Rows>)
+__global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     split_statistics_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                             int64_t chunks_a_part, state<typename Rows::Real> *states) {
     using Real = typename Rows::Real;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
 
 /* A row has `states_a_row` states: one of each part, or one. */
 template <typename Op, typename Rows, typename Form>
-__global__ void __launch_bounds__(THREADS<Form>, LEAST_BLOCKS<Rows>)
+__global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     split_finish_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                         int64_t chunks_a_part, int states_a_row,
                         const state<typename Rows::Real> *states) {

@@ -32,9 +32,9 @@ INLINE VEC FN(log_softmax_plain_element)(VEC x, VEC log_d) { return V(sub)(x, lo
 struct log_softmax : operation_log_softmax {
     /* first = m, second = log(sum(e^(x - m))). */
     template <typename Real>
-    __device__ static void row(const state<Real> &of, Real *first, Real *second) {
-        *first = isfinite(of.m) ? of.m : arithmetic<Real>::nan();
-        *second = log_of_sum(of);
+    __device__ static void row(const state<Real> &pair, Real *first, Real *second) {
+        *first = isfinite(pair.m) ? pair.m : arithmetic<Real>::nan();
+        *second = log_of_sum(pair);
     }
     template <typename Real>
     __device__ static Real element(Real x, Real m, Real log_d) {

@@ -33,8 +33,8 @@ INLINE double FN(logsumexp_plain_row)(double d) { return log(d); }
 struct logsumexp : operation_logsumexp {
     /* An infinite maximum is the result, as on the CPU. */
     template <typename Real>
-    __device__ static Real value(const state<Real> &of) {
-        return isinf(of.m) ? of.m : of.m + log_of_sum(of);
+    __device__ static Real value(const state<Real> &pair) {
+        return isinf(pair.m) ? pair.m : pair.m + log_of_sum(pair);
     }
 
     template <typename Real>

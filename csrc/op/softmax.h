@@ -47,10 +47,10 @@ INLINE VEC FN(softmax_plain_element)(VEC e, VEC d) { return V(div)(e, d); }
 struct softmax : operation_softmax {
     /* first + second = 1 / d, as on the CPU. */
     template <typename Real>
-    __device__ static void row(const state<Real> &of, Real *first, Real *second) {
-        const Real nearest = arithmetic<Real>::reciprocal(of.d);
-        *first = isfinite(of.m) ? nearest : arithmetic<Real>::nan();
-        *second = fma(-nearest, of.d, (Real)1) * nearest;
+    __device__ static void row(const state<Real> &pair, Real *first, Real *second) {
+        const Real nearest = arithmetic<Real>::reciprocal(pair.d);
+        *first = isfinite(pair.m) ? nearest : arithmetic<Real>::nan();
+        *second = fma(-nearest, pair.d, (Real)1) * nearest;
     }
     template <typename Real>
     __device__ static Real element(Real e, Real first, Real second) {
