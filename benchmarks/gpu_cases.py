@@ -23,7 +23,9 @@ ACCURACY = [(1024, 3), (4096, 10), (65536, 10), (2**20, 3)]  # N, and the scale 
 OTHER_AXES = [((4096, 4096), 0), ((64, 1000, 512), 1)]
 OTHER_ROWS, QUICK_OTHER_ROWS = (2**15, 4096), (2**12, 4096)  # M and N, and with M / 16 and 16 N
 OPERATIONS = ["softmax", "log_softmax", "logsumexp"]
+GRADIENTS = ["softmax_backward", "log_softmax_backward"]
 OPERATION_LENGTHS = [128, 1000, 1024, 4096, 4097, 16384, 32000, 50257, 65536, 131072, 262144]
+GRADIENT_LENGTHS = [64, 256, 1000, 1024, 4096, 4097, 16384, 32768, 50257, 65536, 128256, 262144]
 EXTRAS = ["", "where", "scale per row", "input off by one", "both off by one", "row stride N + 1"]
 
 
@@ -38,6 +40,9 @@ def cases(part: str, options: Any) -> Iterator[Case]:
             for N, operation in itertools.product(
                 OPERATION_LENGTHS[:: 3 if options.quick else 1], OPERATIONS
             ):
+                yield Case(part, (max(1, options.total // N), N), dtype, operation=operation)
+        elif part == "gradients":
+            for N, operation in itertools.product(GRADIENT_LENGTHS[:: 3 if options.quick else 1], GRADIENTS):
                 yield Case(part, (max(1, options.total // N), N), dtype, operation=operation)
         elif part == "chart":
             for N in CHART_LENGTHS[:: 3 if options.quick else 1]:

@@ -20,6 +20,7 @@ TITLES = {
     "small": "small work in a CUDA graph, {dtype}: microseconds a call",
     "chart": "2048 rows of N, {dtype}: GB/s",
     "operations": "{elements} elements in rows of N, {dtype}: x copy of the bytes moved",
+    "gradients": "{elements} elements in rows of N, {dtype}: x copy of the bytes moved",
     "bands": "{elements} elements in rows of N, {dtype}: x copy",
 }
 UNITS = {"chart": "GB/s", "small": "us"}

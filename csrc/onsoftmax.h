@@ -38,6 +38,8 @@ typedef struct {
     const char *name;
     bool one_a_row; /* the result: one value a row; else it has the row's shape */
     bool pair;      /* that value is an ons_pair (state.h), whatever y's type */
+    bool gradient;  /* it takes ONS_GRADIENT too, and adds up what it makes of both, no exponentials
+                     */
     ons_keep keeps;
     double excluded; /* the result of an element that `where` excludes */
     const char *summary;
@@ -72,7 +74,8 @@ typedef enum {
     ONS_E_NO_CUDA = -4,      /* a GPU's array, and a build without CUDA */
     ONS_E_ROW_TOO_LONG = -5, /* for what the method holds on chip: plan->longest_row */
     ONS_E_NO_CLUSTERS = -6,  /* this GPU cannot run the blocks of a row side by side */
-    ONS_E_NO_GRID = -7       /* this GPU has no cooperative launch */
+    ONS_E_NO_GRID = -7,      /* this GPU has no cooperative launch */
+    ONS_E_METHOD_NOT_OF_OPERATION = -8
 } ons_status;
 
 /* As many dimensions as any array library has. */
@@ -92,14 +95,18 @@ typedef struct {
 } ons_operand;
 
 /* What an operand is to its problem. */
-typedef enum { ONS_X, ONS_Y, ONS_WHERE, ONS_SCALE, ONS_PAIRS, ONS_OPERANDS } ons_role;
+typedef enum { ONS_X, ONS_Y, ONS_WHERE, ONS_SCALE, ONS_PAIRS, ONS_GRADIENT, ONS_OPERANDS } ons_role;
 
 /* y = operation(scale * x) over the last `reduced_dims` of `dims` dimensions, taken in order as one
  * row of N elements; the dimensions before them tell the rows apart. where (ONS_BOOL) and scale
  * (ONS_FLOAT64 on the CPU, any floating type on a GPU, stride 0 along the row) may be absent; y may
  * be x itself, else they must not overlap. Of an operation with one value a row, y has stride 0
  * along the row. Where pairs are given, an ons_pair a row (stride 0 along the row), they are taken
- * for those of the rows, of which x may be a part then; no element may be above its row's m. */
+ * for those of the rows, of which x may be a part then; no element may be above its row's m.
+ *
+ * An operation that takes a gradient is the backward step of another one: x is what that one gave,
+ * ONS_GRADIENT the loss's gradient of it, y the loss's gradient of what it was given; and scale
+ * multiplies the result. y may be either of the two. */
 typedef struct {
     ons_operation operation;
     ons_device device;
@@ -153,8 +160,16 @@ typedef enum { ONS_ROW_FORM, ONS_COLUMN_FORM } ons_form;
 typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED } ons_loader;
 
 /* Which of its kernels a method runs on a GPU: the one that bears its name; fused_warp_staged;
- * cluster_few_rows; cluster_smem. */
-typedef enum { ONS_OWN, ONS_STAGED, ONS_FEW_ROWS, ONS_SMEM } ons_variant;
+ * cluster_few_rows; cluster_smem; those of operations which take a gradient,
+ * and of these gradient_warp_staged. */
+typedef enum {
+    ONS_OWN,
+    ONS_STAGED,
+    ONS_FEW_ROWS,
+    ONS_SMEM,
+    ONS_BACKWARD,
+    ONS_BACKWARD_STAGED
+} ons_variant;
 
 typedef struct {
     ons_method method;
@@ -163,12 +178,13 @@ typedef struct {
      * where none did, or the method was asked for by name */
     const char *measured;
     ons_form form;
-    ons_dtype compute;  /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */
-    bool x_direct;      /* x is read in place; else tile by tile through a staging buffer */
-    bool y_direct;      /* y is written in place; likewise */
-    bool keeps_apart;   /* a row's exponentials are kept in scratch memory; else in y */
-    bool whole_rows;    /* rows are taken one after the other, each as a whole */
-    bool whole_columns; /* in the column form, strips of them likewise */
+    ons_dtype compute;    /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */
+    bool x_direct;        /* x is read in place; else tile by tile through a staging buffer */
+    bool y_direct;        /* y is written in place; likewise */
+    bool stages_gradient; /* the operation takes one, and it is not read in place */
+    bool keeps_apart;     /* a row's exponentials are kept in scratch memory; else in y */
+    bool whole_rows;      /* rows are taken one after the other, each as a whole */
+    bool whole_columns;   /* in the column form, strips of them likewise */
     bool brings_rows; /* such a row is converted, scaled and masked first; else taken as it lies */
     bool past_caches; /* y is written to memory past the caches */
     int64_t rows, N;

@@ -16,7 +16,17 @@ static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
     if (ons_operations[problem->operation].one_a_row)
         return plan->rows * (plan->N * x * (info->reads > 1 ? info->reads - 1 : 1) + y);
     int reads = problem->operand[ONS_PAIRS].data ? 1 : info->reads;
+    if (ons_operations[problem->operation].gradient)
+        x += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
     return plan->rows * plan->N * (reads * x + info->writes * y);
+}
+
+/* Without a maximum and without exponentials there is nothing for the others to do. */
+static bool takes_gradients(ons_method method, bool on_cpu) {
+    return method == ONS_METHOD_AUTO || method == ONS_METHOD_fused || method == ONS_METHOD_split ||
+           (on_cpu ? method == ONS_METHOD_online
+                   : method == ONS_METHOD_fused_warp || method == ONS_METHOD_fused_block ||
+                         method == ONS_METHOD_cluster);
 }
 
 ons_status ons_make_plan(const ons_problem *problem, ons_method method, const ons_machine *machine,
@@ -33,6 +43,9 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     plan->compute = wider(problem->operand[ONS_X].dtype, method == ONS_METHOD_naive
                                                              ? problem->operand[ONS_X].dtype
                                                              : problem->operand[ONS_Y].dtype);
+    const bool gradient = ons_operations[problem->operation].gradient;
+    if (gradient && !takes_gradients(method, on_cpu)) return ONS_E_METHOD_NOT_OF_OPERATION;
+    if (gradient) plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
     plan->method = method;
     plan->reason = "asked for by name";
     const bool given = problem->operand[ONS_PAIRS].data;
@@ -46,6 +59,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
         return ONS_E_OPERAND;
     ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
     if (status != ONS_OK) return status;
+    if (gradient) plan->measured = NULL; /* of softmax */
     plan->bytes_moved = bytes_moved(problem, plan);
     return ONS_OK;
 }

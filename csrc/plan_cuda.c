@@ -186,6 +186,19 @@ static choice choose_for_values(const row_of_chunks *row, const ons_plan *plan) 
     return (choice){ONS_METHOD_split, "few long rows: blocks share each one", NULL};
 }
 
+static choice choose_for_gradients(const row_of_chunks *row, const ons_plan *plan) {
+    if (plan->form == ONS_ROW_FORM && fits(ONS_METHOD_fused_warp, row, plan))
+        return (choice){ONS_METHOD_fused_warp,
+                        "both rows fit the registers of a warp: one read, no barrier", NULL};
+    if (fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){ONS_METHOD_fused_block, "both rows fit the registers of a block: one read",
+                        NULL};
+    if (plan->form == ONS_ROW_FORM && fits(ONS_METHOD_cluster, row, plan))
+        return (choice){ONS_METHOD_cluster, "both rows fit the registers of a cluster: one read",
+                        NULL};
+    return (choice){ONS_METHOD_split, "rows too long to be held: blocks share each one", NULL};
+}
+
 /* Nothing is to be done to the rows first, and they are of one type or of 16 bits that become
  * float32. */
 static bool is_plain(const ons_problem *problem) {
@@ -207,6 +220,19 @@ static bool is_contiguous(const ons_problem *problem) {
     int last = problem->dims - 1;
     return is_plain(problem) && problem->dims <= 2 &&
            (problem->extent[last] == 1 || has_no_gaps(problem, last));
+}
+
+/* contiguous_gradients: all three of one type; scale, where it is one number, is the result's. */
+static bool is_contiguous_gradient(const ons_problem *problem) {
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y],
+                      *gradient = &problem->operand[ONS_GRADIENT];
+    int inner = problem->dims - 1;
+    return x->dtype == y->dtype && x->dtype == gradient->dtype &&
+           !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
+           problem->reduced_dims <= 1 && problem->dims <= 2 &&
+           (problem->extent[inner] == 1 ||
+            (has_no_gaps(problem, inner) &&
+             gradient->stride[inner] == ons_dtype_size(gradient->dtype)));
 }
 
 /* masked_rows: of one type without gaps along the axis, whatever their mask and scale. */
@@ -254,6 +280,19 @@ static bool can_be_staged(const ons_problem *problem, int64_t N) {
            problem->operand[ONS_Y].stride[0] == N * size;
 }
 
+/* The same of a row and its gradient: in all three from the same place in a pack on. */
+static bool can_be_staged_twice(const ons_problem *problem, int64_t N) {
+    const ons_role roles[] = {ONS_X, ONS_Y, ONS_GRADIENT};
+    int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
+    uintptr_t x = (uintptr_t)problem->operand[ONS_X].data;
+    if (!is_contiguous_gradient(problem) || problem->dims != 2 || size > 4) return false;
+    for (int i = 0; i < 3; i++) {
+        const ons_operand *operand = &problem->operand[roles[i]];
+        if ((x - (uintptr_t)operand->data) % 16 || operand->stride[0] != N * size) return false;
+    }
+    return N % 4 || x % (uintptr_t)(4 * size);
+}
+
 /* packed_columns, of a problem in the column form: all packs of columns, as many as a chunk has
  * elements, lie at multiples of their size. */
 static bool is_packed(const ons_problem *problem) {
@@ -271,6 +310,11 @@ static bool is_packed(const ons_problem *problem) {
     return true;
 }
 
+/* Of operations that take a gradient. */
+static bool has_row_form_alone(ons_method method) {
+    return method == ONS_METHOD_fused_warp || method == ONS_METHOD_cluster;
+}
+
 ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
     ons_gpu gpu;
     if (machine->gpu)
@@ -279,16 +323,20 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         gpu = ons_known_gpus[0];
     plan->copy_speed = COPY_SHARE * gpu.bandwidth;
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
+    const bool gradient = ons_operations[problem->operation].gradient;
     bool columns =
-        problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
+        !(gradient && has_row_form_alone(plan->method)) && problem->reduced_dims == 1 &&
+        outer > 0 && plan->N > 1 &&
         problem->operand[ONS_X].stride[inner] != ons_dtype_size(problem->operand[ONS_X].dtype) &&
         llabs(problem->operand[ONS_X].stride[outer - 1]) <
             llabs(problem->operand[ONS_X].stride[inner]);
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
     bool one_type = problem->operand[ONS_X].dtype == problem->operand[ONS_Y].dtype;
-    bool contiguous = !columns && is_contiguous(problem);
-    bool masked = !columns && is_masked(problem), gapless = (contiguous && one_type) || masked;
+    bool contiguous =
+        !columns && (gradient ? is_contiguous_gradient(problem) : is_contiguous(problem));
+    bool masked = !columns && !gradient && is_masked(problem),
+         gapless = (contiguous && one_type) || masked;
     bool narrow = gapless && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     row_of_chunks row = {
         ceil_div(plan->N, chunk),
@@ -301,23 +349,26 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         masked,
         !columns && lie_between_packs(problem, plan->N),
         columns && problem->operation == ONS_OPERATION_softmax && is_packed(problem),
-        !columns && can_be_staged(problem, plan->N),
+        gradient,
+        !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan->N),
         problem->operation,
         &gpu};
     if (row.chunks == 0) row.chunks = 1;
 
     if (plan->method == ONS_METHOD_AUTO) {
         ons_dtype dtype = problem->operand[ONS_X].dtype;
-        choice chosen = has_one_a_row(&row) ? choose_for_values(&row, plan)
-                        : columns           ? choose_in_column_form(&row, dtype, plan)
-                                            : choose_in_row_form(&row, dtype, plan);
+        choice chosen = gradient              ? choose_for_gradients(&row, plan)
+                        : has_one_a_row(&row) ? choose_for_values(&row, plan)
+                        : columns             ? choose_in_column_form(&row, dtype, plan)
+                                              : choose_in_row_form(&row, dtype, plan);
         plan->method = chosen.method;
         plan->reason = chosen.reason;
         plan->measured = chosen.measured;
     }
     /* by length alone: 16 bits have the float32 result, rounded */
     if (plan->method == ONS_METHOD_fused)
-        plan->method = row.chunks <= WARP * WARP_CHUNKS && fits(ONS_METHOD_fused_warp, &row, plan)
+        plan->method = !(gradient && columns) && row.chunks <= WARP * WARP_CHUNKS &&
+                               fits(ONS_METHOD_fused_warp, &row, plan)
                            ? ONS_METHOD_fused_warp
                            : ONS_METHOD_fused_block;
     ons_status status = ons_shape_on_gpu(&row, plan);

@@ -17,6 +17,7 @@ typedef struct {
     bool masked;        /* rows without gaps and of one type, whatever their mask and scale */
     bool between_packs; /* such rows of one type of at most 32 bits that not all fit packs */
     bool packed;        /* columns side by side, in the column form */
+    bool gradient;      /* the operation takes one */
     bool staged;        /* rows one after the other that are faster taken together (staged.cuh) */
     ons_operation operation;
     const ons_gpu *gpu;

@@ -28,7 +28,8 @@ static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
     seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS || (kind == ONS_ONE_TYPE_ROWS && row->one_type);
     seen.narrow &= seen.contiguous;
     seen.between_packs &= seen.contiguous;
-    seen.packed = seen.staged = seen.masked = false;
+    seen.packed = seen.masked = false;
+    seen.staged &= row->gradient;
     return seen;
 }
 
@@ -212,8 +213,25 @@ static int longest_block(const row_of_chunks *row) {
                                                             : CLUSTER_THREADS;
 }
 
-/* The blocks of a cluster, and the warps of each: so that of the warps that find room on a
- * multiprocessor the most have elements of a row. 16-bit rows that are not whole packs are bound by
+/* The blocks of a cluster, and the warps of each: so that of the `room` warps that a multiprocessor
+ * has the most have elements of a row, which fill that many. `twice`: warps without elements cost
+ * twice. */
+static void share_out(int64_t filled, int room, int most_warps, int64_t most_blocks, bool twice,
+                      ons_plan *plan) {
+    double best = 0;
+    for (int warps = 1; warps <= most_warps; warps++) {
+        int64_t blocks = most(2, ceil_div(filled, warps));
+        if (blocks > most_blocks || (blocks > 2 && warps < MIN_CLUSTER_WARPS)) continue;
+        double share = (double)filled / (double)(blocks * warps);
+        double busy = room / warps * warps * share * (twice ? share : 1);
+        if (busy <= best) continue;
+        best = busy;
+        plan->blocks_a_row = blocks;
+        plan->threads = warps * WARP;
+    }
+}
+
+/* The blocks of a cluster, and the warps of each. 16-bit rows that are not whole packs are bound by
  * what their warps do, those without elements too: fewer of these then count twice. */
 static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_plan *plan) {
     int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
@@ -227,17 +245,7 @@ static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_pla
         room = some_more ? CLUSTER_WARPS_OF_320_THREADS : CLUSTER_WARPS_OF_384_THREADS;
         most_warps = room / 2;
     }
-    double best = 0;
-    for (int warps = 1; warps <= most_warps; warps++) {
-        int64_t blocks = most(2, ceil_div(filled, warps));
-        if (blocks > most_blocks || (blocks > 2 && warps < MIN_CLUSTER_WARPS)) continue;
-        double share = (double)filled / (double)(blocks * warps);
-        double busy = room / warps * warps * share * (narrow && !row->whole ? share : 1);
-        if (busy <= best) continue;
-        best = busy;
-        plan->blocks_a_row = blocks;
-        plan->threads = warps * WARP;
-    }
+    share_out(filled, room, most_warps, most_blocks, narrow && !row->whole, plan);
 }
 
 /* The chunks that a cluster of `blocks` holds where rows come to shared memory; 0: none fits. */
@@ -318,6 +326,47 @@ static void take_packs(const row_of_chunks *row, ons_plan *plan) {
     }
 }
 
+/* Of operations that take a gradient; `split` shares its parts with the others. */
+static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
+    static const int shapes[][2] = {
+#define ONS_GRADIENT_SHAPE(lanes, chunks) {lanes, chunks},
+#include "cuda/instances.def"
+#undef ONS_GRADIENT_SHAPE
+    };
+    const bool cluster = plan->method == ONS_METHOD_cluster;
+    const int chunks = cluster && row->narrow && row->whole ? GRADIENT_CHUNKS_16_BIT : BLOCK_CHUNKS;
+    const int64_t of_block = GRADIENT_THREADS / row->threads_a_lane * chunks;
+    int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any, i = 0;
+    plan->variant = ONS_BACKWARD;
+    if (plan->method == ONS_METHOD_split) {
+        take_split(row, plan);
+        plan->threads = SPLIT_THREADS;
+        plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+        return ONS_OK;
+    }
+    if (plan->method == ONS_METHOD_fused_warp) {
+        while (shapes[i][0] * shapes[i][1] < least(row->chunks, WARP * WARP_CHUNKS)) i++;
+        plan->lanes = shapes[i][0];
+        plan->threads = threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
+        plan->width = plan->threads / plan->lanes;
+        plan->elements_a_thread = shapes[i][1] * row->chunk;
+        plan->longest_row = WARP * WARP_CHUNKS * row->chunk;
+        if (row->staged && plan->N <= plan->longest_row) plan->variant = ONS_BACKWARD_STAGED;
+        return ONS_OK;
+    }
+    plan->elements_a_thread = chunks * row->chunk;
+    plan->longest_row = (cluster ? blocks : 1) * of_block * row->chunk;
+    plan->blocks_a_row = 1;
+    plan->threads = (int)ceil_div(ceil_div(row->chunks, chunks) * row->threads_a_lane, WARP) * WARP;
+    if (!cluster) return ONS_OK;
+    if (blocks < 2) return ONS_E_NO_CLUSTERS;
+    const bool more_room = row->narrow && chunks == BLOCK_CHUNKS;
+    share_out(ceil_div(row->chunks, chunks * WARP),
+              more_room ? CLUSTER_WARPS_16_BIT : CLUSTER_WARPS, GRADIENT_THREADS / WARP, blocks,
+              row->narrow && !row->whole, plan);
+    return ONS_OK;
+}
+
 ons_status ons_shape_on_gpu(const row_of_chunks *as_it_is, ons_plan *plan) {
     const row_of_chunks seen = seen_by(plan->method, as_it_is), *row = &seen;
     plan->longest_row = plan->workspace_bytes = plan->tile = 0;
@@ -326,15 +375,18 @@ ons_status ons_shape_on_gpu(const row_of_chunks *as_it_is, ons_plan *plan) {
     plan->width = row->threads_a_lane;
     plan->loader = row->contiguous ? ONS_CONTIGUOUS : row->masked ? ONS_MASKED : ONS_GENERAL;
     ons_status status = ONS_OK;
-    switch (plan->method) {
-    case ONS_METHOD_fused_warp: take_warp(row, plan); break;
-    case ONS_METHOD_fused_block:
-    case ONS_METHOD_online_block: take_block(row, plan); break;
-    case ONS_METHOD_split: take_split(row, plan); break;
-    case ONS_METHOD_cluster: status = take_cluster(row, plan); break;
-    case ONS_METHOD_grid: status = take_grid(row, plan); break;
-    default: take_passes(row, plan);
-    }
+    if (row->gradient)
+        status = take_gradient(row, plan);
+    else
+        switch (plan->method) {
+        case ONS_METHOD_fused_warp: take_warp(row, plan); break;
+        case ONS_METHOD_fused_block:
+        case ONS_METHOD_online_block: take_block(row, plan); break;
+        case ONS_METHOD_split: take_split(row, plan); break;
+        case ONS_METHOD_cluster: status = take_cluster(row, plan); break;
+        case ONS_METHOD_grid: status = take_grid(row, plan); break;
+        default: take_passes(row, plan);
+        }
     if (plan->tile == 0)
         plan->tile =
             plan->elements_a_thread * (plan->threads / plan->width) * most(plan->blocks_a_row, 1);

@@ -14,9 +14,10 @@ const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
 #undef ONS_METHOD
 };
 
-#define RESULT_ROW false, false
-#define RESULT_VALUE true, false
-#define RESULT_PAIR true, true
+#define RESULT_ROW false, false, false
+#define RESULT_VALUE true, false, false
+#define RESULT_PAIR true, true, false
+#define RESULT_GRADIENT false, false, true
 const ons_operation_info ons_operations[ONS_OPERATION_COUNT] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     {#name, RESULT_##result, ONS_KEEP_##keeps, excluded, summary},

@@ -12,9 +12,11 @@ try:
         DeviceArray,
         get_num_threads,
         log_softmax,
+        log_softmax_backward,
         logsumexp,
         set_num_threads,
         softmax,
+        softmax_backward,
     )
 except ModuleNotFoundError as error:
     if error.name != f"{__name__}._core":
@@ -42,10 +44,12 @@ __all__ = [
     "explain",
     "get_num_threads",
     "log_softmax",
+    "log_softmax_backward",
     "logsumexp",
     "methods",
     "plan",
     "set_num_threads",
     "show_config",
     "softmax",
+    "softmax_backward",
 ]

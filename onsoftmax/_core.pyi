@@ -149,6 +149,96 @@ def logsumexp(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> _Array: ...
+@overload
+def softmax_backward(
+    grad: NDArray[np.floating[Any]] | Sequence[Any] | float,
+    output: NDArray[np.floating[Any]] | Sequence[Any] | float,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: str = "auto",
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> NDArray[Any]: ...
+@overload
+def softmax_backward(
+    grad: Any,
+    output: Any,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: str = "auto",
+    dtype: Any = None,
+    out: _Array,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array: ...
+@overload
+def softmax_backward(
+    grad: Any,
+    output: _Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: str = "auto",
+    dtype: Any = None,
+    out: None = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array: ...
+@overload
+def log_softmax_backward(
+    grad: NDArray[np.floating[Any]] | Sequence[Any] | float,
+    output: NDArray[np.floating[Any]] | Sequence[Any] | float,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: str = "auto",
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> NDArray[Any]: ...
+@overload
+def log_softmax_backward(
+    grad: Any,
+    output: Any,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: str = "auto",
+    dtype: Any = None,
+    out: _Array,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array: ...
+@overload
+def log_softmax_backward(
+    grad: Any,
+    output: _Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: str = "auto",
+    dtype: Any = None,
+    out: None = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array: ...
 def normalizer(
     array: Any,
     /,

@@ -126,7 +126,8 @@ def plan(
         one an H200. Or a GPU to plan for, here or not, by its data sheet: "RTX 4090", "L4", "A100" (SXM,
         80 GB), "H100" (SXM), "H200" or "B200", in capitals or not, with spaces or without.
     operation : str
-        softmax, log_softmax or logsumexp.
+        softmax, log_softmax, logsumexp, softmax_backward or log_softmax_backward; the array stands for both
+        inputs of the latter.
 
     Raises
     ------

@@ -79,17 +79,20 @@ def dtype_name(dtype: Any) -> str:
     return str(np.dtype(dtype).name)
 
 
-def on_stream(call: Callable[..., Any], array: Any, handle: int, keywords: dict[str, Any]) -> Any:
+def on_stream(
+    call: Callable[..., Any], arrays: tuple[Any, ...], handle: int, keywords: dict[str, Any]
+) -> Any:
     """The call under `handle` as the current stream of the array's library, where it is another one."""
+    array = arrays[0]
     library = _library_of(array)
     if library == "torch" and array.is_cuda:
-        return _on_torch_stream(call, array, handle, keywords)
+        return _on_torch_stream(call, arrays, handle, keywords)
     if library == "cupy":
         cupy = sys.modules["cupy"]
         with array.device:
             if cupy.cuda.get_current_stream().ptr != handle:
                 with cupy.cuda.ExternalStream(handle) if handle else cupy.cuda.Stream.null:
-                    return call(array, **keywords)
+                    return call(*arrays, **keywords)
     return NotImplemented
 
 
@@ -181,8 +184,11 @@ def _torch(tensor: Any, role: int) -> Any:
     return data.double() if role == SCALE else data.to(sys.modules["torch"].get_default_dtype())
 
 
-def _on_torch_stream(call: Callable[..., Any], array: Any, handle: int, keywords: dict[str, Any]) -> Any:
+def _on_torch_stream(
+    call: Callable[..., Any], arrays: tuple[Any, ...], handle: int, keywords: dict[str, Any]
+) -> Any:
     torch = sys.modules["torch"]
+    array = arrays[0]
     before = torch.cuda.current_stream(array.device)
     if before.cuda_stream == handle:
         return NotImplemented
@@ -190,10 +196,10 @@ def _on_torch_stream(call: Callable[..., Any], array: Any, handle: int, keywords
         torch.cuda.ExternalStream(handle, array.device) if handle else torch.cuda.default_stream(array.device)
     )
     with torch.cuda.stream(stream):
-        result = call(array, **keywords)
+        result = call(*arrays, **keywords)
     # Memory is taken again in the order of the stream it was allocated under. The result is from `stream`
     # and will be used on the one before; the others the other way round.
-    for tensor in (array, *keywords.values()):
+    for tensor in (*arrays, *keywords.values()):
         if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
             tensor.record_stream(stream)
     if "out" not in keywords:

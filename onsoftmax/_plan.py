@@ -50,7 +50,7 @@ class Plan:
     notebook shows the same."""
 
     operation: str
-    """softmax, log_softmax or logsumexp."""
+    """softmax, log_softmax, logsumexp, softmax_backward or log_softmax_backward."""
     device: str
     """ "cpu", "cuda", or the name of the GPU that the plan was asked for."""
     method: str

@@ -90,6 +90,38 @@ def far_from(y, exact, compute, largest=2):
     return np.where(np.isnan(exact), ~np.isnan(ours), far)
 
 
+def gradient(operation, grad, output, axis=-1, where=None, scale=1.0):
+    """softmax_backward or log_softmax_backward in longdouble; and the size of the larger of its two terms,
+    none below the smallest normal number."""
+    _, smallest = _finfo(compute_type(np.asarray(output).dtype, np.asarray(grad).dtype))
+    dy, y = np.asarray(grad).astype(np.longdouble), np.asarray(output).astype(np.longdouble)
+    allowed = np.broadcast_to(True if where is None else where, y.shape)
+    dy, y = np.where(allowed, dy, 0), np.where(allowed, y, 0)
+    with np.errstate(all="ignore"):
+        weight = y if operation == "softmax_backward" else np.exp(y)
+        terms = dy * y if operation == "softmax_backward" else dy
+        total = terms.sum(axis=axes_of(axis, y.ndim), keepdims=True)
+        scale = np.asarray(scale, np.longdouble)
+        least = np.ldexp(np.longdouble(1), smallest)
+        size = np.maximum(np.maximum(np.abs(weight), least) * np.abs(total), np.abs(terms))
+        return np.where(allowed, scale * (terms - weight * total), 0), np.abs(scale) * np.maximum(size, least)
+
+
+def far_from_gradient(dx, exact, size, compute, largest=4):
+    """Where dx is further from an exact gradient than the larger of its two terms allows: 4 eps of the
+    compute type, and half a place of dx's own type where that is coarser, subnormals included."""
+    mantissa, _ = _finfo(compute)
+    exact, ours = np.asarray(exact, np.longdouble), np.asarray(dx).astype(np.longdouble)
+    known, size = np.where(np.isfinite(exact), exact, 0), np.where(np.isfinite(size), size, 0)
+    bound = largest * size * np.longdouble(2) ** -mantissa
+    if np.asarray(dx).dtype != np.dtype(compute):
+        bound = bound + ulp(known, np.asarray(dx).dtype) / 2
+    with np.errstate(invalid="ignore"):
+        far = ~(np.abs(ours - known) <= bound)
+    far = np.where(np.isinf(exact), ours != exact, far)
+    return np.where(np.isnan(exact), ~np.isnan(ours), far)
+
+
 def softmax_mpmath(row, digits=60):
     """One row in mpmath numbers."""
     import mpmath

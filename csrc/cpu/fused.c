@@ -1,7 +1,7 @@
 /* fused.c - the row is read from memory once and stays in the caches: its maximum, then one
  * exponential an element, summed, then what is kept of it is finished. Rows that outgrow the caches
  * come out right, only slower. */
-#include "rows/strip.h"
+#include "online.h"
 
 /* Rows from which on batches pay: fewer leave most of one empty. */
 enum { BATCHED_ROWS = 6 };
@@ -63,8 +63,16 @@ static void whole_columns(ons_strip *strip, int64_t begin, int64_t end) {
     }
 }
 
+/* What is read twice of a row and its gradient is in the caches the second time. */
+static void backward(ons_strip *strip) {
+    ons_online_statistics(strip, 0, strip->plan->N);
+    ons_online_finish(strip, 0, strip->plan->N);
+}
+
 void ons_cpu_fused(const ons_job *job) {
-    if (job->plan->whole_columns)
+    if (ons_operations[job->problem->operation].gradient)
+        ons_for_each_strip(job, backward);
+    else if (job->plan->whole_columns)
         ons_for_each_range(job, whole_columns);
     else
         ons_for_each_strip(job, job->plan->whole_rows ? whole_rows : fused);

@@ -1,9 +1,33 @@
 /* online.c - two passes: the running (m, d), tile by tile; divide. Milakov and Gimelshein, arXiv
- * 1805.02867, algorithm 3, with a tile in the place of an element. Any row length. */
+ * 1805.02867, algorithm 3, with a tile in the place of an element. Any row length. Of an operation
+ * that takes a gradient the sum, tile by tile; the results. */
 #include "online.h"
+
+static void add_gradients(ons_strip *strip, int64_t begin, int64_t end) {
+    ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
+        ons_tile y = ons_strip_load_input(strip, ONS_X, j, n),
+                 dy = ons_strip_load_input(strip, ONS_GRADIENT, j, n);
+        strip->ending->add_gradient(&strip->rows, dy, y, n);
+    }
+}
+
+static void finish_gradients(ons_strip *strip, int64_t begin, int64_t end) {
+    strip->ending->end_gradients(&strip->rows, strip->scale);
+    ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
+        ons_tile y = ons_strip_load_input(strip, ONS_X, j, n),
+                 dy = ons_strip_load_input(strip, ONS_GRADIENT, j, n);
+        strip->ending->finish_gradient(&strip->rows, ons_strip_result(strip, j), dy, y, n);
+        ons_strip_store(strip, j, n);
+    }
+    if (strip->rows.past_caches) strip->primitives->fence();
+}
 
 void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
     ons_rows *rows = &strip->rows;
+    if (strip->ending->add_gradient) {
+        add_gradients(strip, begin, end);
+        return;
+    }
     ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
         ons_tile x = ons_strip_load(strip, j, n);
         strip->primitives->max(rows, ONS_NO_TILE, x, n);
@@ -15,6 +39,10 @@ void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
 }
 
 void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end) {
+    if (strip->ending->finish_gradient) {
+        finish_gradients(strip, begin, end);
+        return;
+    }
     if (!strip->ending->finish) {
         if (begin == 0) ons_strip_store_values(strip);
         return;

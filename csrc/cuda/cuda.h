@@ -51,8 +51,10 @@ enum {
     SLOT_ROOM = SLOT_BYTES + 16,
     MIN_SLOTS = 2, /* of a warp */
     MAX_SLOTS = 6,
-    SMEM_BESIDES = 1024, /* bytes of shared memory, at most, besides all these */
-    PACKS_A_LANE = 16    /* the most of packed_columns in fused_warp */
+    SMEM_BESIDES = 1024,         /* bytes of shared memory, at most, besides all these */
+    PACKS_A_LANE = 16,           /* the most of packed_columns in fused_warp */
+    GRADIENT_CHUNKS_16_BIT = 16, /* of a thread in cluster, of 16-bit rows of whole packs */
+    GRADIENT_THREADS = 256       /* the most of a block where an operation takes a gradient */
 };
 
 /* Of which rows a shape in instances.def is; and of which operations. */

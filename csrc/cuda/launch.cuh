@@ -26,6 +26,9 @@ typedef ons_status ons_cuda_method(const launch_request &request);
 ons_cuda_method fused_warp_staged; /* fused_warp, of short rows together */
 ons_cuda_method cluster_smem;      /* cluster, of the longest rows, */
 ons_cuda_method cluster_few_rows;  /* and of few */
+/* Of operations that take a gradient: fused_warp, fused_block, cluster, split. */
+ons_cuda_method gradient_warp, gradient_block, gradient_cluster, gradient_split;
+ons_cuda_method gradient_warp_staged; /* of short rows together */
 
 struct launch_shape {
     int64_t blocks; /* of the grid; in launch_strips, of each strip */
@@ -245,6 +248,7 @@ ons_status with_rows_of_kinds(const launch_request &request, Method method) {
 #define OF_ROW(code) code
 #define OF_VALUE(code)
 #define OF_PAIR(code)
+#define OF_GRADIENT(code)
 
 /* Calls method(operation), a struct of operation.cuh. */
 template <typename Method>
@@ -261,6 +265,7 @@ ons_status with_operation(const launch_request &request, Method method) {
 #undef OF_ROW
 #undef OF_VALUE
 #undef OF_PAIR
+#undef OF_GRADIENT
 
 /* Calls method(operation, rows_of<Rows>, whether the column form is taken) with the Rows that fit.
  */

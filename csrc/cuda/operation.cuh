@@ -17,8 +17,13 @@
  *   value(state)
  *   plain_row(d)                     as above
  *
+ * and where it takes a gradient dy beside the row y
+ *
+ *   ADDS_PRODUCTS                    whether the row adds up dy * y, or dy
+ *   element(dy, y, sum)              a result
+ *
  * Those of one value a row, or one pair, have their kernels together (one_a_row): which of them it
- * is shows at the end of a row alone. */
+ * is shows at the end of a row alone. So do those that take a gradient (gradient.cuh). */
 #ifndef ONS_OPERATION_CUH
 #define ONS_OPERATION_CUH
 
@@ -95,6 +100,7 @@ __device__ inline Real log_of_sum(const state<Real> &row) {
 #define OF_ROW(code)
 #define OF_VALUE(code) code
 #define OF_PAIR(code)
+#define OF_GRADIENT(code)
 
 struct one_a_row {
     static constexpr bool ONE_A_ROW = true;
@@ -125,8 +131,28 @@ struct one_a_row {
     }
 };
 
+#undef OF_VALUE
+#undef OF_GRADIENT
+
+/* ------- A row and its gradient ------- */
+
+#define OF_VALUE(code)
+#define OF_GRADIENT(code) code
+
+/* Calls body(an operation that takes a gradient), a struct of operation.cuh. */
+template <typename Body>
+__device__ __forceinline__ void with_gradient(ons_operation operation, Body body) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : body(name()); break;)
+#include "../operations.def"
+#undef ONS_OPERATION
+    default: break;
+    }
+}
 #undef OF_ROW
 #undef OF_VALUE
 #undef OF_PAIR
+#undef OF_GRADIENT
 
 #endif

@@ -27,7 +27,7 @@ INLINE void FN(softmax_rows)(const FN(sums_of_rows) * rows, T *first, T *second)
     VEC nearest = V(narrow)(inverse.part), none = V(sub)(rows->m, rows->m); /* NaN, or 0 */
     FN(wide) by = FN(widen)(nearest);
     EACH_PART {
-        rest.part[k] = f64_rest(by.part[k], d.part[k]);
+        rest.part[k] = f64_rest(by.part[k], d.part[k], one);
         if (low) rest.part[k] = f64_sub(rest.part[k], f64_mul(by.part[k], low->part[k]));
         rest.part[k] = f64_mul(rest.part[k], by.part[k]);
     }

@@ -43,6 +43,12 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
             PyErr_Format(PyExc_ValueError, "method '%s' does not run on a GPU: use one of %U",
                          ons_method_name(method), names);
         break;
+    case ONS_E_METHOD_NOT_OF_OPERATION:
+        names = names_that_can(problem, machine);
+        if (names)
+            PyErr_Format(PyExc_ValueError, "method '%s' does no %s: use one of %U",
+                         ons_method_name(method), ons_operations[problem->operation].name, names);
+        break;
     case ONS_E_ROW_TOO_LONG:
         names = names_that_can(problem, machine);
         if (names)
@@ -68,16 +74,16 @@ static const char *const keyword_names[KEYWORDS] = {
     "axis",        "method", "dtype",    "out",       "where", "scale", "stream",
     "num_threads", "device", "keepdims", "operation", "pairs", "caches"};
 
-int ons_take_arguments(const char *function, int keywords, PyObject *const *args, Py_ssize_t count,
-                       PyObject *names, PyObject *values[KEYWORDS]) {
+int ons_take_arguments(const char *function, int arrays, int keywords, PyObject *const *args,
+                       Py_ssize_t count, PyObject *names, PyObject *values[KEYWORDS]) {
     memset(values, 0, KEYWORDS * sizeof *values);
-    if (count < 1 || count > 2) {
+    if (count < arrays || count > arrays + 1) {
         PyErr_Format(PyExc_TypeError,
-                     "%s() takes an array and an axis by position, %zd values were given", function,
-                     count);
+                     "%s() takes %s and an axis by position, %zd values were given", function,
+                     arrays == 1 ? "an array" : "grad, output", count);
         return -1;
     }
-    if (count == 2) values[AXIS] = args[1];
+    if (count > arrays) values[AXIS] = args[arrays];
     for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i);
         int k = 0;

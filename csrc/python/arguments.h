@@ -33,10 +33,10 @@ enum {
               1 << OPERATION | 1 << CACHES
 };
 
-/* The value of each of these, NULL where it was not given: borrowed. `function` is named in errors.
- */
-int ons_take_arguments(const char *function, int keywords, PyObject *const *args, Py_ssize_t count,
-                       PyObject *names, PyObject *values[KEYWORDS]);
+/* The value of each of these, NULL where it was not given: borrowed. `arrays`, one or two, come
+ * before them by position. `function` is named in errors. */
+int ons_take_arguments(const char *function, int arrays, int keywords, PyObject *const *args,
+                       Py_ssize_t count, PyObject *names, PyObject *values[KEYWORDS]);
 /* Those that were given, as a new dict. */
 PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]);
 /* Each leaves what it fills as it was where the object is NULL, auto for the method. An unknown

@@ -20,7 +20,7 @@ static int check_shape(const char *name, const ons_view *y, const ons_view *x) {
 
 /* The views of a call; those but x may be of nothing. */
 typedef struct {
-    ons_view x, y, where, scale, pairs;
+    ons_view x, y, where, scale, pairs, gradient;
     ons_library library, out_library;
 } call_views;
 
@@ -30,6 +30,7 @@ static void release(call_views *views) {
     ons_release_view(&views->where);
     ons_release_view(&views->scale);
     ons_release_view(&views->pairs);
+    ons_release_view(&views->gradient);
 }
 
 /* Whether no Python code runs where an argument is converted, and no finalizer's: of NumPy's and
@@ -48,7 +49,8 @@ static int check_unchanged(ons_module *module, PyObject *const given[KEYWORDS],
     if (ons_check_unchanged(module, "the array", &views->x) < 0 ||
         ons_check_unchanged(module, "where", &views->where) < 0 ||
         ons_check_unchanged(module, "scale", &views->scale) < 0 ||
-        ons_check_unchanged(module, "pairs", &views->pairs) < 0)
+        ons_check_unchanged(module, "pairs", &views->pairs) < 0 ||
+        ons_check_unchanged(module, "grad", &views->gradient) < 0)
         return -1;
     return ons_check_unchanged(module, "out", &views->y);
 }
@@ -58,12 +60,14 @@ static int copy_view(ons_module *module, const call_views *views, void *stream, 
                                    : ons_gpu_copy_view(module, views->library, stream, view);
 }
 
-/* What is read must not change while out is written: copies what out overlaps, but for x itself. */
+/* What is read must not change while out is written: copies what out overlaps, but for x itself and
+ * for a gradient. */
 static int keep_apart(ons_module *module, call_views *views, void *stream) {
-    ons_view *const read[] = {&views->x, &views->where, &views->scale, &views->pairs};
-    for (int i = 0; i < 4; i++)
+    ons_view *const read[] = {&views->x, &views->gradient, &views->where, &views->scale,
+                              &views->pairs};
+    for (int i = 0; i < 5; i++)
         if (read[i]->owner && ons_views_overlap(read[i], &views->y) &&
-            !(i == 0 && ons_views_same(read[i], &views->y)) &&
+            !(i < 2 && ons_views_same(read[i], &views->y)) &&
             copy_view(module, views, stream, read[i]) < 0)
             return -1;
     return 0;
@@ -80,9 +84,9 @@ static int join(const char *name, const ons_view *view, const ons_view *x, void 
 }
 
 static int leave(const call_views *views, void *stream) {
-    const ons_view *const all[] = {&views->x, &views->y, &views->where, &views->scale,
-                                   &views->pairs};
-    for (int i = 0; i < 5; i++)
+    const ons_view *const all[] = {&views->x,     &views->y,     &views->where,
+                                   &views->scale, &views->pairs, &views->gradient};
+    for (int i = 0; i < 6; i++)
         if (all[i]->owner && all[i]->device == ONS_CUDA &&
             ons_order(all[i]->gpu, stream, all[i]->stream) < 0)
             return -1;
@@ -119,14 +123,18 @@ static int run(ons_module *module, const ons_problem *problem, ons_method method
 /* With a stream other than torch's or CuPy's current one the call is made again under it, so that
  * all that the library allocates and converts is in its order. NotImplemented: not so here. */
 static PyObject *call_on_stream(ons_module *module, PyObject *self, const char *function,
-                                PyObject *array, void *stream, PyObject *given[KEYWORDS]) {
-    if (PyArray_Check(array)) Py_RETURN_NOTIMPLEMENTED;
-    PyObject *keywords = ons_keywords_but_stream(given);
+                                PyObject *const *args, int arrays, void *stream,
+                                PyObject *given[KEYWORDS]) {
+    if (PyArray_Check(args[0])) Py_RETURN_NOTIMPLEMENTED;
+    PyObject *keywords = ons_keywords_but_stream(given), *all = PyTuple_New(arrays);
+    for (int i = 0; all && i < arrays; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
+    if (!all) Py_CLEAR(keywords);
     PyObject *call = keywords ? PyObject_GetAttrString(self, function) : NULL;
     PyObject *handle = call ? PyLong_FromVoidPtr(stream) : NULL, *result = NULL;
     if (handle)
-        result = ons_call_library(module, "on_stream", "(OOOO)", call, array, handle, keywords);
+        result = ons_call_library(module, "on_stream", "(OOOO)", call, all, handle, keywords);
     Py_XDECREF(keywords);
+    Py_XDECREF(all);
     Py_XDECREF(call);
     Py_XDECREF(handle);
     return result;
@@ -147,11 +155,18 @@ static int check_device(const ons_view *x, PyObject *given[KEYWORDS]) {
     return 0;
 }
 
+/* The type of the array, or the narrowest that holds both inputs. */
+static ons_dtype type_of_inputs(const call_views *views) {
+    ons_dtype x = views->x.dtype, gradient = views->gradient.owner ? views->gradient.dtype : x;
+    if (x == gradient) return x;
+    return x == ONS_FLOAT64 || gradient == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
+}
+
 /* dtype NULL: none was given. */
 static int make_result(ons_module *module, const ons_dtype *dtype, call_views *views,
                        void *stream) {
-    if (ons_new_result(module, &views->x, true, views->library, dtype ? *dtype : views->x.dtype,
-                       stream, &views->y) < 0)
+    if (ons_new_result(module, &views->x, true, views->library,
+                       dtype ? *dtype : type_of_inputs(views), stream, &views->y) < 0)
         return -1;
     return check_shape("the new result", &views->y, &views->x);
 }
@@ -208,11 +223,17 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     ons_problem problem;
     bool reduced[ONS_MAX_DIMS];
     int threads = module->num_threads, keepdims = 0;
+    const int arrays = ons_operations[operation].gradient ? 2 : 1;
     void *stream = NULL;
 
-    if (ons_take_arguments(function, keywords, args, count, names, given) < 0) return NULL;
+    if (ons_take_arguments(function, arrays, keywords, args, count, names, given) < 0) return NULL;
     if (given[OPERATION] && ons_take_operation(given[OPERATION], &operation) < 0) return NULL;
     const ons_operation_info *info = &ons_operations[operation];
+    if (given[OPERATION] && info->gradient) {
+        PyErr_Format(PyExc_ValueError, "%s() does no %s, which takes no pairs", function,
+                     info->name);
+        return NULL;
+    }
     if (keywords >> PAIRS & 1 && !given[PAIRS]) {
         PyErr_Format(PyExc_TypeError, "%s() needs pairs", function);
         return NULL;
@@ -225,7 +246,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     if (ons_take_threads(given[NUM_THREADS], &threads) < 0) return NULL;
     if (given[STREAM]) {
         if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
-        result = call_on_stream(module, self, function, args[0], stream, given);
+        result = call_on_stream(module, self, function, args, arrays, stream, given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }
@@ -236,8 +257,10 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     ons_no_view(&views.where);
     ons_no_view(&views.scale);
     ons_no_view(&views.pairs);
+    ons_no_view(&views.gradient);
     problem.scale_by = 1.0;
-    if (ons_take(module, args[0], ONS_X, stream, &views.x, &views.library) < 0) goto done;
+    PyObject *const array = args[arrays - 1];
+    if (ons_take(module, array, ONS_X, stream, &views.x, &views.library) < 0) goto done;
     if (check_device(x, given) < 0) goto done;
     if (ons_take_method(given[METHOD], x->device, &method) < 0) goto done;
     if (x->device == ONS_CUDA && !given[STREAM]) stream = x->stream;
@@ -250,8 +273,13 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     if (given[PAIRS] &&
         ons_take(module, given[PAIRS], ONS_PAIRS, stream, &views.pairs, &library) < 0)
         goto done;
-    if (join("array", x, x, stream) < 0 || join("where", &views.where, x, stream) < 0 ||
-        join("scale", &views.scale, x, stream) < 0 || join("pairs", &views.pairs, x, stream) < 0)
+    if (arrays > 1 && (ons_take(module, args[0], ONS_X, stream, &views.gradient, &library) < 0 ||
+                       join("grad", &views.gradient, x, stream) < 0 ||
+                       check_shape("grad", &views.gradient, x) < 0))
+        goto done;
+    if (join(arrays > 1 ? "output" : "array", x, x, stream) < 0 ||
+        join("where", &views.where, x, stream) < 0 || join("scale", &views.scale, x, stream) < 0 ||
+        join("pairs", &views.pairs, x, stream) < 0)
         goto done;
     if (given[OUT] && ons_take_out(module, given[OUT], stream, &views.y, &views.out_library) < 0)
         goto done;
@@ -264,16 +292,17 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
                       : make_result(module, wanted, &views, stream)) < 0)
         goto done;
     const ons_view *y = info->one_a_row ? &values : &views.y;
-    if (ons_make_problem(operation, x, y, &views.where, &views.scale, &views.pairs, reduced,
-                         &problem) < 0)
+    if (ons_make_problem(operation, x, y, &views.where, &views.scale, &views.pairs, &views.gradient,
+                         reduced, &problem) < 0)
         goto done;
     problem.stream = stream;
     if (run(module, &problem, method, threads, views.library) < 0) goto done;
     if (x->device == ONS_CUDA) {
-        const ons_view *const from[] = {x, &views.where, &views.scale, &views.pairs};
+        const ons_view *const from[] = {x, &views.where, &views.scale, &views.pairs,
+                                        &views.gradient};
         if (leave(&views, stream) < 0) goto done;
         PyObject *stream_owner = given[STREAM] ? given[STREAM] : x->stream_owner;
-        if (ons_device_array_keep(module, views.y.owner, stream_owner, from, 4) < 0) goto done;
+        if (ons_device_array_keep(module, views.y.owner, stream_owner, from, 5) < 0) goto done;
     }
     if (given[OUT]) {
         result = given[OUT];
@@ -281,7 +310,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     } else {
         bool number = info->one_a_row && views.library == ONS_NUMPY && x->device == ONS_CPU &&
                       views.y.ndim == 0;
-        result = ons_hand_over(module, number ? ONS_NUMBER : views.library, args[0], &views.y);
+        result = ons_hand_over(module, number ? ONS_NUMBER : views.library, array, &views.y);
     }
 done:
     Py_XDECREF(axes);

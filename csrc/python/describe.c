@@ -130,7 +130,7 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     ons_no_view(&absent);
     problem.scale_by = 1.0;
     problem.stream = NULL;
-    if (ons_take_arguments("plan", OF_PLAN, args, count, names, given) < 0) return NULL;
+    if (ons_take_arguments("plan", 1, OF_PLAN, args, count, names, given) < 0) return NULL;
     if (ons_take_threads(given[NUM_THREADS], &machine.threads) < 0) return NULL;
     if (given[CACHES] &&
         !PyArg_ParseTuple(given[CACHES], "LLi;caches: expected of a core, of the last, its sharers",
@@ -145,7 +145,8 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     if (ons_take_operation(given[OPERATION], &operation) < 0) goto done;
     for (int i = 0; i < y.ndim && ons_operations[operation].one_a_row; i++)
         if (reduced[i]) y.strides[i] = 0;
-    if (ons_make_problem(operation, &x, &y, &absent, &absent, &absent, reduced, &problem) < 0)
+    if (ons_make_problem(operation, &x, &y, &absent, &absent, &absent,
+                         ons_operations[operation].gradient ? &x : &absent, reduced, &problem) < 0)
         goto done;
     ons_status status = ons_make_plan(&problem, method, &machine, &made);
     if (status != ONS_OK) {

@@ -9,6 +9,10 @@
     "($module, array, /, axis=-1, *, keepdims=False, method='auto', where=None, scale=1.0, " \
     "stream=None, num_threads=None)\n--\n\n"
 
+#define SIGNATURE_OF_GRADIENT                                                                  \
+    "($module, grad, output, /, axis=-1, *, method='auto', dtype=None, out=None, where=None, " \
+    "scale=1.0, stream=None, num_threads=None)\n--\n\n"
+
 #define SIGNATURE_OF_PAIR                                                  \
     "($module, array, /, axis=-1, *, where=None, scale=1.0, stream=None, " \
     "num_threads=None)\n--\n\n"
@@ -27,6 +31,22 @@
     "axis : int, tuple of ints, or None\n"                                                         \
     "    What is taken as one row: one axis, several, or all. The last by default.\n"
 
+#define INPUTS_AND_AXIS                                                                           \
+    "Parameters\n"                                                                                \
+    "----------\n"                                                                                \
+    "grad, output : array_like, of one shape\n"                                                   \
+    "    The gradient of the loss, and the result of the forward operation, both dimensionless; " \
+    "kinds and\n"                                                                                 \
+    "    types as softmax takes them, on one device. Each is read once where a row fits "         \
+    "(see plan).\n"                                                                               \
+    "axis : int, tuple of ints, or None\n"                                                        \
+    "    What was taken as one row: one axis, several, or all. The last by default.\n"
+
+#define METHOD_OF_GRADIENT                                                                       \
+    "method : str\n"                                                                             \
+    "    online, fused or split, and on a GPU fused_warp, fused_block, cluster; auto picks for " \
+    "the shape.\n"
+
 #define METHOD_TEXT                                                                      \
     "method : str\n"                                                                     \
     "    One of methods(): naive, safe, online, fused, split, and on a GPU fused_warp, " \
@@ -43,15 +63,33 @@
     "the\n"                                                                                        \
     "    array's device, as where is, and scale where it is an array.\n"
 
+#define DTYPE_AND_OUT_OF_GRADIENT                                                                \
+    "dtype : dtype, optional\n"                                                                  \
+    "    The result's type, one of the four; by default that of the inputs, where they differ "  \
+    "float32, or\n"                                                                              \
+    "    float64 where one of them is. The arithmetic is done in the widest of the three.\n"     \
+    "out : array of the same shape, optional\n"                                                  \
+    "    Where the result goes, and what is returned; may be grad or output itself, or overlap " \
+    "them.\n"
+
 #define KEEPDIMS_TEXT   \
     "keepdims : bool\n" \
     "    Whether the result has axis too, with length 1.\n"
 
-#define WHERE_TO_THREADS                                                                          \
-    "where : array of bool that broadcasts to the array, optional\n"                              \
-    "    False excludes an element: the others are as if it was not there.\n"                     \
+#define WHERE_AND_SCALE                                                       \
+    "where : array of bool that broadcasts to the array, optional\n"          \
+    "    False excludes an element: the others are as if it was not there.\n" \
+    "scale : float, or array that broadcasts with length 1 along axis\n"      \
+    "    Multiplies the logits first, as 1 / temperature does; the product is rounded once.\n"
+
+#define WHERE_AND_SCALE_OF_GRADIENT                                                               \
+    "where : array of bool that broadcasts to the inputs, optional\n"                             \
+    "    As it was given to the forward operation: False excludes an element from the sums.\n"    \
     "scale : float, or array that broadcasts with length 1 along axis\n"                          \
-    "    Multiplies the logits first, as 1 / temperature does; the product is rounded once.\n"    \
+    "    As it was given to the forward operation: multiplies the result, which is rounded once " \
+    "more.\n"
+
+#define STREAM_TO_THREADS                                                                         \
     "stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional\n"                \
     "    The CUDA stream to work on, for a GPU array alone; an int is CUDA's handle, 0 the "      \
     "legacy default\n"                                                                            \
@@ -66,15 +104,19 @@
     "Returns\n"                                                                                   \
     "-------\n"
 
-#define PARAMETERS_OF_ROW                                     \
-    ARRAY_AND_AXIS METHOD_TEXT DTYPE_AND_OUT WHERE_TO_THREADS \
+#define PARAMETERS_OF_ROW                                                      \
+    ARRAY_AND_AXIS METHOD_TEXT DTYPE_AND_OUT WHERE_AND_SCALE STREAM_TO_THREADS \
         "array of the input's shape and kind\n"
-#define PARAMETERS_OF_VALUE                                   \
-    ARRAY_AND_AXIS KEEPDIMS_TEXT METHOD_TEXT WHERE_TO_THREADS \
+#define PARAMETERS_OF_VALUE                                                    \
+    ARRAY_AND_AXIS KEEPDIMS_TEXT METHOD_TEXT WHERE_AND_SCALE STREAM_TO_THREADS \
         "array of the input's shape without axis, and of its kind and type\n"
 
-#define PARAMETERS_OF_PAIR          \
-    ARRAY_AND_AXIS WHERE_TO_THREADS \
+#define PARAMETERS_OF_GRADIENT                                   \
+    INPUTS_AND_AXIS METHOD_OF_GRADIENT DTYPE_AND_OUT_OF_GRADIENT \
+        WHERE_AND_SCALE_OF_GRADIENT STREAM_TO_THREADS            \
+        "array of the inputs' shape, and of output's kind\n"
+#define PARAMETERS_OF_PAIR                           \
+    ARRAY_AND_AXIS WHERE_AND_SCALE STREAM_TO_THREADS \
         "array of float64, of the input's kind, and of its shape without axis, with 2 behind\n"
 
 #define KINDS                                                                                      \

@@ -147,8 +147,8 @@ static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *red
 }
 
 static void add_dim(const ons_view *x, const ons_view *y, const ons_view *where,
-                    const ons_view *scale, const ons_view *pairs, int row_dim, int i,
-                    ons_problem *problem) {
+                    const ons_view *scale, const ons_view *pairs, const ons_view *gradient,
+                    int row_dim, int i, ons_problem *problem) {
     int dim = problem->dims++;
     problem->extent[dim] = x->shape[i];
     problem->operand[ONS_X].stride[dim] = x->strides[i];
@@ -159,11 +159,14 @@ static void add_dim(const ons_view *x, const ons_view *y, const ons_view *where,
         scale->owner ? broadcast_stride(scale, x->ndim, i) : 0;
     problem->operand[ONS_PAIRS].stride[dim] =
         pairs->owner && row_dim >= 0 ? pairs->strides[row_dim] : 0;
+    problem->operand[ONS_GRADIENT].stride[dim] =
+        ons_operations[problem->operation].gradient ? gradient->strides[i] : 0;
 }
 
 int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view *y,
                      const ons_view *where, const ons_view *scale, const ons_view *pairs,
-                     const bool reduced[ONS_MAX_DIMS], ons_problem *problem) {
+                     const ons_view *gradient, const bool reduced[ONS_MAX_DIMS],
+                     ons_problem *problem) {
     problem->operation = operation;
     problem->device = x->device;
     problem->gpu = x->device == ONS_CUDA ? x->gpu : 0;
@@ -178,14 +181,17 @@ int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view 
     problem->operand[ONS_SCALE].dtype = scale->owner ? scale->dtype : ONS_FLOAT64;
     problem->operand[ONS_PAIRS].data = pairs->owner ? pairs->data : NULL;
     problem->operand[ONS_PAIRS].dtype = ONS_FLOAT64;
+    const bool has_gradient = ons_operations[operation].gradient;
+    problem->operand[ONS_GRADIENT].data = has_gradient ? gradient->data : NULL;
+    problem->operand[ONS_GRADIENT].dtype = has_gradient ? gradient->dtype : x->dtype;
     if (pairs->owner && check_pairs(pairs, x, reduced) < 0) return -1;
     if (where->owner && check_broadcast("where", where, x, NULL) < 0) return -1;
     if (scale->owner && check_broadcast("scale", scale, x, reduced) < 0) return -1;
     for (int i = 0; i < x->ndim; i++)
-        if (!reduced[i]) add_dim(x, y, where, scale, pairs, problem->dims, i, problem);
+        if (!reduced[i]) add_dim(x, y, where, scale, pairs, gradient, problem->dims, i, problem);
     int outer = problem->dims;
     for (int i = 0; i < x->ndim; i++)
-        if (reduced[i]) add_dim(x, y, where, scale, pairs, -1, i, problem);
+        if (reduced[i]) add_dim(x, y, where, scale, pairs, gradient, -1, i, problem);
     problem->reduced_dims = problem->dims - outer;
     if (problem->reduced_dims == 0) {
         if (outer == ONS_MAX_DIMS) {
@@ -200,6 +206,8 @@ int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view 
         problem->operand[ONS_Y].stride[outer] = ons_dtype_size(y->dtype);
         problem->operand[ONS_WHERE].stride[outer] = problem->operand[ONS_SCALE].stride[outer] = 0;
         problem->operand[ONS_PAIRS].stride[outer] = 0;
+        problem->operand[ONS_GRADIENT].stride[outer] =
+            ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
         problem->reduced_dims = 1;
     }
     if (limit_elements(x, problem) < 0) return -1;

@@ -242,7 +242,8 @@ int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[O
  */
 int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view *y,
                      const ons_view *where, const ons_view *scale, const ons_view *pairs,
-                     const bool reduced[ONS_MAX_DIMS], ons_problem *problem);
+                     const ons_view *gradient, const bool reduced[ONS_MAX_DIMS],
+                     ons_problem *problem);
 /* (2, 3) and "(2, 3)": a new tuple, a new string. */
 PyObject *ons_shape_of(const ons_view *view);
 PyObject *ons_shape_text(const ons_view *view);

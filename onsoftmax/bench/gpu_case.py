@@ -53,6 +53,11 @@ class Case:
         )
 
     @property
+    def backward(self) -> bool:
+        """Whether the operation takes a gradient: `grad`, beside `x`, the forward operation's result."""
+        return self.operation.endswith("_backward")
+
+    @property
     def copy_bytes(self) -> int:
         """What the copy moves that a case is measured by."""
         return 2 * self.elements * size_of(self.dtype)
@@ -60,7 +65,8 @@ class Case:
     @property
     def bytes(self) -> int:
         """What a call must move: each input once, the result once."""
-        read = self.elements * (size_of(self.dtype) + (self.extra == "where"))
+        inputs = 2 if self.backward else 1
+        read = self.elements * (inputs * size_of(self.dtype) + (self.extra == "where"))
         written = (self.elements if self.out_shape == self.shape else self.M) * size_of(
             self.out_dtype or self.dtype
         )
@@ -111,6 +117,10 @@ def make_tensors(case: Case) -> dict[str, torch.Tensor]:
     }
     if case.out_dtype:
         tensors["target"] = torch.empty_like(tensors["source"])
+    if case.backward:
+        forward = getattr(torch, case.operation.removesuffix("_backward"))
+        tensors["grad"] = random_values(case.elements, case.dtype, 1).view(case.shape)
+        tensors["x"] = forward(tensors["x"], case.axis)
     if case.extra == "where":
         tensors["mask"] = torch.rand(case.shape, device=DEVICE) < ALLOWED_SHARE
     if case.extra == "scale per row":
@@ -141,7 +151,15 @@ class Reference:
         x = x.double()
         if "mask" in tensors:
             x = x.masked_fill(~self.rows(tensors["mask"]), -math.inf)
-        self.expected = getattr(torch, case.operation)(x, -1)
+        if case.backward:
+            terms, weight = self.rows(tensors["grad"]).double(), x.exp()
+            if case.operation == "softmax_backward":
+                terms, weight = terms * x, x
+            total = weight * terms.sum(-1, keepdim=True)
+            self.expected, self.size = terms - total, torch.maximum(terms.abs(), total.abs())
+        else:
+            self.expected = getattr(torch, case.operation)(x, -1)
+            self.size = self.expected.abs()
 
     def rows(self, array: torch.Tensor) -> torch.Tensor:
         if array.shape != self.case.shape:  # a value a row
@@ -155,10 +173,11 @@ class Reference:
 
     def error_eps(self, result: torch.Tensor) -> float:
         """Largest error of the sample, relative to the value or to the smallest normal number, that of a
-        logarithm to max(1, its size), in eps; NaN if an element anywhere is NaN."""
+        logarithm to max(1, its size), of a gradient to the larger of its two terms, in eps; NaN if an element
+        anywhere is NaN."""
         limits = torch.finfo(result.dtype)
-        least = limits.tiny if self.case.operation == "softmax" else 1
+        least = 1 if self.case.operation in ("log_softmax", "logsumexp") else limits.tiny
         if result.shape != self.case.out_shape or bool(result.sum(dtype=torch.float32).isnan()):
             return math.nan
         error = self.rows(result).double().sub_(self.expected).abs_()
-        return float((error / self.expected.abs().clamp_min(least)).max()) / float(limits.eps)
+        return float((error / self.size.clamp_min(least)).max()) / float(limits.eps)

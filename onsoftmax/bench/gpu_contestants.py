@@ -33,18 +33,22 @@ def ours(case: Case, methods: list[str]) -> Iterator[Contestant]:
     function = getattr(onsoftmax, case.operation)
     into = case.out_shape == case.shape
     out = ", out=y" if into else ""
+    arrays = "grad, x" if case.backward else "x"
     for method in methods:
-        line = f"function(x, {case.axis}, method='{method}'{out}{extra})"
+        line = f"function({arrays}, {case.axis}, method='{method}'{out}{extra})"
         yield Contestant(method, "ours", line, lambda t: {"function": function, **t}, into)
     # In a graph each new result lies where the last one lay, in the caches, as those of peers do.
     if case.in_graph and "auto" in methods and into:
-        line = f"function(x, {case.axis}{extra})"
+        line = f"function({arrays}, {case.axis}{extra})"
         yield Contestant("auto, no out=", "ours", line, lambda t: {"function": function, **t}, False)
 
 
 def softmax_in_torch(case: Case) -> Callable[..., torch.Tensor]:
     """What a torch user writes for the case, from x and what its `extra` needs."""
     axis, dtype = case.axis, getattr(torch, case.out_dtype or case.dtype)
+    if case.backward:
+        backward = getattr(torch.ops.aten, f"_{case.operation}_data")
+        return lambda grad, x: backward(grad, x, axis, x.dtype)
     if case.operation != "softmax":
         function: Callable[..., torch.Tensor] = getattr(torch, case.operation)
         return lambda x: function(x, axis)
@@ -101,9 +105,11 @@ def short(error: BaseException) -> str:
 def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
     torch_line = softmax_in_torch(case)
     arguments = {"where": "x, mask", "scale per row": "x, scale"}.get(case.extra, "x")
+    if case.backward:
+        arguments = "grad, x"
     if "torch" in wanted:
         yield Contestant("torch", "peer", f"line({arguments})", lambda t: {"line": torch_line, **t}, False)
-        if not case.extra and not case.out_dtype:
+        if not case.extra and not case.out_dtype and not case.backward:
             into = case.out_shape == case.shape
             line = f"torch.{case.operation}(x, {case.axis}{', out=y' if into else ''})"
             yield Contestant("torch out=", "peer", line, lambda t: {"torch": torch, **t}, into)
@@ -119,6 +125,11 @@ def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
         )
     if case.plain and case.operation == "softmax":
         yield from peers_of_rows(case, wanted)
+    quack = quack_softmax() if "quack" in wanted and case.operation == "softmax_backward" else None
+    if quack:
+        names = lambda t: {"quack": quack._softmax_backward, **t}  # noqa: E731
+        cannot = quack_cannot(case.N, case.dtype)
+        yield Contestant("QuACK", "peer", "quack(grad, x, y)", names, True, compiles=True, cannot=cannot)
 
 
 def peers_of_rows(case: Case, wanted: list[str]) -> Iterator[Contestant]:

@@ -82,3 +82,13 @@ INLINE VEC FN(plain_exponential)(VEC x) {
 #endif
     return V(fma)(low, high, V(mul)(inside, zero));
 }
+
+/* The same of logarithms of probabilities, which are not above 0: lifted and lowered. Of larger
+ * ones the lifted exponential could be too large. */
+INLINE VEC FN(exponential_of_log)(VEC x) {
+    const T largest = 40;
+    if (V(any_outside)(V(max)(x, V(set)(0)), V(set)(largest))) return FN(plain_exponential)(x);
+    VEC lifted =
+        FN(exponential)(x, V(set)((T)(MAGIC + STEPS * LIFT)), V(set)((T)(-BELOW / ONS_LOG2_E)));
+    return V(mul)(lifted, V(set)((T)(BITS == 32 ? LOWERED / F32_ONE : LOWERED)));
+}

@@ -19,6 +19,11 @@
  *   NAME_values(rows, values)    of WIDTH rows at once, in T; a maximum of +inf may hide a NaN
  *   NAME_plain_row(d)            as above
  *
+ * one that takes a gradient dy beside the row y
+ *
+ *   NAME_adds_products           whether the row adds up dy * y, or dy
+ *   NAME_element(dy, y, sum)     a result
+ *
  * One whose result is a pair has nothing here: its states are what it writes. */
 
 /* The states of WIDTH rows. */
@@ -85,6 +90,12 @@ INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
 #define VALUE_OF_VALUE(code) code
 #define OF_PAIR(code)
 #define VALUE_OF_PAIR(code)
+#define OF_GRADIENT(code)
+#define VALUE_OF_GRADIENT(code)
+#define OF_GRADIENT_ROW(code)
+#define OF_GRADIENT_VALUE(code)
+#define OF_GRADIENT_PAIR(code)
+#define OF_GRADIENT_GRADIENT(code) code
 
 INLINE void FN(row)(ons_operation operation, const ons_state *state, double anchor, T *first,
                     T *second) {

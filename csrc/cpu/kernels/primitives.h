@@ -67,6 +67,14 @@ typedef void ons_finish_fn(const ons_rows *rows, ons_tile y, ons_tile x, int64_t
  */
 typedef void ons_values_fn(const ons_rows *rows, const double *anchor, void *values);
 
+/* For operations that take a gradient, whose tile is the other one: adds to the states' d what a
+ * row adds up; makes first and second of the states and of a scale a row; computes dx, which may be
+ * either tile. */
+typedef void ons_add_gradient_fn(const ons_rows *rows, ons_tile dy, ons_tile y, int64_t n);
+typedef void ons_end_gradients_fn(const ons_rows *rows, const double *scale);
+typedef void ons_finish_gradient_fn(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y,
+                                    int64_t n);
+
 /* A thread that stored past the caches calls it before another thread reads that. */
 typedef void ons_fence_fn(void);
 
@@ -158,6 +166,9 @@ typedef struct {
     ons_finish_fn *finish, *finish_kept, *finish_plain; /* the last one from exp's e, or elements */
     ons_values_fn *values;
     ons_plain_row_fn *plain_row;
+    ons_add_gradient_fn *add_gradient;
+    ons_end_gradients_fn *end_gradients;
+    ons_finish_gradient_fn *finish_gradient;
 } ons_ending;
 
 /* Moves n elements, `step` bytes apart in the array, between an array's type and the compute type;

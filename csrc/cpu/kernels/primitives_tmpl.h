@@ -17,14 +17,15 @@
  * (remember the NaN that f32_max drops) f32_max_lanes f32_max_rows (of F32_WIDTH vectors: the
  * largest lane of each) f32_between (a where its size is above low and below high, else 0)
  * f32_any_outside (whether a lane of a is above that of b, or below -b) f32_widen (to as many
- * doubles, in one f64_vec or two) f64_rest (1 - a * b, rounded once)
+ * doubles, in one f64_vec or two) f64_rest (c - a * b, rounded once)
  * f32_fma f32_fnma f32_times (a * (factor + low), rounded once) f32_product (of what is in
  * memory and a double of more than 25 bits, rounded once) F32_ONE (what 1 is kept as;
  * F32_LOG_OF_ONE is its logarithm) f32_power (F32_ONE * 2^(k / STEPS), k the integer in the low
  * bits of t) f32_limit and f32_fma_limited (of what is below the floor: 0) f32_beside (vectors
  * whose exponentials are computed side by side: 1, 2 or 4) f32_add_lanes (ONS_LANES_F32 lanes as
- * ONS_SUMS doubles, l and l + ONS_SUMS into one) f32_store_quotient_bfloat (of numbers from 0 on,
- * and NaN of any payload). */
+ * ONS_SUMS doubles, l and l + ONS_SUMS into one) f32_terms f32_no_terms f32_add_terms
+ * f32_join_terms (where F32_HAS_TERMS: see gradient_tmpl.h) f32_store_quotient_bfloat (of numbers
+ * from 0 on, and NaN of any payload). */
 
 #if BITS == 32
 #define ONS_TO_FLOAT(value) (value)
@@ -77,6 +78,7 @@
 #include "operation_tmpl.h"
 #include "row_tmpl.h"
 #include "column_tmpl.h"
+#include "gradient_tmpl.h"
 #include "move_tmpl.h"
 #ifndef WITHOUT_PIPELINES
 #include "overlap_tmpl.h"
@@ -97,6 +99,14 @@
 #undef ROWS_ONE_BY_ONE
 #undef OF_ROW
 #undef OF_VALUE
+#undef OF_PAIR
+#undef OF_GRADIENT
+#undef OF_GRADIENT_ROW
+#undef OF_GRADIENT_VALUE
+#undef OF_GRADIENT_PAIR
+#undef OF_GRADIENT_GRADIENT
+#undef VALUE_OF_PAIR
+#undef VALUE_OF_GRADIENT
 #undef VALUE_OF_ROW
 #undef VALUE_OF_VALUE
 #undef LOG_OF_ONE

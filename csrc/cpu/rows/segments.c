@@ -170,6 +170,24 @@ ons_tile ons_strip_load(ons_strip *strip, int64_t j, int64_t n) {
     return (ons_tile){(char *)strip->x + j * along, along, strip->x_across};
 }
 
+ons_tile ons_strip_load_input(ons_strip *strip, ons_role role, int64_t j, int64_t n) {
+    const ons_operand *operand = &strip->problem->operand[role];
+    const char *first = role == ONS_X ? strip->x : strip->gradient;
+    int64_t across = role == ONS_X ? strip->x_across : strip->gradient_across;
+    int64_t along = operand->stride[strip->problem->dims - 1];
+    if (role == ONS_X ? strip->plan->x_direct : !strip->plan->stages_gradient)
+        return (ons_tile){(char *)first + j * along, along, across};
+    ons_tile tile = role == ONS_X ? ons_strip_scratch(strip) : ons_strip_gradient_scratch(strip);
+    int64_t step = strip->plan->form == ONS_COLUMN_FORM ? across : along;
+    FOR_EACH_SEGMENT(strip, j, j + n, at) {
+        char *to = (char *)tile.data + at.row * tile.across + (at.j - j) * tile.along;
+        const char *from = first + at.row * across + offset_of(strip->problem, operand, at.j);
+        strip->move->load(to, from, step, operand->dtype, at.count);
+        exclude(strip, &at, to, 0.0);
+    }
+    return tile;
+}
+
 ons_tile ons_strip_load_to_keep(ons_strip *strip, int64_t j, int64_t n) {
     if (strip->plan->x_direct && !strip->anchored) return ons_strip_load(strip, j, n);
     return load_into(strip, ons_strip_kept(strip, j), j, n);

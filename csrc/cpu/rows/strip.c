@@ -23,6 +23,10 @@ static int64_t staging_bytes(const ons_plan *plan) {
     return room_bytes(plan, n);
 }
 
+static int64_t gradient_staging_bytes(const ons_plan *plan) {
+    return plan->stages_gradient ? staging_bytes(plan) : 0;
+}
+
 static int64_t kept_rows(const ons_plan *plan) {
     bool wide = plan->compute == ONS_FLOAT64;
     int64_t batched = wide ? ONS_BATCHED_F64 : ONS_BATCHED_F32;
@@ -62,7 +66,8 @@ static int64_t sums_bytes(const ons_plan *plan) {
 int64_t ons_strip_bytes(const ons_plan *plan) {
     int64_t width = rows_with_states(plan);
     return ons_padded(width * (int64_t)sizeof(ons_state)) + sums_bytes(plan) +
-           6 * ons_padded(width * 8) + staging_bytes(plan) + kept_bytes(plan);
+           6 * ons_padded(width * 8) + staging_bytes(plan) + gradient_staging_bytes(plan) +
+           kept_bytes(plan);
 }
 
 /* The last outer dimension is the one across the strip. */
@@ -111,7 +116,8 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
     next += sums_bytes(plan);
     for (int i = 0; i < 6; i++, next += ons_padded(width * 8)) *arrays[i] = next;
     strip.staging = next;
-    strip.kept = next + staging_bytes(plan);
+    strip.gradient_staging = next + staging_bytes(plan);
+    strip.kept = (char *)strip.gradient_staging + gradient_staging_bytes(plan);
     strip.rows.past_caches = plan->past_caches;
     int across = ons_outer_dims(problem) - 1;
     if (across >= 0) {
@@ -120,6 +126,7 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
         strip.where_across = problem->operand[ONS_WHERE].stride[across];
         strip.scale_across = problem->operand[ONS_SCALE].stride[across];
         strip.pairs_across = problem->operand[ONS_PAIRS].stride[across];
+        strip.gradient_across = problem->operand[ONS_GRADIENT].stride[across];
     }
     for (int64_t i = 0; i < width; i++) strip.scale[i] = problem->scale_by;
     return strip;
@@ -132,7 +139,7 @@ static void empty_states(ons_strip *strip) {
 
 void ons_strip_at(ons_strip *strip, int64_t index) {
     const ons_problem *problem = strip->problem;
-    int64_t x = 0, y = 0, where = 0, scale = 0, pairs = 0;
+    int64_t x = 0, y = 0, where = 0, scale = 0, pairs = 0, gradient = 0;
     int last = ons_outer_dims(problem) - 1;
     strip->rows.width = 1;
     if (last >= 0) {
@@ -149,6 +156,7 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         where = first * strip->where_across;
         scale = first * strip->scale_across;
         pairs = first * strip->pairs_across;
+        gradient = first * strip->gradient_across;
         last--;
     }
     for (int dim = last; dim >= 0; dim--) {
@@ -159,6 +167,7 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         where += i * problem->operand[ONS_WHERE].stride[dim];
         scale += i * problem->operand[ONS_SCALE].stride[dim];
         pairs += i * problem->operand[ONS_PAIRS].stride[dim];
+        gradient += i * problem->operand[ONS_GRADIENT].stride[dim];
     }
     strip->x = problem->operand[ONS_X].data + x;
     strip->y = problem->operand[ONS_Y].data + y;
@@ -166,6 +175,8 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         problem->operand[ONS_WHERE].data ? problem->operand[ONS_WHERE].data + where : NULL;
     strip->pairs =
         problem->operand[ONS_PAIRS].data ? problem->operand[ONS_PAIRS].data + pairs : NULL;
+    strip->gradient =
+        problem->operand[ONS_GRADIENT].data ? problem->operand[ONS_GRADIENT].data + gradient : NULL;
     strip->anchored = false;
     bool whole = strip->plan->whole_rows || strip->plan->whole_columns;
     if (!whole) empty_states(strip);
@@ -243,9 +254,15 @@ static ons_tile room_at(const ons_strip *strip, void *data, int64_t n) {
     return (ons_tile){data, column_pitch(strip->plan), size};
 }
 
-ons_tile ons_strip_scratch(const ons_strip *strip) {
+static ons_tile staged(const ons_strip *strip, void *staging) {
     const ons_plan *plan = strip->plan;
-    return room_at(strip, strip->staging, plan->tile < plan->N ? plan->tile : plan->N);
+    return room_at(strip, staging, plan->tile < plan->N ? plan->tile : plan->N);
+}
+
+ons_tile ons_strip_scratch(const ons_strip *strip) { return staged(strip, strip->staging); }
+
+ons_tile ons_strip_gradient_scratch(const ons_strip *strip) {
+    return staged(strip, strip->gradient_staging);
 }
 
 ons_tile ons_strip_result(ons_strip *strip, int64_t j) {

@@ -17,11 +17,12 @@ typedef struct {
     ons_rows rows;
     bool anchored;
     /* element 0 of row 0 of each operand, and the bytes from row to row */
-    const char *x, *where, *scale_in_memory, *pairs;
+    const char *x, *where, *scale_in_memory, *pairs, *gradient;
     char *y;
-    int64_t x_across, y_across, where_across, scale_across, pairs_across;
+    int64_t x_across, y_across, where_across, scale_across, pairs_across, gradient_across;
     double *scale, *anchor; /* one a row */
     void *staging;          /* room for one tile of the compute type */
+    void *gradient_staging; /* the same for one of a gradient, where the plan stages it */
     char *kept; /* room for all exponentials of the rows, where the method keeps them apart */
 } ons_strip;
 
@@ -50,7 +51,11 @@ void ons_for_each_range(const ons_job *job, ons_range_body *body);
  * call; may be x itself. */
 ons_tile ons_strip_load(ons_strip *strip, int64_t j, int64_t n);
 
-/* The same for a method that keeps its row at ons_strip_kept: x itself, or the converted
+/* The same of an operation that takes a gradient: of x, or of the gradient; converted, excluded
+ * ones 0. */
+ons_tile ons_strip_load_input(ons_strip *strip, ons_role role, int64_t j, int64_t n);
+
+/* As ons_strip_load, for a method that keeps its row at ons_strip_kept: x itself, or the converted
  * elements, which are there then. */
 ons_tile ons_strip_load_to_keep(ons_strip *strip, int64_t j, int64_t n);
 
@@ -91,6 +96,8 @@ ons_tile ons_strip_next_strip(const ons_strip *strip, int64_t j);
 
 /* Room for one tile; ons_strip_load may use it, and ons_strip_result. */
 ons_tile ons_strip_scratch(const ons_strip *strip);
+/* Room for one tile of a gradient. */
+ons_tile ons_strip_gradient_scratch(const ons_strip *strip);
 
 /* Once the maxima m have grown: rescales each d to its new m, and sets shift and floor for the
  * exponentials to come. */

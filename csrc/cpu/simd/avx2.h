@@ -283,7 +283,7 @@ ONS_ALWAYS f32_vec f32_narrow(const f64_vec *parts) {
 }
 ONS_ALWAYS void f64_widen(f64_vec *part, f64_vec a) { *part = a; }
 ONS_ALWAYS f64_vec f64_narrow(const f64_vec *part) { return *part; }
-ONS_ALWAYS f64_vec f64_rest(f64_vec a, f64_vec b) { return f64_fnma(a, b, f64_set(1)); }
+ONS_ALWAYS f64_vec f64_rest(f64_vec a, f64_vec b, f64_vec c) { return f64_fnma(a, b, c); }
 
 ONS_ALWAYS f32_vec f32_load_half(const char *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));

@@ -26,7 +26,7 @@ ONS_ALWAYS float f32_times(float a, float factor, float low) {
 }
 ONS_ALWAYS double f64_times(double a, double factor, double low) { return fma(a, factor, a * low); }
 
-ONS_ALWAYS double f64_rest(double a, double b) { return fma(-a, b, 1.0); }
+ONS_ALWAYS double f64_rest(double a, double b, double c) { return fma(-a, b, c); }
 
 #define ONS_SCALAR_VOCABULARY(P, TYPE, LANES)                                               \
     ONS_ALWAYS TYPE P##_set(TYPE a) { return a; }                                           \

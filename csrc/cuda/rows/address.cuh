@@ -49,12 +49,13 @@ struct row_address {
     char *y;
     double scale;
 
-    __device__ row_address(const problem_arguments &arguments, int64_t row) {
+    /* `from`: the operand that is read. */
+    __device__ row_address(const problem_arguments &arguments, int64_t row, ons_role from = ONS_X) {
         const ons_problem &problem = arguments.problem;
         row += arguments.first;
         if (row >= arguments.rows) row = 0; /* not to be read: its N is 0 */
         const char *scale_at = problem.operand[ONS_SCALE].data;
-        x = problem.operand[ONS_X].data;
+        x = problem.operand[from].data;
         y = problem.operand[ONS_Y].data;
         where = problem.operand[ONS_WHERE].data;
 #pragma unroll 1
@@ -64,7 +65,7 @@ struct row_address {
                 row /= problem.extent[dim];
                 index -= row * problem.extent[dim];
             }
-            x += index * problem.operand[ONS_X].stride[dim];
+            x += index * problem.operand[from].stride[dim];
             y += index * problem.operand[ONS_Y].stride[dim];
             if (where) where += index * problem.operand[ONS_WHERE].stride[dim];
             if (scale_at) scale_at += index * problem.operand[ONS_SCALE].stride[dim];

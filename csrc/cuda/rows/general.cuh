@@ -38,6 +38,7 @@ __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visi
 /* ------- Rows of several dimensions, one element at a time: apart, since to find an address takes
  * divisions, and so registers ------- */
 
+template <ons_role FROM>
 struct offsets {
     int64_t x, y, where;
 
@@ -51,7 +52,7 @@ struct offsets {
                 j /= problem.extent[dim];
                 index -= j * problem.extent[dim];
             }
-            x += index * problem.operand[ONS_X].stride[dim];
+            x += index * problem.operand[FROM].stride[dim];
             y += index * problem.operand[ONS_Y].stride[dim];
             where += index * problem.operand[ONS_WHERE].stride[dim];
         }
@@ -67,7 +68,7 @@ struct places {
 };
 
 /* Returns a bit for each element that is read; the others are -inf. */
-template <typename Real>
+template <ons_role FROM, typename Real>
 __device__ __noinline__ unsigned long long read_one_by_one(const ons_problem &problem,
                                                            row_address at, places places,
                                                            Real *to) {
@@ -77,9 +78,9 @@ __device__ __noinline__ unsigned long long read_one_by_one(const ons_problem &pr
         const int64_t j = places.at(e);
         to[e] = -arithmetic<Real>::infinity();
         if (j >= places.N) continue;
-        const offsets offset(problem, j);
+        const offsets<FROM> offset(problem, j);
         if (at.where && !at.where[offset.where]) continue;
-        to[e] = read_as<Real>(at.x + offset.x, problem.operand[ONS_X].dtype);
+        to[e] = read_as<Real>(at.x + offset.x, problem.operand[FROM].dtype);
         keep |= 1ull << e;
     }
     return keep;
@@ -92,11 +93,12 @@ __device__ __noinline__ void write_one_by_one(const ons_problem &problem, row_ad
     for (int e = 0; e < places.count; e++) {
         const int64_t j = places.at(e);
         if (j < places.N)
-            write_as(at.y + offsets(problem, j).y, problem.operand[ONS_Y].dtype, from[e]);
+            write_as(at.y + offsets<ONS_X>(problem, j).y, problem.operand[ONS_Y].dtype, from[e]);
     }
 }
 
-template <typename Compute>
+/* FROM: the operand that is read; SCALES: it is multiplied by the row's scale. */
+template <typename Compute, ons_role FROM = ONS_X, bool SCALES = true>
 class general_rows {
    public:
     using Real = Compute;
@@ -112,21 +114,23 @@ class general_rows {
     }
 
     __device__ general_rows(const arguments &args, int64_t row)
-        : N(row + args.first < args.rows ? args.N : 0), problem(args.problem), at(args, row) {}
+        : N(row + args.first < args.rows ? args.N : 0),
+          problem(args.problem),
+          at(args, row, FROM) {}
 
     template <int K, int STRIDE>
     __device__ real_tile<Real, K> load(int64_t chunk) const {
         real_tile<Real, K> tile;
         if (problem.reduced_dims > 1) {
             Real x[K * V];
-            tile.keep =
-                (keep_bits<K * V>)read_one_by_one(problem, at, of_thread<K, STRIDE>(chunk), x);
+            tile.keep = (keep_bits<K * V>)read_one_by_one<FROM>(problem, at,
+                                                                of_thread<K, STRIDE>(chunk), x);
 #pragma unroll
             for (int e = 0; e < K * V; e++) tile.x[e] = x[e];
         } else {
             load_strided<K, STRIDE>(chunk, tile);
         }
-        scale_kept(tile);
+        if constexpr (SCALES) scale_kept(tile);
         return tile;
     }
 
@@ -148,7 +152,9 @@ class general_rows {
     __device__ void put(Real v) const { write_as(at.y, problem.operand[ONS_Y].dtype, v); }
     __device__ void put(const ons_pair &pair) const { *(ons_pair *)at.y = pair; }
 
-    __device__ Real rounded(Real v) const { return round_to(problem.operand[ONS_X].dtype, v); }
+    __device__ Real rounded(Real v) const { return round_to(problem.operand[FROM].dtype, v); }
+
+    __device__ double scale() const { return at.scale; }
 
     int64_t N;
 
@@ -182,8 +188,8 @@ class general_rows {
      * for their type costs little. */
     template <int K, int STRIDE>
     __device__ __forceinline__ void load_strided(int64_t chunk, real_tile<Real, K> &tile) const {
-        const ons_dtype dtype = problem.operand[ONS_X].dtype;
-        const int64_t stride = stride_of(ONS_X);
+        const ons_dtype dtype = problem.operand[FROM].dtype;
+        const int64_t stride = stride_of(FROM);
         const char *from = at.x + chunk * V * stride;
         const int left = elements_left(N, chunk * V);
         if (is_16_bit(dtype)) {

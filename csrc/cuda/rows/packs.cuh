@@ -41,6 +41,13 @@ struct alignas(sizeof(T) * V) pack {
         }
     }
 
+    /* Makes all from element `count` on 0. */
+    __device__ void clear(int count) {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (i >= count) put(i, bits_of_zero());
+    }
+
     /* Makes the elements -inf whose byte is 0. */
     __device__ void keep(unsigned bytes) {
         /* the highest bit of each byte that is not 0, which prmt then spreads */
@@ -70,6 +77,8 @@ struct alignas(sizeof(T) * V) pack {
     }
 
    private:
+    __device__ static T bits_of_zero() { return from_real<T>(0.0f); }
+
     /* Word w of a pack of -inf. */
     __device__ static unsigned minus_infinity(int w) {
         if constexpr (std::is_same_v<T, __half>)

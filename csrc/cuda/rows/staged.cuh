@@ -52,19 +52,7 @@ class staged_chunks {
             if (i < left) first[PLACE * (K - 1) + i] = from_real<T>(from[(K - 1) * V + i]);
     }
 
-   private:
-    static constexpr int PLACE = LANES * V; /* from a chunk to the next */
-
-    /* Of a chunk of 16-bit elements the two that share a word are read and written as one, the
-     * first two or those between; and two alone, of which one is the last. */
-    __device__ unsigned *two(int k) const { return (unsigned *)(first + odd + PLACE * k); }
-    __device__ unsigned short *one(int k) const {
-        return (unsigned short *)(first + (odd ? 0 : 2) + PLACE * k);
-    }
-    __device__ unsigned short *last(int k) const {
-        return (unsigned short *)(first + 3 + PLACE * k);
-    }
-
+    /* Chunk k, which is whole. */
     __device__ pack<T, V> whole(int k) const {
         pack<T, V> chunk;
         if constexpr (sizeof(T) == 4) {
@@ -90,6 +78,19 @@ class staged_chunks {
         }
     }
 
+   private:
+    static constexpr int PLACE = LANES * V; /* from a chunk to the next */
+
+    /* Of a chunk of 16-bit elements the two that share a word are read and written as one, the
+     * first two or those between; and two alone, of which one is the last. */
+    __device__ unsigned *two(int k) const { return (unsigned *)(first + odd + PLACE * k); }
+    __device__ unsigned short *one(int k) const {
+        return (unsigned short *)(first + (odd ? 0 : 2) + PLACE * k);
+    }
+    __device__ unsigned short *last(int k) const {
+        return (unsigned short *)(first + 3 + PLACE * k);
+    }
+
     T *first;
     int left; /* elements from the last chunk's first one on */
     bool odd;
@@ -111,15 +112,25 @@ class staged_rows {
           end(before + (int)(args_.rows - first_ < rows ? args_.rows - first_ : rows) *
                            (int)args_.N * SIZE) {}
 
-    /* To be called by the whole block. */
-    __device__ void read() const {
+    /* The two halves of read(), so that several of these can be under way at once. */
+    __device__ void start() const {
         const char *from = (const char *)(args.x + first) - before;
         each_pack([&](int at) { __pipeline_memcpy_async(memory + at, from + at, PACK); });
         __pipeline_commit();
         each_other([&](int at) { *(T *)(memory + at) = *(const T *)(from + at); });
+    }
+    __device__ void arrive() const {
         __pipeline_wait_prior(0);
         __syncthreads();
     }
+    /* To be called by the whole block. */
+    __device__ void read() const {
+        start();
+        arrive();
+    }
+
+    /* The block's row `r`. */
+    __device__ T *row(int r) const { return (T *)(memory + before + r * (int)args.N * SIZE); }
 
     /* The chunks of the block's row `r` from `chunk` on. After the last row they may be anything.
      */
@@ -176,7 +187,7 @@ class staged_rows {
 
 /* The shared memory, in bytes, of `rows` rows of N. */
 template <typename T>
-inline int staged_bytes(int64_t rows, int64_t N) {
+__host__ __device__ inline int staged_bytes(int64_t rows, int64_t N) {
     return (int)(rows * N * (int64_t)sizeof(T)) + 16;
 }
 

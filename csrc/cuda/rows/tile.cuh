@@ -55,6 +55,15 @@ struct packed_tile {
         return -larger(-m.real(0), -m.real(1));
     }
 
+    /* Makes what lies after the row's last element 0, of which `left` are there from the first one
+     * of these on. */
+    template <int STRIDE>
+    __device__ __forceinline__ void clear(int left) {
+        if (has_all<K, STRIDE, V>(left)) return;
+#pragma unroll
+        for (int k = 0; k < K; k++) raw[k].clear(left - place<STRIDE, V>(k * V));
+    }
+
     /* What was made of the elements so far is not to be kept for later. */
     __device__ __forceinline__ void forget() {
 #pragma unroll
@@ -113,6 +122,14 @@ struct real_tile {
 #pragma unroll
         for (int e = 1; e < K * V; e++) m = larger(m, x[e]);
         return m;
+    }
+
+    /* Makes what is not kept 0. */
+    template <int STRIDE>
+    __device__ __forceinline__ void clear(int) {
+#pragma unroll
+        for (int e = 0; e < K * V; e++)
+            if (!(keep >> e & 1)) x[e] = 0;
     }
 
     __device__ static void forget() {} /* as the elements are, they are needed */

@@ -1,0 +1,65 @@
+/* gradient.cuh - the launch of an operation that takes a gradient: which rows, which form. */
+#ifndef ONS_LAUNCH_GRADIENT_CUH
+#define ONS_LAUNCH_GRADIENT_CUH
+
+#include "launch.cuh"
+#include "rows/gradient.cuh"
+
+template <typename Rows, typename Method>
+ons_status with_contiguous_gradient(const launch_request &request, Method method) {
+    using T = std::remove_pointer_t<decltype(Rows::arguments::dx)>;
+    const ons_problem *problem = request.problem;
+    auto pitch = [&](ons_role role) {
+        return problem->dims == 1 ? 0 : problem->operand[role].stride[0] / (int64_t)sizeof(T);
+    };
+    typename Rows::arguments arguments = {(const T *)problem->operand[ONS_X].data,
+                                          (const T *)problem->operand[ONS_GRADIENT].data,
+                                          (T *)problem->operand[ONS_Y].data,
+                                          pitch(ONS_X),
+                                          pitch(ONS_GRADIENT),
+                                          pitch(ONS_Y),
+                                          request.plan->rows,
+                                          request.plan->N,
+                                          0,
+                                          request.plan->rows,
+                                          problem->scale_by,
+                                          problem->operation};
+    /* whole packs come as fast as the memory gives them; what is fetched twice then costs time */
+    if (!Rows::all_fit(arguments)) arguments.ahead = rows_ahead(request);
+    return method(rows_of<Rows>{arguments}, std::false_type());
+}
+
+/* Of 16 bits, rows that all begin and end with a pack have kernels of their own. */
+template <typename T, typename Method>
+ons_status with_gradient_type(const launch_request &request, Method method) {
+    using Fitting = contiguous_gradients<T, true>;
+    using Any = contiguous_gradients<T, false>;
+    if constexpr (sizeof(T) == 2)
+        return with_contiguous_gradient<Fitting>(request, [&](auto rows, auto is_columns) {
+            return Fitting::all_fit(rows.arguments)
+                       ? method(rows, is_columns)
+                       : with_contiguous_gradient<Any>(request, method);
+        });
+    else
+        return with_contiguous_gradient<Any>(request, method);
+}
+
+/* Calls method(rows_of<Rows>, whether the column form is taken) with the Rows that fit. */
+template <typename Method>
+ons_status with_gradient_rows(const launch_request &request, Method method) {
+    auto general = [&](auto real) {
+        const rows_of<general_gradients<decltype(real)>> rows = {as_it_is(request)};
+        return request.plan->form == ONS_COLUMN_FORM ? method(rows, std::true_type())
+                                                     : method(rows, std::false_type());
+    };
+    if (request.plan->loader != ONS_CONTIGUOUS)
+        return request.plan->compute == ONS_FLOAT64 ? general(double()) : general(float());
+    switch (request.problem->operand[ONS_X].dtype) {
+    case ONS_FLOAT16: return with_gradient_type<__half>(request, method);
+    case ONS_BFLOAT16: return with_gradient_type<__nv_bfloat16>(request, method);
+    case ONS_FLOAT32: return with_gradient_type<float>(request, method);
+    default: return with_gradient_type<double>(request, method);
+    }
+}
+
+#endif

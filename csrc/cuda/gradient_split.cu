@@ -1,0 +1,90 @@
+/* gradient_split.cu - split of an operation that takes a gradient: the first kernel leaves the sum
+ * of each part of a row in the workspace, the second adds up those of its row and writes its part.
+ *
+ * Moves 4 reads + 1 write of N; any N. */
+#include "gradient.cuh"
+#include "passes.cuh"
+
+/* Where the sums of a strip's parts lie, by part and row; and the chunks of this block's part. */
+template <typename Sum, typename Form>
+struct part_of_gradient {
+    int64_t strip, first, end;
+    Sum *sums;
+
+    __device__ part_of_gradient(Sum *sums_, int parts, int64_t chunks_a_part, int64_t chunks,
+                                int64_t first_row)
+        : strip(blockIdx.x / parts),
+          first(blockIdx.x % parts * chunks_a_part),
+          end(least(first + chunks_a_part, chunks)),
+          sums(sums_ + (first_row + strip * Form::ROWS) * parts) {}
+
+    __device__ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+};
+
+template <typename Rows, typename Form>
+__global__ void __launch_bounds__(SPLIT_THREADS)
+    gradient_sums_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
+                         int64_t chunks_a_part, row_sum<typename Rows::Real> *sums) {
+    using Sum = row_sum<typename Rows::Real>;
+    __shared__ Sum warps[SPLIT_THREADS / WARP * Form::ROWS];
+    const part_of_gradient<Sum, Form> part(sums, parts, chunks_a_part,
+                                           (args.N + Rows::V - 1) / Rows::V, args.first);
+    const int64_t index = part.strip * Form::ROWS + Form::row();
+    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
+        with_gradient(args.operation(), [&](auto op) {
+            Sum sum = {};
+            for_each_tile<Form, TILE_CHUNKS>(
+                row, part.first, part.end,
+                [&](int64_t, const auto &tile) { sum.add(tile.template sum<decltype(op)>()); });
+            if constexpr (Form::ROWS == 1) sum = merge_sums<WARP>(sum);
+            if (Form::writes()) warps[Form::slot(warp_of_block())] = sum;
+            __syncthreads();
+            if (warp_of_block() > 0) return;
+            sum = {};
+            for (int warp = 0; warp < warps_of_block(); warp++) sum.add(warps[Form::slot(warp)]);
+            if (Form::writes()) part.sums[Form::slot(blockIdx.x % parts)] = sum;
+        });
+    });
+}
+
+template <typename Rows, typename Form>
+__global__ void __launch_bounds__(SPLIT_THREADS)
+    gradient_finish_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
+                           int64_t chunks_a_part, row_sum<typename Rows::Real> *sums) {
+    using Sum = row_sum<typename Rows::Real>;
+    const part_of_gradient<Sum, Form> part(sums, parts, chunks_a_part,
+                                           (args.N + Rows::V - 1) / Rows::V, args.first);
+    const int64_t index = part.strip * Form::ROWS + Form::row();
+    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
+        Sum sum = {};
+        if constexpr (Form::ROWS == 1)
+            sum = merge_sums_by_warp(part.sums, parts);
+        else
+            for (int i = 0; i < parts; i++) sum.add(part.sums[Form::slot(i)]);
+        with_gradient(args.operation(), [&](auto op) {
+            for_each_tile<Form, TILE_CHUNKS>(
+                row, part.first, part.end, [&](int64_t chunk, const auto &tile) {
+                    row.template finish<decltype(op), Form::STRIDE, true>(chunk, tile,
+                                                                          sum.rounded());
+                });
+        });
+    });
+}
+
+ons_status gradient_split(const launch_request &request) {
+    return with_gradient_rows(request, [&](auto rows, auto is_columns) {
+        using Rows = typename decltype(rows)::Rows;
+        using Form = block_form<decltype(is_columns)>;
+        const int parts = (int)request.plan->blocks_a_row;
+        const int64_t chunks_a_part = request.plan->tile / Rows::V;
+        const launch_shape shape = {parts, request.plan->threads};
+        auto *sums = (row_sum<typename Rows::Real> *)request.workspace;
+        if (!request.facts) {
+            ons_status status = launch_strips(request, shape, gradient_sums_kernel<Rows, Form>,
+                                              rows.arguments, parts, chunks_a_part, sums);
+            if (status != ONS_OK) return status;
+        }
+        return launch_strips(request, shape, gradient_finish_kernel<Rows, Form>, rows.arguments,
+                             parts, chunks_a_part, sums);
+    });
+}

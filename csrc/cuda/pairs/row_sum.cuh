@@ -1,0 +1,69 @@
+/* row_sum.cuh - what a row adds up for an operation that takes a gradient: the products of two
+ * numbers, or numbers of either sign. The sum is taken in double. Products of float are exact
+ * there; a product of double, and the sum of such, is two doubles (Ogita, Rump and Oishi, Accurate
+ * sum and dot product, algorithm 5.3). So what cancels does not show in the results. */
+#ifndef ONS_ROW_SUM_CUH
+#define ONS_ROW_SUM_CUH
+
+#include "lanes.cuh"
+
+template <typename Real>
+struct row_sum;
+
+template <>
+struct row_sum<float> {
+    double d = 0;
+
+    template <bool PRODUCT>
+    __device__ void add(float x, float y) {
+        d = PRODUCT ? fma((double)x, (double)y, d) : d + (double)x;
+    }
+    __device__ void add(const row_sum &other) { d += other.d; }
+    __device__ row_sum of_lane_across(int lanes) const { return {__shfl_xor_sync(~0u, d, lanes)}; }
+    __device__ float rounded() const { return (float)d; }
+};
+
+template <>
+struct row_sum<double> {
+    double d = 0, d_low = 0;
+
+    template <bool PRODUCT>
+    __device__ void add(double x, double y) {
+        if constexpr (PRODUCT) {
+            const double product = __dmul_rn(x, y);
+            add(row_sum{product, fma(x, y, -product)});
+        } else {
+            add(row_sum{x, 0});
+        }
+    }
+    /* Two-sum (Knuth, TAOCP 2, 4.2.2, theorem B). Both ways round it is the same. */
+    __device__ void add(const row_sum &other) {
+        const double sum = __dadd_rn(d, other.d), part = sum - d;
+        d_low = (d_low + other.d_low) + ((d - (sum - part)) + (other.d - part));
+        d = sum;
+    }
+    __device__ row_sum of_lane_across(int lanes) const {
+        return {__shfl_xor_sync(~0u, d, lanes), __shfl_xor_sync(~0u, d_low, lanes)};
+    }
+    /* An infinite sum has rounded NaN away. */
+    __device__ double rounded() const { return isfinite(d) ? d + d_low : d; }
+};
+
+/* Over LANES neighbouring lanes, in all of them. */
+template <int LANES, typename Sum>
+__device__ inline Sum merge_sums(Sum sum) {
+#pragma unroll
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) sum.add(sum.of_lane_across(lanes));
+    return sum;
+}
+
+/* Of `count` sums, `step` apart, that a warp shares out to its lanes. */
+template <typename Sum>
+__device__ inline Sum merge_sums_by_warp(const Sum *sums, int count) {
+    Sum sum = {};
+#pragma unroll 1
+    for (int i = threadIdx.x % WARP; i < count; i += WARP) sum.add(sums[i]);
+    return merge_sums<WARP>(sum);
+}
+
+#endif

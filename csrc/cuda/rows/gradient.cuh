@@ -1,0 +1,160 @@
+/* gradient.cuh - rows of an operation that takes a gradient: two inputs, y and its gradient dy, and
+ * where the result dx goes, which may be either. Each input comes as rows do elsewhere, by a row of
+ * its own. */
+#ifndef ONS_GRADIENT_CUH
+#define ONS_GRADIENT_CUH
+
+#include "../pairs/row_sum.cuh"
+#include "contiguous.cuh"
+#include "fetch.cuh"
+#include "general.cuh"
+
+/* A thread's chunks of both, 0 where there is no element and where `where` excludes one. */
+template <typename Tile>
+struct gradient_tile {
+    using Real = typename Tile::Real;
+    static constexpr int K = Tile::K, V = Tile::V;
+    Tile y, dy;
+
+    /* What these elements add to the row's sum: element i of each chunk in a chain of its own, so
+     * that an addition seldom waits for another. `used`: the chunks after these are 0 in all lanes.
+     */
+    template <typename Op>
+    __device__ __forceinline__ row_sum<Real> sum(int used = K) const {
+        row_sum<Real> chain[V];
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            if (k >= used) break;
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                chain[i].template add<Op::ADDS_PRODUCTS>(dy.element(k * V + i),
+                                                         y.element(k * V + i));
+        }
+#pragma unroll
+        for (int i = 1; i < V; i++) chain[0].add(chain[i]);
+        return chain[0];
+    }
+};
+
+/* OfY and OfGradient: rows that load y and dy; the first one stores dx. */
+template <typename OfY, typename OfGradient>
+class gradient_row {
+   public:
+    using Real = typename OfY::Real;
+    static constexpr int V = OfY::V;
+
+    __device__ gradient_row(const OfY &y_, const OfGradient &dy_, double scale_)
+        : N(y_.N), scale((Real)scale_), y(y_), dy(dy_) {}
+
+    template <int K, int STRIDE>
+    __device__ __forceinline__ auto load(int64_t chunk) const {
+        auto of_y = y.template load<K, STRIDE>(chunk);
+        auto of_dy = dy.template load<K, STRIDE>(chunk);
+        const int left = elements_left(N, chunk * V);
+        of_y.template clear<STRIDE>(left);
+        of_dy.template clear<STRIDE>(left);
+        return gradient_tile<decltype(of_y)>{of_y, of_dy};
+    }
+
+    /* Writes the results of a tile, of which the row has that sum. */
+    template <typename Op, int STRIDE, bool STREAM, typename Tile>
+    __device__ __forceinline__ void finish(int64_t chunk, const Tile &tile, Real sum) const {
+        Real dx[Tile::K * V];
+#pragma unroll
+        for (int e = 0; e < Tile::K * V; e++)
+            dx[e] = scale * Op::element(tile.dy.element(e), tile.y.element(e), sum);
+        y.template store<Tile::K, STRIDE, STREAM>(chunk, dx, tile.y.kept(), (Real)Op::EXCLUDED);
+    }
+
+    int64_t N;
+
+   private:
+    Real scale;
+    OfY y;
+    OfGradient dy;
+};
+
+/* Rows without gaps of one type; ALL_FIT as in contiguous_rows. */
+template <typename T, bool ALL_FIT_>
+struct contiguous_gradients {
+    static constexpr bool ALL_FIT = ALL_FIT_;
+    using Rows = contiguous_rows<T, T, ALL_FIT>;
+    using Real = typename Rows::Real;
+    static constexpr int V = Rows::V;
+    static constexpr bool NARROW = Rows::NARROW;
+
+    struct arguments {
+        const T *y, *dy;
+        T *dx;
+        int64_t y_pitch, dy_pitch, dx_pitch; /* in elements */
+        int64_t rows, N;
+        int64_t first; /* row of this launch */
+        int64_t ahead; /* fetch.cuh */
+        double scale;
+        ons_operation which;
+
+        __device__ ons_operation operation() const { return which; }
+    };
+
+    static bool all_fit(const arguments &args) {
+        const uintptr_t pointers = (uintptr_t)args.y | (uintptr_t)args.dy | (uintptr_t)args.dx;
+        return (args.N | args.y_pitch | args.dy_pitch | args.dx_pitch) % V == 0 &&
+               pointers % sizeof(pack<T, V>) == 0;
+    }
+
+    template <bool BEYOND, typename Body>
+    __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
+        row += args.first;
+        const int64_t N = BEYOND && row >= args.rows ? 0 : args.N;
+        const T *y = args.y + row * args.y_pitch, *dy = args.dy + row * args.dy_pitch;
+        T *dx = args.dx + row * args.dx_pitch;
+        auto with = [&](auto of_y, auto of_dy) {
+            body(gradient_row<decltype(of_y), decltype(of_dy)>(of_y, of_dy, args.scale));
+        };
+        using whole = fitting_row<T, T, true>;
+        using fitting = fitting_row<T, T, false>;
+        using shifted = shifted_row<T, T>;
+        if constexpr (ALL_FIT)
+            with(whole(y, dx, N), whole(dy, dx, N));
+        else if (!NARROW && __all_sync(~0u, begin_with_pack<T, T, V>(y, dx) &&
+                                                begin_with_pack<T, T, V>(dy, dx)))
+            with(fitting(y, dx, N), fitting(dy, dx, N));
+        else
+            with(shifted(y, dx, N), shifted(dy, dx, N));
+    }
+};
+
+template <typename T, bool ALL_FIT>
+struct fetching<contiguous_gradients<T, ALL_FIT>> {
+    using Rows = contiguous_gradients<T, ALL_FIT>;
+
+    template <int K>
+    __device__ __forceinline__ static void ahead(const typename Rows::arguments &args, int64_t row,
+                                                 int warp) {
+        constexpr int PART = K * WARP * Rows::V, BYTES = PART * (int)sizeof(T);
+        row += args.first + args.ahead;
+        if (row >= args.rows) return;
+        const T *y = args.y + row * args.y_pitch, *dy = args.dy + row * args.dy_pitch;
+        fetch_bytes<BYTES>((const char *)(y + warp * PART), (const char *)(y + args.N));
+        fetch_bytes<BYTES>((const char *)(dy + warp * PART), (const char *)(dy + args.N));
+    }
+};
+
+/* All others. */
+template <typename Compute>
+struct general_gradients {
+    using of_y = general_rows<Compute, ONS_X, false>;
+    using of_gradient = general_rows<Compute, ONS_GRADIENT, false>;
+    using Real = Compute;
+    using arguments = problem_arguments;
+    static constexpr int V = of_y::V;
+    static constexpr bool NARROW = false, ALL_FIT = false;
+
+    template <bool BEYOND, typename Body>
+    __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
+        const of_y y(args, row);
+        body(gradient_row<of_y, of_gradient>(y, of_gradient(args, row), y.scale()));
+    }
+};
+
+#endif

@@ -1,0 +1,160 @@
+"""What softmax_backward and log_softmax_backward must pass on every instruction set: run in an interpreter of
+its own with ONSOFTMAX_ISA set.
+
+python gradient_checks.py lengths|places|edges|cancelling|guard
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import oracle
+from isa_checks import AROUND, TILES, logits, require
+from support import BFLOAT16, DTYPES, Guarded, lay_out, same_bits
+
+import onsoftmax as ons
+
+OPERATIONS = ("softmax_backward", "log_softmax_backward")
+METHODS = ("auto", "online", "fused", "split")
+
+
+def inputs(rng, operation, shape, dtype, axis=-1):
+    """A gradient, and an output of the forward operation."""
+    forward = ons.softmax if operation == "softmax_backward" else ons.log_softmax
+    output = forward(logits(rng, shape, dtype), axis)
+    return (rng.standard_normal(shape) * 3).astype(dtype), output
+
+
+def check(operation, grad, output, axis, facts, **options):
+    """The result of `auto`, of which every method must have the bits."""
+    exact, size = oracle.gradient(operation, grad, output, axis, **options)
+    results = {}
+    for method in METHODS:
+        dx = results[method] = getattr(ons, operation)(grad, output, axis, method=method, **options)
+        compute = oracle.compute_type(output.dtype, grad.dtype)
+        far = oracle.far_from_gradient(dx, exact, size, compute)
+        require(not far.any(), operation, method, dx.dtype, *facts, "wrong at", np.argwhere(far)[:5].tolist())
+        require(same_bits(dx, results["auto"]), operation, method, dx.dtype, *facts, "bits")
+    return results["auto"]
+
+
+def lengths():
+    """N from 1 to 35 and around every vector, block and tile; the last axis and the first."""
+    rng = np.random.default_rng(1)
+    for operation in OPERATIONS:
+        for dtype in DTYPES:
+            for N in sorted({*range(1, 36), *AROUND, *TILES}):
+                grad, output = inputs(rng, operation, (7, N), dtype)
+                check(operation, grad, output, -1, ("N =", N))
+                columns = [np.ascontiguousarray(a.T) for a in (grad, output)]
+                check(operation, *columns, 0, ("column", N))
+            for shape, axis in [((3, 70_000), -1), ((2000, 3), 0), ((20, 8, 33), 1), ((300, 140), 0)]:
+                check(operation, *inputs(rng, operation, shape, dtype, axis), axis, (shape, axis))
+
+
+def places():
+    """Strides, alignment, masks, scales, several axes, mixed types, results in place."""
+    rng = np.random.default_rng(2)
+    for operation in OPERATIONS:
+        f = getattr(ons, operation)
+        for t, dtype in enumerate(DTYPES):
+            for shape in [(5, 33), (40, 200), (3, 2100)]:
+                grad, output = inputs(rng, operation, shape, dtype)
+                where = rng.random(shape) < 0.7
+                where[0] = False
+                scales = rng.standard_normal((shape[0], 1))
+                for options in ({}, {"where": where}, {"scale": 0.3}, {"scale": scales, "where": where}):
+                    plain = check(operation, grad, output, -1, (shape, options.keys()), **options)
+                    if "where" in options:
+                        require(not plain[~where].any(), operation, dtype, shape, "excluded")
+                    for lay in ((1, 0), None):
+                        laid = [
+                            lay_out(a, lay, (-1, 2) if lay is None else None, byte_offset=i)
+                            for i, a in enumerate((grad, output))
+                        ]
+                        require(
+                            same_bits(f(*laid, **options), plain), operation, dtype, shape, lay, "laid out"
+                        )
+                    swapped = [lay_out(a, swapped=dtype != BFLOAT16) for a in (grad, output)]
+                    require(same_bits(f(*swapped, **options), plain), operation, dtype, shape, "swapped")
+                    for method in METHODS:
+                        for i in range(2):
+                            pair = [grad.copy(), output.copy()]
+                            got = f(*pair, method=method, out=pair[i], **options)
+                            require(got is pair[i] and same_bits(got, plain), "in place", i, method, dtype)
+            other = DTYPES[(t + 1) % len(DTYPES)]
+            grad, output = inputs(rng, operation, (6, 50), dtype)
+            mixed = check(operation, grad.astype(other), output, -1, ("mixed", other))
+            wider = oracle.compute_type(dtype, other) if dtype != other else dtype
+            require(mixed.dtype == wider, dtype, other, mixed.dtype)
+            for result in DTYPES:
+                require(f(grad, output, dtype=result).dtype == result, dtype, result)
+            grad, output = inputs(rng, operation, (4, 5, 6), dtype)
+            for axis in (None, (0, 2), (0, 1, 2), 1, ()):
+                check(operation, grad, output, axis, ("axis", axis))
+
+
+def edges():
+    """NaN and infinities, rows without anything, one element."""
+    inf, nan = np.inf, np.nan
+    for dtype in DTYPES:
+        for N in (1, 2, 5, 40, 300, 3000):
+            x = np.zeros((7, N))
+            x[:] = np.linspace(-3, 3, N)
+            x[0], x[1, 0], x[2, -1] = -inf, nan, -inf
+            grad = np.ones((7, N))
+            grad[3, 0], grad[4, -1], grad[5, 0], grad[5, -1] = inf, nan, inf, -inf
+            for operation in OPERATIONS:
+                forward = ons.softmax if operation == "softmax_backward" else ons.log_softmax
+                output = forward(x.astype(dtype))
+                for axis in (-1, 0):
+                    pair = [grad.astype(dtype), output]
+                    if axis == 0:
+                        pair = [np.ascontiguousarray(a.T) for a in pair]
+                    dx = check(operation, *pair, axis, ("edges", N, axis))
+                    rows = dx if axis == -1 else dx.T
+                    require(np.isnan(rows[:2]).all(), operation, dtype, N, "a row of NaN")
+        for shape in ((0, 3), (3, 0), (0, 0)):
+            empty = np.zeros(shape, dtype)
+            for operation in OPERATIONS:
+                for method in METHODS:
+                    require(getattr(ons, operation)(empty, empty, method=method).shape == shape, "empty")
+
+
+def cancelling():
+    """The terms of a row's sum cancel, and a large output makes of what is left over a result beside which
+    single terms are small."""
+    rng = np.random.default_rng(3)
+    for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+        for N in (64, 1000, 5000, 100_000):
+            output = np.full((1, N), 0.5 / N, dtype)
+            output[0, 0] = 0.5
+            grad = rng.standard_normal((1, N)).astype(dtype)
+            grad[0, 1::2] = -grad[0, : N - 1 : 2]
+            grad[0, 0] = grad[0, 1] = 0
+            check("softmax_backward", grad, output, -1, ("cancelling", N))
+            check("softmax_backward", grad.T.copy(), output.T.copy(), 0, ("cancelling", N))
+            check("log_softmax_backward", grad, np.log(output), -1, ("cancelling", N))
+
+
+def guard():
+    """Nothing is read or written beyond the arrays."""
+    memories = [Guarded(1 << 16) for _ in range(3)]
+    for dtype in DTYPES:
+        for N in (1, 3, 5, 9, 17, 31, 33, 65, 130, 257, 700, 3001):
+            for rows in (1, 2, 3, 7, 20):
+                if rows * N * dtype.itemsize > memories[0].bytes:
+                    continue
+                for at_end in (False, True):
+                    for gap in (0, 1):
+                        for axis, shape in ((-1, (rows, N)), (0, (N, rows))):
+                            grad, output, out = (m.place(shape, dtype, at_end, gap) for m in memories)
+                            grad[...] = 1
+                            output[...] = 0.5
+                            for operation in OPERATIONS:
+                                getattr(ons, operation)(grad, output, axis, out=out)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
