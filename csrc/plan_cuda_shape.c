@@ -334,9 +334,13 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
 #undef ONS_GRADIENT_SHAPE
     };
     const bool cluster = plan->method == ONS_METHOD_cluster;
-    const int chunks = cluster && row->narrow && row->whole ? GRADIENT_CHUNKS_16_BIT : BLOCK_CHUNKS;
-    const int64_t of_block = GRADIENT_THREADS / row->threads_a_lane * chunks;
+    const int64_t threads = GRADIENT_THREADS / row->threads_a_lane;
     int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any, i = 0;
+    /* more chunks where there are kernels with more, for rows that gain by it or would not fit */
+    const bool has_more = cluster && row->contiguous && row->chunk == CHUNK_OF_FLOATS;
+    const bool gains = row->narrow && row->whole;
+    const bool more = has_more && (gains || row->chunks > blocks * threads * BLOCK_CHUNKS);
+    const int chunks = more ? MORE_GRADIENT_CHUNKS : BLOCK_CHUNKS;
     plan->variant = ONS_BACKWARD;
     if (plan->method == ONS_METHOD_split) {
         take_split(row, plan);
@@ -355,14 +359,14 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
         return ONS_OK;
     }
     plan->elements_a_thread = chunks * row->chunk;
-    plan->longest_row = (cluster ? blocks : 1) * of_block * row->chunk;
+    plan->longest_row = (cluster ? blocks : 1) * threads *
+                        (has_more ? MORE_GRADIENT_CHUNKS : BLOCK_CHUNKS) * row->chunk;
     plan->blocks_a_row = 1;
     plan->threads = (int)ceil_div(ceil_div(row->chunks, chunks) * row->threads_a_lane, WARP) * WARP;
     if (!cluster) return ONS_OK;
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
-    const bool more_room = row->narrow && chunks == BLOCK_CHUNKS;
-    share_out(ceil_div(row->chunks, chunks * WARP),
-              more_room ? CLUSTER_WARPS_16_BIT : CLUSTER_WARPS, GRADIENT_THREADS / WARP, blocks,
+    const int room = ons_gradient_warps(row->narrow, more);
+    share_out(ceil_div(row->chunks, chunks * WARP), room, GRADIENT_THREADS / WARP, blocks,
               row->narrow && !row->whole, plan);
     return ONS_OK;
 }

@@ -72,6 +72,17 @@ def test_own_headers_exist():
             assert os.path.exists(os.path.join(CSRC, header)), f"{path} includes {header}"
 
 
+def test_headers_that_tests_include_exist():
+    """gpu_errors.cu, for one, is compiled on GPUs alone."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    found = [path for path in os.listdir(here) if path.endswith((".c", ".cu"))]
+    headers = {
+        header for path in found for header in includes(os.path.join(here, path))[0] if "csrc" in header
+    }
+    assert "gpu_errors.cu" in found and len(headers) >= 2
+    assert all(map(os.path.exists, headers)), headers
+
+
 @pytest.mark.parametrize("header", sorted(VOCABULARY))
 def test_the_vocabulary_includes_nearly_nothing(header):
     own, system = includes(header)

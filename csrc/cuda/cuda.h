@@ -51,10 +51,12 @@ enum {
     SLOT_ROOM = SLOT_BYTES + 16,
     MIN_SLOTS = 2, /* of a warp */
     MAX_SLOTS = 6,
-    SMEM_BESIDES = 1024,         /* bytes of shared memory, at most, besides all these */
-    PACKS_A_LANE = 16,           /* the most of packed_columns in fused_warp */
-    GRADIENT_CHUNKS_16_BIT = 16, /* of a thread in cluster, of 16-bit rows of whole packs */
-    GRADIENT_THREADS = 256       /* the most of a block where an operation takes a gradient */
+    SMEM_BESIDES = 1024, /* bytes of shared memory, at most, besides all these */
+    PACKS_A_LANE = 16,   /* the most of packed_columns in fused_warp */
+    /* of a thread in cluster where an operation takes a gradient: of 16-bit rows of whole packs,
+     * and of other rows without gaps that are too long for BLOCK_CHUNKS; not in float64 */
+    MORE_GRADIENT_CHUNKS = 16,
+    GRADIENT_THREADS = 256 /* the most of a block where an operation takes a gradient */
 };
 
 /* Of which rows a shape in instances.def is; and of which operations. */
@@ -83,6 +85,13 @@ ONS_CONSTANT bool ons_has_shape(ons_of_operations shape, ons_operation operation
     return one_a_row ? shape == ONS_OF_VALUES
                      : shape == ONS_OF_ROWS ||
                            (shape == ONS_OF_SOFTMAX && operation == ONS_OPERATION_softmax);
+}
+
+/* The warps that find room on a multiprocessor in cluster where an operation takes a gradient;
+ * `more`: of MORE_GRADIENT_CHUNKS. */
+ONS_CONSTANT int ons_gradient_warps(bool narrow, bool more) {
+    return narrow ? (more ? CLUSTER_WARPS : CLUSTER_WARPS_16_BIT)
+                  : (more ? CLUSTER_WARPS / 2 : CLUSTER_WARPS);
 }
 
 /* The shared memory that a block of cluster_smem.cu needs, in a cluster of `blocks`. Each warp has

@@ -51,8 +51,7 @@ __device__ inline void received(const state<double> &part, row_sum<double> *sum)
 
 /* The blocks that find room on a multiprocessor. */
 template <typename Rows, int K>
-constexpr int BLOCKS =
-    (Rows::NARROW && K == BLOCK_CHUNKS ? CLUSTER_WARPS_16_BIT : CLUSTER_WARPS) / MAX_WARPS;
+constexpr int BLOCKS = ons_gradient_warps(Rows::NARROW, K > BLOCK_CHUNKS) / MAX_WARPS;
 
 template <typename Rows, int K>
 __global__ void __launch_bounds__(GRADIENT_THREADS, BLOCKS<Rows, K>)
@@ -111,9 +110,9 @@ ons_status gradient_cluster(const launch_request &request) {
         if constexpr (decltype(is_columns)::value)
             return ONS_E_OPERAND;
         else if constexpr (Rows::ALL_FIT)
-            return launch_with(std::integral_constant<int, GRADIENT_CHUNKS_16_BIT>());
-        else if constexpr (Rows::NARROW)
-            return with_constant<BLOCK_CHUNKS, GRADIENT_CHUNKS_16_BIT>(chunks, launch_with);
+            return launch_with(std::integral_constant<int, MORE_GRADIENT_CHUNKS>());
+        else if constexpr (Rows::HAS_MORE_CHUNKS)
+            return with_constant<BLOCK_CHUNKS, MORE_GRADIENT_CHUNKS>(chunks, launch_with);
         else
             return launch_with(std::integral_constant<int, BLOCK_CHUNKS>());
     });

@@ -81,7 +81,7 @@ struct contiguous_gradients {
     using Rows = contiguous_rows<T, T, ALL_FIT>;
     using Real = typename Rows::Real;
     static constexpr int V = Rows::V;
-    static constexpr bool NARROW = Rows::NARROW;
+    static constexpr bool NARROW = Rows::NARROW, HAS_MORE_CHUNKS = sizeof(T) <= sizeof(float);
 
     struct arguments {
         const T *y, *dy;
@@ -148,7 +148,7 @@ struct general_gradients {
     using Real = Compute;
     using arguments = problem_arguments;
     static constexpr int V = of_y::V;
-    static constexpr bool NARROW = false, ALL_FIT = false;
+    static constexpr bool NARROW = false, ALL_FIT = false, HAS_MORE_CHUNKS = false;
 
     template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
