@@ -190,7 +190,11 @@ def measure(case: Case, roster: list[Contestant], settings: Settings) -> dict[st
     copy = [e.samples for c, e in entries.items() if c.kind == "copy" and isinstance(e, Entry)]
     return {
         contestant.name: figures_of(
-            entry.samples, entry.error, case.bytes, case.copy_bytes, copy[0] if copy else []
+            entry.samples,
+            entry.error,
+            case.copy_bytes if contestant.kind == "copy" else case.bytes,
+            case.copy_bytes,
+            copy[0] if copy else [],
         )
         if isinstance(entry, Entry)
         else entry
