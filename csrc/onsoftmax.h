@@ -167,8 +167,8 @@ typedef enum {
     ONS_STAGED,
     ONS_FEW_ROWS,
     ONS_SMEM,
-    ONS_BACKWARD,
-    ONS_BACKWARD_STAGED
+    ONS_WITH_GRADIENT,
+    ONS_WITH_GRADIENT_STAGED
 } ons_variant;
 
 typedef struct {

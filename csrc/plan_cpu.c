@@ -18,7 +18,7 @@ enum { ROW_STRIP_BYTES = 1 << 14 };
 /* So many of each input of an operation that takes a gradient, which are read twice: the second
  * time from the second cache. Of fewer the processor has hardly begun to fetch ahead: 16384 x 1024
  * takes 1.2 of the time with 16 KiB. */
-enum { BACKWARD_STRIP_BYTES = 1 << 17 };
+enum { GRADIENT_STRIP_BYTES = 1 << 17 };
 
 /* Whole rows that one thread takes at a time, about so many bytes of them: enough that what begins
  * and ends a run of rows is little of it. */
@@ -166,7 +166,7 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int along = columns ? outer - 1 : inner; /* the dimension whose elements lie side by side */
     int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
     int64_t strip =
-        ons_operations[problem->operation].gradient ? BACKWARD_STRIP_BYTES : ROW_STRIP_BYTES;
+        ons_operations[problem->operation].gradient ? GRADIENT_STRIP_BYTES : ROW_STRIP_BYTES;
     if (!columns && strip / row < most) most = strip / row;
     plan->width = width_of_rows(problem, plan, most);
     bool plain = !problem->operand[ONS_WHERE].data && problem->reduced_dims == 1;

@@ -341,7 +341,7 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
     const bool gains = row->narrow && row->whole;
     const bool more = has_more && (gains || row->chunks > blocks * threads * BLOCK_CHUNKS);
     const int chunks = more ? MORE_GRADIENT_CHUNKS : BLOCK_CHUNKS;
-    plan->variant = ONS_BACKWARD;
+    plan->variant = ONS_WITH_GRADIENT;
     if (plan->method == ONS_METHOD_split) {
         take_split(row, plan);
         plan->threads = SPLIT_THREADS;
@@ -355,7 +355,7 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
         plan->width = plan->threads / plan->lanes;
         plan->elements_a_thread = shapes[i][1] * row->chunk;
         plan->longest_row = WARP * WARP_CHUNKS * row->chunk;
-        if (row->staged && plan->N <= plan->longest_row) plan->variant = ONS_BACKWARD_STAGED;
+        if (row->staged && plan->N <= plan->longest_row) plan->variant = ONS_WITH_GRADIENT_STAGED;
         return ONS_OK;
     }
     plan->elements_a_thread = chunks * row->chunk;

@@ -63,15 +63,9 @@ static void whole_columns(ons_strip *strip, int64_t begin, int64_t end) {
     }
 }
 
-/* What is read twice of a row and its gradient is in the caches the second time. */
-static void backward(ons_strip *strip) {
-    ons_online_statistics(strip, 0, strip->plan->N);
-    ons_online_finish(strip, 0, strip->plan->N);
-}
-
 void ons_cpu_fused(const ons_job *job) {
     if (ons_operations[job->problem->operation].gradient)
-        ons_for_each_strip(job, backward);
+        ons_for_each_strip(job, ons_online); /* what is read again is in the caches */
     else if (job->plan->whole_columns)
         ons_for_each_range(job, whole_columns);
     else

@@ -58,11 +58,11 @@ void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end) {
     if (strip->rows.past_caches) strip->primitives->fence();
 }
 
-static void online(ons_strip *strip) {
+void ons_online(ons_strip *strip) {
     do {
         ons_online_statistics(strip, 0, strip->plan->N);
     } while (ons_strip_anchor(strip));
     ons_online_finish(strip, 0, strip->plan->N);
 }
 
-void ons_cpu_online(const ons_job *job) { ons_for_each_strip(job, online); }
+void ons_cpu_online(const ons_job *job) { ons_for_each_strip(job, ons_online); }

@@ -12,4 +12,7 @@ void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end);
  * element. */
 void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end);
 
+/* Both, for whole rows. */
+void ons_online(ons_strip *strip);
+
 #endif

@@ -58,8 +58,8 @@ static ons_status with_warp_shape(const ons_plan *plan, Method method) {
 ons_status ons_cuda_fused_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (plan->variant == ONS_STAGED) return fused_warp_staged(request);
-    if (plan->variant == ONS_BACKWARD) return gradient_warp(request);
-    if (plan->variant == ONS_BACKWARD_STAGED) return gradient_warp_staged(request);
+    if (plan->variant == ONS_WITH_GRADIENT) return gradient_warp(request);
+    if (plan->variant == ONS_WITH_GRADIENT_STAGED) return gradient_warp_staged(request);
     return with_rows_or_packs<kinds_in_fused_warp>(request, [&](auto op, auto rows,
                                                                 auto is_columns) {
         using Op = decltype(op);

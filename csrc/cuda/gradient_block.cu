@@ -6,7 +6,7 @@
  * Moves 2 reads + 1 write of N. Stops at GRADIENT_THREADS threads of BLOCK_CHUNKS chunks in a
  * block, and at the largest cluster of such blocks, of K chunks. */
 #include "pairs/arrivals.cuh"
-#include "gradient.cuh"
+#include "launch_gradient.cuh"
 
 constexpr int MAX_WARPS = GRADIENT_THREADS / WARP;
 

@@ -2,24 +2,14 @@
  * of each part of a row in the workspace, the second adds up those of its row and writes its part.
  *
  * Moves 4 reads + 1 write of N; any N. */
-#include "gradient.cuh"
+#include "launch_gradient.cuh"
 #include "passes.cuh"
 
-/* Where the sums of a strip's parts lie, by part and row; and the chunks of this block's part. */
-template <typename Sum, typename Form>
-struct part_of_gradient {
-    int64_t strip, first, end;
-    Sum *sums;
-
-    __device__ part_of_gradient(Sum *sums_, int parts, int64_t chunks_a_part, int64_t chunks,
-                                int64_t first_row)
-        : strip(blockIdx.x / parts),
-          first(blockIdx.x % parts * chunks_a_part),
-          end(least(first + chunks_a_part, chunks)),
-          sums(sums_ + (first_row + strip * Form::ROWS) * parts) {}
-
-    __device__ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-};
+/* Where the sums of a strip's parts lie, by part and row. */
+template <typename Form, typename Sum>
+__device__ inline Sum *sums_of(Sum *sums, int parts, const part_of_row &part, int64_t first_row) {
+    return sums + (first_row + part.strip * Form::ROWS) * parts;
+}
 
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(SPLIT_THREADS)
@@ -27,8 +17,8 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
                          int64_t chunks_a_part, row_sum<typename Rows::Real> *sums) {
     using Sum = row_sum<typename Rows::Real>;
     __shared__ Sum warps[SPLIT_THREADS / WARP * Form::ROWS];
-    const part_of_gradient<Sum, Form> part(sums, parts, chunks_a_part,
-                                           (args.N + Rows::V - 1) / Rows::V, args.first);
+    const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
+    sums = sums_of<Form>(sums, parts, part, args.first);
     const int64_t index = part.strip * Form::ROWS + Form::row();
     Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
         with_gradient(args.operation(), [&](auto op) {
@@ -42,7 +32,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
             if (warp_of_block() > 0) return;
             sum = {};
             for (int warp = 0; warp < warps_of_block(); warp++) sum.add(warps[Form::slot(warp)]);
-            if (Form::writes()) part.sums[Form::slot(blockIdx.x % parts)] = sum;
+            if (Form::writes()) sums[Form::slot(blockIdx.x % parts)] = sum;
         });
     });
 }
@@ -52,15 +42,15 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     gradient_finish_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                            int64_t chunks_a_part, row_sum<typename Rows::Real> *sums) {
     using Sum = row_sum<typename Rows::Real>;
-    const part_of_gradient<Sum, Form> part(sums, parts, chunks_a_part,
-                                           (args.N + Rows::V - 1) / Rows::V, args.first);
+    const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
+    sums = sums_of<Form>(sums, parts, part, args.first);
     const int64_t index = part.strip * Form::ROWS + Form::row();
     Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
         Sum sum = {};
         if constexpr (Form::ROWS == 1)
-            sum = merge_sums_by_warp(part.sums, parts);
+            sum = merge_sums_by_warp(sums, parts);
         else
-            for (int i = 0; i < parts; i++) sum.add(part.sums[Form::slot(i)]);
+            for (int i = 0; i < parts; i++) sum.add(sums[Form::slot(i)]);
         with_gradient(args.operation(), [&](auto op) {
             for_each_tile<Form, TILE_CHUNKS>(
                 row, part.first, part.end, [&](int64_t chunk, const auto &tile) {

@@ -2,7 +2,7 @@
  * registers of one warp, or of as few of its lanes as hold them, and a block has several rows.
  *
  * Moves 2 reads + 1 write of N. Stops at 32 lanes of WARP_CHUNKS chunks. */
-#include "gradient.cuh"
+#include "launch_gradient.cuh"
 
 template <typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)

@@ -2,7 +2,7 @@
  * between two packs. A block stages all its rows of both inputs in shared memory at once
  * (staged.cuh). A lane takes its chunks from there, the same ones as in gradient_warp.cu, and the
  * results take the place of y. */
-#include "gradient.cuh"
+#include "launch_gradient.cuh"
 #include "rows/staged.cuh"
 
 template <typename T>

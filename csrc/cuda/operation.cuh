@@ -23,7 +23,7 @@
  *   element(dy, y, sum)              a result
  *
  * Those of one value a row, or one pair, have their kernels together (one_a_row): which of them it
- * is shows at the end of a row alone. So do those that take a gradient (gradient.cuh). */
+ * is shows at the end of a row alone. So do those that take a gradient (launch_gradient.cuh). */
 #ifndef ONS_OPERATION_CUH
 #define ONS_OPERATION_CUH
 

@@ -20,6 +20,16 @@ __device__ inline void for_each_tile(const Rows &row, int64_t first, int64_t end
     }
 }
 
+/* A block's part of its row, in chunks; a strip has `parts` blocks. */
+struct part_of_row {
+    int64_t strip, first, end;
+
+    __device__ part_of_row(int parts, int64_t chunks_a_part, int64_t chunks)
+        : strip(blockIdx.x / parts),
+          first(blockIdx.x % parts * chunks_a_part),
+          end(first + chunks_a_part < chunks ? first + chunks_a_part : chunks) {}
+};
+
 template <typename Rows>
 __device__ inline int64_t chunks_of(const Rows &row) {
     return (row.N + Rows::V - 1) / Rows::V;

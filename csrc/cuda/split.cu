@@ -4,16 +4,6 @@
  * the rows are given, they take the place of the parts' (1 read). */
 #include "passes.cuh"
 
-/* A block's part of its row, in chunks; a strip has `parts` blocks. */
-struct part_of_row {
-    int64_t strip, first, end;
-
-    __device__ part_of_row(int parts, int64_t chunks_a_part, int64_t chunks)
-        : strip(blockIdx.x / parts),
-          first(blockIdx.x % parts * chunks_a_part),
-          end(first + chunks_a_part < chunks ? first + chunks_a_part : chunks) {}
-};
-
 /* Of a row that warps share, fewer threads with more of it each than in the other methods that pass
  * several times: a block has less to merge, and so many more find room. */
 template <typename Form>
@@ -104,7 +94,7 @@ __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
 }
 
 ons_status ons_cuda_split(const launch_request &request) {
-    if (request.plan->variant == ONS_BACKWARD) return gradient_split(request);
+    if (request.plan->variant == ONS_WITH_GRADIENT) return gradient_split(request);
     return with_rows<kinds_in_split>(request, [&](auto op, auto rows, auto is_columns) {
         using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;

@@ -57,7 +57,7 @@ __device__ inline Sum merge_sums(Sum sum) {
     return sum;
 }
 
-/* Of `count` sums, `step` apart, that a warp shares out to its lanes. */
+/* Of `count` sums, which a warp shares out to its lanes. */
 template <typename Sum>
 __device__ inline Sum merge_sums_by_warp(const Sum *sums, int count) {
     Sum sum = {};

@@ -1,4 +1,5 @@
-/* gradient.cuh - the launch of an operation that takes a gradient: which rows, which form. */
+/* launch_gradient.cuh - launch.cuh for an operation that takes a gradient: which rows, which form.
+ */
 #ifndef ONS_LAUNCH_GRADIENT_CUH
 #define ONS_LAUNCH_GRADIENT_CUH
 
