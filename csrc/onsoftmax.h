@@ -18,7 +18,9 @@ typedef enum {
     ONS_BFLOAT16,
     ONS_FLOAT32,
     ONS_FLOAT64,
-    ONS_BOOL /* of a mask alone */
+    ONS_BOOL,  /* of a mask alone */
+    ONS_INT32, /* of indices alone, */
+    ONS_INT64  /* as this is */
 } ons_dtype;
 
 typedef enum { ONS_CPU, ONS_CUDA } ons_device;
@@ -40,6 +42,7 @@ typedef struct {
     bool pair;      /* that value is an ons_pair (state.h), whatever y's type */
     bool gradient;  /* it takes ONS_GRADIENT too, and adds up what it makes of both, no exponentials
                      */
+    bool selects;   /* the result: of each row its k largest, and ONS_INDICES */
     ons_keep keeps;
     double excluded; /* the result of an element that `where` excludes */
     const char *summary;
@@ -95,7 +98,16 @@ typedef struct {
 } ons_operand;
 
 /* What an operand is to its problem. */
-typedef enum { ONS_X, ONS_Y, ONS_WHERE, ONS_SCALE, ONS_PAIRS, ONS_GRADIENT, ONS_OPERANDS } ons_role;
+typedef enum {
+    ONS_X,
+    ONS_Y,
+    ONS_WHERE,
+    ONS_SCALE,
+    ONS_PAIRS,
+    ONS_GRADIENT,
+    ONS_INDICES,
+    ONS_OPERANDS
+} ons_role;
 
 /* y = operation(scale * x) over the last `reduced_dims` of `dims` dimensions, taken in order as one
  * row of N elements; the dimensions before them tell the rows apart. where (ONS_BOOL) and scale
@@ -106,7 +118,13 @@ typedef enum { ONS_X, ONS_Y, ONS_WHERE, ONS_SCALE, ONS_PAIRS, ONS_GRADIENT, ONS_
  *
  * An operation that takes a gradient is the backward step of another one: x is what that one gave,
  * ONS_GRADIENT the loss's gradient of it, y the loss's gradient of what it was given; and scale
- * multiplies the result. y may be either of the two. */
+ * multiplies the result. y may be either of the two.
+ *
+ * An operation that selects gives of each row its k largest elements, 1 <= k <= N, in descending
+ * order, of equal ones the first; NaN is larger than all, and what `where` excludes is -inf. y has
+ * their softmax, or its logarithm where `log`, and ONS_INDICES their places along the row: both
+ * have k elements, a stride apart, where x has N. Neither may overlap x. Where ONS_PAIRS is there
+ * it is written: the rows' pairs. The row has one dimension. */
 typedef struct {
     ons_operation operation;
     ons_device device;
@@ -116,6 +134,8 @@ typedef struct {
     int64_t extent[ONS_MAX_DIMS];
     ons_operand operand[ONS_OPERANDS];
     double scale_by; /* for every row, where ONS_SCALE is absent */
+    int64_t k;       /* of an operation that selects, as is */
+    bool log;
 } ons_problem;
 
 /* What one GPU has. */

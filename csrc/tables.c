@@ -14,10 +14,11 @@ const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
 #undef ONS_METHOD
 };
 
-#define RESULT_ROW false, false, false
-#define RESULT_VALUE true, false, false
-#define RESULT_PAIR true, true, false
-#define RESULT_GRADIENT false, false, true
+#define RESULT_ROW false, false, false, false
+#define RESULT_VALUE true, false, false, false
+#define RESULT_PAIR true, true, false, false
+#define RESULT_GRADIENT false, false, true, false
+#define RESULT_TOPK false, false, false, true
 const ons_operation_info ons_operations[ONS_OPERATION_COUNT] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     {#name, RESULT_##result, ONS_KEEP_##keeps, excluded, summary},
@@ -30,11 +31,12 @@ const char *ons_method_name(ons_method method) {
 }
 
 const char *ons_dtype_name(ons_dtype dtype) {
-    static const char *const names[] = {"float16", "bfloat16", "float32", "float64", "bool"};
+    static const char *const names[] = {"float16", "bfloat16", "float32", "float64",
+                                        "bool",    "int32",    "int64"};
     return names[dtype];
 }
 
 int64_t ons_dtype_size(ons_dtype dtype) {
-    static const int64_t sizes[] = {2, 2, 4, 8, 1};
+    static const int64_t sizes[] = {2, 2, 4, 8, 1, 4, 8};
     return sizes[dtype];
 }

@@ -249,6 +249,7 @@ ons_status with_rows_of_kinds(const launch_request &request, Method method) {
 #define OF_VALUE(code)
 #define OF_PAIR(code)
 #define OF_GRADIENT(code)
+#define OF_TOPK(code)
 
 /* Calls method(operation), a struct of operation.cuh. */
 template <typename Method>
@@ -266,6 +267,7 @@ ons_status with_operation(const launch_request &request, Method method) {
 #undef OF_VALUE
 #undef OF_PAIR
 #undef OF_GRADIENT
+#undef OF_TOPK
 
 /* Calls method(operation, rows_of<Rows>, whether the column form is taken) with the Rows that fit.
  */

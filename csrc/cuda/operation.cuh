@@ -100,6 +100,7 @@ __device__ inline Real log_of_sum(const state<Real> &row) {
 #define OF_ROW(code)
 #define OF_VALUE(code) code
 #define OF_PAIR(code)
+#define OF_TOPK(code)
 #define OF_GRADIENT(code)
 
 struct one_a_row {
@@ -153,6 +154,7 @@ __device__ __forceinline__ void with_gradient(ons_operation operation, Body body
 #undef OF_ROW
 #undef OF_VALUE
 #undef OF_PAIR
+#undef OF_TOPK
 #undef OF_GRADIENT
 
 #endif

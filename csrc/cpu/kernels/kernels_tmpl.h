@@ -57,6 +57,7 @@
     }
 
 #define ENDINGS_OF_PAIR(operation)
+#define ENDINGS_OF_TOPK(operation)
 
 #define ENDINGS_OF_GRADIENT(operation) \
     GRADIENT_ENDINGS(operation, row)   \
@@ -121,6 +122,7 @@
     RUN(short_rows, operation, ons_run_of_rows, FN(short_rows)(run, ONS_OPERATION_##operation))
 
 #define RUNS_OF_PAIR(operation)
+#define RUNS_OF_TOPK(operation)
 #define RUNS_OF_GRADIENT(operation)
 
 #define ONS_OPERATION(name, result, keeps, excluded, summary) RUNS_OF_##result(name)
@@ -138,11 +140,13 @@
 #define ENDING_OF_VALUE(name, form) \
     {.values = FN(name##_end_values), .plain_row = FN(name##_plain_row)},
 #define ENDING_OF_PAIR(name, form) {NULL},
+#define ENDING_OF_TOPK(name, form) {NULL},
 #define ENDING_OF_GRADIENT(name, form)      \
     {.add_gradient = FN(name##_add_##form), \
      .end_gradients = FN(end_gradients),    \
      .finish_gradient = FN(name##_finish_##form)},
 #define PIPELINES_OF_PAIR(name) {.short_rows = NULL},
+#define PIPELINES_OF_TOPK(name) {.short_rows = NULL},
 #define PIPELINES_OF_GRADIENT(name) {.short_rows = NULL},
 #define PIPELINES_OF_ROW(name)                                                         \
     {ROWS(name, rows), ROWS(name, batches), FN(name##_short_rows), FN(name##_columns), \
@@ -191,17 +195,21 @@ static const ons_kernels FN(kernels) = {
 #undef ENDINGS_OF_ROW
 #undef ENDINGS_OF_VALUE
 #undef ENDINGS_OF_PAIR
+#undef ENDINGS_OF_TOPK
 #undef ENDINGS_OF_GRADIENT
 #undef GRADIENT_ENDINGS
 #undef RUNS_OF_ROW
 #undef RUNS_OF_VALUE
 #undef RUNS_OF_PAIR
+#undef RUNS_OF_TOPK
 #undef RUNS_OF_GRADIENT
 #undef ENDING_OF_ROW
 #undef ENDING_OF_VALUE
 #undef ENDING_OF_PAIR
+#undef ENDING_OF_TOPK
 #undef ENDING_OF_GRADIENT
 #undef PIPELINES_OF_ROW
 #undef PIPELINES_OF_VALUE
 #undef PIPELINES_OF_PAIR
+#undef PIPELINES_OF_TOPK
 #undef PIPELINES_OF_GRADIENT

@@ -92,9 +92,12 @@ INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
 #define VALUE_OF_PAIR(code)
 #define OF_GRADIENT(code)
 #define VALUE_OF_GRADIENT(code)
+#define OF_TOPK(code)
+#define VALUE_OF_TOPK(code)
 #define OF_GRADIENT_ROW(code)
 #define OF_GRADIENT_VALUE(code)
 #define OF_GRADIENT_PAIR(code)
+#define OF_GRADIENT_TOPK(code)
 #define OF_GRADIENT_GRADIENT(code) code
 
 INLINE void FN(row)(ons_operation operation, const ons_state *state, double anchor, T *first,

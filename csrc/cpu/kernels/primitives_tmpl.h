@@ -101,6 +101,9 @@
 #undef OF_VALUE
 #undef OF_PAIR
 #undef OF_GRADIENT
+#undef OF_TOPK
+#undef VALUE_OF_TOPK
+#undef OF_GRADIENT_TOPK
 #undef OF_GRADIENT_ROW
 #undef OF_GRADIENT_VALUE
 #undef OF_GRADIENT_PAIR
