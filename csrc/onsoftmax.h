@@ -78,7 +78,8 @@ typedef enum {
     ONS_E_ROW_TOO_LONG = -5, /* for what the method holds on chip: plan->longest_row */
     ONS_E_NO_CLUSTERS = -6,  /* this GPU cannot run the blocks of a row side by side */
     ONS_E_NO_GRID = -7,      /* this GPU has no cooperative launch */
-    ONS_E_METHOD_NOT_OF_OPERATION = -8
+    ONS_E_METHOD_NOT_OF_OPERATION = -8,
+    ONS_E_K_TOO_LARGE = -9 /* for the method */
 } ons_status;
 
 /* As many dimensions as any array library has. */
@@ -181,14 +182,15 @@ typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED } ons_loader;
 
 /* Which of its kernels a method runs on a GPU: the one that bears its name; fused_warp_staged;
  * cluster_few_rows; cluster_smem; those of operations which take a gradient,
- * and of these gradient_warp_staged. */
+ * and of these gradient_warp_staged; and those of the one that selects. */
 typedef enum {
     ONS_OWN,
     ONS_STAGED,
     ONS_FEW_ROWS,
     ONS_SMEM,
     ONS_WITH_GRADIENT,
-    ONS_WITH_GRADIENT_STAGED
+    ONS_WITH_GRADIENT_STAGED,
+    ONS_SELECTING
 } ons_variant;
 
 typedef struct {

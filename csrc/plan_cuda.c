@@ -322,6 +322,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     else if (ons_gpu_describe(problem->gpu, &gpu) != ONS_OK)
         gpu = ons_known_gpus[0];
     plan->copy_speed = COPY_SHARE * gpu.bandwidth;
+    if (ons_operations[problem->operation].selects) return ons_topk_on_gpu(problem, &gpu, plan);
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
     const bool gradient = ons_operations[problem->operation].gradient;
     bool columns =

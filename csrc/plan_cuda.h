@@ -36,6 +36,20 @@ static inline bool has_one_a_row(const row_of_chunks *row) {
     return ons_operations[row->operation].one_a_row;
 }
 
+/* The threads of a block in fused_warp, of so many together and not more than `limit`: so that
+ * every multiprocessor has one. */
+int ons_threads_of_warps(const row_of_chunks *row, int64_t together, int limit);
+
+/* The blocks of a cluster, and the warps of each: so that of the `room` warps that a multiprocessor
+ * has the most have elements of a row, which fill that many. `twice`: warps without elements cost
+ * twice. */
+void ons_share_out(int64_t filled, int room, int most_warps, int64_t most_blocks, bool twice,
+                   ons_plan *plan);
+
+/* plan_cuda_topk.c: the method, where none is asked for, and its shape, of the operation that
+ * selects. */
+ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan);
+
 /* The shape of plan->method: its threads, blocks, longest row and workspace. */
 ons_status ons_shape_on_gpu(const row_of_chunks *row, ons_plan *plan);
 

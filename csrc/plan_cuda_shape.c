@@ -39,9 +39,7 @@ static bool has_packs(ons_method method) {
            method == ONS_METHOD_cluster;
 }
 
-/* The threads of a block in fused_warp, of so many together and not more than `limit`: so that
- * every multiprocessor has one. */
-static int threads_of_warps(const row_of_chunks *row, int64_t together, int limit) {
+int ons_threads_of_warps(const row_of_chunks *row, int64_t together, int limit) {
     int64_t share = ceil_div(together, row->gpu->multiprocessors);
     return (int)most(WARP, least(limit, power_of_two_from(share)));
 }
@@ -107,7 +105,7 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
         shape_warp(row, &lanes, &chunks);
     bool full = !staged && lanes * chunks >= WARP * WARP_CHUNKS;
     int limit = full ? limit_of_warps(row, plan->rows) : WARP_ROW_THREADS;
-    plan->threads = threads_of_warps(row, plan->rows * lanes, limit);
+    plan->threads = ons_threads_of_warps(row, plan->rows * lanes, limit);
     plan->variant = staged ? ONS_STAGED : ONS_OWN;
     plan->lanes = (int)lanes;
     plan->width = plan->threads / lanes;
@@ -213,11 +211,8 @@ static int longest_block(const row_of_chunks *row) {
                                                             : CLUSTER_THREADS;
 }
 
-/* The blocks of a cluster, and the warps of each: so that of the `room` warps that a multiprocessor
- * has the most have elements of a row, which fill that many. `twice`: warps without elements cost
- * twice. */
-static void share_out(int64_t filled, int room, int most_warps, int64_t most_blocks, bool twice,
-                      ons_plan *plan) {
+void ons_share_out(int64_t filled, int room, int most_warps, int64_t most_blocks, bool twice,
+                   ons_plan *plan) {
     double best = 0;
     for (int warps = 1; warps <= most_warps; warps++) {
         int64_t blocks = most(2, ceil_div(filled, warps));
@@ -245,7 +240,7 @@ static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_pla
         room = some_more ? CLUSTER_WARPS_OF_320_THREADS : CLUSTER_WARPS_OF_384_THREADS;
         most_warps = room / 2;
     }
-    share_out(filled, room, most_warps, most_blocks, narrow && !row->whole, plan);
+    ons_share_out(filled, room, most_warps, most_blocks, narrow && !row->whole, plan);
 }
 
 /* The chunks that a cluster of `blocks` holds where rows come to shared memory; 0: none fits. */
@@ -317,7 +312,7 @@ static void take_packs(const row_of_chunks *row, ons_plan *plan) {
     if (plan->method == ONS_METHOD_fused_warp) {
         int lanes = plan->tile > PACKS_A_LANE ? 2 : 1;
         plan->threads =
-            threads_of_warps(row, ceil_div(plan->rows * lanes, row->chunk), WARP_ROW_THREADS);
+            ons_threads_of_warps(row, ceil_div(plan->rows * lanes, row->chunk), WARP_ROW_THREADS);
         plan->lanes = lanes;
         plan->width = plan->threads / lanes * row->chunk;
         plan->elements_a_thread = (int)plan->tile / lanes;
@@ -351,7 +346,7 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
     if (plan->method == ONS_METHOD_fused_warp) {
         while (shapes[i][0] * shapes[i][1] < least(row->chunks, WARP * WARP_CHUNKS)) i++;
         plan->lanes = shapes[i][0];
-        plan->threads = threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
+        plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
         plan->width = plan->threads / plan->lanes;
         plan->elements_a_thread = shapes[i][1] * row->chunk;
         plan->longest_row = WARP * WARP_CHUNKS * row->chunk;
@@ -366,8 +361,8 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
     if (!cluster) return ONS_OK;
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     const int room = ons_gradient_warps(row->narrow, more);
-    share_out(ceil_div(row->chunks, chunks * WARP), room, GRADIENT_THREADS / WARP, blocks,
-              row->narrow && !row->whole, plan);
+    ons_share_out(ceil_div(row->chunks, chunks * WARP), room, GRADIENT_THREADS / WARP, blocks,
+                  row->narrow && !row->whole, plan);
     return ONS_OK;
 }
 

@@ -60,6 +60,7 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
     if (plan->variant == ONS_STAGED) return fused_warp_staged(request);
     if (plan->variant == ONS_WITH_GRADIENT) return gradient_warp(request);
     if (plan->variant == ONS_WITH_GRADIENT_STAGED) return gradient_warp_staged(request);
+    if (plan->variant == ONS_SELECTING) return topk_warp(request);
     return with_rows_or_packs<kinds_in_fused_warp>(request, [&](auto op, auto rows,
                                                                 auto is_columns) {
         using Op = decltype(op);

@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
 }
 
 ons_status ons_cuda_online(const launch_request &request) {
+    if (request.plan->variant == ONS_SELECTING) return topk_online(request);
     return with_rows<kinds_in_online>(request, [&](auto op, auto rows, auto is_columns) {
         using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;

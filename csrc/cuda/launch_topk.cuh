@@ -1,0 +1,182 @@
+/* launch_topk.cuh - launch.cuh for the operation that selects: which rows, where a row's results
+ * go, and what they are. */
+#ifndef ONS_LAUNCH_TOPK_CUH
+#define ONS_LAUNCH_TOPK_CUH
+
+#include "launch.cuh"
+#include "pairs/entry.cuh"
+#include "rows/finish.cuh"
+
+/* Where the results are: of rows without gaps one pitch each says it, of others their problem. */
+struct results_at {
+    char *data;
+    int64_t pitch, along; /* in bytes */
+    ons_dtype dtype;
+};
+
+/* What a kernel of such an operation takes beside its rows. */
+template <typename Rows>
+struct topk_arguments : Rows::arguments {
+    results_at values, indices, pairs;
+    int k, room; /* of a row's list of entries */
+    bool log;
+    int64_t parts; /* of a row, each by itself; 1: none */
+    void *workspace;
+};
+
+template <typename Rows>
+constexpr bool HAS_PROBLEM = std::is_same_v<typename Rows::arguments, problem_arguments>;
+
+/* The results of a row: `row` is its number among all. */
+template <typename Rows>
+__device__ inline char *results_of(const topk_arguments<Rows> &args, const results_at &to,
+                                   [[maybe_unused]] ons_role role, int64_t row) {
+    char *at = to.data;
+    if constexpr (HAS_PROBLEM<Rows>) {
+        const ons_problem &problem = args.problem;
+#pragma unroll 1
+        for (int dim = problem.dims - 2; dim >= 0; dim--) {
+            const int64_t above = dim > 0 ? row / problem.extent[dim] : 0;
+            at += (row - above * problem.extent[dim]) * problem.operand[role].stride[dim];
+            row = above;
+        }
+        return at;
+    } else {
+        return at + row * to.pitch;
+    }
+}
+
+/* The results of one row. */
+template <typename Rows>
+class topk_of_row {
+    using Real = typename Rows::Real;
+
+   public:
+    __device__ topk_of_row(const topk_arguments<Rows> &args_, int64_t row, const state<Real> &total)
+        : args(args_), to(total.m) {
+        values = results_of(args, args.values, ONS_Y, row);
+        indices = results_of(args, args.indices, ONS_INDICES, row);
+        if constexpr (HAS_PROBLEM<Rows>) where = row_address(args, row - args.first).where;
+        if (args.log) {
+            log_softmax::row(total, &first, &second);
+        } else {
+            softmax::row(total, &first, &second);
+            first *= arithmetic<Real>::LOWERED;
+            second *= arithmetic<Real>::LOWERED;
+        }
+    }
+
+    /* Writes the one in that place of the order. */
+    __device__ void put(uint32_t order, const entry<Real> &one) const {
+        const Real x = number_of(one.key());
+        Real value = args.log ? log_softmax::element(x, first, second)
+                              : softmax::element(to.exponential(x - to.anchor), first, second);
+        if (is_excluded(one.index())) value = args.log ? -arithmetic<Real>::infinity() : (Real)0;
+        write_as(values + order * args.values.along, args.values.dtype, value);
+        char *index = indices + order * args.indices.along;
+        if (args.indices.dtype == ONS_INT64)
+            *(int64_t *)index = one.index();
+        else
+            *(int32_t *)index = (int32_t)one.index();
+    }
+
+   private:
+    __device__ bool is_excluded([[maybe_unused]] uint32_t index) const {
+        if constexpr (HAS_PROBLEM<Rows>)
+            return where &&
+                   !where[index * args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1]];
+        return false;
+    }
+
+    const topk_arguments<Rows> &args;
+    char *values, *indices;
+    const char *where = nullptr;
+    Real first, second;
+    reference<Real> to;
+};
+
+template <typename Rows, typename Real>
+__device__ inline void put_pair(const topk_arguments<Rows> &args, int64_t row,
+                                const state<Real> &total) {
+    if (args.pairs.data) *(ons_pair *)results_of(args, args.pairs, ONS_PAIRS, row) = pair_of(total);
+}
+
+/* What a thread holds of a row. */
+template <typename Rows, int K>
+struct tile_of_rows {
+    using type = real_tile<typename Rows::Real, K>;
+};
+template <typename X, typename Y, bool ALL_FIT, int K>
+struct tile_of_rows<contiguous_rows<X, Y, ALL_FIT>, K> {
+    using type = packed_tile<X, K>;
+};
+
+/* The list of a row has room for more than k entries, so that a bound need not be exact. */
+inline int topk_room(int64_t k, int least) {
+    int room = least;
+    while (room < 2 * k && room < 2 * LARGEST_TOPK) room *= 2;
+    return room;
+}
+
+template <typename Rows, typename Method>
+ons_status with_topk_arguments(const launch_request &request, const typename Rows::arguments &rows,
+                               int room, Method method) {
+    const ons_problem *problem = request.problem;
+    auto at = [&](ons_role role) -> results_at {
+        const ons_operand *operand = &problem->operand[role];
+        return {operand->data, problem->dims == 1 ? 0 : operand->stride[0],
+                operand->stride[problem->dims - 1], operand->dtype};
+    };
+    topk_arguments<Rows> arguments = {rows,
+                                      at(ONS_Y),
+                                      at(ONS_INDICES),
+                                      at(ONS_PAIRS),
+                                      (int)problem->k,
+                                      topk_room(problem->k, room),
+                                      problem->log,
+                                      1,
+                                      request.workspace};
+    return method(rows_of<Rows>{rows}, arguments);
+}
+
+template <typename X, typename Method>
+ons_status with_topk_type(const launch_request &request, int room, Method method) {
+    const ons_problem *problem = request.problem;
+    const ons_plan *plan = request.plan;
+    const int64_t pitch =
+        problem->dims == 1 ? 0 : problem->operand[ONS_X].stride[0] / (int64_t)sizeof(X);
+    auto arguments = [&](auto rows) -> typename decltype(rows)::arguments {
+        return {(const X *)problem->operand[ONS_X].data,
+                nullptr,
+                pitch,
+                0,
+                plan->rows,
+                plan->N,
+                0,
+                plan->rows,
+                problem->operation};
+    };
+    using Fitting = contiguous_rows<X, X, true>;
+    using Any = contiguous_rows<X, X, false>;
+    if constexpr (sizeof(X) == 2)
+        if (Fitting::all_fit(arguments(Fitting()), true))
+            return with_topk_arguments<Fitting>(request, arguments(Fitting()), room, method);
+    return with_topk_arguments<Any>(request, arguments(Any()), room, method);
+}
+
+/* Calls method(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has room for
+ * `room` entries or more. */
+template <typename Method>
+ons_status with_topk_rows(const launch_request &request, int room, Method method) {
+    if (request.plan->loader == ONS_CONTIGUOUS) switch (request.problem->operand[ONS_X].dtype) {
+        case ONS_FLOAT16: return with_topk_type<__half>(request, room, method);
+        case ONS_BFLOAT16: return with_topk_type<__nv_bfloat16>(request, room, method);
+        case ONS_FLOAT32: return with_topk_type<float>(request, room, method);
+        default: return with_topk_type<double>(request, room, method);
+        }
+    return request.plan->compute == ONS_FLOAT64
+               ? with_topk_arguments<general_rows<double>>(request, as_it_is(request), room, method)
+               : with_topk_arguments<general_rows<float>>(request, as_it_is(request), room, method);
+}
+
+#endif

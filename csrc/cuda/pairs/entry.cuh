@@ -1,0 +1,116 @@
+/* entry.cuh - an element of a row and its place, in the order of top-k: the larger first, NaN above
+ * all, -0 as 0, of equal ones the one that comes first in the row; and how a few of them are
+ * sorted.
+ */
+#ifndef ONS_ENTRY_CUH
+#define ONS_ENTRY_CUH
+
+#include <cstdint>
+
+#include "exponential.cuh"
+
+/* A key for each number, an unsigned integer in the same order. 0 is none's. */
+__device__ inline uint32_t key_of(float x) {
+    if (isnan(x)) return ~0u;
+    const uint32_t bits = __float_as_uint(x + 0.0f);
+    return bits ^ ((uint32_t)((int32_t)bits >> 31) | 0x80000000u);
+}
+__device__ inline uint64_t key_of(double x) {
+    if (isnan(x)) return ~0ull;
+    const uint64_t bits = (uint64_t)__double_as_longlong(x + 0.0);
+    return bits ^ ((uint64_t)((int64_t)bits >> 63) | 0x8000000000000000ull);
+}
+__device__ inline float number_of(uint32_t key) {
+    return __uint_as_float(key == ~0u ? 0x7fffffffu : key >> 31 ? key ^ 0x80000000u : ~key);
+}
+__device__ inline double number_of(uint64_t key) {
+    const uint64_t bits = key == ~0ull ? 0x7fffffffffffffffull
+                          : key >> 63  ? key ^ 0x8000000000000000ull
+                                       : ~key;
+    return __longlong_as_double((long long)bits);
+}
+template <typename Real>
+using key_type = decltype(key_of(Real()));
+
+/* All zero: none, behind every other. */
+template <typename Real>
+struct entry;
+
+template <>
+struct entry<float> {
+    uint64_t bits;
+
+    __device__ static entry of(uint32_t key, uint32_t index) {
+        return {(uint64_t)key << 32 | (uint32_t)~index};
+    }
+    __device__ uint32_t key() const { return (uint32_t)(bits >> 32); }
+    __device__ uint32_t index() const { return ~(uint32_t)bits; }
+    __device__ bool is_before(const entry &other) const { return bits > other.bits; }
+};
+
+template <>
+struct alignas(16) entry<double> {
+    uint64_t bits, place;
+
+    __device__ static entry of(uint64_t key, uint32_t index) { return {key, (uint32_t)~index}; }
+    __device__ uint64_t key() const { return bits; }
+    __device__ uint32_t index() const { return ~(uint32_t)place; }
+    __device__ bool is_before(const entry &other) const {
+        return bits > other.bits || (bits == other.bits && place > other.place);
+    }
+};
+
+/* Puts n entries, a power of two, in order: a bitonic network (Batcher, Sorting networks and their
+ * applications, 1968). To be called by `threads` threads, this one the `thread`-th; sync() is their
+ * barrier. */
+template <typename Entry, typename Sync>
+__device__ inline void sort_entries(Entry *list, uint32_t n, uint32_t thread, uint32_t threads,
+                                    Sync sync) {
+#pragma unroll 1
+    for (uint32_t size = 2; size <= n; size *= 2)
+#pragma unroll 1
+        for (uint32_t apart = size / 2; apart > 0; apart /= 2) {
+            sync();
+#pragma unroll 1
+            for (uint32_t i = thread; i < n / 2; i += threads) {
+                const uint32_t low = 2 * i - (i & (apart - 1)), high = low + apart;
+                const Entry a = list[low], b = list[high];
+                if (low & size ? a.is_before(b) : b.is_before(a)) {
+                    list[low] = b;
+                    list[high] = a;
+                }
+            }
+        }
+    sync();
+}
+
+/* Up to so many entries each counts those before it; more are sorted. */
+constexpr uint32_t MOST_COUNTED = 128;
+
+__device__ inline uint32_t power_from(uint32_t n) { return n <= 1 ? 1 : 1u << (32 - __clz(n - 1)); }
+
+/* Calls put(place in the order, entry) for the first k of `count` entries, in a list that has room
+ * for a power of two from `most` on: the largest count of those that come here together. */
+template <typename Entry, typename Sync, typename Put>
+__device__ inline void give_first(Entry *list, uint32_t count, uint32_t most, uint32_t k,
+                                  uint32_t thread, uint32_t threads, Sync sync, Put put) {
+    if (most <= MOST_COUNTED) {
+#pragma unroll 1
+        for (uint32_t i = thread; i < count; i += threads) {
+            const Entry own = list[i];
+            uint32_t before = 0;
+#pragma unroll 4
+            for (uint32_t j = 0; j < count; j++) before += list[j].is_before(own);
+            if (before < k) put(before, own);
+        }
+        return;
+    }
+    const uint32_t n = power_from(most);
+#pragma unroll 1
+    for (uint32_t i = count + thread; i < n; i += threads) list[i] = {};
+    sort_entries(list, n, thread, threads, sync);
+#pragma unroll 1
+    for (uint32_t i = thread; i < k && i < count; i += threads) put(i, list[i]);
+}
+
+#endif

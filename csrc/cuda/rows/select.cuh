@@ -1,0 +1,69 @@
+/* select.cuh - which elements of a row are among its k largest, where those who share the row hold
+ * it in registers, as tiles: the elements from a bound on. */
+#ifndef ONS_SELECT_CUH
+#define ONS_SELECT_CUH
+
+#include "../pairs/entry.cuh"
+#include "tile.cuh"
+
+/* The elements whose key is above `key`; and of those with this key the ones before place `end`. */
+template <typename Key>
+struct bound {
+    Key key;
+    uint32_t end;
+
+    __device__ bool has(Key of, uint32_t index) const {
+        return of > key || (of == key && index < end);
+    }
+};
+
+/* A bound that k to `room` elements of the row keep, where there are k: by bisection of the keys,
+ * then of the places of those that are equal to the k-th. `first` is the place of the thread's
+ * first element, N where the row ends, `largest` the row's largest key. Of the group sum(n) gives
+ * the sum over those who share the row, any(b) whether one of those who call this together has b.
+ */
+template <int STRIDE, typename Tile, typename Key, typename Group>
+__device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, uint32_t first, uint32_t N,
+                                                     uint32_t k, uint32_t room, Key largest,
+                                                     Group group) {
+    using Real = typename Tile::Real;
+    auto count = [&](auto counts) {
+        int n = 0;
+#pragma unroll 1
+        for (int e = 0; e < Tile::K * Tile::V; e++) {
+            const uint32_t at = first + place<STRIDE, Tile::V>(e);
+            if (at < N) n += counts(key_of(tile.element(e)), at);
+        }
+        return (uint32_t)group.sum(n);
+    };
+    Key low = key_of(-arithmetic<Real>::infinity()), high = largest;
+    uint32_t from_low = N;
+    while (group.any(low < high && from_low > room)) {
+        const Key middle = low + (high - low) / 2 + ((high - low) & 1);
+        const uint32_t n = count([&](Key key, uint32_t) { return key >= middle; });
+        if (low >= high || from_low <= room) continue;
+        if (n >= k) {
+            low = middle;
+            from_low = n;
+        } else {
+            high = middle - 1;
+        }
+    }
+    bound<Key> found = {low, N};
+    if (!group.any(from_low > room)) return found;
+    const uint32_t above = count([&](Key key, uint32_t) { return key > low; });
+    uint32_t least = 1, most = N; /* of the place behind the last one that is kept */
+    while (group.any(least < most)) {
+        const uint32_t middle = least + (most - least) / 2;
+        const uint32_t n = count([&](Key key, uint32_t at) { return key == low && at < middle; });
+        if (least >= most) continue;
+        if (n + above >= k)
+            most = middle;
+        else
+            least = middle + 1;
+    }
+    if (from_low > room) found.end = most;
+    return found;
+}
+
+#endif

@@ -1,0 +1,163 @@
+/* topk_block.cu - fused_block and cluster of the operation that selects: a row stays in the
+ * registers of one block, or of the blocks of a cluster (sm_90 and later). The k-th largest of the
+ * threads' largest elements, in a cluster of its warps', bounds the k-th element from below. The
+ * few elements from there on are listed in the first block's shared memory, which puts them in
+ * order.
+ *
+ * Parts of a longer row are taken as rows are, for topk_split.cu.
+ *
+ * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
+#include "pairs/cluster.cuh"
+#include "rows/select.cuh"
+#include "topk_parts.cuh"
+
+/* In a block: a chunk of 16-bit elements takes half as many registers. */
+template <typename Rows>
+constexpr int CHUNKS_OF = Rows::NARROW ? TOPK_CHUNKS_16_BIT : TOPK_CHUNKS;
+
+/* How many blocks find room on a multiprocessor: others take more registers. */
+template <typename Rows>
+constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > sizeof(float)
+                              ? 1
+                              : TOPK_BLOCKS;
+
+/* A key that k of the `count` numbers of a block are not below, one a thread at most, and few more
+ * than k: by bisection. Where there are fewer than k, the lowest. */
+template <typename Real>
+__device__ inline key_type<Real> bound_of_tops(Real top, int count, int k, Real largest) {
+    using Key = key_type<Real>;
+    const bool has = (int)threadIdx.x < count;
+    const Key mine = has ? key_of(top) : 0;
+    Key low = key_of(-arithmetic<Real>::infinity()), high = key_of(largest);
+    if (k > count) return low;
+    int from_low = count;
+    const int enough = k + k / 4 + 3;
+#pragma unroll 1
+    while (low < high && from_low > enough) {
+        const Key middle = low + (high - low) / 2 + ((high - low) & 1);
+        const int n = __syncthreads_count(mine >= middle);
+        if (n >= k) {
+            low = middle;
+            from_low = n;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+template <typename Rows>
+__global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
+    topk_block_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    using Real = typename Rows::Real;
+    using Entry = entry<Real>;
+    constexpr int K = CHUNKS_OF<Rows>, V = Rows::V;
+    using Tile = typename tile_of_rows<Rows, K>::type;
+    extern __shared__ __align__(16) unsigned char shared[];
+    Entry *const list = (Entry *)shared;
+    state<Real> *const states = (state<Real> *)(list + args.room);
+    __shared__ int counters[3], listed;
+    const int blocks = blocks_of_row(), warps = blocks * warps_of_block();
+    const int64_t which = row_of_blocks() + args.first, row = which / args.parts;
+    const int warp = block_of_row() * warps_of_block() + warp_of_block();
+    const uint32_t part_elements = (uint32_t)warps * (K * WARP * V);
+    const uint32_t begin = (uint32_t)(which - row * args.parts) * part_elements;
+    const uint32_t chunk = begin / V + block_a_row::chunk<K>(warp), first = chunk * V;
+    const uint32_t N = (uint32_t)args.N, left = N - begin;
+    const uint32_t elements = left < part_elements ? left : part_elements;
+    const uint32_t k = elements < (uint32_t)args.k ? elements : (uint32_t)args.k;
+    if (threadIdx.x == 0) listed = counters[0] = counters[1] = counters[2] = 0;
+#if __CUDA_ARCH__ >= 900
+    __shared__ arrivals arrived;
+    if (blocks > 1) {
+        arrived.make_ready();
+        arrive_at_row();
+    }
+#endif
+
+    Tile tile;
+    Rows::template visit<false>(args, row - args.first, [&](const auto &from) {
+        tile = from.template load<K, WARP>(chunk);
+    });
+    const Real top = tile.largest(), m = max_over_lanes<WARP>(top);
+    const Real d =
+        normalizer_over_lanes<WARP>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
+    if (blocks == 1) {
+        if (threadIdx.x % WARP == 0) states[warp] = {m, d};
+        __syncthreads();
+    } else {
+#if __CUDA_ARCH__ >= 900
+        wait_for_row();
+        arrived.announce(warps * sizeof(state<Real>));
+        const int to = threadIdx.x % WARP;
+        if (to < blocks) arrived.send(states + warp, to, {m, d});
+        arrived.await();
+#endif
+    }
+    const state<Real> total = block_a_row::merge_held(states, warps);
+
+    const int tops = blocks == 1 ? (int)blockDim.x : warps;
+    const Real given = blocks == 1 ? top : states[min((int)threadIdx.x, warps - 1)].m;
+    bound<key_type<Real>> from = {bound_of_tops(given, tops, (int)k, total.m), 0};
+    from.end = N; /* those that are equal to the bound too */
+    int *const count_at = in_first_block(&listed);
+    Entry *const list_at = in_first_block(list);
+    int count = 0;
+    while (true) {
+        if (key_of(top) >= from.key) {
+#pragma unroll
+            for (int e = 0; e < K * V; e++) {
+                const uint32_t at = first + place<WARP, V>(e);
+                const auto key = key_of(tile.element(e));
+                if (key >= from.key && at < N && from.has(key, at)) {
+                    const int slot = atomicAdd(count_at, 1);
+                    if (slot < args.room) list_at[slot] = Entry::of(key, at);
+                }
+            }
+        }
+        meet_in_row();
+        count = *(volatile int *)count_at;
+        if (count <= args.room) break;
+        Tile copy = tile;
+        from = bound_by_counting<WARP>(copy, first, N, k, (uint32_t)args.room, key_of(total.m),
+                                       group_of_blocks{counters});
+        if (threadIdx.x == 0 && block_of_row() == 0) listed = 0;
+        meet_in_row();
+    }
+    /* the first block's shared memory is read no more */
+    if (blocks > 1) arrive_at_row();
+    if (block_of_row() == 0) {
+        auto sync = [] { __syncthreads(); };
+        if (args.parts > 1) {
+            const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, which);
+            give_first(list, (uint32_t)count, (uint32_t)count, k, threadIdx.x, blockDim.x, sync,
+                       [&](uint32_t order, const Entry &one) { part.entries[order] = one; });
+            for (uint32_t i = k + threadIdx.x; i < (uint32_t)args.k; i += blockDim.x)
+                part.entries[i] = {};
+            if (threadIdx.x == 0) *part.pair = total;
+        } else {
+            const topk_of_row<Rows> results(args, row, total);
+            give_first(list, (uint32_t)count, (uint32_t)count, k, threadIdx.x, blockDim.x, sync,
+                       [&](uint32_t order, const Entry &one) { results.put(order, one); });
+            if (threadIdx.x == 0) put_pair(args, row, total);
+        }
+        if (blocks > 1) wait_for_row();
+    }
+}
+
+ons_status topk_block(const launch_request &request) {
+    const ons_plan *plan = request.plan;
+    return with_topk_rows(request, 256, [&](auto rows, auto arguments) {
+        using Rows = typename decltype(rows)::Rows;
+        using Real = typename Rows::Real;
+        launch_shape shape = {1, plan->threads};
+        arguments.parts = (plan->N + plan->tile - 1) / plan->tile;
+        shape.blocks = shape.cluster = (int)(plan->blocks_a_row / arguments.parts);
+        shape.shared_bytes = arguments.room * (int)sizeof(entry<Real>) +
+                             shape.cluster * plan->threads / WARP * (int)sizeof(state<Real>);
+        ons_plan parts = *plan;
+        parts.rows *= arguments.parts;
+        return launch_strips({request.problem, &parts, request.workspace, request.facts}, shape,
+                             topk_block_kernel<Rows>, arguments);
+    });
+}

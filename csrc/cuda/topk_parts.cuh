@@ -1,0 +1,19 @@
+/* topk_parts.cuh - the k first entries of the parts of long rows, and their states, in the
+ * workspace: topk_block.cu writes them, topk_split.cu reads them. */
+#ifndef ONS_TOPK_PARTS_CUH
+#define ONS_TOPK_PARTS_CUH
+
+#include "launch_topk.cuh"
+
+template <typename Real>
+struct part_of_topk {
+    entry<Real> *entries; /* k, those without an element none's */
+    state<Real> *pair;
+
+    /* Part `which` of `parts`, those of all rows. */
+    __device__ part_of_topk(void *workspace, int64_t parts, int k, int64_t which)
+        : entries((entry<Real> *)workspace + which * k),
+          pair((state<Real> *)((entry<Real> *)workspace + parts * k) + which) {}
+};
+
+#endif

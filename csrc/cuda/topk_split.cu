@@ -1,0 +1,65 @@
+/* topk_split.cu - split of the operation that selects: every part of a row gives its k first
+ * entries and its pair (topk_block.cu); a block merges those of a row. Of the entries that it reads
+ * it keeps in shared memory those before the k-th so far, and puts the list in order when it is
+ * full.
+ *
+ * Moves 1 read of N. */
+#include "topk_parts.cuh"
+
+template <typename Rows>
+__global__ void __launch_bounds__(TOPK_THREADS)
+    topk_merge_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    using Real = typename Rows::Real;
+    using Entry = entry<Real>;
+    extern __shared__ __align__(16) unsigned char shared[];
+    Entry *const list = (Entry *)shared;
+    __shared__ int listed;
+    auto sync = [] { __syncthreads(); };
+    const int64_t row = blockIdx.x + args.first;
+    const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, row * args.parts);
+    const int64_t entries = args.parts * args.k;
+    Entry last = {}; /* the k-th so far */
+    if (threadIdx.x == 0) listed = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (int64_t begin = 0; begin < entries; begin += blockDim.x) {
+        const int64_t i = begin + threadIdx.x;
+        const Entry one = i < entries ? part.entries[i] : Entry();
+        if (one.is_before(last)) list[atomicAdd(&listed, 1)] = one;
+        __syncthreads();
+        const int count = listed;
+        if (count + (int)blockDim.x <= args.room) {
+            __syncthreads(); /* all have read the count */
+            continue;
+        }
+        for (int j = count + threadIdx.x; j < args.room; j += blockDim.x) list[j] = {};
+        sort_entries(list, (uint32_t)args.room, threadIdx.x, blockDim.x, sync);
+        last = list[args.k - 1];
+        if (threadIdx.x == 0) listed = min(count, args.k);
+        __syncthreads();
+    }
+    const state<Real> total = merge_by_warp(part.pair, (int)args.parts);
+    const topk_of_row<Rows> results(args, row, total);
+    give_first(list, (uint32_t)listed, (uint32_t)listed, (uint32_t)args.k, threadIdx.x, blockDim.x,
+               sync, [&](uint32_t order, const Entry &one) { results.put(order, one); });
+    if (threadIdx.x == 0) put_pair(args, row, total);
+}
+
+ons_status topk_split(const launch_request &request) {
+    const ons_plan *plan = request.plan;
+    if (!request.facts) {
+        ons_status status = topk_block(request);
+        if (status != ONS_OK) return status;
+    }
+    auto merge = [&](auto rows, auto arguments) {
+        using Rows = typename decltype(rows)::Rows;
+        arguments.parts = (plan->N + plan->tile - 1) / plan->tile;
+        launch_shape shape = {1, TOPK_THREADS};
+        shape.shared_bytes = arguments.room * (int)sizeof(entry<typename Rows::Real>);
+        return launch_strips(request, shape, topk_merge_kernel<Rows>, arguments);
+    };
+    const int room = 2 * TOPK_THREADS; /* and more than k and a block's threads */
+    return plan->compute == ONS_FLOAT64
+               ? with_topk_arguments<general_rows<double>>(request, as_it_is(request), room, merge)
+               : with_topk_arguments<general_rows<float>>(request, as_it_is(request), room, merge);
+}

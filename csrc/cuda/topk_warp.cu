@@ -1,0 +1,159 @@
+/* topk_warp.cu - fused_warp of the operation that selects: a row stays in the registers of a warp,
+ * or of as few of its lanes as hold it, and a block has several rows. The k-th largest of the
+ * lanes' largest elements bounds the k-th element from below. The few elements from there on are
+ * listed in shared memory, and put in order.
+ *
+ * Moves 1 read of N. Stops at 32 lanes of WARP_CHUNKS chunks. */
+#include "launch_topk.cuh"
+#include "rows/select.cuh"
+
+/* The lanes that share a row, for bound_by_counting; other rows of the warp come with it. */
+template <int LANES>
+struct group_of_lanes {
+    __device__ int sum(int n) const { return count_over_lanes<LANES>(n); }
+    __device__ bool any(bool b) const { return __any_sync(~0u, b); }
+};
+
+/* Puts LANES numbers in order, the largest first: a bitonic network. NaN may be lost. */
+template <int LANES, typename Real>
+__device__ inline Real sorted_over_lanes(Real v) {
+    const int lane = threadIdx.x % LANES;
+#pragma unroll
+    for (int size = 2; size <= LANES; size *= 2)
+#pragma unroll
+        for (int apart = size / 2; apart > 0; apart /= 2) {
+            const Real other = __shfl_xor_sync(~0u, v, apart);
+            const bool keeps_larger = !(lane & apart) == !(lane & size);
+            v = keeps_larger ? fmax(v, other) : fmin(v, other);
+        }
+    return v;
+}
+
+/* The elements of a row in shared memory, in its order. */
+template <typename Tile>
+struct element_of {
+    using type = typename Tile::Real;
+};
+template <typename X, int K>
+struct element_of<packed_tile<X, K>> {
+    using type = X;
+};
+
+template <typename X, int K, int LANES>
+__device__ inline void lay_out(const packed_tile<X, K> &tile, X *row, int lane) {
+    constexpr int V = packed_tile<X, K>::V;
+#pragma unroll
+    for (int k = 0; k < K; k++) ((pack<X, V> *)row)[k * LANES + lane] = tile.raw[k];
+}
+template <typename Real, int K, int LANES>
+__device__ inline void lay_out(const real_tile<Real, K> &tile, Real *row, int lane) {
+    constexpr int V = real_tile<Real, K>::V;
+#pragma unroll
+    for (int e = 0; e < K * V; e++) row[lane * V + place<LANES, V>(e)] = tile.x[e];
+}
+
+template <typename Rows, int LANES, int K>
+constexpr int ELEMENTS_OF_ROW = LANES * K * Rows::V;
+
+/* Of one row in shared memory: its elements, and its list. */
+template <typename Rows, int LANES, int K>
+__host__ __device__ inline int bytes_of_elements() {
+    using Tile = typename tile_of_rows<Rows, K>::type;
+    return ELEMENTS_OF_ROW<Rows, LANES, K> * (int)sizeof(typename element_of<Tile>::type);
+}
+
+template <typename Rows, int LANES, int K>
+__global__ void __launch_bounds__(WARP_ROW_THREADS)
+    topk_warp_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    using Real = typename Rows::Real;
+    using Tile = typename tile_of_rows<Rows, K>::type;
+    using X = typename element_of<Tile>::type;
+    using Entry = entry<Real>;
+    constexpr int V = Rows::V, n = K * V;
+    extern __shared__ __align__(16) unsigned char shared[];
+    const int own = threadIdx.x / LANES, lane = threadIdx.x % LANES, rows = blockDim.x / LANES;
+    X *const elements = (X *)(shared + own * bytes_of_elements<Rows, LANES, K>());
+    Entry *const list =
+        (Entry *)(shared + rows * bytes_of_elements<Rows, LANES, K>()) + own * args.room;
+    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first;
+    const uint32_t N = row < args.rows ? (uint32_t)args.N : 0;
+
+    Tile tile;
+    Rows::template visit<true>(
+        args, index, [&](const auto &from) { tile = from.template load<K, LANES>(lane); });
+    lay_out<typename element_of<Tile>::type, K, LANES>(tile, elements, lane);
+    const Real largest = tile.largest(), m = max_over_lanes<LANES>(largest);
+    const Real d =
+        normalizer_over_lanes<LANES>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
+    const state<Real> total = {m, d};
+
+    Real least = -arithmetic<Real>::infinity();
+    if (args.k <= LANES)
+        least = __shfl_sync(~0u, sorted_over_lanes<LANES>(largest), args.k - 1, LANES);
+    keep_bits<n> chosen = 0;
+#pragma unroll
+    for (int e = 0; e < n; e++)
+        if (!(tile.element(e) < least)) chosen |= keep_bits<n>(1) << e;
+    const uint32_t first = lane * V;
+    if (!__all_sync(~0u, least > -arithmetic<Real>::infinity())) {
+#pragma unroll
+        for (int e = 0; e < n; e++)
+            if (first + place<LANES, V>(e) >= N) chosen &= ~(keep_bits<n>(1) << e);
+    }
+    uint32_t count = count_over_lanes<LANES>(__popcll(chosen));
+    if (__any_sync(~0u, count > (uint32_t)args.room)) {
+        Tile copy = tile;
+        const auto bound =
+            bound_by_counting<LANES>(copy, first, N, (uint32_t)args.k, (uint32_t)args.room,
+                                     key_of(m), group_of_lanes<LANES>());
+        chosen = 0;
+#pragma unroll
+        for (int e = 0; e < n; e++) {
+            const uint32_t at = first + place<LANES, V>(e);
+            if (at < N && bound.has(key_of(tile.element(e)), at)) chosen |= keep_bits<n>(1) << e;
+        }
+        count = count_over_lanes<LANES>(__popcll(chosen));
+    }
+    const int mine = __popcll(chosen);
+    int slot = mine; /* up to this lane's last, then its first */
+#pragma unroll
+    for (int apart = 1; apart < LANES; apart *= 2) {
+        const int before = __shfl_up_sync(~0u, slot, apart, LANES);
+        if (lane >= apart) slot += before;
+    }
+    slot -= mine;
+    __syncwarp();
+    for (; chosen; chosen &= chosen - 1) {
+        const int e = __ffsll(chosen) - 1;
+        const uint32_t at = first + place<LANES, V>(e);
+        list[slot++] = Entry::of(key_of(to_real<Real>(elements[at])), at);
+    }
+    __syncwarp();
+    const uint32_t most = __reduce_max_sync(~0u, count);
+    const bool exists = row < args.rows;
+    const topk_of_row<Rows> results(args, exists ? row : 0, total);
+    give_first(
+        list, count, most, (uint32_t)args.k, lane, LANES, [] { __syncwarp(); },
+        [&](uint32_t order, const Entry &one) { results.put(order, one); });
+    if (exists && lane == 0) put_pair(args, row, total);
+}
+
+ons_status topk_warp(const launch_request &request) {
+    const ons_plan *plan = request.plan;
+    return with_topk_rows(request, 64, [&](auto rows, const auto &arguments) {
+        using Rows = typename decltype(rows)::Rows;
+        ons_status status = ONS_E_OPERAND;
+        const int chunks = plan->elements_a_thread / Rows::V;
+#define ONS_TOPK_SHAPE(L, K)                                                             \
+    if (plan->lanes == L && chunks == K) {                                               \
+        launch_shape shape = {1, plan->threads};                                         \
+        const int row_bytes = bytes_of_elements<Rows, L, K>() +                          \
+                              arguments.room * (int)sizeof(entry<typename Rows::Real>);  \
+        shape.shared_bytes = plan->threads / L * row_bytes;                              \
+        status = launch_strips(request, shape, topk_warp_kernel<Rows, L, K>, arguments); \
+    }
+#include "instances.def"
+#undef ONS_TOPK_SHAPE
+        return status;
+    });
+}

@@ -1,0 +1,134 @@
+/* plan_cuda_topk.c - the method and the shape of the operation that selects, on a GPU. Lanes,
+ * chunks and blocks of a row are functions of N, k, the types and the GPU alone. */
+#include "plan_cuda.h"
+
+/* The largest place that an entry has room for. */
+#define LONGEST_ROW (((int64_t)1 << 32) - 1)
+
+/* The most blocks of a cluster that has a part of a row in split: of 16 fewer find room. */
+enum { BLOCKS_OF_PART = 8 };
+
+/* Rows without gaps and with nothing to be done first, in the arithmetic of their own type. */
+static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
+    const ons_operand *x = &problem->operand[ONS_X];
+    const int last = problem->dims - 1;
+    return (x->dtype == ONS_FLOAT64) == (plan->compute == ONS_FLOAT64) && problem->dims <= 2 &&
+           !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
+           problem->scale_by == 1.0 &&
+           (problem->extent[last] == 1 || x->stride[last] == ons_dtype_size(x->dtype));
+}
+
+/* The first shape that holds the row and has a lane for each of the k; else that holds it. */
+static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
+    static const int shapes[][2] = {
+#define ONS_TOPK_SHAPE(lanes, chunks) {lanes, chunks},
+#include "cuda/instances.def"
+#undef ONS_TOPK_SHAPE
+    };
+    const int count = sizeof shapes / sizeof *shapes;
+    int found = -1;
+    for (int i = count - 1; i >= 0; i--)
+        if (shapes[i][0] * shapes[i][1] >= row->chunks && (found < 0 || shapes[i][0] >= k))
+            found = i;
+    plan->longest_row = (int64_t)shapes[count - 1][0] * shapes[count - 1][1] * row->chunk;
+    if (found < 0) return false;
+    plan->lanes = shapes[found][0];
+    plan->elements_a_thread = shapes[found][1] * row->chunk;
+    plan->tile = plan->lanes * plan->elements_a_thread;
+    plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
+    plan->width = plan->threads / plan->lanes;
+    return true;
+}
+
+static int64_t power_from(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+/* An entry takes 8 bytes, of float64 16: as a pair does. */
+static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
+
+static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
+    const int chunks = row->narrow ? TOPK_CHUNKS_16_BIT : TOPK_CHUNKS;
+    const int most = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+    const int64_t of_block = (int64_t)TOPK_THREADS * chunks * row->chunk;
+    plan->lanes = 0;
+    plan->width = 1;
+    plan->workspace_bytes = 0;
+    plan->blocks_a_row = 1;
+    plan->longest_row = LONGEST_ROW;
+    plan->elements_a_thread = chunks * row->chunk;
+    if (plan->N > LONGEST_ROW) return ONS_E_ROW_TOO_LONG;
+    if (plan->method == ONS_METHOD_online) {
+        plan->threads = PASS_THREADS;
+        plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+        plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+        plan->blocks_a_row = least(plan->rows, 2 * row->gpu->multiprocessors);
+        plan->workspace_bytes = plan->blocks_a_row * power_from(k) * entry_bytes(plan);
+        return ONS_OK;
+    }
+    if (k > LARGEST_TOPK) return ONS_E_K_TOO_LARGE;
+    if (plan->method == ONS_METHOD_fused_warp) {
+        plan->blocks_a_row = 0;
+        return shape_warp(row, k, plan) ? ONS_OK : ONS_E_ROW_TOO_LONG;
+    }
+    const int64_t filled = ceil_div(row->chunks, (int64_t)chunks * WARP);
+    if (plan->method == ONS_METHOD_fused_block) {
+        plan->longest_row = of_block;
+        plan->threads = (int)least(filled * WARP, TOPK_THREADS);
+    } else if (plan->method == ONS_METHOD_cluster) {
+        plan->longest_row = most * of_block;
+        plan->threads = TOPK_THREADS;
+        if (most < 2) return ONS_E_NO_CLUSTERS;
+        ons_share_out(filled, TOPK_BLOCKS * TOPK_THREADS / WARP, TOPK_THREADS / WARP, most, false,
+                      plan);
+    } else {
+        plan->threads = TOPK_THREADS;
+        plan->blocks_a_row = most >= 2 ? least(most, BLOCKS_OF_PART) : 1;
+    }
+    plan->tile = plan->blocks_a_row * plan->threads * plan->elements_a_thread;
+    if (plan->method == ONS_METHOD_split) {
+        const int64_t parts = ceil_div(plan->N, plan->tile);
+        plan->blocks_a_row *= parts;
+        plan->workspace_bytes = plan->rows * parts * (k + 1) * entry_bytes(plan);
+    }
+    return plan->N > plan->longest_row ? ONS_E_ROW_TOO_LONG : ONS_OK;
+}
+
+static bool takes(ons_method method, const char *reason, const row_of_chunks *row, int64_t k,
+                  ons_plan *plan) {
+    plan->method = method;
+    plan->reason = reason;
+    return shape(row, k, plan) == ONS_OK;
+}
+
+ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
+    const int64_t chunk = 16 / ons_dtype_size(plan->compute), k = problem->k;
+    row_of_chunks row = {.chunks = plan->N > 0 ? ceil_div(plan->N, chunk) : 1,
+                         .chunk = (int)chunk,
+                         .threads_a_lane = 1,
+                         .contiguous = is_contiguous(problem, plan),
+                         .operation = problem->operation,
+                         .gpu = gpu};
+    row.narrow = row.contiguous && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
+    plan->form = ONS_ROW_FORM;
+    plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
+    plan->variant = ONS_SELECTING;
+    if (plan->method == ONS_METHOD_fused)
+        plan->method =
+            row.chunks <= WARP * WARP_CHUNKS ? ONS_METHOD_fused_warp : ONS_METHOD_fused_block;
+    if (plan->method != ONS_METHOD_AUTO) return shape(&row, k, plan);
+    if (takes(ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier",
+              &row, k, plan) ||
+        takes(ONS_METHOD_fused_block, "the row fits the registers of a block: one read", &row, k,
+              plan) ||
+        takes(ONS_METHOD_cluster, "the row fits the registers of a cluster: one read", &row, k,
+              plan) ||
+        takes(ONS_METHOD_split, "rows too long to be held: blocks share each one, one read", &row,
+              k, plan))
+        return ONS_OK;
+    plan->method = ONS_METHOD_online;
+    plan->reason = "more elements wanted than a block puts in order: several reads";
+    return shape(&row, k, plan);
+}
