@@ -1,0 +1,164 @@
+"""softmax_topk on a GPU: places exactly as a stable sort gives them, values as softmax's."""
+
+import numpy as np
+import pytest
+
+import onsoftmax as ons
+
+torch = pytest.importorskip("torch")
+DTYPES = ["float16", "bfloat16", "float32", "float64"]
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 4 * 2.0**-23, "float64": 4 * 2.0**-52}
+
+
+def rows(shape, dtype, seed=5, spread=3.0):
+    torch.manual_seed(seed)
+    return (spread * torch.randn(shape, device="cuda", dtype=torch.float64)).to(getattr(torch, dtype))
+
+
+def wanted(x, k, axis=-1, log=False, where=None, scale=1.0):
+    """Places by a stable sort of the elements, which holds NaN for the largest; values in float64."""
+    computed = x if x.dtype == torch.float64 else x.float()
+    taken = (computed.double() * scale).to(computed.dtype)
+    kept = torch.ones_like(x, dtype=torch.bool) if where is None else where.expand(x.shape)
+    taken = torch.where(kept, taken, -torch.inf)
+    order = torch.sort(taken, axis, descending=True, stable=True)
+    places = order.indices.narrow(axis, 0, k)
+    function = torch.log_softmax if log else torch.softmax
+    values = function(taken.double(), axis)
+    values = torch.where(kept, values, -torch.inf if log else 0.0)
+    return values.gather(axis, places), places
+
+
+def check(x, k, axis=-1, log=False, where=None, scale=1.0, tolerance=None, **options):
+    values, places = ons.softmax_topk(x, k, axis, log=log, where=where, scale=scale, **options)
+    exact, order = wanted(x, k, axis, log, where, scale)
+    assert values.dtype == x.dtype and places.dtype == torch.int64
+    assert values.shape == places.shape == exact.shape
+    assert torch.equal(places, order), (x.dtype, x.shape, k, (places != order).nonzero()[:5])
+    eps = tolerance or EPS[str(x.dtype).removeprefix("torch.")]
+    size = exact.abs().clamp(min=1.0) if log else exact.abs()
+    least = 2.0**-25 if x.dtype == torch.float16 else 0.0
+    same = (values.double() == exact) | (torch.isnan(values) & torch.isnan(exact))
+    far = ~same & ~((values.double() - exact).abs() <= eps * size + least)
+    assert not far.any(), (x.dtype, x.shape, k, values[far][:5], exact[far][:5])
+
+
+@pytest.mark.small
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "shape, k",
+    [((1, 1), 1), ((5, 7), 7), ((130, 64), 8), ((33, 129), 8), ((7, 256), 200), ((9, 257), 40),
+     ((3, 1000), 1000), ((4, 1025), 5), ((3, 5001), 64), ((2, 40000), 1000), ((2, 131073), 64)],
+)  # fmt: skip
+def test_rows(dtype, shape, k):
+    x = rows(shape, dtype)
+    check(x, k)
+    check(x, 1, log=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "shape, k",
+    [((70000, 256), 8), ((16384, 128), 8), ((3000, 512), 33), ((300, 32000), 5), ((64, 128256), 64),
+     ((1, 128256), 5), ((1, 151936), 64), ((40, 50257), 50), ((2, 262144), 1024), ((3, 524289), 300),
+     ((1, 3000001), 64)],
+)  # fmt: skip
+def test_many_and_long_rows(dtype, shape, k):
+    x = rows(shape, dtype)
+    check(x, k)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("N", [8, 200, 1024, 5000, 128256, 600000])
+def test_rows_that_hurt(dtype, N):
+    kind = getattr(torch, dtype)
+    up = torch.linspace(-20, 20, N, device="cuda", dtype=torch.float64)
+    some = torch.randint(8, (N,), device="cuda").double()
+    few = torch.full((N,), -torch.inf, device="cuda", dtype=torch.float64)
+    few[N // 3 :: max(1, N // 3)] = 1.0
+    late = few.clone()
+    late[-1] = torch.inf
+    nan = some.clone()
+    nan[N // 2 :: 2] = torch.nan
+    zeros = torch.where(some > 4, 0.0, -0.0)
+    large = up + 1e6
+    all_rows = [up, up.flip(0), some, torch.ones_like(up), few, late, nan, zeros, large, -torch.inf + 0 * up]
+    x = torch.stack(all_rows).to(kind)
+    for k in sorted({1, min(5, N), min(64, N), min(1000, N)}):
+        check(x, k, tolerance=1e-6 if dtype == "float32" else None)
+
+
+@pytest.mark.parametrize("method", ["fused_warp", "fused_block", "cluster", "split", "online"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_methods(method, dtype):
+    for N, k in [(5, 2), (300, 20), (1024, 7), (1024, 700)]:
+        check(rows((6, N), dtype), k, method=method)
+    if method != "fused_warp":
+        check(rows((3, 9000), dtype), 50, method=method)
+    if method == "online":
+        check(rows((300, 9000), dtype), 5000, method=method)
+        check(torch.ones((3, 9000), device="cuda"), 5000, method=method)
+    elif method != "fused_warp":
+        with pytest.raises(ValueError, match="k is 1025: .* at most 1024"):
+            ons.softmax_topk(rows((2, 5000), dtype), 1025, method=method)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layouts(dtype):
+    x = rows((12, 40, 30), dtype)
+    check(x, 7, 1)
+    check(x.transpose(0, 2), 5, 0)
+    check(x[:, ::2, 1:], 9)
+    check(rows((4, 3000), dtype)[:, 1:], 30)
+    check(rows((3000, 4), dtype), 30, 0)
+    where = torch.rand(x.shape, device="cuda") > 0.3
+    check(x, 20, where=where)
+    check(x, 20, 1, where=where, log=True)
+    check(rows((5, 9000), dtype), 20, where=torch.arange(9000, device="cuda") % 500 == 3)
+    if dtype in ("float32", "float64"):
+        check(x, 6, scale=-0.7)
+    wide = ons.softmax_topk(rows((6, 700), "float16"), 4, dtype=torch.float64).values
+    exact = wanted(rows((6, 700), "float16").double(), 4)[0]
+    assert wide.dtype == torch.float64 and torch.allclose(wide, exact, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(50, 100), (9, 5000), (4, 200000), (2, 700000)])
+def test_pairs_and_bits(dtype, shape):
+    x = rows(shape, dtype)
+    one = ons.softmax_topk(x, 3, return_normalizer=True)
+    alone = ons.softmax_topk(x[1:2], 3)
+    assert torch.equal(one.values[1:2], alone.values) and torch.equal(one.indices[1:2], alone.indices)
+    total = ons.logsumexp(x.double())
+    logs = ons.softmax_topk(x.double(), 1, log=True).values[:, 0]
+    assert torch.allclose(x.double().amax(-1) - logs, total, rtol=1e-12)
+
+
+def test_streams_and_other_libraries():
+    x = rows((64, 9000), "float32")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        a = ons.softmax_topk(x, 9)
+    b = ons.softmax_topk(x, 9, stream=side)
+    side.synchronize()
+    assert torch.equal(a.indices, b.indices) and torch.equal(a.values, b.values)
+    cupy = pytest.importorskip("cupy")
+    c = ons.softmax_topk(cupy.from_dlpack(x), 9)
+    assert isinstance(c.indices, cupy.ndarray) and c.indices.dtype == np.int64
+    assert (c.indices.get() == a.indices.cpu().numpy()).all()
+    jax = pytest.importorskip("jax")
+    j = ons.softmax_topk(jax.dlpack.from_dlpack(x), 9)
+    assert isinstance(j.indices, jax.Array) and (np.asarray(j.indices) == a.indices.cpu().numpy()).all()
+
+
+def test_graphs_take_it():
+    x = rows((8, 128256), "float32")
+    ons.softmax_topk(x, 64)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = ons.softmax_topk(x, 64)
+    x.copy_(rows((8, 128256), "float32", seed=9))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(result.indices, wanted(x, 64)[1])
