@@ -134,8 +134,9 @@ typedef struct {
     int64_t extent[ONS_MAX_DIMS];
     ons_operand operand[ONS_OPERANDS];
     double scale_by; /* for every row, where ONS_SCALE is absent */
-    int64_t k;       /* of an operation that selects, as is */
-    bool log;
+    /* of an operation that selects: */
+    int64_t k;
+    bool log, sorted; /* else in any order */
 } ons_problem;
 
 /* What one GPU has. */
