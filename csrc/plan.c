@@ -15,18 +15,31 @@ static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
     int64_t y = ons_dtype_size(problem->operand[ONS_Y].dtype);
     if (ons_operations[problem->operation].one_a_row)
         return plan->rows * (plan->N * x * (info->reads > 1 ? info->reads - 1 : 1) + y);
+    if (ons_operations[problem->operation].selects)
+        return plan->rows *
+               (plan->N * x +
+                problem->k * (y + ons_dtype_size(problem->operand[ONS_INDICES].dtype)));
     int reads = problem->operand[ONS_PAIRS].data ? 1 : info->reads;
     if (ons_operations[problem->operation].gradient)
         x += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
     return plan->rows * plan->N * (reads * x + info->writes * y);
 }
 
-/* Without a maximum and without exponentials there is nothing for the others to do. */
-static bool takes_gradients(ons_method method, bool on_cpu) {
-    return method == ONS_METHOD_AUTO || method == ONS_METHOD_fused || method == ONS_METHOD_split ||
-           (on_cpu ? method == ONS_METHOD_online
-                   : method == ONS_METHOD_fused_warp || method == ONS_METHOD_fused_block ||
-                         method == ONS_METHOD_cluster);
+/* Of operations that take a gradient or select only some methods make sense: without a maximum and
+ * without exponentials there is nothing for the others to do; and what reads a row once has no use
+ * for more. */
+static bool takes(ons_method method, const ons_operation_info *operation, bool on_cpu) {
+    if (!operation->gradient && !operation->selects) return true;
+    switch (method) {
+    case ONS_METHOD_AUTO:
+    case ONS_METHOD_split: return true;
+    case ONS_METHOD_online: return on_cpu || operation->selects;
+    case ONS_METHOD_fused: return !on_cpu || operation->gradient;
+    case ONS_METHOD_fused_warp:
+    case ONS_METHOD_fused_block:
+    case ONS_METHOD_cluster: return true;
+    default: return false;
+    }
 }
 
 ons_status ons_make_plan(const ons_problem *problem, ons_method method, const ons_machine *machine,
@@ -43,23 +56,25 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     plan->compute = wider(problem->operand[ONS_X].dtype, method == ONS_METHOD_naive
                                                              ? problem->operand[ONS_X].dtype
                                                              : problem->operand[ONS_Y].dtype);
-    const bool gradient = ons_operations[problem->operation].gradient;
-    if (gradient && !takes_gradients(method, on_cpu)) return ONS_E_METHOD_NOT_OF_OPERATION;
-    if (gradient) plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
+    const ons_operation_info *operation = &ons_operations[problem->operation];
+    if (on_cpu && operation->selects && plan->rows > 0) return ONS_E_METHOD_NOT_OF_OPERATION;
+    if (!takes(method, operation, on_cpu)) return ONS_E_METHOD_NOT_OF_OPERATION;
+    if (operation->gradient)
+        plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
     plan->method = method;
     plan->reason = "asked for by name";
-    const bool given = problem->operand[ONS_PAIRS].data;
+    const bool given = problem->operand[ONS_PAIRS].data && !operation->selects;
     if (given && method == ONS_METHOD_AUTO) {
         plan->method = ONS_METHOD_split;
         plan->reason = "the pairs of the rows are given: their elements are read once";
     }
     /* others find the pairs themselves; `naive` finds none */
     if ((given && plan->method != ONS_METHOD_split) ||
-        (ons_operations[problem->operation].pair && method == ONS_METHOD_naive))
+        (operation->pair && method == ONS_METHOD_naive))
         return ONS_E_OPERAND;
     ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
     if (status != ONS_OK) return status;
-    if (gradient) plan->measured = NULL; /* of softmax */
+    if (operation->gradient || operation->selects) plan->measured = NULL; /* of softmax */
     plan->bytes_moved = bytes_moved(problem, plan);
     return ONS_OK;
 }

@@ -5,12 +5,19 @@
 
 static bool is_float(ons_dtype dtype) { return dtype <= ONS_FLOAT64; }
 
+static bool is_selection(const ons_problem *problem, const ons_plan *plan) {
+    const ons_operand *indices = &problem->operand[ONS_INDICES];
+    return problem->reduced_dims == 1 && problem->k >= 1 && problem->k <= plan->N &&
+           indices->data && (indices->dtype == ONS_INT32 || indices->dtype == ONS_INT64);
+}
+
 static bool is_sound(const ons_problem *problem, const ons_plan *plan) {
     if (problem->reduced_dims < 1 || problem->dims < problem->reduced_dims ||
         problem->dims > ONS_MAX_DIMS)
         return false;
     if ((!problem->operand[ONS_X].data && plan->N > 0) || !problem->operand[ONS_Y].data)
         return false;
+    if (ons_operations[problem->operation].selects && !is_selection(problem, plan)) return false;
     if (!is_float(problem->operand[ONS_X].dtype) || !is_float(problem->operand[ONS_Y].dtype))
         return false;
     if (problem->operand[ONS_WHERE].data && problem->operand[ONS_WHERE].dtype != ONS_BOOL)

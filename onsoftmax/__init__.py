@@ -30,6 +30,7 @@ from ._describe import Method, methods, plan, show_config
 from ._explain import explain
 from ._plan import Cliff, Cost, Plan
 from ._record import Step
+from ._topk import TopK, TopKWithNormalizer, softmax_topk
 from ._trace import Trace
 from ._version import __version__ as __version__
 
@@ -40,6 +41,8 @@ __all__ = [
     "Method",
     "Plan",
     "Step",
+    "TopK",
+    "TopKWithNormalizer",
     "Trace",
     "explain",
     "get_num_threads",
@@ -52,4 +55,5 @@ __all__ = [
     "show_config",
     "softmax",
     "softmax_backward",
+    "softmax_topk",
 ]

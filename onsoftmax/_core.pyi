@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any, TypeVar, final, overload
+from typing import Any, SupportsIndex, TypeVar, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -249,6 +249,22 @@ def normalizer(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> Any: ...
+def softmax_topk(
+    array: Any,
+    k: SupportsIndex,
+    /,
+    axis: _Axis = -1,
+    *,
+    log: bool = False,
+    sorted: bool = True,
+    return_normalizer: bool = False,
+    method: str = "auto",
+    dtype: Any = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[Any, ...]: ...
 def finish(
     array: Any,
     /,
@@ -273,6 +289,7 @@ def plan(
     method: str = "auto",
     num_threads: int | None = None,
     operation: str = "softmax",
+    k: SupportsIndex | None = None,
     caches: tuple[int, int, int] | None = None,
 ) -> dict[str, Any]: ...
 def methods() -> list[dict[str, Any]]: ...

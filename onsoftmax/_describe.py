@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -110,6 +110,7 @@ def plan(
     method: str = "auto",
     num_threads: int | None = None,
     operation: str = "softmax",
+    k: SupportsIndex | None = None,
 ) -> Plan:
     """Which method an operation would take for an array, why, and what each would cost, without running it.
 
@@ -126,14 +127,16 @@ def plan(
         one an H200. Or a GPU to plan for, here or not, by its data sheet: "RTX 4090", "L4", "A100" (SXM,
         80 GB), "H100" (SXM), "H200" or "B200", in capitals or not, with spaces or without.
     operation : str
-        softmax, log_softmax, logsumexp, softmax_backward or log_softmax_backward; the array stands for both
-        inputs of the latter.
+        softmax, log_softmax, logsumexp, softmax_topk, softmax_backward or log_softmax_backward; the array
+        stands for both inputs of the last two.
+    k : int, optional
+        Of softmax_topk, which needs it: how many of each row.
 
     Raises
     ------
     ValueError, TypeError, AxisError
         As softmax; a device or an operation of another name; a device that the array is not on; more than
-        2^48 elements.
+        2^48 elements; softmax_topk without k, or a k that softmax_topk refuses, or for another operation.
     """
     axes = tuple(axis) if isinstance(axis, Sequence) else axis
 
@@ -146,9 +149,11 @@ def plan(
             method=name,
             num_threads=num_threads,
             operation=operation,
+            k=k,
         )
 
     facts = planned(method)
+    facts["k"] = facts["k"] or None
     facts["longest_row"] = facts.get("longest_row") or None
     facts["copy_speed"] = facts.get("copy_speed") or None
     place = "cpu" if facts["device"] == "cpu" else "cuda"

@@ -126,7 +126,7 @@ def torch_knowledge() -> tuple[Any, ...]:
         _increment_version(torch),
         torch.strided,
         torch.contiguous_format,
-        (torch.float16, torch.bfloat16, torch.float32, torch.float64),
+        (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool, torch.int32, torch.int64),
         getattr(shortcuts, "_empty_strided_cpu", None),
         getattr(shortcuts, "_empty_strided_cuda", None),
         vars(torch.autograd.forward_ad),
@@ -203,7 +203,8 @@ def _on_torch_stream(
         if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
             tensor.record_stream(stream)
     if "out" not in keywords:
-        result.record_stream(before)
+        for tensor in result if isinstance(result, tuple) else (result,):
+            tensor.record_stream(before)
     return result
 
 
@@ -226,9 +227,12 @@ def _jax(array: Any, role: int) -> Any:
     return array.astype(float)
 
 
+def jax_has_64_bits() -> bool:
+    return bool(sys.modules["jax"].config.jax_enable_x64)
+
+
 def check_jax_float64() -> None:
-    jax = sys.modules["jax"]
-    if not jax.config.jax_enable_x64:
+    if not jax_has_64_bits():
         raise TypeError(
             "the result would be float64, which JAX cuts to float32 while jax_enable_x64 is off: call "
             "jax.config.update('jax_enable_x64', True), or pass dtype='float32', or a NumPy array as out"

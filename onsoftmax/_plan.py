@@ -50,7 +50,7 @@ class Plan:
     notebook shows the same."""
 
     operation: str
-    """softmax, log_softmax, logsumexp, softmax_backward or log_softmax_backward."""
+    """softmax, log_softmax, logsumexp, softmax_topk, softmax_backward or log_softmax_backward."""
     device: str
     """ "cpu", "cuda", or the name of the GPU that the plan was asked for."""
     method: str
@@ -82,6 +82,8 @@ class Plan:
     """On the CPU; on a GPU those of a block."""
     others: tuple[Cost, ...]
     """Every method of the device, the plan's own among them."""
+    k: int | None = None
+    """How many of each row softmax_topk selects; None for another operation."""
     num_threads: int | None = field(default=None, repr=False, compare=False)
     """The most that may be used on the CPU, where the call said so."""
 
@@ -130,7 +132,8 @@ class Plan:
 
     def cliffs(self) -> tuple[Cliff, ...]:
         """Where `auto` changes its method, for as many rows of this type and form and any length of row."""
-        lengths = [2**k for k in range(LONGEST.bit_length()) if 2**k * self.rows <= MAX_ELEMENTS]
+        lengths = [2**i for i in range(LONGEST.bit_length()) if 2**i * self.rows <= MAX_ELEMENTS]
+        lengths = [N for N in lengths if N >= (self.k or 1)]
         found: list[Cliff] = []
         for low, high in itertools.pairwise(lengths):
             found += self._between(low, high)
@@ -157,6 +160,7 @@ class Plan:
             device=self.device,
             num_threads=self.num_threads,
             operation=self.operation,
+            k=self.k,
         )
 
     def parts(self, bandwidth: float | None = None) -> list[Table | str]:
@@ -182,7 +186,7 @@ class Plan:
             *self._lengths(cliffs),
             f"  {self.rows} rows of N = {self.N}, {self.dtype} on {self._place()}",
             *self._source(),
-            f"  {self.operation} in the {self.form} form, arithmetic in {self.compute}",
+            f"  {self._what()} in the {self.form} form, arithmetic in {self.compute}",
             f"  {self._work()}",
             *self._kernel(),
             f"  {size(self.bytes_moved)} through memory, {size(self.on_chip_bytes)} on chip a row, "
@@ -200,6 +204,9 @@ class Plan:
         known = "measured here" if self.device == "cpu" else "0.88 of the memory's bandwidth"
         source = "as given" if bandwidth else known
         return f"{duration(self.bytes_moved / speed)} at the speed of a copy, {size(speed)}/s, {source}"
+
+    def _what(self) -> str:
+        return f"{self.operation} of k = {self.k}" if self.k else self.operation
 
     def _place(self) -> str:
         assumed = self.device == "cuda" and self.registers is None

@@ -5,3 +5,11 @@
 #ifdef ONS_OPERATION
 ONS_OPERATION(softmax_topk, TOPK, ELEMENTS, 0.0, "the k largest of softmax(x), and where they are")
 #endif
+
+#ifdef ONS_OPERATION_IN_PYTHON
+ONS_OPERATION_IN_PYTHON(softmax_topk, TOPK,
+                        "The k largest softmax probabilities of each row and their places along "
+                        "axis: (values, indices), or\n"
+                        "(values, indices, pairs), where the pairs are normalizer's.",
+                        "", ">>> ons._core.softmax_topk([1.0, 3.0, 2.0], 2)[1]\narray([1, 2])\n")
+#endif

@@ -71,19 +71,21 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
 }
 
 static const char *const keyword_names[KEYWORDS] = {
-    "axis",        "method", "dtype",    "out",       "where", "scale", "stream",
-    "num_threads", "device", "keepdims", "operation", "pairs", "caches"};
+    "axis",   "method",   "dtype",     "out",   "where", "scale", "stream", "num_threads",
+    "device", "keepdims", "operation", "pairs", "k",     "log",   "sorted", "return_normalizer",
+    "caches"};
 
-int ons_take_arguments(const char *function, int arrays, int keywords, PyObject *const *args,
-                       Py_ssize_t count, PyObject *names, PyObject *values[KEYWORDS]) {
+int ons_take_arguments(const char *function, const char *what, int first, int keywords,
+                       PyObject *const *args, Py_ssize_t count, PyObject *names,
+                       PyObject *values[KEYWORDS]) {
     memset(values, 0, KEYWORDS * sizeof *values);
-    if (count < arrays || count > arrays + 1) {
+    if (count < first || count > first + 1) {
         PyErr_Format(PyExc_TypeError,
-                     "%s() takes %s and an axis by position, %zd values were given", function,
-                     arrays == 1 ? "an array" : "grad, output", count);
+                     "%s() takes %s and an axis by position, %zd values were given", function, what,
+                     count);
         return -1;
     }
-    if (count > arrays) values[AXIS] = args[arrays];
+    if (count > first) values[AXIS] = args[first];
     for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i);
         int k = 0;
@@ -150,6 +152,27 @@ int ons_take_operation(PyObject *object, ons_operation *operation) {
     int status = names && !object ? 0 : -1;
     Py_XDECREF(names);
     return status;
+}
+
+PyObject *ons_plain_k(PyObject *object) {
+    PyObject *k = PyBool_Check(object) ? NULL : PyNumber_Index(object);
+    if (!k && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError)))
+        PyErr_Format(PyExc_TypeError, "k is %R: expected an int of at least 1", object);
+    return k;
+}
+
+int ons_take_k(PyObject *plain, int64_t N, int axis, int64_t *k) {
+    int overflow;
+    *k = PyLong_AsLongLongAndOverflow(plain, &overflow);
+    if (overflow == 0 && *k >= 1 && *k <= N) return 0;
+    if (N == 0)
+        PyErr_Format(PyExc_ValueError,
+                     "k is %R, and axis %d has length 0: expected an axis with elements", plain,
+                     axis);
+    else
+        PyErr_Format(PyExc_ValueError, "k is %R: expected 1 to %lld, the length of axis %d", plain,
+                     (long long)N, axis);
+    return -1;
 }
 
 int ons_take_threads(PyObject *object, int *threads) {

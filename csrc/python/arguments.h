@@ -17,26 +17,33 @@ enum {
     KEEPDIMS,
     OPERATION,
     PAIRS,
+    K,
+    LOG,
+    SORTED,
+    RETURN_NORMALIZER,
     CACHES, /* of a machine to plan for, by tests and for the page: not in onsoftmax.plan */
     KEYWORDS
 };
 
 /* Those that a function takes, a bit each: of an operation whose result has the array's shape, of
- * one with a value a row, or a pair; of finish, which is given pairs; and plan's. */
+ * one with a value a row, or a pair; of finish, which is given pairs; of one that selects; and
+ * plan's. */
 enum {
     OF_ALL = 1 << AXIS | 1 << METHOD | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
     OF_ROWS = OF_ALL | 1 << DTYPE | 1 << OUT,
     OF_VALUES = OF_ALL | 1 << KEEPDIMS,
     OF_PAIRS = 1 << AXIS | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
     OF_FINISH = OF_PAIRS | 1 << DTYPE | 1 << OUT | 1 << OPERATION | 1 << PAIRS,
+    OF_TOPK = OF_ALL | 1 << DTYPE | 1 << LOG | 1 << SORTED | 1 << RETURN_NORMALIZER,
     OF_PLAN = 1 << AXIS | 1 << METHOD | 1 << DTYPE | 1 << NUM_THREADS | 1 << DEVICE |
-              1 << OPERATION | 1 << CACHES
+              1 << OPERATION | 1 << K | 1 << CACHES
 };
 
-/* The value of each of these, NULL where it was not given: borrowed. `arrays`, one or two, come
- * before them by position. `function` is named in errors. */
-int ons_take_arguments(const char *function, int arrays, int keywords, PyObject *const *args,
-                       Py_ssize_t count, PyObject *names, PyObject *values[KEYWORDS]);
+/* The value of each of these, NULL where it was not given: borrowed. `first` come before them by
+ * position, which errors call `what`, and the function so. */
+int ons_take_arguments(const char *function, const char *what, int first, int keywords,
+                       PyObject *const *args, Py_ssize_t count, PyObject *names,
+                       PyObject *values[KEYWORDS]);
 /* Those that were given, as a new dict. */
 PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]);
 /* Each leaves what it fills as it was where the object is NULL, auto for the method. An unknown
@@ -44,6 +51,9 @@ PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]);
 int ons_take_method(PyObject *object, ons_device device, ons_method *method);
 int ons_take_threads(PyObject *object, int *threads);
 int ons_take_operation(PyObject *object, ons_operation *operation);
+/* k, as Python has it, which may run its code; and once the length of the axis is known. */
+PyObject *ons_plain_k(PyObject *object);
+int ons_take_k(PyObject *plain, int64_t N, int axis, int64_t *k);
 
 void ons_set_error(ons_status status, ons_method method, const ons_problem *problem,
                    const ons_machine *machine, const ons_plan *plan);
@@ -51,6 +61,9 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
 /* The functions of the module's table, beside the settings. */
 PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *args, Py_ssize_t count,
                    PyObject *names);
+/* The call of softmax_topk: (values, indices), or (values, indices, pairs). */
+PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const *args,
+                        Py_ssize_t count, PyObject *names);
 /* functions.c: the operations' entries of the module's table, to which it adds. */
 int ons_add_operations(PyObject *module);
 /* finish: an operation on rows whose pairs are given. */

@@ -114,10 +114,30 @@ static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_
     return status;
 }
 
+/* k, and results of C order that have so many elements along the axis. */
+static int take_selection(PyObject *given, PyObject *axes, const ons_view *x, const bool *reduced,
+                          ons_view *y, ons_view *indices, int64_t *k) {
+    int axis;
+    if (ons_check_one_axis(axes, x, reduced, &axis) < 0) return -1;
+    if (ons_take_k(given, x->ndim > 0 ? x->shape[axis] : 1, axis, k) < 0) return -1;
+    if (x->ndim > 0) y->shape[axis] = *k;
+    *indices = *y;
+    indices->dtype = ONS_INT64;
+    ons_view *const results[] = {y, indices};
+    for (int r = 0; r < 2; r++) {
+        int64_t stride = ons_dtype_size(results[r]->dtype);
+        for (int i = y->ndim - 1; i >= 0; i--) {
+            results[r]->strides[i] = stride;
+            (void)__builtin_mul_overflow(stride, y->shape[i] ? y->shape[i] : 1, &stride);
+        }
+    }
+    return 0;
+}
+
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
-    PyObject *given[KEYWORDS], *axes = NULL, *result = NULL;
-    ons_view x, y, absent;
+    PyObject *given[KEYWORDS], *axes = NULL, *k = NULL, *result = NULL;
+    ons_view of[ONS_OPERANDS], *const x = &of[ONS_X], *const y = &of[ONS_Y];
     ons_method method;
     ons_operation operation;
     ons_problem problem;
@@ -125,12 +145,12 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     bool reduced[ONS_MAX_DIMS];
     ons_machine machine = ons_this_machine(module->num_threads);
 
+    int64_t selected = 0;
     long long core = machine.core_cache, last = machine.last_cache;
-    ons_no_view(&x);
-    ons_no_view(&absent);
+    for (int role = 0; role < ONS_OPERANDS; role++) ons_no_view(&of[role]);
     problem.scale_by = 1.0;
-    problem.stream = NULL;
-    if (ons_take_arguments("plan", 1, OF_PLAN, args, count, names, given) < 0) return NULL;
+    if (ons_take_arguments("plan", "an array", 1, OF_PLAN, args, count, names, given) < 0)
+        return NULL;
     if (ons_take_threads(given[NUM_THREADS], &machine.threads) < 0) return NULL;
     if (given[CACHES] &&
         !PyArg_ParseTuple(given[CACHES], "LLi;caches: expected of a core, of the last, its sharers",
@@ -138,39 +158,50 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
         return NULL;
     machine.core_cache = core;
     machine.last_cache = last;
-    if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) return NULL;
-    if (take_views(module, args[0], given, &x, &y, &machine.gpu) < 0) goto done;
-    if (ons_take_method(given[METHOD], x.device, &method) < 0) goto done;
-    if (ons_take_axes(module, axes, x.ndim, reduced) < 0) goto done;
-    if (ons_take_operation(given[OPERATION], &operation) < 0) goto done;
-    for (int i = 0; i < y.ndim && ons_operations[operation].one_a_row; i++)
-        if (reduced[i]) y.strides[i] = 0;
-    if (ons_make_problem(operation, &x, &y, &absent, &absent, &absent,
-                         ons_operations[operation].gradient ? &x : &absent, reduced, &problem) < 0)
+    if (ons_take_operation(given[OPERATION], &operation) < 0) return NULL;
+    const ons_operation_info *info = &ons_operations[operation];
+    if (info->selects != (given[K] != NULL)) {
+        PyErr_Format(PyExc_TypeError, "plan() of %s %s k", info->name,
+                     info->selects ? "needs" : "takes no");
+        return NULL;
+    }
+    if (given[K] && !(k = ons_plain_k(given[K]))) return NULL;
+    if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) goto done;
+    if (take_views(module, args[0], given, x, y, &machine.gpu) < 0) goto done;
+    if (ons_take_method(given[METHOD], x->device, &method) < 0) goto done;
+    if (ons_take_axes(module, axes, x->ndim, reduced) < 0) goto done;
+    if (info->selects && take_selection(k, axes, x, reduced, y, &of[ONS_INDICES], &selected) < 0)
         goto done;
+    for (int i = 0; i < y->ndim && info->one_a_row; i++)
+        if (reduced[i]) y->strides[i] = 0;
+    if (info->gradient) of[ONS_GRADIENT] = *x;
+    if (ons_make_problem(operation, of, y, reduced, &problem) < 0) goto done;
+    problem.k = selected;
+    problem.stream = NULL;
     ons_status status = ons_make_plan(&problem, method, &machine, &made);
     if (status != ONS_OK) {
         ons_set_error(status, method, &problem, &machine, &made);
         goto done;
     }
     result = Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:i}", "operation",
+        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:i}", "operation",
         ons_operations[operation].name, "device",
-        machine.gpu           ? machine.gpu->name
-        : x.device == ONS_CPU ? "cpu"
-                              : "cuda",
+        machine.gpu            ? machine.gpu->name
+        : x->device == ONS_CPU ? "cpu"
+                               : "cuda",
         "method", ons_method_name(made.method), "reason", made.reason, "measured",
-        made.measured ? made.measured : "", "dtype", ons_dtype_name(x.dtype), "form",
+        made.measured ? made.measured : "", "dtype", ons_dtype_name(x->dtype), "form",
         made.form == ONS_ROW_FORM ? "row" : "column", "compute", ons_dtype_name(made.compute),
-        "rows", (long long)made.rows, "N", (long long)made.N, "tile", (long long)made.tile, "width",
-        (long long)made.width, "bytes_moved", (long long)made.bytes_moved, "on_chip_bytes",
-        (long long)made.on_chip_bytes, "workspace_bytes", (long long)made.workspace_bytes,
-        "threads", made.threads);
-    if (result && x.device == ONS_CUDA && add_gpu_facts(result, &problem, &machine, &made) < 0)
+        "rows", (long long)made.rows, "N", (long long)made.N, "k", (long long)selected, "tile",
+        (long long)made.tile, "width", (long long)made.width, "bytes_moved",
+        (long long)made.bytes_moved, "on_chip_bytes", (long long)made.on_chip_bytes,
+        "workspace_bytes", (long long)made.workspace_bytes, "threads", made.threads);
+    if (result && x->device == ONS_CUDA && add_gpu_facts(result, &problem, &machine, &made) < 0)
         Py_CLEAR(result);
 done:
     Py_XDECREF(axes);
-    ons_release_view(&x);
+    Py_XDECREF(k);
+    ons_release_view(x);
     return result;
 }
 

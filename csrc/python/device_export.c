@@ -45,7 +45,9 @@ static dlpack_tensor tensor_of(exported *self, const ons_device_array *array) {
         self->strides[i] = stride;
         stride *= array->shape[i];
     }
-    uint8_t code = array->dtype == ONS_BFLOAT16 ? DLPACK_BFLOAT : DLPACK_FLOAT;
+    uint8_t code = array->dtype == ONS_BFLOAT16  ? DLPACK_BFLOAT
+                   : array->dtype <= ONS_FLOAT64 ? DLPACK_FLOAT
+                                                 : DLPACK_INT;
     return (dlpack_tensor){.data = array->memory,
                            .device = {DLPACK_CUDA, array->gpu},
                            .ndim = array->ndim,
@@ -178,7 +180,7 @@ static PyObject *device_pair(PyObject *self, PyObject *Py_UNUSED(none)) {
 
 PyObject *ons_cuda_array_interface(PyObject *self, void *Py_UNUSED(unused)) {
     const ons_device_array *array = (ons_device_array *)self;
-    static const char *const types[] = {"<f2", NULL, "<f4", "<f8"};
+    static const char *const types[] = {"<f2", NULL, "<f4", "<f8", "|b1", "<i4", "<i8"};
     if (!types[array->dtype]) {
         PyErr_SetString(PyExc_AttributeError,
                         "__cuda_array_interface__: it has no name for bfloat16; use DLPack");

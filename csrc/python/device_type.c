@@ -68,7 +68,8 @@ static PyGetSetDef getset[] = {
     {"shape", get_shape, NULL, "Length of each dimension.", NULL},
     {"strides", get_strides, NULL, "Bytes from one element to the next, along each dimension.",
      NULL},
-    {"dtype", get_dtype, NULL, "Name of the type: float16, bfloat16, float32 or float64.", NULL},
+    {"dtype", get_dtype, NULL,
+     "Name of the type: float16, bfloat16, float32 or float64, or int64 of indices.", NULL},
     {"device", get_device, NULL, "\"cuda:0\" for the first GPU.", NULL},
     {"stream", get_stream, NULL,
      "CUDA's handle of the stream that the array is written and freed on; 0: the legacy default "

@@ -107,7 +107,7 @@ static int float_counts(ons_module *module, int type, ons_view *view) {
     return status;
 }
 
-static int dtype_of(dlpack_dtype given, ons_dtype *dtype) {
+static int dtype_of(dlpack_dtype given, ons_role role, ons_dtype *dtype) {
     if (given.lanes == 1 && given.code == DLPACK_FLOAT && given.bits == 16)
         *dtype = ONS_FLOAT16;
     else if (given.lanes == 1 && given.code == DLPACK_FLOAT && given.bits == 32)
@@ -116,6 +116,10 @@ static int dtype_of(dlpack_dtype given, ons_dtype *dtype) {
         *dtype = ONS_FLOAT64;
     else if (given.lanes == 1 && given.code == DLPACK_BFLOAT && given.bits == 16)
         *dtype = ONS_BFLOAT16;
+    else if (role == ONS_INDICES && count_type(given) == NPY_INT32)
+        *dtype = ONS_INT32;
+    else if (role == ONS_INDICES && count_type(given) == NPY_INT64)
+        *dtype = ONS_INT64;
     else {
         PyErr_Format(PyExc_TypeError,
                      "DLPack type with code %d, %d bits and %d lanes is not supported: "
@@ -138,7 +142,7 @@ static int take_type(const dlpack_tensor *tensor, ons_role role, ons_view *view,
         return -1;
     }
     if (role == ONS_X || role == ONS_SCALE) *counts = count_type(tensor->dtype);
-    if (*counts < 0) return dtype_of(tensor->dtype, &view->dtype);
+    if (*counts < 0) return dtype_of(tensor->dtype, role, &view->dtype);
     if (view->device == ONS_CPU) return 0;
     PyErr_SetString(PyExc_TypeError,
                     "got integers or bool on a GPU, of a library that is not asked to convert "

@@ -62,7 +62,12 @@ static int take_foreign(ons_module *module, PyObject *object, ons_role role, voi
     }
     if (Py_IS_TYPE(object, (PyTypeObject *)module->device_array)) {
         ons_view_device_array(object, view);
-        return 0;
+        if (view->dtype <= ONS_FLOAT64) return 0;
+        PyErr_Format(PyExc_TypeError,
+                     "got a DeviceArray of %s: expected float16, bfloat16, float32 or float64",
+                     ons_dtype_name(view->dtype));
+        ons_release_view(view);
+        return -1;
     }
     /* (library, what to look at): an array, what hands one over by DLPack, or a description */
     PyObject *prepared = ons_call_library(module, "prepare", "(Oi)", object, (int)role), *array;
@@ -186,9 +191,9 @@ static int new_numpy(ons_module *module, const ons_view *like, bool own_shape, o
             : PyArray_NewFromDescr(&PyArray_Type, descr, like->ndim, shape, NULL, NULL, 0, NULL);
     ons_use_memory_as_before(before);
     if (!array) return -1;
-    int status = ons_view_numpy(module, (PyArrayObject *)array, view);
+    ons_view_new_numpy((PyArrayObject *)array, dtype, view);
     Py_DECREF(array);
-    return status;
+    return 0;
 }
 
 int ons_new_result(ons_module *module, const ons_view *like, bool own_shape, ons_library library,
@@ -208,7 +213,7 @@ int ons_new_result(ons_module *module, const ons_view *like, bool own_shape, ons
         made = ons_call_library(module, "cupy_result", "(OsO)", like->owner, ons_dtype_name(dtype),
                                 shape);
         Py_DECREF(shape);
-        if (made) status = ons_view_described(module, made, ONS_Y, view);
+        if (made) status = ons_view_described(module, made, ons_role_of_result(dtype), view);
     } else {
         made = ons_new_device_array(module, like->gpu, stream, dtype, like->ndim, like->shape);
         if (made) ons_view_device_array(made, view);

@@ -17,6 +17,10 @@
     "($module, array, /, axis=-1, *, where=None, scale=1.0, stream=None, " \
     "num_threads=None)\n--\n\n"
 
+#define SIGNATURE_OF_TOPK                                                                  \
+    "($module, array, k, /, axis=-1, *, log=False, sorted=True, return_normalizer=False, " \
+    "method='auto', dtype=None, where=None, scale=1.0, stream=None, num_threads=None)\n--\n\n"
+
 #define ARRAY_AND_AXIS                                                                             \
     "Parameters\n"                                                                                 \
     "----------\n"                                                                                 \
@@ -119,6 +123,9 @@
     ARRAY_AND_AXIS WHERE_AND_SCALE STREAM_TO_THREADS \
         "array of float64, of the input's kind, and of its shape without axis, with 2 behind\n"
 
+#define PARAMETERS_OF_TOPK \
+    "The parameters are those of onsoftmax.softmax_topk.\n\nReturns\n-------\narrays\n"
+
 #define KINDS                                                                                      \
     "    NumPy for NumPy, torch for torch, CuPy for CuPy, JAX for JAX; DeviceArray for others on " \
     "a GPU.\n"
@@ -162,12 +169,17 @@
     "--------\n"                                                                                   \
     ">>> import onsoftmax as ons\n"
 
+#define CALL_OF_ROW ons_call
+#define CALL_OF_VALUE ons_call
+#define CALL_OF_PAIR ons_call
+#define CALL_OF_GRADIENT ons_call
+#define CALL_OF_TOPK ons_topk_call
 #define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                     \
     static const char name##_doc[] = #name SIGNATURE_OF_##result what                     \
         "\n\n" PARAMETERS_OF_##result KINDS returns ERRORS example;                       \
     static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count, \
                                  PyObject *names) {                                       \
-        return ons_call(ONS_OPERATION_##name, self, args, count, names);                  \
+        return CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names);          \
     }
 #include "../operations.def"
 #undef ONS_OPERATION_IN_PYTHON

@@ -74,7 +74,7 @@ int ons_check_place(const char *name, const ons_view *view, const ons_view *x) {
 }
 
 static int dtype_named(PyObject *name, ons_role role, ons_dtype *dtype) {
-    int last = role == ONS_WHERE ? ONS_BOOL : ONS_FLOAT64;
+    int last = role == ONS_WHERE ? ONS_BOOL : role == ONS_INDICES ? ONS_INT64 : ONS_FLOAT64;
     for (int i = ONS_FLOAT16; i <= last; i++)
         if (PyUnicode_CompareWithASCIIString(name, ons_dtype_name((ons_dtype)i)) == 0) {
             *dtype = (ons_dtype)i;

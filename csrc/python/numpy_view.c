@@ -51,7 +51,8 @@ int ons_dtype_of_numpy(ons_module *module, PyArray_Descr *descr, ons_dtype *dtyp
 }
 
 PyArray_Descr *ons_numpy_dtype(ons_module *module, ons_dtype dtype) {
-    static const int numbers[] = {NPY_HALF, -1, NPY_FLOAT, NPY_DOUBLE, NPY_BOOL};
+    static const int numbers[] = {NPY_HALF, -1,        NPY_FLOAT, NPY_DOUBLE,
+                                  NPY_BOOL, NPY_INT32, NPY_INT64};
     if (dtype != ONS_BFLOAT16) return PyArray_DescrFromType(numbers[dtype]);
     PyArray_Descr *descr = bfloat16(module);
     if (!descr)
@@ -63,12 +64,19 @@ PyArray_Descr *ons_numpy_dtype(ons_module *module, ons_dtype dtype) {
 }
 
 int ons_view_numpy(ons_module *module, PyArrayObject *array, ons_view *view) {
+    ons_dtype dtype;
     if (PyArray_NDIM(array) > ONS_MAX_DIMS) {
         PyErr_Format(PyExc_ValueError, "array has %d dimensions: at most %d are supported",
                      PyArray_NDIM(array), ONS_MAX_DIMS);
         return -1;
     }
-    if (ons_dtype_of_numpy(module, PyArray_DESCR(array), &view->dtype) < 0) return -1;
+    if (ons_dtype_of_numpy(module, PyArray_DESCR(array), &dtype) < 0) return -1;
+    ons_view_new_numpy(array, dtype, view);
+    return 0;
+}
+
+void ons_view_new_numpy(PyArrayObject *array, ons_dtype dtype, ons_view *view) {
+    view->dtype = dtype;
     view->ndim = PyArray_NDIM(array);
     view->data = PyArray_BYTES(array);
     view->readonly = !PyArray_ISWRITEABLE(array);
@@ -80,7 +88,6 @@ int ons_view_numpy(ons_module *module, PyArrayObject *array, ons_view *view) {
     view->device = ONS_CPU;
     Py_INCREF(array);
     view->owner = (PyObject *)array;
-    return 0;
 }
 
 PyArrayObject *ons_numpy_floating(ons_module *module, PyArrayObject *array) {

@@ -76,6 +76,20 @@ int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[O
     return 0;
 }
 
+int ons_check_one_axis(PyObject *object, const ons_view *x, const bool reduced[ONS_MAX_DIMS],
+                       int *axis) {
+    if (object == Py_None) {
+        PyErr_SetString(PyExc_TypeError, "axis is None: expected one axis");
+        return -1;
+    }
+    if (object && PyTuple_Check(object) && PyTuple_GET_SIZE(object) != 1) {
+        PyErr_Format(PyExc_ValueError, "axis is %R: expected one axis", object);
+        return -1;
+    }
+    for (*axis = 0; *axis + 1 < x->ndim && !reduced[*axis];) ++*axis;
+    return 0;
+}
+
 /* The stride of dimension i of x in an operand that broadcasts to x. */
 static int64_t broadcast_stride(const ons_view *view, int ndim, int i) {
     int own = i - (ndim - view->ndim);
@@ -146,9 +160,10 @@ static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *red
     return -1;
 }
 
-static void add_dim(const ons_view *x, const ons_view *y, const ons_view *where,
-                    const ons_view *scale, const ons_view *pairs, const ons_view *gradient,
-                    int row_dim, int i, ons_problem *problem) {
+/* Dimension i of x, which is dimension `row_dim` of pairs: of none, if it is reduced. */
+static void add_dim(const ons_view of[ONS_OPERANDS], const ons_view *y, int row_dim, int i,
+                    ons_problem *problem) {
+    const ons_view *x = &of[ONS_X], *where = &of[ONS_WHERE], *scale = &of[ONS_SCALE];
     int dim = problem->dims++;
     problem->extent[dim] = x->shape[i];
     problem->operand[ONS_X].stride[dim] = x->strides[i];
@@ -158,40 +173,44 @@ static void add_dim(const ons_view *x, const ons_view *y, const ons_view *where,
     problem->operand[ONS_SCALE].stride[dim] =
         scale->owner ? broadcast_stride(scale, x->ndim, i) : 0;
     problem->operand[ONS_PAIRS].stride[dim] =
-        pairs->owner && row_dim >= 0 ? pairs->strides[row_dim] : 0;
-    problem->operand[ONS_GRADIENT].stride[dim] =
-        ons_operations[problem->operation].gradient ? gradient->strides[i] : 0;
+        of[ONS_PAIRS].owner && row_dim >= 0 ? of[ONS_PAIRS].strides[row_dim] : 0;
+    for (int role = ONS_GRADIENT; role <= ONS_INDICES; role++)
+        problem->operand[role].stride[dim] = problem->operand[role].data ? of[role].strides[i] : 0;
 }
 
-int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view *y,
-                     const ons_view *where, const ons_view *scale, const ons_view *pairs,
-                     const ons_view *gradient, const bool reduced[ONS_MAX_DIMS],
-                     ons_problem *problem) {
+int ons_make_problem(ons_operation operation, const ons_view of[ONS_OPERANDS], const ons_view *y,
+                     const bool reduced[ONS_MAX_DIMS], ons_problem *problem) {
+    const ons_view *x = &of[ONS_X], *where = &of[ONS_WHERE], *scale = &of[ONS_SCALE];
+    problem->k = 0;
+    problem->log = false;
+    problem->sorted = true;
     problem->operation = operation;
     problem->device = x->device;
     problem->gpu = x->device == ONS_CUDA ? x->gpu : 0;
     problem->dims = problem->reduced_dims = 0;
-    problem->operand[ONS_X].data = x->data;
-    problem->operand[ONS_X].dtype = x->dtype;
-    problem->operand[ONS_Y].data = y->data;
-    problem->operand[ONS_Y].dtype = y->dtype;
-    problem->operand[ONS_WHERE].data = where->owner ? where->data : NULL;
-    problem->operand[ONS_WHERE].dtype = ONS_BOOL;
-    problem->operand[ONS_SCALE].data = scale->owner ? scale->data : NULL;
-    problem->operand[ONS_SCALE].dtype = scale->owner ? scale->dtype : ONS_FLOAT64;
-    problem->operand[ONS_PAIRS].data = pairs->owner ? pairs->data : NULL;
-    problem->operand[ONS_PAIRS].dtype = ONS_FLOAT64;
-    const bool has_gradient = ons_operations[operation].gradient;
-    problem->operand[ONS_GRADIENT].data = has_gradient ? gradient->data : NULL;
-    problem->operand[ONS_GRADIENT].dtype = has_gradient ? gradient->dtype : x->dtype;
-    if (pairs->owner && check_pairs(pairs, x, reduced) < 0) return -1;
+    static const ons_dtype absent[ONS_OPERANDS] = {
+        [ONS_WHERE] = ONS_BOOL, [ONS_SCALE] = ONS_FLOAT64, [ONS_PAIRS] = ONS_FLOAT64};
+    const bool takes[ONS_OPERANDS] = {[ONS_X] = true,
+                                      [ONS_Y] = true,
+                                      [ONS_WHERE] = where->owner,
+                                      [ONS_SCALE] = scale->owner,
+                                      [ONS_PAIRS] = of[ONS_PAIRS].owner,
+                                      [ONS_GRADIENT] = ons_operations[operation].gradient,
+                                      [ONS_INDICES] = ons_operations[operation].selects};
+    for (int role = 0; role < ONS_OPERANDS; role++) {
+        const ons_view *view = role == ONS_Y ? y : &of[role];
+        const bool given = takes[role];
+        problem->operand[role].data = given ? view->data : NULL;
+        problem->operand[role].dtype = given ? view->dtype : absent[role];
+    }
+    if (of[ONS_PAIRS].owner && check_pairs(&of[ONS_PAIRS], x, reduced) < 0) return -1;
     if (where->owner && check_broadcast("where", where, x, NULL) < 0) return -1;
     if (scale->owner && check_broadcast("scale", scale, x, reduced) < 0) return -1;
     for (int i = 0; i < x->ndim; i++)
-        if (!reduced[i]) add_dim(x, y, where, scale, pairs, gradient, problem->dims, i, problem);
+        if (!reduced[i]) add_dim(of, y, problem->dims, i, problem);
     int outer = problem->dims;
     for (int i = 0; i < x->ndim; i++)
-        if (reduced[i]) add_dim(x, y, where, scale, pairs, gradient, -1, i, problem);
+        if (reduced[i]) add_dim(of, y, -1, i, problem);
     problem->reduced_dims = problem->dims - outer;
     if (problem->reduced_dims == 0) {
         if (outer == ONS_MAX_DIMS) {
@@ -202,12 +221,11 @@ int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view 
         /* no axis, or no dimension at all: rows of one element */
         problem->dims = outer + 1;
         problem->extent[outer] = 1;
-        problem->operand[ONS_X].stride[outer] = ons_dtype_size(x->dtype);
-        problem->operand[ONS_Y].stride[outer] = ons_dtype_size(y->dtype);
-        problem->operand[ONS_WHERE].stride[outer] = problem->operand[ONS_SCALE].stride[outer] = 0;
-        problem->operand[ONS_PAIRS].stride[outer] = 0;
-        problem->operand[ONS_GRADIENT].stride[outer] =
-            ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
+        for (int role = 0; role < ONS_OPERANDS; role++) {
+            bool along = role <= ONS_Y || role >= ONS_GRADIENT;
+            problem->operand[role].stride[outer] =
+                along ? ons_dtype_size(problem->operand[role].dtype) : 0;
+        }
         problem->reduced_dims = 1;
     }
     if (limit_elements(x, problem) < 0) return -1;

@@ -73,6 +73,7 @@ static int is_plain_memory(const ons_module *module, PyObject *tensor) {
 static bool is_ours(dlpack_dtype dtype, ons_role role) {
     if (dtype.lanes != 1) return false;
     if (role == ONS_WHERE) return dtype.code == DLPACK_BOOL && dtype.bits == 8;
+    if (role == ONS_INDICES) return dtype.code == DLPACK_INT && dtype.bits >= 32;
     return (dtype.code == DLPACK_FLOAT && dtype.bits >= 16) ||
            (dtype.code == DLPACK_BFLOAT && dtype.bits == 16);
 }
@@ -143,11 +144,13 @@ static PyObject *empty_strided(ons_module *module, const ons_view *like, PyObjec
 }
 
 /* Looks at a new tensor, which it drops: the view keeps it. */
-static int view_new(ons_module *module, PyObject *tensor, void *stream, ons_view *view) {
+static int view_new(ons_module *module, PyObject *tensor, ons_dtype dtype, void *stream,
+                    ons_view *view) {
+    const ons_role role = ons_role_of_result(dtype);
     view->stream = stream;
-    int seen = has_table(module, tensor) ? ons_view_plain_tensor(module, tensor, ONS_Y, view) : 0;
+    int seen = has_table(module, tensor) ? ons_view_plain_tensor(module, tensor, role, view) : 0;
     if (seen == 0) /* of a subclass, or without the table */
-        seen = ons_view_dlpack(module, tensor, ONS_Y, true, view);
+        seen = ons_view_dlpack(module, tensor, role, true, view);
     Py_DECREF(tensor);
     return seen < 0 ? -1 : 0;
 }
@@ -160,7 +163,7 @@ int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons
     PyObject *type = PyTuple_GET_ITEM(torch->dtypes, dtype);
     PyObject *tensor = empty_strided(module, like, type);
     if (tensor) {
-        if (view_new(module, tensor, like->stream, view) < 0) return -1;
+        if (view_new(module, tensor, dtype, like->stream, view) < 0) return -1;
         if (view->gpu == like->gpu) return 0;
         ons_release_view(view); /* torch has another current GPU in mind than CUDA has */
     } else if (PyErr_Occurred()) {
@@ -175,7 +178,7 @@ int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons
         tensor = shape ? ons_call_library(module, "torch_empty", "(OOO)", like->owner, shape, type)
                        : NULL;
     Py_XDECREF(shape);
-    if (!tensor || view_new(module, tensor, like->stream, view) < 0) return -1;
+    if (!tensor || view_new(module, tensor, dtype, like->stream, view) < 0) return -1;
     return ons_check_place("the result of torch.empty_like", view, like);
 }
 

@@ -95,6 +95,8 @@ int ons_dtype_of_numpy(ons_module *module, PyArray_Descr *descr, ons_dtype *dtyp
 PyArray_Descr *ons_numpy_dtype(ons_module *module, ons_dtype dtype);
 /* Looks at an array of one of our types, or of bool, in place. */
 int ons_view_numpy(ons_module *module, PyArrayObject *array, ons_view *view);
+/* The same of a new array, whose type is known, and may be that of indices. */
+void ons_view_new_numpy(PyArrayObject *array, ons_dtype dtype, ons_view *view);
 /* A NumPy array of numbers as one of our types in native byte order: itself where it is, else
  * converted. */
 PyArrayObject *ons_numpy_floating(ons_module *module, PyArrayObject *array);
@@ -129,6 +131,10 @@ int ons_view_dlpack(ons_module *module, PyObject *array, ons_role role, bool own
 PyObject *ons_hold_managed(dlpack_managed_versioned *managed);
 /* Whether a tensor has elements, but no data. */
 bool ons_has_no_memory(const dlpack_tensor *tensor);
+/* The role of a new array of that type. */
+static inline ons_role ons_role_of_result(ons_dtype dtype) {
+    return dtype == ONS_INT32 || dtype == ONS_INT64 ? ONS_INDICES : ONS_Y;
+}
 /* Fills in all but owner, held, stream and readonly. */
 int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role role, ons_view *view);
 
@@ -238,12 +244,14 @@ int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype);
 PyObject *ons_plain_axes(PyObject *object);
 /* Which dimensions such axes reduce; the last one where the object is NULL. */
 int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[ONS_MAX_DIMS]);
-/* All but scale_by and, on a GPU, the stream. Pairs have a dimension of 2 behind those of the rows.
- */
-int ons_make_problem(ons_operation operation, const ons_view *x, const ons_view *y,
-                     const ons_view *where, const ons_view *scale, const ons_view *pairs,
-                     const ons_view *gradient, const bool reduced[ONS_MAX_DIMS],
-                     ons_problem *problem);
+/* The only axis of such; TypeError for None, ValueError for several. 0 of a 0-d array. */
+int ons_check_one_axis(PyObject *object, const ons_view *x, const bool reduced[ONS_MAX_DIMS],
+                       int *axis);
+/* All but scale_by, what an operation that selects is told, and, on a GPU, the stream; from the
+ * views by their roles, but for y, which has x's dimensions. Pairs have a dimension of 2 behind
+ * those of the rows. */
+int ons_make_problem(ons_operation operation, const ons_view of[ONS_OPERANDS], const ons_view *y,
+                     const bool reduced[ONS_MAX_DIMS], ons_problem *problem);
 /* (2, 3) and "(2, 3)": a new tuple, a new string. */
 PyObject *ons_shape_of(const ons_view *view);
 PyObject *ons_shape_text(const ons_view *view);

@@ -1,0 +1,45 @@
+/* call_views.h - the views of a call of an operation: looked at, put in order, run, let go. */
+#ifndef ONS_PYTHON_CALL_VIEWS_H
+#define ONS_PYTHON_CALL_VIEWS_H
+
+#include "arguments.h"
+
+/* By their roles; those but x may be of nothing. */
+typedef struct {
+    ons_view of[ONS_OPERANDS];
+    ons_library library; /* of x */
+} ons_call_views;
+
+void ons_no_call_views(ons_call_views *views);
+void ons_release_call_views(ons_call_views *views);
+
+/* ValueError unless y, which is called so, has x's shape. */
+int ons_check_shape(const char *name, const ons_view *y, const ons_view *x);
+/* stream= and num_threads= are each for one device. */
+int ons_check_device(const ons_view *x, PyObject *const given[KEYWORDS]);
+/* All arrays are looked at by now; they must be what they were when they were. */
+int ons_check_all_unchanged(ons_module *module, PyObject *const given[KEYWORDS],
+                            const ons_call_views *views);
+/* where= and scale=. */
+int ons_take_where_and_scale(ons_module *module, PyObject *const given[KEYWORDS], void *stream,
+                             ons_call_views *views, double *scale_by);
+
+/* An operand must lie where x does, if it is there. An array in the order of another stream joins
+ * this one; afterwards (ons_leave) it goes on behind it, and a DeviceArray, which the result may
+ * be, keeps what it needs. */
+int ons_join(const char *name, const ons_view *view, const ons_view *x, void *stream);
+int ons_leave(ons_module *module, const ons_call_views *views, PyObject *const given[KEYWORDS],
+              void *stream);
+
+/* Plans and runs, for the library whose memory is the scratch. */
+int ons_run_call(ons_module *module, const ons_problem *problem, ons_method method, int threads,
+                 ons_library library);
+
+/* With a stream other than torch's or CuPy's current one the call is made again under it, so that
+ * all that the library allocates and converts is in its order. NotImplemented: not so here.
+ * `count` arguments come by position. */
+PyObject *ons_call_on_stream(ons_module *module, PyObject *self, const char *function,
+                             PyObject *const *args, int count, void *stream,
+                             PyObject *const given[KEYWORDS]);
+
+#endif

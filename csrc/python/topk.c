@@ -1,0 +1,123 @@
+/* topk.c - the call of an operation that selects: softmax_topk, which gives two arrays, or three.
+ */
+#include "call_views.h"
+
+/* k of the elements of x along the axis, of the library's own type of indices: int64, but in JAX
+ * without 64 bits int32. */
+static int index_type(ons_module *module, ons_library library, int64_t N, ons_dtype *dtype) {
+    *dtype = ONS_INT64;
+    if (library != ONS_JAX) return 0;
+    PyObject *wide = ons_call_library(module, "jax_has_64_bits", "()");
+    if (!wide) return -1;
+    if (wide != Py_True) *dtype = ONS_INT32;
+    Py_DECREF(wide);
+    if (*dtype == ONS_INT64 || N <= INT32_MAX) return 0;
+    PyErr_Format(PyExc_TypeError,
+                 "rows of %lld elements need indices of int64, which JAX has with jax_enable_x64",
+                 (long long)N);
+    return -1;
+}
+
+/* New arrays of x's shape with k elements along the axis, and of the rows' pairs. */
+static int make_results(ons_module *module, int axis, int64_t k, ons_dtype dtype, bool pairs,
+                        ons_call_views *views, void *stream) {
+    ons_view *const of = views->of, shape = of[ONS_X];
+    ons_dtype indices;
+    int64_t N = shape.ndim > 0 ? shape.shape[axis] : 1;
+    if (index_type(module, views->library, N, &indices) < 0) return -1;
+    if (shape.ndim > 0) shape.shape[axis] = k;
+    if (ons_new_result(module, &shape, false, views->library, dtype, stream, &of[ONS_Y]) < 0 ||
+        ons_check_shape("the new values", &of[ONS_Y], &shape) < 0 ||
+        ons_new_result(module, &shape, false, views->library, indices, stream, &of[ONS_INDICES]) <
+            0 ||
+        ons_check_shape("the new indices", &of[ONS_INDICES], &shape) < 0)
+        return -1;
+    if (!pairs) return 0;
+    int rows = 0;
+    for (int i = 0; i < shape.ndim; i++)
+        if (i != axis) shape.shape[rows++] = shape.shape[i];
+    shape.shape[rows++] = 2;
+    shape.ndim = rows;
+    return ons_new_result(module, &shape, false, views->library, ONS_FLOAT64, stream,
+                          &of[ONS_PAIRS]);
+}
+
+/* A tuple of what the caller gets for the results. */
+static PyObject *hand_over(ons_module *module, const ons_call_views *views, PyObject *array) {
+    static const ons_role results[] = {ONS_Y, ONS_INDICES, ONS_PAIRS};
+    int count = views->of[ONS_PAIRS].owner ? 3 : 2;
+    PyObject *all = PyTuple_New(count);
+    for (int i = 0; all && i < count; i++) {
+        PyObject *one = ons_hand_over(module, views->library, array, &views->of[results[i]]);
+        if (one)
+            PyTuple_SET_ITEM(all, i, one);
+        else
+            Py_CLEAR(all);
+    }
+    return all;
+}
+
+/* A flag of the call, false where it is not given. */
+static int take_flag(PyObject *object, bool otherwise) {
+    return object ? PyObject_IsTrue(object) : otherwise;
+}
+
+PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const *args,
+                        Py_ssize_t count, PyObject *names) {
+    ons_module *module = PyModule_GetState(self);
+    const char *function = ons_operations[operation].name;
+    PyObject *given[KEYWORDS], *axes = NULL, *plain = NULL, *result = NULL;
+    ons_call_views views;
+    const ons_view *const x = &views.of[ONS_X];
+    ons_method method;
+    ons_dtype dtype;
+    ons_problem problem;
+    bool reduced[ONS_MAX_DIMS];
+    int threads = module->num_threads, axis;
+    int64_t k;
+    void *stream = NULL;
+
+    if (ons_take_arguments(function, "an array, k", 2, OF_TOPK, args, count, names, given) < 0)
+        return NULL;
+    int log = take_flag(given[LOG], false), sorted = take_flag(given[SORTED], true),
+        pairs = take_flag(given[RETURN_NORMALIZER], false);
+    if (log < 0 || sorted < 0 || pairs < 0) return NULL;
+    if (ons_take_threads(given[NUM_THREADS], &threads) < 0) return NULL;
+    if (given[STREAM]) {
+        if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
+        result = ons_call_on_stream(module, self, function, args, 2, stream, given);
+        if (result != Py_NotImplemented) return result;
+        Py_CLEAR(result);
+    }
+    int typed = ons_take_dtype(module, given[DTYPE], &dtype);
+    if (typed < 0 || !(plain = ons_plain_k(args[1]))) return NULL;
+    ons_no_call_views(&views);
+    if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) goto done;
+    if (ons_take(module, args[0], ONS_X, stream, &views.of[ONS_X], &views.library) < 0 ||
+        ons_check_device(x, given) < 0 || ons_take_method(given[METHOD], x->device, &method) < 0)
+        goto done;
+    if (x->device == ONS_CUDA && !given[STREAM]) stream = x->stream;
+    if (ons_take_axes(module, axes, x->ndim, reduced) < 0 ||
+        ons_check_one_axis(axes, x, reduced, &axis) < 0 ||
+        ons_take_k(plain, x->ndim > 0 ? x->shape[axis] : 1, axis, &k) < 0 ||
+        ons_take_where_and_scale(module, given, stream, &views, &problem.scale_by) < 0 ||
+        ons_join("array", x, x, stream) < 0 ||
+        ons_join("where", &views.of[ONS_WHERE], x, stream) < 0 ||
+        ons_join("scale", &views.of[ONS_SCALE], x, stream) < 0 ||
+        ons_check_all_unchanged(module, given, &views) < 0 ||
+        make_results(module, axis, k, typed ? dtype : x->dtype, pairs, &views, stream) < 0 ||
+        ons_make_problem(operation, views.of, &views.of[ONS_Y], reduced, &problem) < 0)
+        goto done;
+    problem.stream = stream;
+    problem.k = k;
+    problem.log = log;
+    problem.sorted = sorted;
+    if (ons_run_call(module, &problem, method, threads, views.library) == 0 &&
+        ons_leave(module, &views, given, stream) == 0)
+        result = hand_over(module, &views, args[0]);
+done:
+    Py_DECREF(plain);
+    Py_XDECREF(axes);
+    ons_release_call_views(&views);
+    return result;
+}

@@ -1,0 +1,118 @@
+"""softmax_topk: the k largest probabilities of each row, and where they are."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, SupportsIndex
+
+from . import _core
+
+
+class TopK(NamedTuple):
+    """What softmax_topk gives: two arrays with k elements along the axis."""
+
+    values: Any
+    """The k largest probabilities of each row, or their logarithms."""
+    indices: Any
+    """Their places along the axis."""
+
+
+class TopKWithNormalizer(NamedTuple):
+    """What softmax_topk gives with return_normalizer=True."""
+
+    values: Any
+    """The k largest probabilities of each row, or their logarithms."""
+    indices: Any
+    """Their places along the axis."""
+    normalizer: Any
+    """The pair (m, d) of each row."""
+
+
+def softmax_topk(
+    array: Any,
+    k: SupportsIndex,
+    /,
+    axis: int | tuple[int] = -1,
+    *,
+    log: bool = False,
+    sorted: bool = True,
+    return_normalizer: bool = False,
+    method: str = "auto",
+    dtype: Any = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> TopK | TopKWithNormalizer:
+    """The k largest values of softmax(scale * array) along an axis, and where they are, in one read of the array.
+
+    Parameters
+    ----------
+    array : array_like, any shape
+        Logits, dimensionless, as softmax takes them.
+    k : int
+        How many of each row, from 1 to its length.
+    axis : int
+        What is taken as one row: one axis, the last by default. A tuple of one int will do.
+    log : bool
+        Whether the values are those of log_softmax.
+    sorted : bool
+        Whether the values are in descending order. Without it the order is any; the k are the same.
+    return_normalizer : bool
+        Whether the result has the normalizer of each row too.
+    method : str
+        online or split, and on a GPU fused_warp, fused_block or cluster too; auto picks for the shape (see plan).
+    dtype : dtype, optional
+        The type of the values; by default that of the array.
+    where : array of bool that broadcasts to the array, optional
+        False excludes an element: it comes after all others but -inf, its value is 0, or -inf with log.
+    scale : float, or array that broadcasts with length 1 along axis
+        Multiplies the logits first. A negative one turns the order round.
+    stream, num_threads
+        As softmax takes them.
+
+    Returns
+    -------
+    TopK
+        The named tuple (values, indices): arrays of the array's kind and shape, with k elements along axis.
+        Of equal elements that with the lower index is first, -0.0 equals 0.0, and NaN is the largest. Indices
+        count from 0 and are int64; int32 in JAX without jax_enable_x64. A row with a NaN or +inf, or with
+        nothing but -inf, has values of NaN.
+    TopKWithNormalizer
+        The same with a third field, where return_normalizer is true: float64, of the rows' shape with 2 behind.
+
+    Raises
+    ------
+    ValueError
+        k is below 1 or above the row's length; more axes than one; what softmax refuses.
+    TypeError
+        k is no int; axis is None; what softmax refuses.
+    AxisError, BufferError, RuntimeError, MemoryError
+        As softmax.
+
+    References
+    ----------
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018), algorithm 4
+    (page 5).
+
+    Examples
+    --------
+    >>> import onsoftmax as ons
+    >>> values, indices = ons.softmax_topk([1.0, 2.0, 3.0, 6.0, 2.0, 1.0], 2)
+    >>> values.round(4), indices
+    (array([0.9092, 0.0453]), array([3, 2]))
+    """
+    found = _core.softmax_topk(
+        array,
+        k,
+        axis,
+        log=log,
+        sorted=sorted,
+        return_normalizer=return_normalizer,
+        method=method,
+        dtype=dtype,
+        where=where,
+        scale=scale,
+        stream=stream,
+        num_threads=num_threads,
+    )
+    return TopKWithNormalizer(*found) if return_normalizer else TopK(*found)
