@@ -65,6 +65,13 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
             PyErr_Format(PyExc_ValueError, "method '%s' does not run here: %s; use one of %U",
                          ons_method_name(method), ons_status_text(status), names);
         break;
+    case ONS_E_K_TOO_LARGE:
+        names = names_that_can(problem, machine);
+        if (names)
+            PyErr_Format(PyExc_ValueError,
+                         "k is %lld: method '%s' gives at most %d of each row, use one of %U",
+                         (long long)problem->k, ons_method_name(method), LARGEST_TOPK, names);
+        break;
     default: ons_set_gpu_error(status); return;
     }
     Py_XDECREF(names);
