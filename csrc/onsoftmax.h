@@ -90,6 +90,9 @@ typedef enum {
 #define ONS_MAX_ELEMENTS_LOG2 48
 #define ONS_MAX_ELEMENTS ((int64_t)1 << ONS_MAX_ELEMENTS_LOG2)
 
+/* The most that methods which read a row once give of it on a GPU. */
+#define ONS_LARGEST_K 1024
+
 /* An array as one problem sees it: the address of its first element and one byte stride for each
  * dimension of the problem, which may be negative, zero or odd. data NULL: not given. */
 typedef struct {

@@ -1,5 +1,6 @@
 /* plan_cuda_topk.c - the method and the shape of the operation that selects, on a GPU. Lanes,
  * chunks and blocks of a row are functions of N, k, the types and the GPU alone. */
+#include "cuda/topk.h"
 #include "plan_cuda.h"
 
 /* The largest place that an entry has room for. */
@@ -68,7 +69,7 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
         plan->workspace_bytes = plan->blocks_a_row * power_from(k) * entry_bytes(plan);
         return ONS_OK;
     }
-    if (k > LARGEST_TOPK) return ONS_E_K_TOO_LARGE;
+    if (k > ONS_LARGEST_K) return ONS_E_K_TOO_LARGE;
     if (plan->method == ONS_METHOD_fused_warp) {
         plan->blocks_a_row = 0;
         return shape_warp(row, k, plan) ? ONS_OK : ONS_E_ROW_TOO_LONG;

@@ -106,6 +106,7 @@ def test_who_includes_whom():
                     "cpu/cpu.h",
                     "cuda/cuda.h",
                     "cuda/instances.def",
+                    "cuda/topk.h",
                     "plan.h",
                     "plan_cuda.h",
                 )

@@ -56,12 +56,7 @@ enum {
     /* of a thread in cluster where an operation takes a gradient: of 16-bit rows of whole packs,
      * and of other rows without gaps that are too long for BLOCK_CHUNKS; not in float64 */
     MORE_GRADIENT_CHUNKS = 16,
-    GRADIENT_THREADS = 256, /* the most of a block where an operation takes a gradient */
-    TOPK_THREADS = 512,     /* the most of a block where an operation selects, */
-    TOPK_BLOCKS = 2,        /* of which so many find room on a multiprocessor; */
-    TOPK_CHUNKS = 8,        /* of a thread there, and */
-    TOPK_CHUNKS_16_BIT = 16,
-    LARGEST_TOPK = 1024 /* k of the methods that read a row once */
+    GRADIENT_THREADS = 256 /* the most of a block where an operation takes a gradient */
 };
 
 /* Of which rows a shape in instances.def is; and of which operations. */

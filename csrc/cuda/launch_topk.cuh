@@ -6,6 +6,7 @@
 #include "launch.cuh"
 #include "pairs/entry.cuh"
 #include "rows/finish.cuh"
+#include "topk.h"
 
 /* Where the results are: of rows without gaps one pitch each says it, of others their problem. */
 struct results_at {
@@ -114,7 +115,7 @@ struct tile_of_rows<contiguous_rows<X, Y, ALL_FIT>, K> {
 /* The list of a row has room for more than k entries, so that a bound need not be exact. */
 inline int topk_room(int64_t k, int least) {
     int room = least;
-    while (room < 2 * k && room < 2 * LARGEST_TOPK) room *= 2;
+    while (room < 2 * k && room < 2 * ONS_LARGEST_K) room *= 2;
     return room;
 }
 

@@ -70,7 +70,7 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
         if (names)
             PyErr_Format(PyExc_ValueError,
                          "k is %lld: method '%s' gives at most %d of each row, use one of %U",
-                         (long long)problem->k, ons_method_name(method), LARGEST_TOPK, names);
+                         (long long)problem->k, ons_method_name(method), ONS_LARGEST_K, names);
         break;
     default: ons_set_gpu_error(status); return;
     }

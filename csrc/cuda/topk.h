@@ -1,0 +1,15 @@
+/* topk.h - the shapes of the kernels of the operation that selects, of which plan_cuda_topk.c makes
+ * plans. */
+#ifndef ONS_TOPK_H
+#define ONS_TOPK_H
+
+#include "cuda.h"
+
+enum {
+    TOPK_THREADS = 512,     /* the most of a block that holds a row, or a part of one; */
+    TOPK_BLOCKS = 2,        /* so many find room on a multiprocessor, of rows without gaps */
+    TOPK_CHUNKS = 8,        /* of a thread there, */
+    TOPK_CHUNKS_16_BIT = 16 /* and of 16-bit rows */
+};
+
+#endif
