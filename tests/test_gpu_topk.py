@@ -21,7 +21,7 @@ def wanted(x, k, axis=-1, log=False, where=None, scale=1.0):
     taken = (computed.double() * scale).to(computed.dtype)
     kept = torch.ones_like(x, dtype=torch.bool) if where is None else where.expand(x.shape)
     taken = torch.where(kept, taken, -torch.inf)
-    order = torch.sort(taken, axis, descending=True, stable=True)
+    order = torch.sort(taken, dim=axis, descending=True, stable=True)
     places = order.indices.narrow(axis, 0, k)
     function = torch.log_softmax if log else torch.softmax
     values = function(taken.double(), axis)

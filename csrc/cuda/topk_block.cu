@@ -98,12 +98,21 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
 
     const int tops = blocks == 1 ? (int)blockDim.x : warps;
     const Real given = blocks == 1 ? top : states[min((int)threadIdx.x, warps - 1)].m;
-    bound<key_type<Real>> from = {bound_of_tops(given, tops, (int)k, total.m), 0};
-    from.end = N; /* those that are equal to the bound too */
+    bool counts = (int)k > tops; /* the elements: the tops do not bound it, or not well */
+    bound<key_type<Real>> from = {0, N};
+    if (!counts) from.key = bound_of_tops(given, tops, (int)k, total.m);
     int *const count_at = in_first_block(&listed);
     Entry *const list_at = in_first_block(list);
     int count = 0;
     while (true) {
+        if (counts) {
+            Tile copy = tile;
+            from = bound_by_counting<WARP>(copy, first, begin, begin + elements, k,
+                                           (uint32_t)args.room, key_of(total.m),
+                                           group_of_blocks{counters});
+            if (threadIdx.x == 0 && block_of_row() == 0) listed = 0;
+            meet_in_row();
+        }
         if (key_of(top) >= from.key) {
 #pragma unroll
             for (int e = 0; e < K * V; e++) {
@@ -118,11 +127,7 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
         meet_in_row();
         count = *(volatile int *)count_at;
         if (count <= args.room) break;
-        Tile copy = tile;
-        from = bound_by_counting<WARP>(copy, first, N, k, (uint32_t)args.room, key_of(total.m),
-                                       group_of_blocks{counters});
-        if (threadIdx.x == 0 && block_of_row() == 0) listed = 0;
-        meet_in_row();
+        counts = true;
     }
     /* the first block's shared memory is read no more */
     if (blocks > 1) arrive_at_row();

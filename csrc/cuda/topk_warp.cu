@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (__any_sync(~0u, count > (uint32_t)args.room)) {
         Tile copy = tile;
         const auto bound =
-            bound_by_counting<LANES>(copy, first, N, (uint32_t)args.k, (uint32_t)args.room,
+            bound_by_counting<LANES>(copy, first, 0, N, (uint32_t)args.k, (uint32_t)args.room,
                                      key_of(m), group_of_lanes<LANES>());
         chosen = 0;
 #pragma unroll

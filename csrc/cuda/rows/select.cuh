@@ -17,27 +17,27 @@ struct bound {
     }
 };
 
-/* A bound that k to `room` elements of the row keep, where there are k: by bisection of the keys,
- * then of the places of those that are equal to the k-th. `first` is the place of the thread's
- * first element, N where the row ends, `largest` the row's largest key. Of the group sum(n) gives
- * the sum over those who share the row, any(b) whether one of those who call this together has b.
- */
+/* A bound that k to `room` elements of a row, or of a part of one, keep, where there are k: by
+ * bisection of the keys, then of the places of those that are equal to the k-th. `first` is the
+ * place along the row of the thread's first element, `begin` and `end` are where the part begins
+ * and ends, `largest` is its largest key. Of the group sum(n) gives the sum over those who share
+ * the part, any(b) whether one of those who call this together has b. */
 template <int STRIDE, typename Tile, typename Key, typename Group>
-__device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, uint32_t first, uint32_t N,
-                                                     uint32_t k, uint32_t room, Key largest,
-                                                     Group group) {
+__device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, uint32_t first,
+                                                     uint32_t begin, uint32_t end, uint32_t k,
+                                                     uint32_t room, Key largest, Group group) {
     using Real = typename Tile::Real;
     auto count = [&](auto counts) {
         int n = 0;
 #pragma unroll 1
         for (int e = 0; e < Tile::K * Tile::V; e++) {
             const uint32_t at = first + place<STRIDE, Tile::V>(e);
-            if (at < N) n += counts(key_of(tile.element(e)), at);
+            if (at < end) n += counts(key_of(tile.element(e)), at);
         }
         return (uint32_t)group.sum(n);
     };
     Key low = key_of(-arithmetic<Real>::infinity()), high = largest;
-    uint32_t from_low = N;
+    uint32_t from_low = end - begin;
     while (group.any(low < high && from_low > room)) {
         const Key middle = low + (high - low) / 2 + ((high - low) & 1);
         const uint32_t n = count([&](Key key, uint32_t) { return key >= middle; });
@@ -49,10 +49,10 @@ __device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, uint32_t 
             high = middle - 1;
         }
     }
-    bound<Key> found = {low, N};
+    bound<Key> found = {low, end};
     if (!group.any(from_low > room)) return found;
     const uint32_t above = count([&](Key key, uint32_t) { return key > low; });
-    uint32_t least = 1, most = N; /* of the place behind the last one that is kept */
+    uint32_t least = begin, most = end; /* of the place behind the last one that is kept */
     while (group.any(least < most)) {
         const uint32_t middle = least + (most - least) / 2;
         const uint32_t n = count([&](Key key, uint32_t at) { return key == low && at < middle; });
