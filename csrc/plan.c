@@ -35,8 +35,8 @@ static bool takes(ons_method method, const ons_operation_info *operation, bool o
     case ONS_METHOD_split: return true;
     case ONS_METHOD_online: return on_cpu || operation->selects;
     case ONS_METHOD_fused: return !on_cpu || operation->gradient;
+    case ONS_METHOD_fused_block: return operation->gradient;
     case ONS_METHOD_fused_warp:
-    case ONS_METHOD_fused_block:
     case ONS_METHOD_cluster: return true;
     default: return false;
     }

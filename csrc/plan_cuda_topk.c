@@ -53,7 +53,6 @@ static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(pla
 static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     const int chunks = row->narrow ? TOPK_CHUNKS_16_BIT : TOPK_CHUNKS;
     const int most = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
-    const int64_t of_block = (int64_t)TOPK_THREADS * chunks * row->chunk;
     plan->lanes = 0;
     plan->width = 1;
     plan->workspace_bytes = 0;
@@ -61,6 +60,14 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     plan->longest_row = LONGEST_ROW;
     plan->elements_a_thread = chunks * row->chunk;
     if (plan->N > LONGEST_ROW) return ONS_E_ROW_TOO_LONG;
+    if (plan->method == ONS_METHOD_online && k <= ONS_LARGEST_K) {
+        const int in_tile = row->narrow ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
+        const int64_t threads = ceil_div(ceil_div(row->chunks, in_tile), WARP) * WARP;
+        plan->threads = (int)least(threads, TOPK_TILE_THREADS);
+        plan->elements_a_thread = in_tile * row->chunk;
+        plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+        return ONS_OK;
+    }
     if (plan->method == ONS_METHOD_online) {
         plan->threads = PASS_THREADS;
         plan->elements_a_thread = TILE_CHUNKS * row->chunk;
@@ -75,11 +82,8 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
         return shape_warp(row, k, plan) ? ONS_OK : ONS_E_ROW_TOO_LONG;
     }
     const int64_t filled = ceil_div(row->chunks, (int64_t)chunks * WARP);
-    if (plan->method == ONS_METHOD_fused_block) {
-        plan->longest_row = of_block;
-        plan->threads = (int)least(filled * WARP, TOPK_THREADS);
-    } else if (plan->method == ONS_METHOD_cluster) {
-        plan->longest_row = most * of_block;
+    if (plan->method == ONS_METHOD_cluster) {
+        plan->longest_row = (int64_t)most * TOPK_THREADS * chunks * row->chunk;
         plan->threads = TOPK_THREADS;
         if (most < 2) return ONS_E_NO_CLUSTERS;
         ons_share_out(filled, TOPK_BLOCKS * TOPK_THREADS / WARP, TOPK_THREADS / WARP, most, false,
@@ -97,12 +101,15 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     return plan->N > plan->longest_row ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 
-static bool takes(ons_method method, const char *reason, const row_of_chunks *row, int64_t k,
-                  ons_plan *plan) {
+static ons_status take(ons_method method, const char *reason, const row_of_chunks *row, int64_t k,
+                       ons_plan *plan) {
     plan->method = method;
     plan->reason = reason;
-    return shape(row, k, plan) == ONS_OK;
+    return shape(row, k, plan);
 }
+
+/* The most rows, scaled, and the shortest, of which several blocks are sooner done than one. */
+enum { FEW_ROWS = 64, LONG_ROW = 1 << 13 };
 
 ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
     const int64_t chunk = 16 / ons_dtype_size(plan->compute), k = problem->k;
@@ -118,18 +125,21 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     plan->variant = ONS_SELECTING;
     if (plan->method == ONS_METHOD_fused)
         plan->method =
-            row.chunks <= WARP * WARP_CHUNKS ? ONS_METHOD_fused_warp : ONS_METHOD_fused_block;
+            row.chunks <= WARP * WARP_CHUNKS ? ONS_METHOD_fused_warp : ONS_METHOD_cluster;
     if (plan->method != ONS_METHOD_AUTO) return shape(&row, k, plan);
-    if (takes(ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier",
-              &row, k, plan) ||
-        takes(ONS_METHOD_fused_block, "the row fits the registers of a block: one read", &row, k,
-              plan) ||
-        takes(ONS_METHOD_cluster, "the row fits the registers of a cluster: one read", &row, k,
-              plan) ||
-        takes(ONS_METHOD_split, "rows too long to be held: blocks share each one, one read", &row,
-              k, plan))
+    if (k > ONS_LARGEST_K)
+        return take(ONS_METHOD_online,
+                    "more elements wanted than a block puts in order: several reads", &row, k,
+                    plan);
+    if (take(ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier",
+             &row, k, plan) == ONS_OK)
         return ONS_OK;
-    plan->method = ONS_METHOD_online;
-    plan->reason = "more elements wanted than a block puts in order: several reads";
-    return shape(&row, k, plan);
+    const bool few = plan->rows <= scaled(FEW_ROWS, gpu) && plan->N >= LONG_ROW;
+    if (few && take(ONS_METHOD_cluster, "few rows: the blocks of a cluster share each one", &row, k,
+                    plan) == ONS_OK)
+        return ONS_OK;
+    if (few)
+        return take(ONS_METHOD_split, "few rows, too long for a cluster: clusters share each one",
+                    &row, k, plan);
+    return take(ONS_METHOD_online, "one read, tile by tile", &row, k, plan);
 }

@@ -137,7 +137,7 @@ ons_status ons_cuda_cluster(const launch_request &request) {
     if (plan->variant == ONS_SMEM) return cluster_smem(request);
     if (plan->variant == ONS_FEW_ROWS) return cluster_few_rows(request);
     if (plan->variant == ONS_WITH_GRADIENT) return gradient_cluster(request);
-    if (plan->variant == ONS_SELECTING) return topk_block(request);
+    if (plan->variant == ONS_SELECTING) return topk_cluster(request);
     return with_rows_or_packs<kinds_in_cluster>(request, [&](auto op, auto rows, auto is_columns) {
         using Op = decltype(op);
         using Rows = typename decltype(rows)::Rows;

@@ -6,10 +6,13 @@
 #include "cuda.h"
 
 enum {
-    TOPK_THREADS = 512,     /* the most of a block that holds a row, or a part of one; */
-    TOPK_BLOCKS = 2,        /* so many find room on a multiprocessor, of rows without gaps */
-    TOPK_CHUNKS = 8,        /* of a thread there, */
-    TOPK_CHUNKS_16_BIT = 16 /* and of 16-bit rows */
+    TOPK_THREADS = 512,         /* the most of a block that holds a row, or a part of one; */
+    TOPK_BLOCKS = 2,            /* so many find room on a multiprocessor, of rows without gaps */
+    TOPK_CHUNKS = 8,            /* of a thread there, */
+    TOPK_CHUNKS_16_BIT = 16,    /* and of 16-bit rows */
+    TOPK_TILE_THREADS = 256,    /* the most of a block that reads a row tile by tile, */
+    TOPK_TILE_CHUNKS = 4,       /* the chunks of a thread in a tile, */
+    TOPK_TILE_CHUNKS_16_BIT = 8 /* and of 16-bit rows */
 };
 
 #endif

@@ -1,123 +1,171 @@
-/* topk_online.cu - online of the operation that selects: a block a row, of any N and any k. The
- * pair runs over the tiles; then the k-th entry is found digit by digit, of 8 bits each, of the
- * keys and then of the places of those that are equal to it, by counting the elements with each
- * digit; then the entries from it on are brought together in the workspace and put in order there.
+/* topk_online.cu - online of the operation that selects: a block a row, of any N, tile by tile
+ * (arXiv 1805.02867, algorithm 4, with a tile in the place of an element). Each thread runs (m, d)
+ * over its elements. Those from a bound on go to the block's list; when that could be full it is
+ * cut to its k first, and the bound rises. The first bound is the k-th largest of the threads'
+ * largest elements in a tile: then one comparison a thread and tile is all that most elements cost.
  *
- * Reads N 3 to 14 times. */
-#include "passes.cuh"
+ * Moves 1 read of N. */
+#include "rows/select.cuh"
 #include "launch_topk.cuh"
-
-/* The digits of an entry, the first one first: 8 bits each of its key, then of its place. */
-template <typename Real>
-struct digits_of {
-    static constexpr int OF_KEY = sizeof(key_type<Real>), ALL = OF_KEY + 4;
-    __device__ static uint32_t digit(const entry<Real> &one, int i) {
-        return i < OF_KEY ? (uint32_t)(one.key() >> 8 * (OF_KEY - 1 - i)) & 255
-                          : ~one.index() >> 8 * (ALL - 1 - i) & 255;
-    }
-};
-
-/* Calls visit(entry) for the elements of the row that this thread has. */
-template <typename Row, typename Visit>
-__device__ inline void each_entry(const Row &row, Visit visit) {
-    using Real = typename Row::Real;
-    for_each_tile<block_a_row, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t chunk, auto tile) {
-        constexpr int V = Row::V;
-#pragma unroll 1
-        for (int e = 0; e < TILE_CHUNKS * V; e++) {
-            const int64_t at = chunk * V + place<WARP, V>(e);
-            if (at < row.N) visit(entry<Real>::of(key_of(tile.element(e)), (uint32_t)at));
-        }
-    });
-}
-
-/* Those of the row that are not behind the k-th entry: all digits from one on are lowest in it,
- * where those before say enough. */
-template <typename Row>
-__device__ inline entry<typename Row::Real> find_last(const Row &row, uint32_t k) {
-    using Real = typename Row::Real;
-    using Digits = digits_of<Real>;
-    __shared__ uint32_t counts[256], chosen, wanted, found;
-    key_type<Real> key = 0;
-    uint32_t place = 0; /* as an entry has it: ~index */
-    if (threadIdx.x == 0) wanted = k;
-#pragma unroll 1
-    for (int i = 0; i < Digits::ALL; i++) {
-        for (uint32_t j = threadIdx.x; j < 256; j += blockDim.x) counts[j] = 0;
-        __syncthreads();
-        const int shift = i < Digits::OF_KEY ? 8 * (Digits::OF_KEY - i) : 0;
-        const int place_shift = i < Digits::OF_KEY ? 32 : 8 * (Digits::ALL - i);
-        each_entry(row, [&](const entry<Real> &one) {
-            const bool same_key =
-                shift == 8 * (int)sizeof(key) || one.key() >> shift == key >> shift;
-            const bool same_place =
-                place_shift == 32 || ~one.index() >> place_shift == place >> place_shift;
-            if (same_key && same_place) atomicAdd(&counts[Digits::digit(one, i)], 1);
-        });
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            uint32_t left = wanted, digit = 255;
-            for (; counts[digit] < left; digit--) left -= counts[digit];
-            chosen = digit;
-            found = counts[digit] == left;
-            wanted = left;
-        }
-        __syncthreads();
-        if (i < Digits::OF_KEY)
-            key |= (key_type<Real>)chosen << 8 * (Digits::OF_KEY - 1 - i);
-        else
-            place |= chosen << 8 * (Digits::ALL - 1 - i);
-        const bool done = found;
-        __syncthreads();
-        if (done) break;
-    }
-    return entry<Real>::of(key, ~place);
-}
+#include "pairs/reduce.cuh"
 
 template <typename Rows>
-__global__ void __launch_bounds__(PASS_THREADS)
+constexpr int CHUNKS_OF = Rows::NARROW ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
+
+/* How many blocks find room on a multiprocessor: others take more registers. */
+template <typename Rows>
+constexpr int BLOCKS_OF =
+    (HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > sizeof(float) ? 512 : 1024) /
+    TOPK_TILE_THREADS;
+
+/* The block's list of entries, those of the row so far that are from the bound on. */
+template <typename Rows>
+class list_of_block {
+   public:
+    using Real = typename Rows::Real;
+    using Key = key_type<Real>;
+    using Entry = entry<Real>;
+
+    __device__ list_of_block(Entry *list_, int *counters, uint32_t k_, uint32_t room_)
+        : list(list_), group{counters + 1}, listed(counters), k(k_), room(room_) {}
+
+    /* Adds those of a tile that lies from `begin` to `end`; `first` is the place of this thread's
+     * first element. All threads of the block come together. */
+    template <typename Tile>
+    __device__ __forceinline__ void add(const Tile &tile, Real top, uint32_t first, uint32_t begin,
+                                        uint32_t end) {
+        const Key key = first < end ? key_of(top) : 0;
+        auto has = [&] { return key > from.key || (key == from.key && first < from.end); };
+        const uint32_t threads = __syncthreads_count(has());
+        if (threads == 0) return;
+        most += threads * (Tile::K * Tile::V);
+        if (most > room) {
+            Tile copy = tile;
+            make_room(copy, key, first, begin, end);
+        }
+        if (has())
+            each_from<WARP>(tile, from, first, end, [&](Key of, uint32_t at) {
+                list[atomicAdd(listed, 1)] = Entry::of(of, at);
+            });
+    }
+
+    /* Behind a barrier of the block. */
+    __device__ uint32_t count() const { return *(volatile int *)listed; }
+
+   private:
+    template <typename Tile>
+    __device__ __noinline__ void make_room(const Tile &tile, Key key, uint32_t first,
+                                           uint32_t begin, uint32_t end) {
+        uint32_t now = count();
+        __syncthreads();
+        if (now > k) {
+            const uint32_t n = power_from(now);
+            for (uint32_t i = now + threadIdx.x; i < n; i += blockDim.x) list[i] = {};
+            sort_entries(list, n, threadIdx.x, blockDim.x, [] { __syncthreads(); });
+            from = {list[k - 1].key(), 0}; /* later elements are behind equal ones */
+            now = k;
+            if (threadIdx.x == 0) *listed = (int)k;
+        }
+        uint32_t added = count_from(tile, first, end);
+        if (now + added > room) {
+            const Key largest = largest_of_block(key), tops[1] = {key};
+            const Key bounding = bound_of_tops(tops, (int)k, largest);
+            if (bounding > from.key) {
+                from = {bounding, end};
+                added = count_from(tile, first, end);
+            }
+            if (now + added > room) {
+                from =
+                    bound_by_counting<WARP>(tile, first, begin, end, k, room - now, largest, group);
+                added = room - now;
+            }
+        }
+        most = now + added;
+    }
+
+    /* How many elements of the tile are from the bound on. */
+    template <typename Tile>
+    __device__ uint32_t count_from(const Tile &tile, uint32_t first, uint32_t end) {
+        int mine = 0;
+#pragma unroll 1
+        for (int e = 0; e < Tile::K * Tile::V; e++) {
+            const uint32_t at = first + place<WARP, Tile::V>(e);
+            mine += at < end && from.has(key_of(tile.element(e)), at);
+        }
+        return (uint32_t)group.sum(mine);
+    }
+
+    __device__ static Key largest_of_block(Key key) {
+        __shared__ unsigned long long largest;
+        if (threadIdx.x == 0) largest = 0;
+        __syncthreads();
+        key = ~least_of_warp(~key);
+        if (threadIdx.x % WARP == 0) atomicMax(&largest, (unsigned long long)key);
+        __syncthreads();
+        return (Key)largest;
+    }
+
+    Entry *list;
+    group_of_blocks group;
+    int *listed;
+    uint32_t k, room, most = 0; /* entries that there may be */
+    bound<Key> from = {0, ~0u};
+};
+
+template <typename Rows>
+__global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     topk_online_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     using Real = typename Rows::Real;
-    using Entry = entry<Real>;
-    __shared__ state<Real> parts[PASS_THREADS / WARP];
-    __shared__ uint32_t listed;
-    const uint32_t room = power_from((uint32_t)args.k);
-    Entry *const list = (Entry *)args.workspace + (int64_t)blockIdx.x * room;
-#pragma unroll 1
-    for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
-        __syncthreads();
-        if (threadIdx.x == 0) listed = 0;
-        Rows::template visit<false>(args, row, [&](const auto &from) {
-            running_state<Real> so_far;
-            for_each_tile<block_a_row, TILE_CHUNKS>(
-                from, 0, chunks_of(from),
-                [&](int64_t, const auto &tile) { online_step(so_far, tile); });
-            const state<Real> total =
-                merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
-            const Entry last = find_last(from, (uint32_t)args.k);
-            each_entry(from, [&](const Entry &one) {
-                if (!last.is_before(one)) list[atomicAdd(&listed, 1)] = one;
-            });
-            for (uint32_t i = args.k + threadIdx.x; i < room; i += blockDim.x) list[i] = {};
-            __syncthreads();
-            sort_entries(list, room, threadIdx.x, blockDim.x, [] { __syncthreads(); });
-            const topk_of_row<Rows> results(args, row, total);
-            for (uint32_t i = threadIdx.x; i < (uint32_t)args.k; i += blockDim.x)
-                results.put(i, list[i]);
-            if (threadIdx.x == 0) put_pair(args, row, total);
+    constexpr int K = CHUNKS_OF<Rows>, V = Rows::V;
+    using Tile = typename tile_of_rows<Rows, K>::type;
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ state<Real> parts[TOPK_TILE_THREADS / WARP];
+    __shared__ int counters[4];
+    if (threadIdx.x < 4) counters[threadIdx.x] = 0;
+    __syncthreads();
+    auto *const entries = (entry<Real> *)shared;
+    list_of_block<Rows> list(entries, counters, (uint32_t)args.k, (uint32_t)args.room);
+    const int64_t step = blockDim.x * (K * V);
+    const uint32_t own = block_a_row::chunk<K>(warp_of_block()) * V;
+    Tile next;
+    auto load = [&](int64_t begin) {
+        Rows::template visit<false>(args, blockIdx.x, [&](const auto &row) {
+            next = row.template load<K, WARP>((begin + own) / V);
         });
+    };
+    running_state<Real> so_far;
+#pragma unroll 1
+    for (int64_t end = 0;; end += step) { /* of the tile that is here, where the next begins */
+        const Tile tile = next;
+        if (end < args.N) load(end);
+        const int64_t begin = end - step;
+        if (begin < 0) continue;
+        const Real top = tile.largest(), m = larger(so_far.m, top);
+        if (m != so_far.m) so_far.raise(m);
+        so_far.sum.add(sum_exponentials(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
+        const int64_t here = end < args.N ? end : args.N;
+        list.add(tile, top, (uint32_t)(begin + own), (uint32_t)begin, (uint32_t)here);
+        if (end >= args.N) break;
     }
+    const state<Real> total =
+        merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
+    __syncthreads();
+    const uint32_t count = list.count();
+    const int64_t row = blockIdx.x + args.first;
+    const topk_of_row<Rows> results(args, row, total);
+    give_first(
+        entries, count, count, (uint32_t)args.k, threadIdx.x, blockDim.x, [] { __syncthreads(); },
+        [&](uint32_t order, const entry<Real> &one) { results.put(order, one); });
+    if (threadIdx.x == 0) put_pair(args, row, total);
 }
 
 ons_status topk_online(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    auto launch_with = [&](auto rows, const auto &arguments) {
+    if (request.problem->k > ONS_LARGEST_K) return topk_large(request);
+    return with_topk_rows(request, 512, [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
-        const launch_shape shape = {plan->blocks_a_row, plan->threads};
-        return launch(request, shape, topk_online_kernel<Rows>, arguments);
-    };
-    return plan->compute == ONS_FLOAT64 ? with_topk_arguments<general_rows<double>>(
-                                              request, as_it_is(request), 1, launch_with)
-                                        : with_topk_arguments<general_rows<float>>(
-                                              request, as_it_is(request), 1, launch_with);
+        launch_shape shape = {1, plan->threads};
+        shape.shared_bytes = arguments.room * (int)sizeof(entry<typename Rows::Real>);
+        return launch_strips(request, shape, topk_online_kernel<Rows>, arguments);
+    });
 }

@@ -1,5 +1,5 @@
 /* topk_parts.cuh - the k first entries of the parts of long rows, and their states, in the
- * workspace: topk_block.cu writes them, topk_split.cu reads them. */
+ * workspace: topk_cluster.cu writes them, topk_split.cu reads them. */
 #ifndef ONS_TOPK_PARTS_CUH
 #define ONS_TOPK_PARTS_CUH
 

@@ -1,7 +1,7 @@
 /* topk_split.cu - split of the operation that selects: every part of a row gives its k first
- * entries and its pair (topk_block.cu); a block merges those of a row. Of the entries that it reads
- * it keeps in shared memory those before the k-th so far, and puts the list in order when it is
- * full.
+ * entries and its pair (topk_cluster.cu); a block merges those of a row. Of the entries that it
+ * reads it keeps in shared memory those before the k-th so far, and puts the list in order when it
+ * is full.
  *
  * Moves 1 read of N. */
 #include "topk_parts.cuh"
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
 ons_status topk_split(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (!request.facts) {
-        ons_status status = topk_block(request);
+        ons_status status = topk_cluster(request);
         if (status != ONS_OK) return status;
     }
     auto merge = [&](auto rows, auto arguments) {

@@ -103,9 +103,9 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     uint32_t count = count_over_lanes<LANES>(__popcll(chosen));
     if (__any_sync(~0u, count > (uint32_t)args.room)) {
         Tile copy = tile;
-        const auto bound =
-            bound_by_counting<LANES>(copy, first, 0, N, (uint32_t)args.k, (uint32_t)args.room,
-                                     key_of(m), group_of_lanes<LANES>());
+        group_of_lanes<LANES> group;
+        const auto bound = bound_by_counting<LANES>(copy, first, 0, N, (uint32_t)args.k,
+                                                    (uint32_t)args.room, key_of(m), group);
         chosen = 0;
 #pragma unroll
         for (int e = 0; e < n; e++) {

@@ -3,6 +3,7 @@
 #ifndef ONS_SELECT_CUH
 #define ONS_SELECT_CUH
 
+#include "../pairs/cluster.cuh"
 #include "../pairs/entry.cuh"
 #include "tile.cuh"
 
@@ -17,6 +18,67 @@ struct bound {
     }
 };
 
+/* Calls visit(key, place) for a thread's elements from the bound on: `first` is the place of the
+ * first one, N where the row ends. */
+template <int STRIDE, typename Tile, typename Key, typename Visit>
+__device__ __forceinline__ void each_from(const Tile &tile, const bound<Key> &from, uint32_t first,
+                                          uint32_t N, Visit visit) {
+    const auto least = number_of(from.key);
+#pragma unroll
+    for (int e = 0; e < Tile::K * Tile::V; e++)
+        if (!(tile.element(e) < least)) {
+            const uint32_t at = first + place<STRIDE, Tile::V>(e);
+            const Key key = key_of(tile.element(e));
+            if (at < N && from.has(key, at)) visit(key, at);
+        }
+}
+
+__device__ inline uint32_t least_of_warp(uint32_t key) { return __reduce_min_sync(~0u, key); }
+__device__ inline uint64_t least_of_warp(uint64_t key) {
+#pragma unroll
+    for (int apart = WARP / 2; apart > 0; apart /= 2) {
+        const uint64_t other = __shfl_xor_sync(~0u, key, apart);
+        key = other < key ? other : key;
+    }
+    return key;
+}
+
+/* A key that k of a block's keys are not below, n of each thread, and few more than k: by
+ * bisection. 0 is no key; where there are fewer than k, 0. */
+template <int n, typename Key>
+__device__ inline Key bound_of_tops(const Key (&mine)[n], int k, Key largest) {
+    using Word = std::conditional_t<sizeof(Key) == 4, unsigned, unsigned long long>;
+    __shared__ Word least;
+    if (threadIdx.x == 0) least = ~Word(0);
+    Key low = ~Key(0), high = largest;
+    int from_low = 0;
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        from_low += __syncthreads_count(mine[i] != 0);
+        low = mine[i] && mine[i] < low ? mine[i] : low;
+    }
+    if (from_low < k) return 0;
+    low = least_of_warp(low);
+    if (threadIdx.x % WARP == 0) atomicMin(&least, (Word)low);
+    __syncthreads();
+    low = (Key)least;
+    const int enough = k + k / 4 + 3;
+#pragma unroll 1
+    while (low < high && from_low > enough) {
+        const Key middle = low + (high - low) / 2 + ((high - low) & 1);
+        int above = 0;
+#pragma unroll
+        for (int i = 0; i < n; i++) above += __syncthreads_count(mine[i] >= middle);
+        if (above >= k) {
+            low = middle;
+            from_low = above;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
 /* A bound that k to `room` elements of a row, or of a part of one, keep, where there are k: by
  * bisection of the keys, then of the places of those that are equal to the k-th. `first` is the
  * place along the row of the thread's first element, `begin` and `end` are where the part begins
@@ -25,7 +87,7 @@ struct bound {
 template <int STRIDE, typename Tile, typename Key, typename Group>
 __device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, uint32_t first,
                                                      uint32_t begin, uint32_t end, uint32_t k,
-                                                     uint32_t room, Key largest, Group group) {
+                                                     uint32_t room, Key largest, Group &group) {
     using Real = typename Tile::Real;
     auto count = [&](auto counts) {
         int n = 0;

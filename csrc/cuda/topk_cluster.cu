@@ -1,17 +1,17 @@
-/* topk_block.cu - fused_block and cluster of the operation that selects: a row stays in the
- * registers of one block, or of the blocks of a cluster (sm_90 and later). The k-th largest of the
- * threads' largest elements, in a cluster of its warps', bounds the k-th element from below. The
- * few elements from there on are listed in the first block's shared memory, which puts them in
- * order.
+/* topk_cluster.cu - cluster of the operation that selects: a row stays in the registers of the
+ * blocks of a cluster (sm_90 and later). Each warp sends its (m, d) to every block, and the largest
+ * elements of its quarters, of which the k-th largest bounds the k-th element from below. The few
+ * elements from there on are listed in the first block's shared memory, which puts them in order.
  *
- * Parts of a longer row are taken as rows are, for topk_split.cu.
+ * The parts of a longer row are taken as rows are, for topk_split.cu; by one block each where a GPU
+ * has no clusters.
  *
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
 #include "pairs/cluster.cuh"
 #include "rows/select.cuh"
 #include "topk_parts.cuh"
 
-/* In a block: a chunk of 16-bit elements takes half as many registers. */
+/* Of a thread: a chunk of 16-bit elements takes half as many registers. */
 template <typename Rows>
 constexpr int CHUNKS_OF = Rows::NARROW ? TOPK_CHUNKS_16_BIT : TOPK_CHUNKS;
 
@@ -21,41 +21,18 @@ constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > siz
                               ? 1
                               : TOPK_BLOCKS;
 
-/* A key that k of the `count` numbers of a block are not below, one a thread at most, and few more
- * than k: by bisection. Where there are fewer than k, the lowest. */
-template <typename Real>
-__device__ inline key_type<Real> bound_of_tops(Real top, int count, int k, Real largest) {
-    using Key = key_type<Real>;
-    const bool has = (int)threadIdx.x < count;
-    const Key mine = has ? key_of(top) : 0;
-    Key low = key_of(-arithmetic<Real>::infinity()), high = key_of(largest);
-    if (k > count) return low;
-    int from_low = count;
-    const int enough = k + k / 4 + 3;
-#pragma unroll 1
-    while (low < high && from_low > enough) {
-        const Key middle = low + (high - low) / 2 + ((high - low) & 1);
-        const int n = __syncthreads_count(mine >= middle);
-        if (n >= k) {
-            low = middle;
-            from_low = n;
-        } else {
-            high = middle - 1;
-        }
-    }
-    return low;
-}
-
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
-    topk_block_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    topk_cluster_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     using Real = typename Rows::Real;
     using Entry = entry<Real>;
     constexpr int K = CHUNKS_OF<Rows>, V = Rows::V;
     using Tile = typename tile_of_rows<Rows, K>::type;
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
+    /* of every warp: its state, and the largest elements of its quarters */
     state<Real> *const states = (state<Real> *)(list + args.room);
+    Real *const tops = (Real *)(states + blocks_of_row() * warps_of_block());
     __shared__ int counters[3], listed;
     const int blocks = blocks_of_row(), warps = blocks * warps_of_block();
     const int64_t which = row_of_blocks() + args.first, row = which / args.parts;
@@ -82,48 +59,56 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
     const Real top = tile.largest(), m = max_over_lanes<WARP>(top);
     const Real d =
         normalizer_over_lanes<WARP>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
+    using Key = key_type<Real>;
+    Key mine[2] = {first < N ? key_of(top) : 0, 0};
     if (blocks == 1) {
         if (threadIdx.x % WARP == 0) states[warp] = {m, d};
         __syncthreads();
     } else {
 #if __CUDA_ARCH__ >= 900
+        const Real of_quarter = max_over_lanes<WARP / 4>(top);
+        row_numbers<Real> four;
+        four.m = __shfl_sync(~0u, of_quarter, 0);
+        four.first = __shfl_sync(~0u, of_quarter, WARP / 4);
+        four.second = __shfl_sync(~0u, of_quarter, WARP / 2);
+        four.steps = __shfl_sync(~0u, of_quarter, 3 * WARP / 4);
         wait_for_row();
-        arrived.announce(warps * sizeof(state<Real>));
+        arrived.announce(warps * (sizeof(state<Real>) + sizeof four));
         const int to = threadIdx.x % WARP;
-        if (to < blocks) arrived.send(states + warp, to, {m, d});
+        if (to < blocks) {
+            arrived.send(states + warp, to, {m, d});
+            arrived.send((row_numbers<Real> *)tops + warp, to, four);
+        }
         arrived.await();
+        for (int i = 0; i < 2; i++) {
+            const int quarter = threadIdx.x + i * blockDim.x;
+            const uint32_t begins =
+                (quarter / 4 * (K * WARP) + quarter % 4 * (WARP / 4)) * (uint32_t)V;
+            mine[i] = quarter < 4 * warps && begins < elements ? key_of(tops[quarter]) : 0;
+        }
 #endif
     }
     const state<Real> total = block_a_row::merge_held(states, warps);
-
-    const int tops = blocks == 1 ? (int)blockDim.x : warps;
-    const Real given = blocks == 1 ? top : states[min((int)threadIdx.x, warps - 1)].m;
-    bool counts = (int)k > tops; /* the elements: the tops do not bound it, or not well */
-    bound<key_type<Real>> from = {0, N};
-    if (!counts) from.key = bound_of_tops(given, tops, (int)k, total.m);
+    const Key largest = key_of(total.m);
+    bound<Key> from = {bound_of_tops(mine, (int)k, largest), N};
+    bool counts = from.key == 0; /* the elements, where there are too few tops */
     int *const count_at = in_first_block(&listed);
     Entry *const list_at = in_first_block(list);
     int count = 0;
     while (true) {
         if (counts) {
             Tile copy = tile;
+            group_of_blocks group = {counters};
             from = bound_by_counting<WARP>(copy, first, begin, begin + elements, k,
-                                           (uint32_t)args.room, key_of(total.m),
-                                           group_of_blocks{counters});
+                                           (uint32_t)args.room, largest, group);
             if (threadIdx.x == 0 && block_of_row() == 0) listed = 0;
             meet_in_row();
         }
-        if (key_of(top) >= from.key) {
-#pragma unroll
-            for (int e = 0; e < K * V; e++) {
-                const uint32_t at = first + place<WARP, V>(e);
-                const auto key = key_of(tile.element(e));
-                if (key >= from.key && at < N && from.has(key, at)) {
-                    const int slot = atomicAdd(count_at, 1);
-                    if (slot < args.room) list_at[slot] = Entry::of(key, at);
-                }
-            }
-        }
+        if (key_of(top) >= from.key)
+            each_from<WARP>(tile, from, first, N, [&](Key key, uint32_t at) {
+                const int slot = atomicAdd(count_at, 1);
+                if (slot < args.room) list_at[slot] = Entry::of(key, at);
+            });
         meet_in_row();
         count = *(volatile int *)count_at;
         if (count <= args.room) break;
@@ -133,7 +118,7 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
     if (blocks > 1) arrive_at_row();
     if (block_of_row() == 0) {
         auto sync = [] { __syncthreads(); };
-        if (args.parts > 1) {
+        if (args.workspace) {
             const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, which);
             give_first(list, (uint32_t)count, (uint32_t)count, k, threadIdx.x, blockDim.x, sync,
                        [&](uint32_t order, const Entry &one) { part.entries[order] = one; });
@@ -150,19 +135,20 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
     }
 }
 
-ons_status topk_block(const launch_request &request) {
+ons_status topk_cluster(const launch_request &request) {
     const ons_plan *plan = request.plan;
     return with_topk_rows(request, 256, [&](auto rows, auto arguments) {
         using Rows = typename decltype(rows)::Rows;
         using Real = typename Rows::Real;
         launch_shape shape = {1, plan->threads};
         arguments.parts = (plan->N + plan->tile - 1) / plan->tile;
+        if (plan->method != ONS_METHOD_split) arguments.workspace = nullptr;
         shape.blocks = shape.cluster = (int)(plan->blocks_a_row / arguments.parts);
         shape.shared_bytes = arguments.room * (int)sizeof(entry<Real>) +
-                             shape.cluster * plan->threads / WARP * (int)sizeof(state<Real>);
+                             shape.cluster * plan->threads / WARP * 6 * (int)sizeof(Real);
         ons_plan parts = *plan;
         parts.rows *= arguments.parts;
         return launch_strips({request.problem, &parts, request.workspace, request.facts}, shape,
-                             topk_block_kernel<Rows>, arguments);
+                             topk_cluster_kernel<Rows>, arguments);
     });
 }
