@@ -11,6 +11,7 @@ enum {
     TOPK_CHUNKS = 8,            /* of a thread there, */
     TOPK_CHUNKS_16_BIT = 16,    /* and of 16-bit rows */
     TOPK_TILE_THREADS = 256,    /* the most of a block that reads a row tile by tile, */
+    TOPK_TILE_BLOCKS = 4,       /* of which so many find room on a multiprocessor; */
     TOPK_TILE_CHUNKS = 4,       /* the chunks of a thread in a tile, */
     TOPK_TILE_CHUNKS_16_BIT = 8 /* and of 16-bit rows */
 };

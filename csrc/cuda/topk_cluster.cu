@@ -30,9 +30,9 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
     using Tile = typename tile_of_rows<Rows, K>::type;
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
-    /* of every warp: its state, and the largest elements of its quarters */
-    state<Real> *const states = (state<Real> *)(list + args.room);
-    Real *const tops = (Real *)(states + blocks_of_row() * warps_of_block());
+    /* of every warp: the largest elements of its quarters, and its state */
+    Real *const tops = (Real *)(list + args.room);
+    state<Real> *const states = (state<Real> *)(tops + 4 * blocks_of_row() * warps_of_block());
     __shared__ int counters[3], listed;
     const int blocks = blocks_of_row(), warps = blocks * warps_of_block();
     const int64_t which = row_of_blocks() + args.first, row = which / args.parts;
@@ -60,7 +60,8 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
     const Real d =
         normalizer_over_lanes<WARP>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
     using Key = key_type<Real>;
-    Key mine[2] = {first < N ? key_of(top) : 0, 0};
+    const Key own = first < N ? key_of(top) : 0;
+    Key mine[2] = {own, 0};
     if (blocks == 1) {
         if (threadIdx.x % WARP == 0) states[warp] = {m, d};
         __syncthreads();
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
     }
     const state<Real> total = block_a_row::merge_held(states, warps);
     const Key largest = key_of(total.m);
-    bound<Key> from = {bound_of_tops(mine, (int)k, largest), N};
+    bound<Key> from = {bound_of_tops(mine, (int)k), N};
     bool counts = from.key == 0; /* the elements, where there are too few tops */
     int *const count_at = in_first_block(&listed);
     Entry *const list_at = in_first_block(list);
@@ -99,15 +100,16 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
         if (counts) {
             Tile copy = tile;
             group_of_blocks group = {counters};
-            from = bound_by_counting<WARP>(copy, first, begin, begin + elements, k,
-                                           (uint32_t)args.room, largest, group);
+            from = bound_by_counting<WARP>(copy, own, first, begin, begin + elements, k,
+                                           (uint32_t)args.room, from.key, largest, group);
             if (threadIdx.x == 0 && block_of_row() == 0) listed = 0;
             meet_in_row();
         }
-        if (key_of(top) >= from.key)
+        if (own >= from.key)
             each_from<WARP>(tile, from, first, N, [&](Key key, uint32_t at) {
                 const int slot = atomicAdd(count_at, 1);
                 if (slot < args.room) list_at[slot] = Entry::of(key, at);
+                return slot < args.room; /* else they are too many anyway */
             });
         meet_in_row();
         count = *(volatile int *)count_at;

@@ -1,10 +1,12 @@
 /* topk_online.cu - online of the operation that selects: a block a row, of any N, tile by tile
  * (arXiv 1805.02867, algorithm 4, with a tile in the place of an element). Each thread runs (m, d)
- * over its elements. Those from a bound on go to the block's list; when that could be full it is
- * cut to its k first, and the bound rises. The first bound is the k-th largest of the threads'
- * largest elements in a tile: then one comparison a thread and tile is all that most elements cost.
+ * over its elements. After a sample, the first part of the row, the k-th largest of the threads'
+ * maxima bounds the k-th element from below; the sample is read again, from the caches. From then
+ * on one comparison a thread and tile is all that most elements cost. Those from the bound on go to
+ * the block's list, which is put in order at the end.
  *
- * Moves 1 read of N. */
+ * Moves 1 read of N. Of a row of which more is from the bound on than the list has room for, the
+ * elements are listed in a second read, tile by tile, with a bound that rises. */
 #include "rows/select.cuh"
 #include "launch_topk.cuh"
 #include "pairs/reduce.cuh"
@@ -12,157 +14,188 @@
 template <typename Rows>
 constexpr int CHUNKS_OF = Rows::NARROW ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
 
+template <typename Rows>
+using tile_of_thread = typename tile_of_rows<Rows, CHUNKS_OF<Rows>>::type;
+
 /* How many blocks find room on a multiprocessor: others take more registers. */
 template <typename Rows>
-constexpr int BLOCKS_OF =
-    (HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > sizeof(float) ? 512 : 1024) /
-    TOPK_TILE_THREADS;
+constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > sizeof(float)
+                              ? 2
+                              : TOPK_TILE_BLOCKS;
 
-/* The block's list of entries, those of the row so far that are from the bound on. */
+/* The sample is this part of a row, in whole tiles. */
+constexpr int SAMPLE = 8;
+
+/* This thread's part of the tile that begins there. */
 template <typename Rows>
-class list_of_block {
-   public:
-    using Real = typename Rows::Real;
-    using Key = key_type<Real>;
-    using Entry = entry<Real>;
+__device__ __forceinline__ tile_of_thread<Rows> load_tile(const topk_arguments<Rows> &args,
+                                                          int64_t begin) {
+    constexpr int K = CHUNKS_OF<Rows>;
+    tile_of_thread<Rows> tile;
+    Rows::template visit<false>(args, blockIdx.x, [&](const auto &row) {
+        tile = row.template load<K, WARP>(begin / Rows::V + block_a_row::chunk<K>(warp_of_block()));
+    });
+    return tile;
+}
 
-    __device__ list_of_block(Entry *list_, int *counters, uint32_t k_, uint32_t room_)
-        : list(list_), group{counters + 1}, listed(counters), k(k_), room(room_) {}
+/* The place in a tile of a thread's first element. */
+template <typename Rows>
+__device__ inline uint32_t own_place() {
+    return block_a_row::chunk<CHUNKS_OF<Rows>>(warp_of_block()) * (uint32_t)Rows::V;
+}
 
-    /* Adds those of a tile that lies from `begin` to `end`; `first` is the place of this thread's
-     * first element. All threads of the block come together. */
-    template <typename Tile>
-    __device__ __forceinline__ void add(const Tile &tile, Real top, uint32_t first, uint32_t begin,
-                                        uint32_t end) {
-        const Key key = first < end ? key_of(top) : 0;
-        auto has = [&] { return key > from.key || (key == from.key && first < from.end); };
-        const uint32_t threads = __syncthreads_count(has());
-        if (threads == 0) return;
-        most += threads * (Tile::K * Tile::V);
-        if (most > room) {
-            Tile copy = tile;
-            make_room(copy, key, first, begin, end);
-        }
-        if (has())
-            each_from<WARP>(tile, from, first, end, [&](Key of, uint32_t at) {
-                list[atomicAdd(listed, 1)] = Entry::of(of, at);
-            });
-    }
-
-    /* Behind a barrier of the block. */
-    __device__ uint32_t count() const { return *(volatile int *)listed; }
-
-   private:
-    template <typename Tile>
-    __device__ __noinline__ void make_room(const Tile &tile, Key key, uint32_t first,
-                                           uint32_t begin, uint32_t end) {
-        uint32_t now = count();
-        __syncthreads();
-        if (now > k) {
-            const uint32_t n = power_from(now);
-            for (uint32_t i = now + threadIdx.x; i < n; i += blockDim.x) list[i] = {};
-            sort_entries(list, n, threadIdx.x, blockDim.x, [] { __syncthreads(); });
-            from = {list[k - 1].key(), 0}; /* later elements are behind equal ones */
-            now = k;
-            if (threadIdx.x == 0) *listed = (int)k;
-        }
-        uint32_t added = count_from(tile, first, end);
-        if (now + added > room) {
-            const Key largest = largest_of_block(key), tops[1] = {key};
-            const Key bounding = bound_of_tops(tops, (int)k, largest);
-            if (bounding > from.key) {
-                from = {bounding, end};
-                added = count_from(tile, first, end);
-            }
-            if (now + added > room) {
-                from =
-                    bound_by_counting<WARP>(tile, first, begin, end, k, room - now, largest, group);
-                added = room - now;
-            }
-        }
-        most = now + added;
-    }
-
-    /* How many elements of the tile are from the bound on. */
-    template <typename Tile>
-    __device__ uint32_t count_from(const Tile &tile, uint32_t first, uint32_t end) {
-        int mine = 0;
-#pragma unroll 1
-        for (int e = 0; e < Tile::K * Tile::V; e++) {
-            const uint32_t at = first + place<WARP, Tile::V>(e);
-            mine += at < end && from.has(key_of(tile.element(e)), at);
-        }
-        return (uint32_t)group.sum(mine);
-    }
-
-    __device__ static Key largest_of_block(Key key) {
-        __shared__ unsigned long long largest;
-        if (threadIdx.x == 0) largest = 0;
-        __syncthreads();
-        key = ~least_of_warp(~key);
-        if (threadIdx.x % WARP == 0) atomicMax(&largest, (unsigned long long)key);
-        __syncthreads();
-        return (Key)largest;
-    }
-
-    Entry *list;
-    group_of_blocks group;
-    int *listed;
-    uint32_t k, room, most = 0; /* entries that there may be */
-    bound<Key> from = {0, ~0u};
+/* What a block knows of its list: entries that may be among the k first are from the bound on. */
+template <typename Key>
+struct progress {
+    bound<Key> from;
+    uint32_t listed;
 };
+
+/* Cuts a list of more than k to its k first. */
+template <typename Entry, typename Key>
+__device__ __noinline__ progress<Key> cut(Entry *list, uint32_t listed, uint32_t k,
+                                          const progress<Key> &) {
+    const uint32_t n = power_from(listed);
+    for (uint32_t i = listed + threadIdx.x; i < n; i += blockDim.x) list[i] = {};
+    sort_entries(list, n, threadIdx.x, blockDim.x, [] { __syncthreads(); });
+    return {{list[k - 1].key(), 0}, k}; /* later elements are behind equal ones */
+}
+
+/* Lists the row tile by tile: of each tile at most its own k first, and cuts the list before it
+ * could be full. */
+template <typename Rows>
+__device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
+                                               key_type<typename Rows::Real> from) {
+    using Key = key_type<typename Rows::Real>;
+    using Entry = entry<typename Rows::Real>;
+    using Tile = tile_of_thread<Rows>;
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ unsigned long long largest;
+    __shared__ int counters[3], added;
+    Entry *const list = (Entry *)shared;
+    const uint32_t N = (uint32_t)args.N, room = (uint32_t)args.room, k = (uint32_t)args.k;
+    const int64_t step = blockDim.x * (Tile::K * Tile::V);
+    progress<Key> now = {{from, N}, 0};
+    if (threadIdx.x < 3) counters[threadIdx.x] = 0;
+    group_of_blocks group = {counters};
+#pragma unroll 1
+    for (int64_t begin = 0; begin < N; begin += step) {
+        const Tile tile = load_tile<Rows>(args, begin);
+        const uint32_t first = (uint32_t)begin + own_place<Rows>();
+        const uint32_t end = begin + step < N ? (uint32_t)(begin + step) : N;
+        const Key own = first < N ? key_of(tile.largest()) : 0;
+        if (!__syncthreads_or(own > now.from.key || (own == now.from.key && first < now.from.end)))
+            continue;
+        if (now.listed + k > room / 2 && now.listed > k) now = cut(list, now.listed, k, now);
+        if (threadIdx.x == 0) {
+            largest = 0;
+            added = 0;
+        }
+        __syncthreads();
+        const Key of_warp = ~least_of_warp(~own);
+        if (threadIdx.x % WARP == 0) atomicMax(&largest, (unsigned long long)of_warp);
+        const Key keys[1] = {own};
+        const Key tops = bound_of_tops(keys, (int)k);
+        __syncthreads();
+        if (tops > now.from.key) now.from = {tops, N};
+        while (true) {
+            if (own >= now.from.key)
+                each_from<WARP>(tile, now.from, first, end, [&](Key key, uint32_t at) {
+                    const uint32_t slot = now.listed + atomicAdd(&added, 1);
+                    if (slot < room) list[slot] = Entry::of(key, at);
+                    return slot < room; /* else they are too many anyway */
+                });
+            __syncthreads();
+            const uint32_t listed = now.listed + added;
+            if (listed <= room) {
+                now.listed = listed;
+                break;
+            }
+            now.from =
+                bound_by_counting<WARP>(tile, own, first, (uint32_t)begin, end, k,
+                                        room - now.listed, now.from.key, (Key)largest, group);
+            if (threadIdx.x == 0) added = 0;
+            __syncthreads();
+        }
+    }
+    return now.listed;
+}
 
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     topk_online_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     using Real = typename Rows::Real;
-    constexpr int K = CHUNKS_OF<Rows>, V = Rows::V;
-    using Tile = typename tile_of_rows<Rows, K>::type;
+    using Key = key_type<Real>;
+    using Entry = entry<Real>;
+    using Tile = tile_of_thread<Rows>;
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ state<Real> parts[TOPK_TILE_THREADS / WARP];
-    __shared__ int counters[4];
-    if (threadIdx.x < 4) counters[threadIdx.x] = 0;
-    __syncthreads();
-    auto *const entries = (entry<Real> *)shared;
-    list_of_block<Rows> list(entries, counters, (uint32_t)args.k, (uint32_t)args.room);
-    const int64_t step = blockDim.x * (K * V);
-    const uint32_t own = block_a_row::chunk<K>(warp_of_block()) * V;
-    Tile next;
-    auto load = [&](int64_t begin) {
-        Rows::template visit<false>(args, blockIdx.x, [&](const auto &row) {
-            next = row.template load<K, WARP>((begin + own) / V);
-        });
-    };
+    __shared__ int listed;
+    Entry *const list = (Entry *)shared;
+    const uint32_t room = (uint32_t)args.room, k = (uint32_t)args.k;
+    const int64_t step = blockDim.x * (Tile::K * Tile::V);
+    const int64_t sample = (args.N / SAMPLE / step + 1) * step;
     running_state<Real> so_far;
+    Real least = 0; /* of the elements that are listed */
+    Key from = 0;
+    if (threadIdx.x == 0) listed = 0;
+        /* the sample's pair; its elements; both of the rest */
 #pragma unroll 1
-    for (int64_t end = 0;; end += step) { /* of the tile that is here, where the next begins */
-        const Tile tile = next;
-        if (end < args.N) load(end);
-        const int64_t begin = end - step;
-        if (begin < 0) continue;
-        const Real top = tile.largest(), m = larger(so_far.m, top);
-        if (m != so_far.m) so_far.raise(m);
-        so_far.sum.add(sum_exponentials(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
-        const int64_t here = end < args.N ? end : args.N;
-        list.add(tile, top, (uint32_t)(begin + own), (uint32_t)begin, (uint32_t)here);
-        if (end >= args.N) break;
+    for (int pass = 0; pass < 3; pass++) {
+        const int64_t end = pass < 2 && sample < args.N ? sample : args.N;
+        int64_t begin = pass < 2 ? 0 : sample;
+        if (begin >= end) break;
+        Tile next = load_tile<Rows>(args, begin);
+#pragma unroll 1
+        for (; begin < end; begin += step) {
+            const Tile tile = next;
+            if (begin + step < end) next = load_tile<Rows>(args, begin + step);
+            const Real top = tile.largest();
+            if (pass != 1) {
+                const Real m = larger(so_far.m, top);
+                if (m != so_far.m) so_far.raise(m);
+                so_far.sum.add(sum_exponentials(tile, reference<Real>(m)) *
+                               arithmetic<Real>::LOWERED);
+            }
+            if (pass != 0 && !(top < least)) {
+                const bound<Key> bound = {from, ~0u};
+                each_from<WARP>(tile, bound, (uint32_t)begin + own_place<Rows>(), (uint32_t)args.N,
+                                [&](Key key, uint32_t at) {
+                                    const uint32_t slot = atomicAdd(&listed, 1);
+                                    if (slot < room) list[slot] = Entry::of(key, at);
+                                    return slot < room;
+                                });
+            }
+        }
+        if (pass == 0) {
+            const bool has = own_place<Rows>() < args.N;
+            const Key keys[1] = {has ? key_of(so_far.m) : 0};
+            from = bound_of_tops(keys, (int)k);
+            least = number_of(from);
+        }
     }
     const state<Real> total =
         merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
     __syncthreads();
-    const uint32_t count = list.count();
+    uint32_t count = (uint32_t)listed;
+    if (count > room) {
+        const Key keys[1] = {own_place<Rows>() < args.N ? key_of(so_far.m) : 0};
+        from = bound_of_tops(keys, (int)k);
+        __syncthreads();
+        count = list_tile_by_tile<Rows>(args, from);
+    }
     const int64_t row = blockIdx.x + args.first;
     const topk_of_row<Rows> results(args, row, total);
     give_first(
-        entries, count, count, (uint32_t)args.k, threadIdx.x, blockDim.x, [] { __syncthreads(); },
-        [&](uint32_t order, const entry<Real> &one) { results.put(order, one); });
+        list, count, count, k, threadIdx.x, blockDim.x, [] { __syncthreads(); },
+        [&](uint32_t order, const Entry &one) { results.put(order, one); });
     if (threadIdx.x == 0) put_pair(args, row, total);
 }
 
 ons_status topk_online(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (request.problem->k > ONS_LARGEST_K) return topk_large(request);
-    return with_topk_rows(request, 512, [&](auto rows, const auto &arguments) {
+    return with_topk_rows(request, 1024, [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
         launch_shape shape = {1, plan->threads};
         shape.shared_bytes = arguments.room * (int)sizeof(entry<typename Rows::Real>);

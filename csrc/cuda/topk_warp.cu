@@ -104,8 +104,9 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (__any_sync(~0u, count > (uint32_t)args.room)) {
         Tile copy = tile;
         group_of_lanes<LANES> group;
-        const auto bound = bound_by_counting<LANES>(copy, first, 0, N, (uint32_t)args.k,
-                                                    (uint32_t)args.room, key_of(m), group);
+        const auto bound =
+            bound_by_counting<LANES>(copy, key_of(largest), first, 0, N, (uint32_t)args.k,
+                                     (uint32_t)args.room, key_of(least), key_of(m), group);
         chosen = 0;
 #pragma unroll
         for (int e = 0; e < n; e++) {
