@@ -44,6 +44,30 @@ __device__ inline uint32_t own_place() {
     return block_a_row::chunk<CHUNKS_OF<Rows>>(warp_of_block()) * (uint32_t)Rows::V;
 }
 
+/* Adds a thread's elements that are not below `least`, where there is room for them. `first` is the
+ * place of the first one, N where the row ends. */
+template <typename Tile, typename Real, typename Entry>
+__device__ __forceinline__ void list_from(const Tile &tile, Real least, uint32_t first, uint32_t N,
+                                          Entry *list, uint32_t room, int *listed) {
+    constexpr int n = Tile::K * Tile::V;
+    keep_bits<n> chosen = 0;
+#pragma unroll
+    for (int e = 0; e < n; e++)
+        if (!(tile.element(e) < least)) chosen |= keep_bits<n>(1) << e;
+    if (first + place<WARP, Tile::V>(n - 1) >= N) {
+#pragma unroll
+        for (int e = 0; e < n; e++)
+            if (first + place<WARP, Tile::V>(e) >= N) chosen &= ~(keep_bits<n>(1) << e);
+    }
+    const uint32_t count = __popcll(chosen);
+    uint32_t slot = atomicAdd(listed, (int)count);
+    if (slot + count > room) return;
+#pragma unroll
+    for (int e = 0; e < n; e++)
+        if (chosen >> e & 1)
+            list[slot++] = Entry::of(key_of(tile.element(e)), first + place<WARP, Tile::V>(e));
+}
+
 /* What a block knows of its list: entries that may be among the k first are from the bound on. */
 template <typename Key>
 struct progress {
@@ -62,10 +86,11 @@ __device__ __noinline__ progress<Key> cut(Entry *list, uint32_t listed, uint32_t
 }
 
 /* Lists the row tile by tile: of each tile at most its own k first, and cuts the list before it
- * could be full. */
+ * could be full. No key is above `highest`. */
 template <typename Rows>
 __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
-                                               key_type<typename Rows::Real> from) {
+                                               key_type<typename Rows::Real> from,
+                                               key_type<typename Rows::Real> highest) {
     using Key = key_type<typename Rows::Real>;
     using Entry = entry<typename Rows::Real>;
     using Tile = tile_of_thread<Rows>;
@@ -78,15 +103,18 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
     progress<Key> now = {{from, N}, 0};
     if (threadIdx.x < 3) counters[threadIdx.x] = 0;
     group_of_blocks group = {counters};
+    Tile next = load_tile<Rows>(args, 0);
 #pragma unroll 1
     for (int64_t begin = 0; begin < N; begin += step) {
-        const Tile tile = load_tile<Rows>(args, begin);
+        if (now.from.key == highest && now.from.end <= begin) break; /* all others are behind */
+        const Tile tile = next;
+        if (begin + step < N) next = load_tile<Rows>(args, begin + step);
         const uint32_t first = (uint32_t)begin + own_place<Rows>();
         const uint32_t end = begin + step < N ? (uint32_t)(begin + step) : N;
         const Key own = first < N ? key_of(tile.largest()) : 0;
         if (!__syncthreads_or(own > now.from.key || (own == now.from.key && first < now.from.end)))
             continue;
-        if (now.listed + k > room / 2 && now.listed > k) now = cut(list, now.listed, k, now);
+        if (now.listed > k) now = cut(list, now.listed, k, now);
         if (threadIdx.x == 0) {
             largest = 0;
             added = 0;
@@ -137,42 +165,42 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     const int64_t sample = (args.N / SAMPLE / step + 1) * step;
     running_state<Real> so_far;
     Real least = 0; /* of the elements that are listed */
-    Key from = 0;
     if (threadIdx.x == 0) listed = 0;
-        /* the sample's pair; its elements; both of the rest */
+    /* The sample's pair; its elements; both of as much as there was before, and so on. */
+    int64_t begin = 0, end = sample;
+    bool adds = true, lists = false;
 #pragma unroll 1
-    for (int pass = 0; pass < 3; pass++) {
-        const int64_t end = pass < 2 && sample < args.N ? sample : args.N;
-        int64_t begin = pass < 2 ? 0 : sample;
-        if (begin >= end) break;
+    while (true) {
+        if (end > args.N) end = args.N;
         Tile next = load_tile<Rows>(args, begin);
 #pragma unroll 1
         for (; begin < end; begin += step) {
             const Tile tile = next;
             if (begin + step < end) next = load_tile<Rows>(args, begin + step);
             const Real top = tile.largest();
-            if (pass != 1) {
+            if (adds) {
                 const Real m = larger(so_far.m, top);
                 if (m != so_far.m) so_far.raise(m);
                 so_far.sum.add(sum_exponentials(tile, reference<Real>(m)) *
                                arithmetic<Real>::LOWERED);
             }
-            if (pass != 0 && !(top < least)) {
-                const bound<Key> bound = {from, ~0u};
-                each_from<WARP>(tile, bound, (uint32_t)begin + own_place<Rows>(), (uint32_t)args.N,
-                                [&](Key key, uint32_t at) {
-                                    const uint32_t slot = atomicAdd(&listed, 1);
-                                    if (slot < room) list[slot] = Entry::of(key, at);
-                                    return slot < room;
-                                });
-            }
+            if (lists && !(top < least))
+                list_from(tile, least, (uint32_t)begin + own_place<Rows>(), (uint32_t)args.N, list,
+                          room, &listed);
         }
-        if (pass == 0) {
-            const bool has = own_place<Rows>() < args.N;
-            const Key keys[1] = {has ? key_of(so_far.m) : 0};
-            from = bound_of_tops(keys, (int)k);
-            least = number_of(from);
+        const bool is_sample = adds && !lists && end <= sample;
+        if (!is_sample && end >= args.N) break;
+        const Key keys[1] = {own_place<Rows>() < args.N ? key_of(so_far.m) : 0};
+        if (adds) least = number_of(bound_of_tops(keys, (int)k));
+        lists = *(volatile int *)&listed <= room;
+        if (is_sample) {
+            begin = 0;
+        } else {
+            end = begin = adds ? end : sample;
+            end *= 2;
         }
+        adds = !is_sample;
+        __syncthreads(); /* all know the bound */
     }
     const state<Real> total =
         merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
@@ -180,9 +208,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     uint32_t count = (uint32_t)listed;
     if (count > room) {
         const Key keys[1] = {own_place<Rows>() < args.N ? key_of(so_far.m) : 0};
-        from = bound_of_tops(keys, (int)k);
-        __syncthreads();
-        count = list_tile_by_tile<Rows>(args, from);
+        count = list_tile_by_tile<Rows>(args, bound_of_tops(keys, (int)k), key_of(total.m));
     }
     const int64_t row = blockIdx.x + args.first;
     const topk_of_row<Rows> results(args, row, total);

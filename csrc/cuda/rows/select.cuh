@@ -72,7 +72,7 @@ __device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
     __syncthreads();
     low = (Key)least;
     high = (Key)largest;
-    const int enough = k + k / 4 + 3;
+    const int enough = k + k / 8 + 1;
 #pragma unroll 1
     while (low < high && from_low > enough) {
         const Key middle = low + (high - low) / 2 + ((high - low) & 1);
