@@ -159,7 +159,7 @@ ons_status with_topk_type(const launch_request &request, int room, Method method
     };
     using Fitting = contiguous_rows<X, X, true>;
     using Any = contiguous_rows<X, X, false>;
-    if constexpr (sizeof(X) == 2)
+    if constexpr (sizeof(X) <= sizeof(float))
         if (Fitting::all_fit(arguments(Fitting()), true))
             return with_topk_arguments<Fitting>(request, arguments(Fitting()), room, method);
     return with_topk_arguments<Any>(request, arguments(Any()), room, method);

@@ -49,23 +49,25 @@ __device__ inline uint32_t own_place() {
 template <typename Tile, typename Real, typename Entry>
 __device__ __forceinline__ void list_from(const Tile &tile, Real least, uint32_t first, uint32_t N,
                                           Entry *list, uint32_t room, int *listed) {
-    constexpr int n = Tile::K * Tile::V;
-    keep_bits<n> chosen = 0;
+    constexpr int V = Tile::V;
 #pragma unroll
-    for (int e = 0; e < n; e++)
-        if (!(tile.element(e) < least)) chosen |= keep_bits<n>(1) << e;
-    if (first + place<WARP, Tile::V>(n - 1) >= N) {
+    for (int c = 0; c < Tile::K; c++) {
+        const auto chunk = tile.chunk(c);
+        if (chunk.largest() < least) continue;
+        const uint32_t at = first + place<WARP, V>(c * V);
+        bool has[V];
+        int count = 0;
 #pragma unroll
-        for (int e = 0; e < n; e++)
-            if (first + place<WARP, Tile::V>(e) >= N) chosen &= ~(keep_bits<n>(1) << e);
+        for (int i = 0; i < V; i++) {
+            has[i] = !(chunk.element(i) < least) && at + i < N;
+            count += has[i];
+        }
+        uint32_t slot = atomicAdd(listed, count);
+        if (slot + count > room) return;
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (has[i]) list[slot++] = Entry::of(key_of(chunk.element(i)), at + i);
     }
-    const uint32_t count = __popcll(chosen);
-    uint32_t slot = atomicAdd(listed, (int)count);
-    if (slot + count > room) return;
-#pragma unroll
-    for (int e = 0; e < n; e++)
-        if (chosen >> e & 1)
-            list[slot++] = Entry::of(key_of(tile.element(e)), first + place<WARP, Tile::V>(e));
 }
 
 /* What a block knows of its list: entries that may be among the k first are from the bound on. */

@@ -100,7 +100,17 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         for (int e = 0; e < n; e++)
             if (first + place<LANES, V>(e) >= N) chosen &= ~(keep_bits<n>(1) << e);
     }
-    uint32_t count = count_over_lanes<LANES>(__popcll(chosen));
+    auto slots = [&] { /* up to this lane's last one */
+                       int slot = __popcll(chosen);
+#pragma unroll
+                       for (int apart = 1; apart < LANES; apart *= 2) {
+                           const int before = __shfl_up_sync(~0u, slot, apart, LANES);
+                           if (lane >= apart) slot += before;
+                       }
+                       return slot;
+    };
+    int slot = slots();
+    uint32_t count = __shfl_sync(~0u, slot, LANES - 1, LANES);
     if (__any_sync(~0u, count > (uint32_t)args.room)) {
         Tile copy = tile;
         group_of_lanes<LANES> group;
@@ -113,16 +123,10 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
             const uint32_t at = first + place<LANES, V>(e);
             if (at < N && bound.has(key_of(tile.element(e)), at)) chosen |= keep_bits<n>(1) << e;
         }
-        count = count_over_lanes<LANES>(__popcll(chosen));
+        slot = slots();
+        count = __shfl_sync(~0u, slot, LANES - 1, LANES);
     }
-    const int mine = __popcll(chosen);
-    int slot = mine; /* up to this lane's last, then its first */
-#pragma unroll
-    for (int apart = 1; apart < LANES; apart *= 2) {
-        const int before = __shfl_up_sync(~0u, slot, apart, LANES);
-        if (lane >= apart) slot += before;
-    }
-    slot -= mine;
+    slot -= __popcll(chosen);
     __syncwarp();
     for (; chosen; chosen &= chosen - 1) {
         const int e = __ffsll(chosen) - 1;
