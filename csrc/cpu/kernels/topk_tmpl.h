@@ -68,12 +68,17 @@ INLINE T FN(of_key)(int64_t key) {
 #undef LOWEST_KEY
 
 /* A number between low, which at least k of n elements are above, and high, which fewer are above:
- * of k to `most` of them, if there is one; else the k-th largest itself. Halves the interval. */
+ * of k to `most` of them, if there is one; else the k-th largest itself. Halves the interval, but
+ * begins near its end: most numbers are far below. */
 static T FN(divide)(const T *x, int64_t n, int64_t k, int64_t most, T low, T high) {
     int64_t below = FN(key)(low), above = FN(key)(high);
+    uint64_t step = (uint64_t)1 << (BITS == 32 ? 20 : 49);
     for (;;) {
-        int64_t middle = (below & above) + ((below ^ above) >> 1); /* no overflow */
-        if (middle == below) return FN(of_key)(above);
+        uint64_t apart = (uint64_t)above - (uint64_t)below;
+        if (apart < 2) return FN(of_key)(above);
+        bool near = step < apart / 2;
+        int64_t middle = near ? above - (int64_t)step : below + (int64_t)(apart / 2);
+        if (near) step *= 2;
         T least = FN(of_key)(middle);
         int64_t count = FN(count_above)(x, n, least);
         if (count >= k && count <= most) return least;
@@ -106,7 +111,7 @@ static void FN(cut)(ons_candidates *row) {
 }
 
 /* The most groups of a tile whose largest elements are looked at before it is taken. */
-enum { FN(most_groups) = 1024, FN(least_groups) = 64 };
+enum { FN(most_groups) = 1024, FN(least_groups) = 16 };
 
 /* Raises `least` before a tile is taken: the k-th largest of the maxima of groups of its elements
  * is one of its elements, and k of them are not below it. Neighbours are in different groups, so
@@ -153,7 +158,7 @@ static void FN(take_elements)(ons_candidates *row, const T *x, int64_t n, int64_
         }
     }
     row->count = count;
-    row->many = taken > row->room || row->least == -INFINITY;
+    row->many = taken >= row->k || row->least == -INFINITY;
 }
 
 static void FN(take_row)(ons_candidates *rows, int64_t width, ons_tile x, int64_t n,
