@@ -91,8 +91,8 @@ def far_from(y, exact, compute, largest=2):
 
 
 def topk(x, k, axis=-1, where=None, scale=1.0, compute=None):
-    """The places of the k largest of scale * x, rounded to the compute type: NaN before all, of equal ones the
-    first; what `where` excludes is -inf. A stable sort, from the other end."""
+    """The places of the k largest of scale * x, rounded to the compute type: NaN before all, of equal ones
+    the first; what `where` excludes is -inf. A stable sort, from the other end."""
     x = np.asarray(x)
     compute = compute_type(x.dtype) if compute is None else compute
     logits = np.where(True if where is None else where, product(x, scale, compute), -np.inf)
