@@ -38,7 +38,7 @@ void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
         strip->primitives->sum_exp(rows, x, n);
         ons_strip_end_tile(strip, j + n, end, false);
         if (strip->candidates && !strip->anchored)
-            strip->primitives->take(strip->candidates, rows->width, x, n, j);
+            strip->primitives->take(rows, strip->candidates, x, n, j);
     }
 }
 

@@ -88,8 +88,9 @@ typedef struct {
     int64_t *other_places;
 } ons_candidates;
 
-/* Takes the elements of a tile which begins at `place` of the rows. */
-typedef void ons_take_fn(ons_candidates *rows, int64_t width, ons_tile x, int64_t n, int64_t place);
+/* Takes the elements of a tile which begins at `place` of the rows, after max has. */
+typedef void ons_take_fn(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
+                         int64_t place);
 
 /* Of one row. When all elements were taken: leaves k candidates, or fewer where there are no more
  * but -inf; takes elements that are -inf, in order, until there are k; puts them in descending

@@ -9,9 +9,8 @@
 /* Elements that are compared before the first is looked at: a bit each. */
 enum { FN(at_once) = 64 };
 
-/* A bit for each of the first of n elements that is above `least`. */
-INLINE uint64_t FN(above)(const T *x, int64_t n, T least) {
-    VEC limit = V(set)(least);
+/* A bit for each of the first of n elements that is above the limit. */
+INLINE uint64_t FN(above)(const T *x, int64_t n, VEC limit) {
     uint64_t bits = 0;
     if (n >= FN(at_once)) {
         for (int64_t l = 0; l < FN(at_once); l += WIDTH)
@@ -26,9 +25,10 @@ INLINE uint64_t FN(above)(const T *x, int64_t n, T least) {
 }
 
 INLINE int64_t FN(count_above)(const T *x, int64_t n, T least) {
+    VEC limit = V(set)(least);
     int64_t count = 0;
     for (int64_t j = 0; j < n; j += FN(at_once))
-        count += __builtin_popcountll(FN(above)(x + j, n - j, least));
+        count += __builtin_popcountll(FN(above)(x + j, n - j, limit));
     return count;
 }
 
@@ -135,14 +135,30 @@ static void FN(raise)(ons_candidates *row, const T *x, int64_t n) {
     row->least = (double)least;
 }
 
-/* Takes n elements that lie side by side, the first of them at `place` of the row. */
-static void FN(take_elements)(ons_candidates *row, const T *x, int64_t n, int64_t place) {
+/* Whether one of the first of n elements, none of them NaN, is above the limit. */
+INLINE bool FN(any_above)(const T *x, int64_t n, VEC limit) {
+    VEC m = V(set)((T)-INFINITY);
+    if (n < FN(at_once)) return true;
+    for (int64_t l = 0; l < FN(at_once); l += 4 * WIDTH) {
+        VEC four[4];
+        for (int64_t q = 0; q < 4; q++) four[q] = V(load)(x + l + q * WIDTH);
+        m = V(max)(V(max)(four[0], four[1]), V(max)(V(max)(four[2], four[3]), m));
+    }
+    return V(above)(m, limit) != 0;
+}
+
+/* Takes n elements that lie side by side, the first of them at `place` of the row. `nans`: there
+ * may be NaN among them. */
+static void FN(take_elements)(ons_candidates *row, const T *x, int64_t n, int64_t place,
+                              bool nans) {
     if (row->closed) return;
     if (row->many) FN(raise)(row, x, n);
     T *values = row->values;
     int64_t *places = row->places, count = row->count, taken = 0;
+    VEC limit = V(set)((T)row->least);
     for (int64_t j = 0; j < n; j += FN(at_once)) {
-        uint64_t bits = FN(above)(x + j, n - j, (T)row->least);
+        if (!nans && !FN(any_above)(x + j, n - j, limit)) continue;
+        uint64_t bits = FN(above)(x + j, n - j, limit);
         while (bits) {
             int64_t at = j + __builtin_ctzll(bits);
             bits &= bits - 1;
@@ -154,23 +170,26 @@ static void FN(take_elements)(ons_candidates *row, const T *x, int64_t n, int64_
             FN(cut)(row);
             count = row->count;
             if (row->closed) return;
-            bits &= FN(above)(x + j, n - j, (T)row->least);
+            limit = V(set)((T)row->least);
+            bits &= FN(above)(x + j, n - j, limit);
         }
     }
     row->count = count;
     row->many = taken >= row->k || row->least == -INFINITY;
 }
 
-static void FN(take_row)(ons_candidates *rows, int64_t width, ons_tile x, int64_t n,
+static void FN(take_row)(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
                          int64_t place) {
-    for (int64_t i = 0; i < width; i++) FN(take_elements)(&rows[i], ROW(x, i), n, place);
+    for (int64_t i = 0; i < rows->width; i++)
+        FN(take_elements)(&candidates[i], ROW(x, i), n, place, isnan(rows->state[i].m));
 }
 
 /* A column of which something is above its `least` is gathered, and taken as a row. */
-static void FN(take_column)(ons_candidates *rows, int64_t width, ons_tile x, int64_t n,
+static void FN(take_column)(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
                             int64_t place) {
     T least[ONS_MAX_WIDTH], column[ONS_COLUMN_TILE];
-    for (int64_t i = 0; i < width; i++) least[i] = (T)rows[i].least;
+    int64_t width = rows->width;
+    for (int64_t i = 0; i < width; i++) least[i] = (T)candidates[i].least;
     for (int64_t i = 0; i < width; i += WIDTH) {
         VEC limit = LOAD_AT(least, i, width);
         unsigned bits = 0;
@@ -178,7 +197,7 @@ static void FN(take_column)(ons_candidates *rows, int64_t width, ons_tile x, int
         for (; bits; bits &= bits - 1) {
             int64_t at = i + __builtin_ctz(bits);
             for (int64_t j = 0; j < n; j++) column[j] = AT(x, j)[at];
-            FN(take_elements)(&rows[at], column, n, place);
+            FN(take_elements)(&candidates[at], column, n, place, isnan(rows->state[at].m));
         }
     }
 }
