@@ -243,6 +243,8 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machin
     int64_t elements = plan->rows * plan->N;
     int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
     plan->threads = (int)least(useful, machine->threads);
+    /* no two share a row, and each has its candidates */
+    if (plan->k > 0) plan->threads = (int)least(plan->threads, larger(plan->rows, 1));
     choose_form_on_cpu(problem, plan);
     if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);
 

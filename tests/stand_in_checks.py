@@ -524,7 +524,8 @@ def check_topk():
             assert all(np.array_equal(shown(a), b) for a, b in zip(found, expected, strict=True))
     places = found.indices
     assert places.__cuda_array_interface__["typestr"] == "<i8" and places.strides == (120, 40, 8)
-    tensor = Managed.from_address(POINTER(places.__dlpack__(), b"dltensor")).tensor
+    lent = places.__dlpack__()
+    tensor = Managed.from_address(POINTER(lent, b"dltensor")).tensor
     assert (tensor.code, tensor.bits) == (0, 64)
     refused(TypeError, "a DeviceArray of int64", ons.softmax, places)
     refused(TypeError, "DeviceArray of int64|bool", ons.softmax, Interface(X), where=places)

@@ -10,8 +10,9 @@
 static void fill(ons_strip *strip, int64_t row, ons_candidates *candidates) {
     bool anchored = strip->anchored;
     strip->anchored = false;
-    for (int64_t j = 0, n; candidates->count < candidates->k; j += n) {
-        n = ons_tile_length(strip, j, strip->plan->N);
+    int64_t N = candidates->count < candidates->k ? strip->plan->N : 0;
+    ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
+        if (candidates->count == candidates->k) break;
         ons_tile x = ons_strip_load(strip, j, n);
         strip->kernels->candidates.fill(candidates, (char *)x.data + row * x.across, x.along, n, j);
     }
@@ -37,7 +38,7 @@ static void exclude(const ons_strip *strip, int64_t row, const ons_candidates *c
     int64_t step = problem->operand[ONS_WHERE].stride[problem->dims - 1];
     int64_t size = ons_dtype_size(strip->plan->compute);
     const char *where = strip->where + row * strip->where_across;
-    for (int64_t i = 0; i < candidates->k; i++)
+    for (int64_t i = 0; i < candidates->count; i++)
         strip->move->exclude((char *)candidates->values + i * size,
                              where + candidates->places[i] * step, 0,
                              problem->log ? -INFINITY : 0.0, 1);
@@ -48,7 +49,7 @@ static void store_places(const ons_strip *strip, int64_t row, const ons_candidat
     const ons_operand *indices = &problem->operand[ONS_INDICES];
     int64_t step = indices->stride[problem->dims - 1];
     char *to = strip->indices + row * strip->indices_across;
-    for (int64_t i = 0; i < candidates->k; i++, to += step) {
+    for (int64_t i = 0; i < candidates->count; i++, to += step) {
         int32_t narrow = (int32_t)candidates->places[i];
         if (indices->dtype == ONS_INT64)
             memcpy(to, &candidates->places[i], sizeof(int64_t));
@@ -62,13 +63,14 @@ void ons_topk_finish(ons_strip *strip) {
     const ons_operand *y = &problem->operand[ONS_Y];
     const ons_ending *ending =
         &strip->kernels->end_row[problem->log ? ONS_OPERATION_log_softmax : ONS_OPERATION_softmax];
-    int64_t size = ons_dtype_size(strip->plan->compute), k = problem->k;
+    int64_t size = ons_dtype_size(strip->plan->compute);
     strip->primitives->set_references(&strip->rows);
     ending->end_rows(&strip->rows);
     for (int64_t i = 0; i < strip->rows.width; i++) {
         ons_candidates *row = &strip->candidates[i];
         strip->kernels->candidates.cut(row);
         fill(strip, i, row);
+        int64_t k = row->count; /* fewer than asked for only if x is written to meanwhile */
         if (problem->sorted) strip->kernels->candidates.order(row);
         store_places(strip, i, row);
         if (strip->anchored) strip->move->subtract(row->values, &strip->anchor[i], false, k);

@@ -100,11 +100,12 @@ static void FN(cut)(ons_candidates *row) {
     int64_t equal = k - FN(count_above)(values, n, least);
     for (int64_t i = 0; i < n && kept < k; i++) {
         T value = values[i];
-        bool is_equal = value == least && equal > 0;
+        int is_equal =
+            (value == least) & (equal > 0); /* without a branch, which is hard to foresee */
         values[kept] = value;
         row->places[kept] = row->places[i];
         equal -= is_equal;
-        kept += !(value <= least) || is_equal;
+        kept += (!(value <= least)) | is_equal;
     }
     row->count = kept;
     if ((double)least > row->least) row->least = (double)least;
