@@ -528,7 +528,7 @@ def check_topk():
     tensor = Managed.from_address(POINTER(lent, b"dltensor")).tensor
     assert (tensor.code, tensor.bits) == (0, 64)
     refused(TypeError, "a DeviceArray of int64", ons.softmax, places)
-    refused(TypeError, "DeviceArray of int64|bool", ons.softmax, Interface(X), where=places)
+    refused(TypeError, "where has dtype int64|bool", ons.softmax, Interface(X), where=places)
     # the array's own stream, and that of the call
     done, found = orders(lambda: ons.softmax_topk(Interface(X, stream=5), 2, stream=6))
     assert done == [(5, 6), (6, 5)] and stream_of_run() == 6 and found.indices.stream == 6
