@@ -31,8 +31,8 @@ static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
 static bool takes(ons_method method, const ons_operation_info *operation, bool on_cpu) {
     if (!operation->gradient && !operation->selects) return true;
     switch (method) {
-    case ONS_METHOD_AUTO: return true;
-    case ONS_METHOD_split: return !on_cpu || operation->gradient;
+    case ONS_METHOD_AUTO:
+    case ONS_METHOD_split: return true;
     case ONS_METHOD_online: return on_cpu || operation->selects;
     case ONS_METHOD_fused: return !on_cpu || operation->gradient;
     case ONS_METHOD_fused_warp:

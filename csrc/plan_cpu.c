@@ -112,16 +112,23 @@ static bool is_short_value(const ons_problem *problem, const ons_plan *plan) {
 /* Candidates of the rows of a strip, in bytes, about: in the second cache. */
 enum { CANDIDATES_BYTES = 1 << 19 };
 
+/* The most of a row that are selected where it is split: each block has as many candidates. */
+enum { SPLIT_K = 4096 };
+
+static bool is_split(const ons_plan *plan) {
+    return plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
+           plan->threads > 1;
+}
+
 static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *machine,
                                 ons_plan *plan) {
     int64_t row = plan->N * ons_dtype_size(plan->compute);
     int64_t cached = longest_in_caches(machine, plan);
-    if (ons_operations[problem->operation].selects) {
+    if (plan->k > SPLIT_K || (plan->k > 0 && !is_split(plan))) {
         plan->reason = "the k largest are found in each tile while it is in the first cache";
         return ONS_METHOD_online;
     }
-    if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
-        plan->threads > 1) {
+    if (is_split(plan)) {
         plan->reason = "fewer rows than keep the threads busy: they share each one";
         plan->measured = RESULTS "float32 1x16777216, 16 threads: split 1.27, online 0.16";
         return ONS_METHOD_split;
@@ -243,11 +250,12 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machin
     int64_t elements = plan->rows * plan->N;
     int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
     plan->threads = (int)least(useful, machine->threads);
-    /* no two share a row, and each has its candidates */
-    if (plan->k > 0) plan->threads = (int)least(plan->threads, larger(plan->rows, 1));
     choose_form_on_cpu(problem, plan);
     if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);
 
+    /* each thread has its candidates */
+    if (plan->k > 0 && plan->method != ONS_METHOD_split)
+        plan->threads = (int)least(plan->threads, larger(plan->rows, 1));
     const ons_method_info *info = &ons_methods[plan->method];
     bool direct = plan->x_direct && plan->y_direct;
     /* one too long for the caches: scratch memory as large would cost more than it saves */

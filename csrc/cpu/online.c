@@ -48,7 +48,7 @@ void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end) {
         return;
     }
     if (strip->candidates) {
-        ons_topk_finish(strip);
+        if (begin == 0) ons_topk_finish(strip);
         return;
     }
     if (!strip->ending->finish) {

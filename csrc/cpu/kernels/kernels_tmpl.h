@@ -183,7 +183,7 @@ static const ons_kernels FN(kernels) = {
     .longest_batched = FN(longest_batched),
 #endif
     .one = BITS == 32 ? F32_ONE : 1.0,
-    .candidates = {FN(cut), FN(fill), FN(order)},
+    .candidates = {FN(take_candidates), FN(cut), FN(fill), FN(order)},
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(convert)},
 };
 

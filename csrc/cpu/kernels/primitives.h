@@ -92,6 +92,9 @@ typedef struct {
 typedef void ons_take_fn(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
                          int64_t place);
 
+/* Takes the candidates of a later part of the row. */
+typedef void ons_take_candidates_fn(ons_candidates *row, const ons_candidates *part);
+
 /* Of one row. When all elements were taken: leaves k candidates, or fewer where there are no more
  * but -inf; takes elements that are -inf, in order, until there are k; puts them in descending
  * order, of equal ones the first first. */
@@ -186,6 +189,7 @@ typedef struct {
 } ons_primitives;
 
 typedef struct {
+    ons_take_candidates_fn *take;
     ons_cut_fn *cut;
     ons_fill_fn *fill;
     ons_order_fn *order;

@@ -203,6 +203,16 @@ static void FN(take_column)(const ons_rows *rows, ons_candidates *candidates, on
     }
 }
 
+static void FN(take_candidates)(ons_candidates *row, const ons_candidates *part) {
+    const T *values = part->values;
+    for (int64_t i = 0; i < part->count && !row->closed; i++) {
+        if ((double)values[i] <= row->least) continue;
+        ((T *)row->values)[row->count] = values[i];
+        row->places[row->count] = part->places[i];
+        if (++row->count == row->room) FN(cut)(row);
+    }
+}
+
 /* Takes elements that are -inf, while there are fewer than k candidates. */
 static void FN(fill)(ons_candidates *row, const void *x, int64_t along, int64_t n, int64_t place) {
     for (int64_t j = 0; j < n && row->count < row->k; j++) {

@@ -2,6 +2,8 @@
  * values and its places; and a buffer of both that the rows share. */
 #include "candidates.h"
 
+#include <string.h>
+
 #include "strip.h"
 
 static int64_t heads_bytes(const ons_plan *plan) {
@@ -37,4 +39,22 @@ void ons_no_candidates(const ons_plan *plan, ons_candidates *rows, int64_t width
             .places = (int64_t *)(void *)(own + values_bytes(plan, room)),
             .other_values = shared,
             .other_places = (int64_t *)(void *)(shared + values_bytes(plan, plan->k))};
+}
+
+static int64_t most_of_block(const ons_plan *plan) {
+    return plan->k < ONS_BLOCK ? plan->k : ONS_BLOCK;
+}
+
+int64_t ons_kept_candidates_bytes(const ons_plan *plan) {
+    return ons_padded(sizeof(ons_candidates)) + buffer_bytes(plan, most_of_block(plan));
+}
+
+void ons_keep_candidates(const ons_plan *plan, char *kept, const ons_candidates *row) {
+    int64_t most = most_of_block(plan);
+    ons_candidates *head = (ons_candidates *)(void *)kept;
+    *head = *row;
+    head->values = kept + ons_padded(sizeof *head);
+    head->places = (int64_t *)(void *)((char *)head->values + values_bytes(plan, most));
+    memcpy(head->values, row->values, (size_t)(row->count * ons_dtype_size(plan->compute)));
+    memcpy(head->places, row->places, (size_t)row->count * sizeof(int64_t));
 }

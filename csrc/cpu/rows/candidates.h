@@ -10,4 +10,9 @@ int64_t ons_candidates_bytes(const ons_plan *plan);
  * those. */
 void ons_no_candidates(const ons_plan *plan, ons_candidates *rows, int64_t width);
 
+/* Candidates of a block of a row, at most k of them, that are kept apart: the bytes that takes; and
+ * an ons_candidates is put there. */
+int64_t ons_kept_candidates_bytes(const ons_plan *plan);
+void ons_keep_candidates(const ons_plan *plan, char *kept, const ons_candidates *row);
+
 #endif
