@@ -59,6 +59,17 @@ static void keep_candidates(const wave *wave, const ons_strip *strip, int64_t un
     }
 }
 
+/* What is not above the k-th largest of the block before, which this thread took, is not among the
+ * row's k. */
+static void begin_above(const wave *wave, ons_strip *strip, int64_t before) {
+    for (int64_t i = 0; i < strip->rows.width; i++) {
+        const ons_candidates *kept =
+            (const ons_candidates *)(const void *)candidates_at(wave, before, i);
+        strip->candidates[i].least = kept->least;
+        strip->candidates[i].many = kept->many;
+    }
+}
+
 /* Those of all blocks of the strip's rows, from the unit of the first block on. */
 static void merge_candidates(const wave *wave, const ons_strip *strip, int64_t unit) {
     for (int64_t i = 0; i < strip->rows.width; i++)
@@ -74,6 +85,7 @@ static void take_statistics(void *context, int worker, int64_t first, int64_t la
     for (int64_t unit = first; unit < last; unit++) {
         int64_t begin, end;
         strip_of_unit(wave, &strip, unit, &begin, &end);
+        if (strip.candidates && unit > first && begin > 0) begin_above(wave, &strip, unit - 1);
         ons_online_statistics(&strip, begin, end);
         if (strip.candidates && !strip.anchored) keep_candidates(wave, &strip, unit);
         /* the last strip may have fewer rows; the others are empty */
