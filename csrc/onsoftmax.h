@@ -214,6 +214,7 @@ typedef struct {
     bool brings_rows; /* such a row is converted, scaled and masked first; else taken as it lies */
     bool past_caches; /* y is written to memory past the caches */
     int64_t rows, N;
+    int64_t k;               /* of an operation that selects; else 0 */
     int64_t width;           /* rows worked on together */
     int64_t tile;            /* elements of a row in one tile */
     int64_t bytes_moved;     /* through main memory, by the method's reads and writes */

@@ -57,10 +57,10 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
                                                              ? problem->operand[ONS_X].dtype
                                                              : problem->operand[ONS_Y].dtype);
     const ons_operation_info *operation = &ons_operations[problem->operation];
-    if (on_cpu && operation->selects && plan->rows > 0) return ONS_E_METHOD_NOT_OF_OPERATION;
     if (!takes(method, operation, on_cpu)) return ONS_E_METHOD_NOT_OF_OPERATION;
     if (operation->gradient)
         plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
+    if (operation->selects) plan->k = problem->k;
     plan->method = method;
     plan->reason = "asked for by name";
     const bool given = problem->operand[ONS_PAIRS].data && !operation->selects;

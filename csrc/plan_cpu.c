@@ -5,9 +5,9 @@
 #include "cpu/cpu.h"
 #include "plan.h"
 
-/* Elements of a row in a tile: at most 16 KiB in the row form, 256 KiB for ONS_MAX_WIDTH rows in
- * the column form; multiples of both blocks of primitives.h. */
-enum { ROW_TILE = 2048, COLUMN_TILE = 256 };
+/* Elements of a row in a tile: at most 16 KiB in the row form; in the column form ONS_COLUMN_TILE,
+ * 256 KiB of ONS_MAX_WIDTH rows. Multiples of both blocks of primitives.h. */
+enum { ROW_TILE = 2048 };
 
 /* Fewer columns than this are gathered one by one instead: most of each vector would be empty. */
 enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
@@ -109,12 +109,26 @@ static bool is_short_value(const ons_problem *problem, const ons_plan *plan) {
            plan->N <= (plan->compute == ONS_FLOAT64 ? ONS_BATCHED_F64 : ONS_BATCHED_F32 / 2);
 }
 
+/* Candidates of the rows of a strip, in bytes, about: in the second cache. */
+enum { CANDIDATES_BYTES = 1 << 19 };
+
+/* The most of a row that are selected where it is split: each block has as many candidates. */
+enum { SPLIT_K = 4096 };
+
+static bool is_split(const ons_plan *plan) {
+    return plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
+           plan->threads > 1;
+}
+
 static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *machine,
                                 ons_plan *plan) {
     int64_t row = plan->N * ons_dtype_size(plan->compute);
     int64_t cached = longest_in_caches(machine, plan);
-    if (plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
-        plan->threads > 1) {
+    if (plan->k > SPLIT_K || (plan->k > 0 && !is_split(plan))) {
+        plan->reason = "the k largest are found in each tile while it is in the first cache";
+        return ONS_METHOD_online;
+    }
+    if (is_split(plan)) {
         plan->reason = "fewer rows than keep the threads busy: they share each one";
         plan->measured = RESULTS "float32 1x16777216, 16 threads: split 1.27, online 0.16";
         return ONS_METHOD_split;
@@ -155,19 +169,21 @@ static int64_t width_of_rows(const ons_problem *problem, const ons_plan *plan, i
 static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int outer = problem->dims - problem->reduced_dims, inner = problem->dims - 1;
     int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
-    int64_t least = problem->operand[ONS_X].dtype == plan->compute ? COLUMNS : COLUMNS_CONVERTED;
+    int64_t fewest = problem->operand[ONS_X].dtype == plan->compute ? COLUMNS : COLUMNS_CONVERTED;
     bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
                    problem->operand[ONS_X].stride[inner] != size &&
                    problem->operand[ONS_X].stride[outer - 1] == size &&
-                   problem->extent[outer - 1] >= least;
+                   problem->extent[outer - 1] >= fewest;
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     int64_t most = ONS_MAX_WIDTH;
-    plan->tile = columns ? COLUMN_TILE : ROW_TILE;
+    plan->tile = columns ? ONS_COLUMN_TILE : ROW_TILE;
     int along = columns ? outer - 1 : inner; /* the dimension whose elements lie side by side */
     int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
     int64_t strip =
         ons_operations[problem->operation].gradient ? GRADIENT_STRIP_BYTES : ROW_STRIP_BYTES;
     if (!columns && strip / row < most) most = strip / row;
+    if (plan->k > 0)
+        most = least(most, larger(1, CANDIDATES_BYTES / (16 * ons_candidates_room(plan))));
     plan->width = width_of_rows(problem, plan, most);
     bool plain = !problem->operand[ONS_WHERE].data && problem->reduced_dims == 1;
     const ons_operand *gradient = &problem->operand[ONS_GRADIENT];
@@ -180,7 +196,8 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
         gradient->data && !(plain && gradient->dtype == plan->compute &&
                             gradient->stride[along] == ons_dtype_size(gradient->dtype));
     plan->y_direct =
-        plain && !has_one_a_row(problem) && problem->operand[ONS_Y].dtype == plan->compute &&
+        plain && !has_one_a_row(problem) && plan->k == 0 &&
+        problem->operand[ONS_Y].dtype == plan->compute &&
         problem->operand[ONS_Y].stride[along] == ons_dtype_size(problem->operand[ONS_Y].dtype);
 }
 
@@ -236,6 +253,9 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machin
     choose_form_on_cpu(problem, plan);
     if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);
 
+    /* each thread has its candidates */
+    if (plan->k > 0 && plan->method != ONS_METHOD_split)
+        plan->threads = (int)least(plan->threads, larger(plan->rows, 1));
     const ons_method_info *info = &ons_methods[plan->method];
     bool direct = plan->x_direct && plan->y_direct;
     /* one too long for the caches: scratch memory as large would cost more than it saves */

@@ -133,7 +133,7 @@ class Plan:
     def cliffs(self) -> tuple[Cliff, ...]:
         """Where `auto` changes its method, for as many rows of this type and form and any length of row."""
         lengths = [2**i for i in range(LONGEST.bit_length()) if 2**i * self.rows <= MAX_ELEMENTS]
-        lengths = [N for N in lengths if N >= (self.k or 1)]
+        lengths = [N for N in lengths if (self.k or 1) <= N]
         found: list[Cliff] = []
         for low, high in itertools.pairwise(lengths):
             found += self._between(low, high)

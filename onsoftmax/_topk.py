@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, Literal, NamedTuple, SupportsIndex, overload
 
 from . import _core
 
@@ -27,6 +27,40 @@ class TopKWithNormalizer(NamedTuple):
     """The pair (m, d) of each row."""
 
 
+@overload
+def softmax_topk(
+    array: Any,
+    k: SupportsIndex,
+    /,
+    axis: int | tuple[int] = -1,
+    *,
+    log: bool = False,
+    sorted: bool = True,
+    return_normalizer: Literal[False] = False,
+    method: str = "auto",
+    dtype: Any = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> TopK: ...
+@overload
+def softmax_topk(
+    array: Any,
+    k: SupportsIndex,
+    /,
+    axis: int | tuple[int] = -1,
+    *,
+    log: bool = False,
+    sorted: bool = True,
+    return_normalizer: Literal[True],
+    method: str = "auto",
+    dtype: Any = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> TopKWithNormalizer: ...
 def softmax_topk(
     array: Any,
     k: SupportsIndex,
@@ -43,7 +77,7 @@ def softmax_topk(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> TopK | TopKWithNormalizer:
-    """The k largest values of softmax(scale * array) along an axis, and where they are, in one read of the array.
+    """The k largest values of softmax(scale * array) along an axis, and their places, in one read.
 
     Parameters
     ----------
@@ -60,7 +94,8 @@ def softmax_topk(
     return_normalizer : bool
         Whether the result has the normalizer of each row too.
     method : str
-        online or split, and on a GPU fused_warp, fused_block or cluster too; auto picks for the shape (see plan).
+        online or split, and on a GPU fused_warp, fused_block or cluster too; auto picks for the shape (see
+        plan()).
     dtype : dtype, optional
         The type of the values; by default that of the array.
     where : array of bool that broadcasts to the array, optional
@@ -78,7 +113,8 @@ def softmax_topk(
         count from 0 and are int64; int32 in JAX without jax_enable_x64. A row with a NaN or +inf, or with
         nothing but -inf, has values of NaN.
     TopKWithNormalizer
-        The same with a third field, where return_normalizer is true: float64, of the rows' shape with 2 behind.
+        The same with a third field, where return_normalizer is true: float64, of the rows' shape with 2
+        behind.
 
     Raises
     ------
@@ -91,8 +127,8 @@ def softmax_topk(
 
     References
     ----------
-    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018), algorithm 4
-    (page 5).
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018):
+    algorithm 4 (page 5).
 
     Examples
     --------
@@ -105,14 +141,14 @@ def softmax_topk(
         array,
         k,
         axis,
-        log=log,
-        sorted=sorted,
-        return_normalizer=return_normalizer,
-        method=method,
+        method=method,  # in the order in which the core looks for them
         dtype=dtype,
         where=where,
         scale=scale,
         stream=stream,
         num_threads=num_threads,
+        log=log,
+        sorted=sorted,
+        return_normalizer=return_normalizer,
     )
     return TopKWithNormalizer(*found) if return_normalizer else TopK(*found)

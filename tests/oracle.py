@@ -90,6 +90,17 @@ def far_from(y, exact, compute, largest=2):
     return np.where(np.isnan(exact), ~np.isnan(ours), far)
 
 
+def topk(x, k, axis=-1, where=None, scale=1.0, compute=None):
+    """The places of the k largest of scale * x, rounded to the compute type: NaN before all, of equal ones
+    the first; what `where` excludes is -inf. A stable sort, from the other end."""
+    x = np.asarray(x)
+    compute = compute_type(x.dtype) if compute is None else compute
+    logits = np.where(True if where is None else where, product(x, scale, compute), -np.inf)
+    rows = np.moveaxis(logits, axis, -1)[..., ::-1]
+    order = np.argsort(rows, axis=-1, kind="stable")[..., ::-1][..., :k]
+    return np.moveaxis(rows.shape[-1] - 1 - order, -1, axis)
+
+
 def gradient(operation, grad, output, axis=-1, where=None, scale=1.0):
     """softmax_backward or log_softmax_backward in longdouble; and the size of the larger of its two terms,
     none below the smallest normal number."""

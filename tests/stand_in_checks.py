@@ -507,6 +507,41 @@ def check_plan():
     assert "2 GPUs; cuda:0 stand-in, sm_90; cuda:1 another" in _core.config()["cuda"]
 
 
+def check_topk():
+    """Two or three results: where they lie, what they keep, and int64 as DLPack and the interface show it."""
+    expected = ons.softmax_topk(X, 3, 1, return_normalizer=True)
+    for given, gpu in (
+        (Interface(X), 0),
+        (Producer(X), 0),
+        (Producer(X, 1), 1),
+        (ons.softmax(Interface(X)), 0),
+    ):
+        found = ons.softmax_topk(given, 3, 1, return_normalizer=True)
+        assert type(found) is ons.TopKWithNormalizer and asked("gpu", ctypes.c_int).value == gpu
+        assert [each.device for each in found] == [f"cuda:{gpu}"] * 3
+        assert [each.dtype for each in found] == ["float32", "int64", "float64"]
+        if not isinstance(given, ons.DeviceArray):
+            assert all(np.array_equal(shown(a), b) for a, b in zip(found, expected, strict=True))
+    places = found.indices
+    assert places.__cuda_array_interface__["typestr"] == "<i8" and places.strides == (120, 40, 8)
+    lent = places.__dlpack__()
+    tensor = Managed.from_address(POINTER(lent, b"dltensor")).tensor
+    assert (tensor.code, tensor.bits) == (0, 64)
+    refused(TypeError, "a DeviceArray of int64", ons.softmax, places)
+    refused(TypeError, "where has dtype int64|bool", ons.softmax, Interface(X), where=places)
+    # the array's own stream, and that of the call
+    done, found = orders(lambda: ons.softmax_topk(Interface(X, stream=5), 2, stream=6))
+    assert done == [(5, 6), (6, 5)] and stream_of_run() == 6 and found.indices.stream == 6
+    producer = Producer(X)
+    found = ons.softmax_topk(producer, 2)
+    assert producer.live == 1  # both results keep it
+    del found
+    gc.collect()
+    assert producer.live == 0
+    refused(ValueError, "num_threads", ons.softmax_topk, Interface(X), 2, num_threads=1)
+    refused(ValueError, "k is 6", ons.softmax_topk, Interface(X), 6)
+
+
 def check_growth():
     """Nothing stays behind of calls that work and of calls that fail."""
     producer, interface, mask = Producer(X), Interface(X), Interface(X > 0)

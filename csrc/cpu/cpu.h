@@ -22,6 +22,12 @@ typedef void ons_cpu_method(const ons_job *job);
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
 
+/* How many candidates a row may have before they are cut to the k largest (topk_tmpl.h). */
+static inline int64_t ons_candidates_room(const ons_plan *plan) {
+    enum { BESIDE = 32 };
+    return plan->N - plan->k < plan->k + BESIDE ? plan->N : 2 * plan->k + BESIDE;
+}
+
 /* Rows that fill their lanes at most twice: these are taken many at a time, a vector of each
  * element. */
 static inline bool ons_has_short_rows(const ons_plan *plan) {

@@ -1,7 +1,9 @@
 /* online.c - two passes: the running (m, d), tile by tile; divide. Milakov and Gimelshein, arXiv
  * 1805.02867, algorithm 3, with a tile in the place of an element. Any row length. Of an operation
- * that takes a gradient the sum, tile by tile; the results. */
+ * that takes a gradient the sum, tile by tile; the results. Of one that selects one pass, in which
+ * the candidates for the k largest are found too. */
 #include "online.h"
+#include "topk.h"
 
 static void add_gradients(ons_strip *strip, int64_t begin, int64_t end) {
     ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
@@ -35,12 +37,18 @@ void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
         rows->next = ons_strip_next_tile(strip, j + n); /* fetched while the core is busy */
         strip->primitives->sum_exp(rows, x, n);
         ons_strip_end_tile(strip, j + n, end, false);
+        if (strip->candidates && !strip->anchored)
+            strip->primitives->take(rows, strip->candidates, x, n, j);
     }
 }
 
 void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end) {
     if (strip->ending->finish_gradient) {
         finish_gradients(strip, begin, end);
+        return;
+    }
+    if (strip->candidates) {
+        if (begin == 0) ons_topk_finish(strip);
         return;
     }
     if (!strip->ending->finish) {

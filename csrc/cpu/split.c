@@ -1,8 +1,10 @@
 /* split.c - several threads share one row. Each block of ONS_BLOCK elements gets its own (m,
  * d); the pairs of a row are merged in the order of its blocks, so the result does not depend on
  * how many threads there were; then the threads divide. Milakov and Gimelshein, arXiv 1805.02867,
- * section 3.1. Where the pairs of the rows are given, the threads divide at once. */
+ * section 3.1. Where the pairs of the rows are given, the threads divide at once. Of an operation
+ * that selects each block has its candidates too, and a row's are taken in the same order. */
 #include "online.h"
+#include "rows/candidates.h"
 #include "split.h"
 
 typedef struct {
@@ -11,6 +13,7 @@ typedef struct {
     bool anchored;
     ons_state *partial, *merged; /* of each block of each row of the wave; of each row */
     double *anchor;              /* of each row */
+    char *candidates;            /* of each block of each row, where the operation selects */
 } wave;
 
 /* An empty row has one too. */
@@ -26,8 +29,9 @@ static int64_t strips_in_wave(const ons_plan *plan) {
 
 int64_t ons_split_shared_bytes(const ons_plan *plan) {
     int64_t rows = strips_in_wave(plan) * plan->width;
-    return rows *
-           (int64_t)((blocks_of(plan) + 1) * (int64_t)sizeof(ons_state) + (int64_t)sizeof(double));
+    int64_t states = rows * (blocks_of(plan) + 1) * (int64_t)sizeof(ons_state);
+    int64_t kept = plan->k > 0 ? rows * blocks_of(plan) * ons_kept_candidates_bytes(plan) + 64 : 0;
+    return states + rows * (int64_t)sizeof(double) + kept;
 }
 
 /* The strip and the elements of a unit of the wave: one block of the rows of one strip. */
@@ -42,13 +46,48 @@ static void strip_of_unit(const wave *wave, ons_strip *strip, int64_t unit, int6
     *end = strip->plan->N - *begin < ONS_BLOCK ? strip->plan->N : *begin + ONS_BLOCK;
 }
 
+/* The place of the candidates of row i of a unit. */
+static char *candidates_at(const wave *wave, int64_t unit, int64_t i) {
+    const ons_plan *plan = wave->job->plan;
+    return wave->candidates + (unit * plan->width + i) * ons_kept_candidates_bytes(plan);
+}
+
+static void keep_candidates(const wave *wave, const ons_strip *strip, int64_t unit) {
+    for (int64_t i = 0; i < strip->rows.width; i++) {
+        strip->kernels->candidates.cut(&strip->candidates[i]);
+        ons_keep_candidates(strip->plan, candidates_at(wave, unit, i), &strip->candidates[i]);
+    }
+}
+
+/* What is not above the k-th largest of the block before, which this thread took, is not among the
+ * row's k. */
+static void begin_above(const wave *wave, ons_strip *strip, int64_t before) {
+    for (int64_t i = 0; i < strip->rows.width; i++) {
+        const ons_candidates *kept =
+            (const ons_candidates *)(const void *)candidates_at(wave, before, i);
+        strip->candidates[i].least = kept->least;
+        strip->candidates[i].many = kept->many;
+    }
+}
+
+/* Those of all blocks of the strip's rows, from the unit of the first block on. */
+static void merge_candidates(const wave *wave, const ons_strip *strip, int64_t unit) {
+    for (int64_t i = 0; i < strip->rows.width; i++)
+        for (int64_t b = 0; b < wave->blocks; b++)
+            strip->kernels->candidates.take(
+                &strip->candidates[i],
+                (const ons_candidates *)(const void *)candidates_at(wave, unit + b, i));
+}
+
 static void take_statistics(void *context, int worker, int64_t first, int64_t last) {
     const wave *wave = context;
     ons_strip strip = ons_strip_of(wave->job, worker);
     for (int64_t unit = first; unit < last; unit++) {
         int64_t begin, end;
         strip_of_unit(wave, &strip, unit, &begin, &end);
+        if (strip.candidates && unit > first && begin > 0) begin_above(wave, &strip, unit - 1);
         ons_online_statistics(&strip, begin, end);
+        if (strip.candidates && !strip.anchored) keep_candidates(wave, &strip, unit);
         /* the last strip may have fewer rows; the others are empty */
         int64_t width = strip.plan->width;
         for (int64_t i = 0; i < width; i++)
@@ -64,6 +103,7 @@ static void divide(void *context, int worker, int64_t first, int64_t last) {
         int64_t begin, end, row = unit / wave->blocks * strip.plan->width;
         strip_of_unit(wave, &strip, unit, &begin, &end);
         for (int64_t i = 0; i < strip.rows.width; i++) strip.rows.state[i] = wave->merged[row + i];
+        if (strip.candidates && begin == 0) merge_candidates(wave, &strip, unit);
         ons_online_finish(&strip, begin, end);
     }
 }
@@ -105,7 +145,7 @@ void ons_cpu_split(const ons_job *job) {
     int64_t count = ons_strip_count(job->problem, plan), max_strips = strips_in_wave(plan);
     int64_t rows = max_strips * plan->width;
     wave wave = {.job = job, .blocks = blocks_of(plan)};
-    if (job->problem->operand[ONS_PAIRS].data) {
+    if (job->problem->operand[ONS_PAIRS].data && plan->k == 0) {
         int64_t units = count * wave.blocks;
         ons_parallel_for(units, units / (8 * plan->threads) + 1, plan->threads, divide_by_pairs,
                          (void *)job);
@@ -114,6 +154,8 @@ void ons_cpu_split(const ons_job *job) {
     wave.partial = (ons_state *)(job->workspace + plan->threads * ons_strip_bytes(plan));
     wave.merged = wave.partial + rows * wave.blocks;
     wave.anchor = (double *)(wave.merged + rows);
+    wave.candidates = (char *)(wave.anchor + rows);
+    wave.candidates += -(uintptr_t)wave.candidates % 64;
     for (int64_t first = 0; first < count; first += max_strips) {
         int64_t strips = count - first < max_strips ? count - first : max_strips,
                 units = strips * wave.blocks;

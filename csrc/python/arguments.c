@@ -93,11 +93,14 @@ int ons_take_arguments(const char *function, const char *what, int first, int ke
         return -1;
     }
     if (count > first) values[AXIS] = args[first];
+    int next = 0; /* names that come in the table's order are found at once */
     for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i);
-        int k = 0;
-        while (k < KEYWORDS && PyUnicode_CompareWithASCIIString(name, keyword_names[k]) != 0) k++;
-        if (k == KEYWORDS || !(keywords >> k & 1)) {
+        int tried = 0, k = next;
+        for (; tried < KEYWORDS; tried++, k = (k + 1) % KEYWORDS)
+            if (PyUnicode_CompareWithASCIIString(name, keyword_names[k]) == 0) break;
+        next = (k + 1) % KEYWORDS;
+        if (tried == KEYWORDS || !(keywords >> k & 1)) {
             PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", function,
                          name);
             return -1;

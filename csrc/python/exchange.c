@@ -62,7 +62,7 @@ static int take_foreign(ons_module *module, PyObject *object, ons_role role, voi
     }
     if (Py_IS_TYPE(object, (PyTypeObject *)module->device_array)) {
         ons_view_device_array(object, view);
-        if (view->dtype <= ONS_FLOAT64) return 0;
+        if (view->dtype <= ONS_FLOAT64 || role == ONS_WHERE) return 0;
         PyErr_Format(PyExc_TypeError,
                      "got a DeviceArray of %s: expected float16, bfloat16, float32 or float64",
                      ons_dtype_name(view->dtype));

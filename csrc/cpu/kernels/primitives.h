@@ -75,6 +75,34 @@ typedef void ons_end_gradients_fn(const ons_rows *rows, const double *scale);
 typedef void ons_finish_gradient_fn(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y,
                                     int64_t n);
 
+/* The candidates for the k largest elements of a row (topk_tmpl.h), in the order of their places.
+ */
+typedef struct {
+    int64_t k, room, count;
+    double least; /* what comes is among the k only if it is above this; -inf at first */
+    bool many;    /* above it is so much of a tile that it is worth raising first */
+    bool closed;  /* the k are NaN: nothing that comes is among them */
+    void *values; /* of the compute type: there is room for `room` */
+    int64_t *places;
+    void *other_values; /* room for k, which all rows of a strip share */
+    int64_t *other_places;
+} ons_candidates;
+
+/* Takes the elements of a tile which begins at `place` of the rows, after max has. */
+typedef void ons_take_fn(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
+                         int64_t place);
+
+/* Takes the candidates of a later part of the row. */
+typedef void ons_take_candidates_fn(ons_candidates *row, const ons_candidates *part);
+
+/* Of one row. When all elements were taken: leaves k candidates, or fewer where there are no more
+ * but -inf; takes elements that are -inf, in order, until there are k; puts them in descending
+ * order, of equal ones the first first. */
+typedef void ons_cut_fn(ons_candidates *row);
+typedef void ons_fill_fn(ons_candidates *row, const void *x, int64_t along, int64_t n,
+                         int64_t place);
+typedef void ons_order_fn(ons_candidates *row);
+
 /* A thread that stored past the caches calls it before another thread reads that. */
 typedef void ons_fence_fn(void);
 
@@ -157,7 +185,15 @@ typedef struct {
     ons_exp_fn *exp;
     ons_sum_fn *sum;
     ons_fence_fn *fence;
+    ons_take_fn *take;
 } ons_primitives;
+
+typedef struct {
+    ons_take_candidates_fn *take;
+    ons_cut_fn *cut;
+    ons_fill_fn *fill;
+    ons_order_fn *order;
+} ons_of_candidates;
 
 /* How an operation ends: with a result for each element, or one for each row. What it does not need
  * is NULL. */
@@ -211,6 +247,7 @@ typedef struct {
     bool has_pipelines;      /* of any operation; else `fused` runs strip by strip (run.c) */
     int64_t longest_batched; /* of rows in batches */
     double one; /* what 1 is kept as: a state's d is so many times what it stands for */
+    ons_of_candidates candidates;
     ons_movers move;
 } ons_kernels;
 
@@ -270,7 +307,7 @@ enum { ONS_KEPT_STRIPS = 2, ONS_MAX_COLUMNS = 256, ONS_MAX_SHORT_COLUMNS = 4096 
 /* What the pipeline of columns keeps of three strips, beside their elements. */
 enum { ONS_STRIPS_BYTES = 80 << 10 };
 
-/* The most rows that the column form takes side by side. */
-enum { ONS_MAX_WIDTH = 128 };
+/* The most rows that the column form takes side by side, and elements of each in a tile. */
+enum { ONS_MAX_WIDTH = 128, ONS_COLUMN_TILE = 256 };
 
 #endif

@@ -16,6 +16,7 @@
  * (NaN where the second operand is; NaN or the second where the first is) f32_nan_or f32_any_nan
  * (remember the NaN that f32_max drops) f32_max_lanes f32_max_rows (of F32_WIDTH vectors: the
  * largest lane of each) f32_between (a where its size is above low and below high, else 0)
+ * f32_above (a bit for each lane of a that is not at or below that of b: for NaN too)
  * f32_any_outside (whether a lane of a is above that of b, or below -b) f32_widen (to as many
  * doubles, in one f64_vec or two) f64_rest (c - a * b, rounded once)
  * f32_fma f32_fnma f32_times (a * (factor + low), rounded once) f32_product (of what is in
@@ -79,6 +80,7 @@
 #include "row_tmpl.h"
 #include "column_tmpl.h"
 #include "gradient_tmpl.h"
+#include "topk_tmpl.h"
 #include "move_tmpl.h"
 #ifndef WITHOUT_PIPELINES
 #include "overlap_tmpl.h"

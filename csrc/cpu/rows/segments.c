@@ -213,19 +213,23 @@ void ons_strip_store_value(const ons_strip *strip, int64_t row, const void *valu
 }
 
 /* Of a row with an anchor the state is relative to e^m already. */
-static void store_pairs(const ons_strip *strip) {
+static void store_pairs(const ons_strip *strip, char *to, int64_t across) {
     for (int64_t i = 0; i < strip->rows.width; i++) {
         const ons_state *state = &strip->rows.state[i];
         double m = state->m + (strip->anchored ? strip->anchor[i] : 0.0);
         ons_pair pair = ons_pair_of(m, (state->d + state->d_low) / strip->kernels->one);
-        memcpy(strip->y + i * strip->y_across, &pair, sizeof pair);
+        memcpy(to + i * across, &pair, sizeof pair);
     }
+}
+
+void ons_strip_store_pairs(const ons_strip *strip) {
+    store_pairs(strip, strip->pairs, strip->pairs_across);
 }
 
 void ons_strip_store_values(ons_strip *strip) {
     int64_t size = ons_dtype_size(strip->plan->compute);
     if (ons_operations[strip->problem->operation].pair) {
-        store_pairs(strip);
+        store_pairs(strip, strip->y, strip->y_across);
         return;
     }
     double values[ONS_MAX_WIDTH];

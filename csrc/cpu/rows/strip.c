@@ -1,5 +1,6 @@
 /* strip.c - which rows a strip has, and the buffers of a thread. */
 #include "strip.h"
+#include "candidates.h"
 
 #include <string.h>
 
@@ -67,7 +68,7 @@ int64_t ons_strip_bytes(const ons_plan *plan) {
     int64_t width = rows_with_states(plan);
     return ons_padded(width * (int64_t)sizeof(ons_state)) + sums_bytes(plan) +
            6 * ons_padded(width * 8) + staging_bytes(plan) + gradient_staging_bytes(plan) +
-           kept_bytes(plan);
+           ons_candidates_bytes(plan) + kept_bytes(plan);
 }
 
 /* The last outer dimension is the one across the strip. */
@@ -117,7 +118,9 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
     for (int i = 0; i < 6; i++, next += ons_padded(width * 8)) *arrays[i] = next;
     strip.staging = next;
     strip.gradient_staging = next + staging_bytes(plan);
-    strip.kept = (char *)strip.gradient_staging + gradient_staging_bytes(plan);
+    next += staging_bytes(plan) + gradient_staging_bytes(plan);
+    strip.candidates = plan->k > 0 ? (ons_candidates *)next : NULL;
+    strip.kept = next + ons_candidates_bytes(plan);
     strip.rows.past_caches = plan->past_caches;
     int across = ons_outer_dims(problem) - 1;
     if (across >= 0) {
@@ -127,6 +130,7 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
         strip.scale_across = problem->operand[ONS_SCALE].stride[across];
         strip.pairs_across = problem->operand[ONS_PAIRS].stride[across];
         strip.gradient_across = problem->operand[ONS_GRADIENT].stride[across];
+        strip.indices_across = problem->operand[ONS_INDICES].stride[across];
     }
     for (int64_t i = 0; i < width; i++) strip.scale[i] = problem->scale_by;
     return strip;
@@ -139,7 +143,7 @@ static void empty_states(ons_strip *strip) {
 
 void ons_strip_at(ons_strip *strip, int64_t index) {
     const ons_problem *problem = strip->problem;
-    int64_t x = 0, y = 0, where = 0, scale = 0, pairs = 0, gradient = 0;
+    int64_t x = 0, y = 0, where = 0, scale = 0, pairs = 0, gradient = 0, indices = 0;
     int last = ons_outer_dims(problem) - 1;
     strip->rows.width = 1;
     if (last >= 0) {
@@ -157,6 +161,7 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         scale = first * strip->scale_across;
         pairs = first * strip->pairs_across;
         gradient = first * strip->gradient_across;
+        indices = first * strip->indices_across;
         last--;
     }
     for (int dim = last; dim >= 0; dim--) {
@@ -168,6 +173,7 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         scale += i * problem->operand[ONS_SCALE].stride[dim];
         pairs += i * problem->operand[ONS_PAIRS].stride[dim];
         gradient += i * problem->operand[ONS_GRADIENT].stride[dim];
+        indices += i * problem->operand[ONS_INDICES].stride[dim];
     }
     strip->x = problem->operand[ONS_X].data + x;
     strip->y = problem->operand[ONS_Y].data + y;
@@ -177,6 +183,10 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         problem->operand[ONS_PAIRS].data ? problem->operand[ONS_PAIRS].data + pairs : NULL;
     strip->gradient =
         problem->operand[ONS_GRADIENT].data ? problem->operand[ONS_GRADIENT].data + gradient : NULL;
+    if (strip->candidates) {
+        strip->indices = problem->operand[ONS_INDICES].data + indices;
+        ons_no_candidates(strip->plan, strip->candidates, strip->rows.width);
+    }
     strip->anchored = false;
     bool whole = strip->plan->whole_rows || strip->plan->whole_columns;
     if (!whole) empty_states(strip);

@@ -17,12 +17,14 @@ typedef struct {
     ons_rows rows;
     bool anchored;
     /* element 0 of row 0 of each operand, and the bytes from row to row */
-    const char *x, *where, *scale_in_memory, *pairs, *gradient;
-    char *y;
-    int64_t x_across, y_across, where_across, scale_across, pairs_across, gradient_across;
-    double *scale, *anchor; /* one a row */
-    void *staging;          /* room for one tile of the compute type */
-    void *gradient_staging; /* the same for one of a gradient, where the plan stages it */
+    const char *x, *where, *scale_in_memory, *gradient;
+    char *y, *pairs, *indices;
+    int64_t x_across, y_across, where_across, scale_across, pairs_across, gradient_across,
+        indices_across;
+    double *scale, *anchor;     /* one a row */
+    void *staging;              /* room for one tile of the compute type */
+    void *gradient_staging;     /* the same for one of a gradient, where the plan stages it */
+    ons_candidates *candidates; /* of the rows, where the operation selects; else NULL */
     char *kept; /* room for all exponentials of the rows, where the method keeps them apart */
 } ons_strip;
 
@@ -65,9 +67,10 @@ ons_tile ons_strip_result(ons_strip *strip, int64_t j);
 void ons_strip_store(ons_strip *strip, int64_t j, int64_t n);
 
 /* The results of rows of which there is one each: one of them, of the compute type; all, from their
- * states. */
+ * states; and the rows' pairs to ONS_PAIRS. */
 void ons_strip_store_value(const ons_strip *strip, int64_t row, const void *value);
 void ons_strip_store_values(ons_strip *strip);
+void ons_strip_store_pairs(const ons_strip *strip);
 
 /* Where what a method keeps from j on stays until the row's normalizer is known: in y where that
  * will do. */

@@ -64,6 +64,9 @@ ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
     f32_vec below = _mm256_cmp_ps(size, high, _CMP_LT_OQ);
     return _mm256_and_ps(a, _mm256_and_ps(above, below));
 }
+ONS_ALWAYS unsigned f32_above(f32_vec a, f32_vec b) {
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLE_UQ));
+}
 ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) {
     __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
     return _mm256_movemask_ps(_mm256_cmp_ps(size, b, _CMP_GT_OQ)) != 0;
@@ -153,6 +156,9 @@ ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
     f64_vec above = _mm256_cmp_pd(size, low, _CMP_GT_OQ);
     f64_vec below = _mm256_cmp_pd(size, high, _CMP_LT_OQ);
     return _mm256_and_pd(a, _mm256_and_pd(above, below));
+}
+ONS_ALWAYS unsigned f64_above(f64_vec a, f64_vec b) {
+    return (unsigned)_mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_NLE_UQ));
 }
 ONS_ALWAYS bool f64_any_outside(f64_vec a, f64_vec b) {
     __m256d size = _mm256_andnot_pd(_mm256_set1_pd(-0.0), a);

@@ -54,6 +54,9 @@ ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
     __mmask16 above = _mm512_cmp_ps_mask(size, low, _CMP_GT_OQ);
     return _mm512_maskz_mov_ps(_mm512_mask_cmp_ps_mask(above, size, high, _CMP_LT_OQ), a);
 }
+ONS_ALWAYS unsigned f32_above(f32_vec a, f32_vec b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ);
+}
 ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) {
     return _mm512_cmp_ps_mask(_mm512_abs_ps(a), b, _CMP_GT_OQ) != 0;
 }
@@ -140,6 +143,9 @@ ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
     f64_vec size = _mm512_abs_pd(a);
     __mmask8 above = _mm512_cmp_pd_mask(size, low, _CMP_GT_OQ);
     return _mm512_maskz_mov_pd(_mm512_mask_cmp_pd_mask(above, size, high, _CMP_LT_OQ), a);
+}
+ONS_ALWAYS unsigned f64_above(f64_vec a, f64_vec b) {
+    return _mm512_cmp_pd_mask(a, b, _CMP_NLE_UQ);
 }
 ONS_ALWAYS bool f64_any_outside(f64_vec a, f64_vec b) {
     return _mm512_cmp_pd_mask(_mm512_abs_pd(a), b, _CMP_GT_OQ) != 0;

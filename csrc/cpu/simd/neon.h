@@ -64,6 +64,10 @@ ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
     uint32x4_t between = vandq_u32(vcagtq_f32(a, low), vcaltq_f32(a, high));
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a), between));
 }
+ONS_ALWAYS unsigned f32_above(f32_vec a, f32_vec b) {
+    static const uint32_t lanes[4] = {1, 2, 4, 8};
+    return vaddvq_u32(vbicq_u32(vld1q_u32(lanes), vcleq_f32(a, b)));
+}
 ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) { return vmaxvq_u32(vcagtq_f32(a, b)) != 0; }
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return vfmaq_f32(c, a, b); }
 ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return vfmsq_f32(c, a, b); }
@@ -136,6 +140,10 @@ ONS_ALWAYS bool f64_any_nan(f64_vec so_far) {
 ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
     uint64x2_t between = vandq_u64(vcagtq_f64(a, low), vcaltq_f64(a, high));
     return vreinterpretq_f64_u64(vandq_u64(vreinterpretq_u64_f64(a), between));
+}
+ONS_ALWAYS unsigned f64_above(f64_vec a, f64_vec b) {
+    static const uint64_t lanes[2] = {1, 2};
+    return (unsigned)vaddvq_u64(vbicq_u64(vld1q_u64(lanes), vcleq_f64(a, b)));
 }
 ONS_ALWAYS bool f64_any_outside(f64_vec a, f64_vec b) {
     return vmaxvq_u32(vreinterpretq_u32_u64(vcagtq_f64(a, b))) != 0;

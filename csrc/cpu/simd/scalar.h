@@ -69,6 +69,7 @@ ONS_ALWAYS double f64_rest(double a, double b, double c) { return fma(-a, b, c);
     ONS_ALWAYS TYPE P##_between(TYPE a, TYPE low, TYPE high) {                              \
         return (a > low && a < high) || (a < -low && a > -high) ? a : 0;                    \
     }                                                                                       \
+    ONS_ALWAYS unsigned P##_above(TYPE a, TYPE b) { return !(a <= b); }                     \
     ONS_ALWAYS bool P##_any_outside(TYPE a, TYPE b) { return a > b || a < -b; }             \
     ONS_ALWAYS bool P##_any_nan(TYPE so_far) { return isnan(so_far); }                      \
     ONS_ALWAYS TYPE P##_fnma(TYPE a, TYPE b, TYPE c) { return P##_fma(-a, b, c); }          \

@@ -1,0 +1,60 @@
+/* candidates.c - where the candidates of a strip's rows lie: a head for each row; for each its
+ * values and its places; and a buffer of both that the rows share. */
+#include "candidates.h"
+
+#include <string.h>
+
+#include "strip.h"
+
+static int64_t heads_bytes(const ons_plan *plan) {
+    return ons_padded(plan->width * (int64_t)sizeof(ons_candidates));
+}
+
+static int64_t values_bytes(const ons_plan *plan, int64_t count) {
+    return ons_padded(count * ons_dtype_size(plan->compute));
+}
+
+static int64_t places_bytes(int64_t count) { return ons_padded(count * (int64_t)sizeof(int64_t)); }
+
+static int64_t buffer_bytes(const ons_plan *plan, int64_t count) {
+    return values_bytes(plan, count) + places_bytes(count);
+}
+
+int64_t ons_candidates_bytes(const ons_plan *plan) {
+    if (plan->k == 0) return 0;
+    return heads_bytes(plan) + plan->width * buffer_bytes(plan, ons_candidates_room(plan)) +
+           buffer_bytes(plan, plan->k);
+}
+
+void ons_no_candidates(const ons_plan *plan, ons_candidates *rows, int64_t width) {
+    int64_t room = ons_candidates_room(plan), each = buffer_bytes(plan, room);
+    char *own = (char *)rows + heads_bytes(plan), *shared = own + plan->width * each;
+    for (int64_t i = 0; i < width; i++, own += each)
+        rows[i] = (ons_candidates){
+            .k = plan->k,
+            .room = room,
+            .least = -INFINITY,
+            .many = true,
+            .values = own,
+            .places = (int64_t *)(void *)(own + values_bytes(plan, room)),
+            .other_values = shared,
+            .other_places = (int64_t *)(void *)(shared + values_bytes(plan, plan->k))};
+}
+
+static int64_t most_of_block(const ons_plan *plan) {
+    return plan->k < ONS_BLOCK ? plan->k : ONS_BLOCK;
+}
+
+int64_t ons_kept_candidates_bytes(const ons_plan *plan) {
+    return ons_padded(sizeof(ons_candidates)) + buffer_bytes(plan, most_of_block(plan));
+}
+
+void ons_keep_candidates(const ons_plan *plan, char *kept, const ons_candidates *row) {
+    int64_t most = most_of_block(plan);
+    ons_candidates *head = (ons_candidates *)(void *)kept;
+    *head = *row;
+    head->values = kept + ons_padded(sizeof *head);
+    head->places = (int64_t *)(void *)((char *)head->values + values_bytes(plan, most));
+    memcpy(head->values, row->values, (size_t)(row->count * ons_dtype_size(plan->compute)));
+    memcpy(head->places, row->places, (size_t)row->count * sizeof(int64_t));
+}
