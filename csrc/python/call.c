@@ -1,11 +1,6 @@
 /* call.c - the call of an operation: arrays to views, views to a problem, the run, the result. */
 #include "arguments.h"
 
-/* Elements from which on a call gives up the GIL. Giving it up and taking it back was seen to cost
- * 0.04 us, of the 5.6 us that so many take; found by timing calls with 0 here, and with no limit.
- */
-enum { GIL_ELEMENTS = 16384 };
-
 static int check_shape(const char *name, const ons_view *y, const ons_view *x) {
     bool same = y->ndim == x->ndim;
     for (int i = 0; same && i < x->ndim; i++) same = y->shape[i] == x->shape[i];
@@ -73,9 +68,7 @@ static int keep_apart(ons_module *module, call_views *views, void *stream) {
     return 0;
 }
 
-/* The operand must lie where x does. An array in the order of another stream joins this one, and
- * afterwards (`leave`) goes on behind it. */
-static int join(const char *name, const ons_view *view, const ons_view *x, void *stream) {
+int ons_join(const char *name, const ons_view *view, const ons_view *x, void *stream) {
     if (!view->owner) return 0;
     if (ons_check_place(name, view, x) < 0) return -1;
     if (view->device == ONS_CPU) return 0;
@@ -107,7 +100,7 @@ static int run(ons_module *module, const ons_problem *problem, ons_method method
     }
     if (status == ONS_OK) {
         /* a launch waits where the GPU's queue is full */
-        if (problem->device == ONS_CUDA || plan.rows * plan.N >= GIL_ELEMENTS) {
+        if (problem->device == ONS_CUDA || plan.rows * plan.N >= ONS_GIL_ELEMENTS) {
             Py_BEGIN_ALLOW_THREADS status = ons_run(problem, &plan, workspace);
             Py_END_ALLOW_THREADS
         } else {
@@ -120,11 +113,9 @@ static int run(ons_module *module, const ons_problem *problem, ons_method method
     return -1;
 }
 
-/* With a stream other than torch's or CuPy's current one the call is made again under it, so that
- * all that the library allocates and converts is in its order. NotImplemented: not so here. */
-static PyObject *call_on_stream(ons_module *module, PyObject *self, const char *function,
-                                PyObject *const *args, int arrays, void *stream,
-                                PyObject *given[KEYWORDS]) {
+PyObject *ons_call_on_stream(ons_module *module, PyObject *self, const char *function,
+                             PyObject *const *args, int arrays, void *stream,
+                             PyObject *const given[KEYWORDS]) {
     if (PyArray_Check(args[0])) Py_RETURN_NOTIMPLEMENTED;
     PyObject *keywords = ons_keywords_but_stream(given), *all = PyTuple_New(arrays);
     for (int i = 0; all && i < arrays; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
@@ -140,8 +131,7 @@ static PyObject *call_on_stream(ons_module *module, PyObject *self, const char *
     return result;
 }
 
-/* stream= and num_threads= are each for one device. */
-static int check_device(const ons_view *x, PyObject *given[KEYWORDS]) {
+int ons_check_device(const ons_view *x, PyObject *const given[KEYWORDS]) {
     if (x->device == ONS_CPU && given[STREAM]) {
         PyErr_SetString(PyExc_ValueError,
                         "stream is given, but the array is on the CPU: expected None");
@@ -207,7 +197,8 @@ static int use_out(ons_module *module, PyObject *given, const ons_dtype *dtype, 
                      ons_dtype_name(out->dtype), ons_dtype_name(*dtype));
         return -1;
     }
-    if (join("out", out, &views->x, stream) < 0 || keep_apart(module, views, stream) < 0) return -1;
+    if (ons_join("out", out, &views->x, stream) < 0 || keep_apart(module, views, stream) < 0)
+        return -1;
     return views->out_library == ONS_TORCH ? ons_torch_written(module, given) : 0;
 }
 
@@ -246,7 +237,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     if (ons_take_threads(given[NUM_THREADS], &threads) < 0) return NULL;
     if (given[STREAM]) {
         if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
-        result = call_on_stream(module, self, function, args, arrays, stream, given);
+        result = ons_call_on_stream(module, self, function, args, arrays, stream, given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }
@@ -261,7 +252,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     problem.scale_by = 1.0;
     PyObject *const array = args[arrays - 1];
     if (ons_take(module, array, ONS_X, stream, &views.x, &views.library) < 0) goto done;
-    if (check_device(x, given) < 0) goto done;
+    if (ons_check_device(x, given) < 0) goto done;
     if (ons_take_method(given[METHOD], x->device, &method) < 0) goto done;
     if (x->device == ONS_CUDA && !given[STREAM]) stream = x->stream;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0) goto done;
@@ -274,12 +265,13 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
         ons_take(module, given[PAIRS], ONS_PAIRS, stream, &views.pairs, &library) < 0)
         goto done;
     if (arrays > 1 && (ons_take(module, args[0], ONS_X, stream, &views.gradient, &library) < 0 ||
-                       join("grad", &views.gradient, x, stream) < 0 ||
+                       ons_join("grad", &views.gradient, x, stream) < 0 ||
                        check_shape("grad", &views.gradient, x) < 0))
         goto done;
-    if (join(arrays > 1 ? "output" : "array", x, x, stream) < 0 ||
-        join("where", &views.where, x, stream) < 0 || join("scale", &views.scale, x, stream) < 0 ||
-        join("pairs", &views.pairs, x, stream) < 0)
+    if (ons_join(arrays > 1 ? "output" : "array", x, x, stream) < 0 ||
+        ons_join("where", &views.where, x, stream) < 0 ||
+        ons_join("scale", &views.scale, x, stream) < 0 ||
+        ons_join("pairs", &views.pairs, x, stream) < 0)
         goto done;
     if (given[OUT] && ons_take_out(module, given[OUT], stream, &views.y, &views.out_library) < 0)
         goto done;
