@@ -1,16 +1,16 @@
 /* packed.h - the state of onsoftmax.Normalizer: a row's maximum m, and the sum of its exponentials
- * as a number that is added to without rounding, so that the parts of a row merge to the same bits
- * in any order and grouping.
+ * as a number that is added to without rounding. So the parts of a row merge to the same bits in
+ * any order and grouping.
  *
  * The sum is relative to 2^(36 q), where q follows from m, and has four digits: digit k counts
- * 2^(-36 k). A new sum's digits are below 2^36, but for the first. Merging adds digit to digit and
- * carries nothing. A larger m moves digits down by whole places, and those that leave the last
- * place are dropped. Whether a digit of a part is dropped so depends on that part and on the
- * largest m alone, and what is kept is a sum of integers: no order shows while each stays below
- * 2^53, as it does up to 65536 parts. (The idea is of reproducible sums: J. Demmel and H. D.
- * Nguyen, Parallel reproducible summation, IEEE Transactions on Computers 64(7), 2015.) What is
- * dropped of a part is below 2^-71 of the row's sum, as that is at least 2^-37 in the first place.
- */
+ * 2^(-36 k). The digits of a new sum are below 2^36, but for its first one. A merge adds digit to
+ * digit and carries nothing. A larger m moves the digits down by whole places, and drops those that
+ * leave the last place. Whether a digit of a part is dropped depends on that part and on the
+ * largest m alone, and what stays is a sum of integers: no order shows while each is below 2^53, as
+ * it is up to 65536 parts. With more of them what is rounded is 2^-53 of the sum. (The idea is that
+ * of J. Demmel and H. D. Nguyen, Parallel reproducible summation, IEEE Transactions on Computers
+ * 64(7), 2015.) A row's sum is above 2^-36; of a part of 2^36 elements or less, at most 2^-108 is
+ * dropped. */
 #ifndef ONS_PACKED_H
 #define ONS_PACKED_H
 
@@ -117,19 +117,19 @@ ONS_INLINE ons_packed ons_packed_merge(ons_packed a, ons_packed b) {
  * of m and sum(e^(x - m)). */
 typedef enum { ONS_GIVES_PACKED, ONS_GIVES_PAIR, ONS_GIVES_M, ONS_GIVES_D } ons_gives;
 
-/* One or two arrays of states, each an ons_packed or an ons_pair. The last `merged_dims` of `dims`
- * dimensions are merged, those before them tell the rows apart. `to` is in C order. */
+/* One or two arrays of states, or of pairs. The last `merged_dims` of `dims` dimensions are merged,
+ * those before them tell the rows apart. `to` is in C order. */
 typedef struct {
     ons_device device;
     int gpu; /* on ONS_CUDA, as is stream */
     void *stream;
+    bool pairs;
     ons_gives gives;
     int arrays, dims, merged_dims;
     int64_t rows, parts; /* of one array, in a row */
     int64_t extent[ONS_MAX_DIMS];
     struct {
         const char *data; /* aligned, as the strides are, of bytes */
-        bool pair;
         int64_t value_stride, stride[ONS_MAX_DIMS];
     } from[2];
     double *to;
@@ -145,31 +145,29 @@ ONS_INLINE int64_t ons_offset(const int64_t *extent, const int64_t *stride, int 
     return offset;
 }
 
-ONS_INLINE ons_packed ons_packed_at(const char *data, int64_t stride, bool pair) {
-    double value[ONS_PACKED_VALUES];
-    for (int v = 0; v < ONS_PACKED_VALUES; v++)
-        value[v] = v < 2 || !pair ? *(const double *)(const void *)(data + v * stride) : 0.0;
-    if (pair) {
-        const ons_pair given = {value[0], value[1]};
-        return ons_packed_of(given);
-    }
-    const ons_packed packed = {value[0], {value[1], value[2], value[3], value[4]}};
+ONS_INLINE double ons_value_at(const char *data) { return *(const double *)(const void *)data; }
+
+ONS_INLINE ons_packed ons_packed_at(const char *data, int64_t stride, bool pairs) {
+    const ons_pair pair = {ons_value_at(data), ons_value_at(data + stride)};
+    if (pairs) return ons_packed_of(pair);
+    ons_packed packed = {pair.m, {pair.d, 0.0, 0.0, 0.0}};
+    for (int k = 1; k < ONS_DIGITS; k++) packed.digit[k] = ons_value_at(data + (1 + k) * stride);
     return packed;
 }
 
 ONS_INLINE void ons_merge_row(const ons_merging *all, int64_t row) {
     const int kept = all->dims - all->merged_dims;
     ons_packed merged = {-INFINITY, {0.0, 0.0, 0.0, 0.0}};
-    for (int a = 0; a < all->arrays; a++)
+    for (int a = 0; a < all->arrays; a++) {
+        const int64_t *stride = all->from[a].stride;
+        const char *first = all->from[a].data + ons_offset(all->extent, stride, kept, row);
         for (int64_t part = 0; part < all->parts; part++) {
-            const int64_t *stride = all->from[a].stride;
-            const int64_t at =
-                ons_offset(all->extent, stride, kept, row) +
-                ons_offset(all->extent + kept, stride + kept, all->merged_dims, part);
-            merged = ons_packed_merge(
-                merged, ons_packed_at(all->from[a].data + at, all->from[a].value_stride,
-                                      all->from[a].pair));
+            const char *at =
+                first + ons_offset(all->extent + kept, stride + kept, all->merged_dims, part);
+            merged =
+                ons_packed_merge(merged, ons_packed_at(at, all->from[a].value_stride, all->pairs));
         }
+    }
     const ons_pair pair = ons_pair_of_packed(merged);
     switch (all->gives) {
     case ONS_GIVES_PACKED:

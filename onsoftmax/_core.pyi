@@ -263,6 +263,13 @@ def finish(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> Any: ...
+def merge(
+    packed: Any, /, axis: _Axis = (), *, other: Any = None, gives: str = "packed", stream: Any = None
+) -> Any: ...
+def pack(
+    pairs: Any, /, axis: _Axis = (), *, other: Any = None, gives: str = "packed", stream: Any = None
+) -> Any: ...
+def empty(like: Any, shape: tuple[int, ...], /, *, dtype: Any = None) -> Any: ...
 def plan(
     array_or_shape: Any,
     /,

@@ -24,7 +24,8 @@ enum {
 };
 
 /* Those that a function takes, a bit each: of an operation whose result has the array's shape, of
- * one with a value a row, or a pair; of finish, which is given pairs; of merge and empty; plan's.
+ * one with a value a row, or a pair; of finish, which is given pairs; of merge, pack and empty;
+ * plan's.
  */
 enum {
     OF_ALL = 1 << AXIS | 1 << METHOD | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
@@ -80,8 +81,9 @@ int ons_add_operations(PyObject *module);
 PyObject *ons_finish_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 /* packed.c */
 PyObject *ons_merge_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *ons_pack_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
-extern const char ons_merge_doc[], ons_empty_doc[];
+extern const char ons_merge_doc[], ons_pack_doc[], ons_empty_doc[];
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_list_methods(PyObject *self, PyObject *none);
 PyObject *ons_as_numpy(PyObject *self, PyObject *object);

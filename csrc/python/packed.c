@@ -25,17 +25,16 @@ static int take_gives(PyObject *object, ons_gives *gives) {
     return -1;
 }
 
-/* The states of such a view; on the CPU aligned ones. */
-static int check_states(const char *name, ons_view *view) {
+/* Whether there are so many values for each row; on the CPU they are made to be aligned. */
+static int check_states(const char *name, int values, ons_view *view) {
     const int last = view->ndim - 1;
-    if (last < 0 || view->dtype != ONS_FLOAT64 ||
-        (view->shape[last] != ONS_PACKED_VALUES && view->shape[last] != 2)) {
+    if (last < 0 || view->dtype != ONS_FLOAT64 || view->shape[last] != values) {
         PyObject *shape = ons_shape_text(view);
         if (shape)
             PyErr_Format(PyExc_ValueError,
                          "%s has shape %U and dtype %s: expected float64, and %d behind the rows' "
                          "shape",
-                         name, shape, ons_dtype_name(view->dtype), ONS_PACKED_VALUES);
+                         name, shape, ons_dtype_name(view->dtype), values);
         Py_XDECREF(shape);
         return -1;
     }
@@ -78,7 +77,6 @@ static void describe(const ons_view *const views[2], int arrays, const bool *mer
         }
     for (int a = 0; a < arrays; a++) {
         all->from[a].data = views[a]->data;
-        all->from[a].pair = views[a]->shape[dims] == 2;
         all->from[a].value_stride = views[a]->strides[dims];
     }
 }
@@ -106,7 +104,8 @@ static int run(const ons_merging *all) {
     return status == ONS_OK ? 0 : -1;
 }
 
-PyObject *ons_merge_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObject *const *args,
+                       Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
     PyObject *given[KEYWORDS], *axes = NULL, *result = NULL;
     ons_view x, y, other;
@@ -114,12 +113,14 @@ PyObject *ons_merge_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     ons_library library, other_library;
     ons_merging all;
     bool merged[ONS_MAX_DIMS] = {false};
+    const int values = pairs ? 2 : ONS_PACKED_VALUES;
+    const char *const name = pairs ? "pairs" : "packed";
     void *stream = NULL;
-    if (ons_take_arguments("merge", 1, OF_MERGE, args, count, names, given) < 0) return NULL;
+    if (ons_take_arguments(function, 1, OF_MERGE, args, count, names, given) < 0) return NULL;
     if (take_gives(given[GIVES], &all.gives) < 0) return NULL;
     if (given[STREAM]) {
         if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
-        result = ons_call_on_stream(module, self, "merge", args, 1, stream, given);
+        result = ons_call_on_stream(module, self, function, args, 1, stream, given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }
@@ -128,19 +129,20 @@ PyObject *ons_merge_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     ons_no_view(&y);
     ons_no_view(&other);
     if (ons_take(module, args[0], ONS_PAIRS, stream, &x, &library) < 0) goto done;
-    if (ons_check_device(&x, given) < 0 || check_states("packed", &x) < 0) goto done;
+    if (ons_check_device(&x, given) < 0 || check_states(name, values, &x) < 0) goto done;
     if (x.device == ONS_CUDA && !given[STREAM]) stream = x.stream;
     if (axes && ons_take_axes(module, axes, x.ndim - 1, merged) < 0) goto done;
     if (given[OTHER] &&
         (ons_take(module, given[OTHER], ONS_PAIRS, stream, &other, &other_library) < 0 ||
-         check_states("other", &other) < 0 || check_same_rows(&other, &x) < 0))
+         check_states("other", values, &other) < 0 || check_same_rows(&other, &x) < 0))
         goto done;
-    if (ons_join("packed", &x, &x, stream) < 0 || ons_join("other", &other, &x, stream) < 0 ||
-        ons_check_unchanged(module, "packed", &x) < 0)
+    if (ons_join(name, &x, &x, stream) < 0 || ons_join("other", &other, &x, stream) < 0 ||
+        ons_check_unchanged(module, name, &x) < 0)
         goto done;
     if (new_values(module, &x, merged, results[all.gives].values, library, stream, &y) < 0)
         goto done;
     describe(views, given[OTHER] ? 2 : 1, merged, &all);
+    all.pairs = pairs;
     all.device = x.device;
     all.gpu = x.gpu;
     all.stream = stream;
@@ -161,6 +163,14 @@ done:
     ons_release_view(&y);
     ons_release_view(&other);
     return result;
+}
+
+PyObject *ons_merge_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    return merge("merge", false, self, args, count, names);
+}
+
+PyObject *ons_pack_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    return merge("pack", true, self, args, count, names);
 }
 
 PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
@@ -202,12 +212,14 @@ done:
 
 const char ons_merge_doc[] =
     "merge($module, packed, /, axis=(), *, other=None, gives='packed', stream=None)\n--\n\n"
-    "States of rows merged along axis, and with those of another array of the same rows.\n\n"
-    "Each array has float64 values behind the rows' shape: the 5 of a packed state "
-    "(csrc/packed.h), or the 2\n"
-    "of a pair as normalizer gives it. gives: 'packed', 'pair', or 'm' or 'd' alone, with no "
-    "dimension\n"
-    "behind; d is sum(exp(x - m)).";
+    "Packed states of rows (csrc/packed.h: 5 float64 behind the rows' shape) merged along axis, "
+    "and "
+    "with\nthose of another array of the same rows.\n\n"
+    "gives: 'packed'; 'pair', the 2 that finish takes; 'm' or 'd' alone, with no dimension behind, "
+    "where d is\nsum(exp(x - m)).";
+const char ons_pack_doc[] =
+    "pack($module, pairs, /, axis=(), *, other=None, gives='packed', stream=None)\n--\n\n"
+    "The same of pairs, as normalizer gives them.";
 const char ons_empty_doc[] =
     "empty($module, like, shape, /, *, dtype=None)\n--\n\n"
     "An array of that shape, its contents undefined, of like's kind, on its device, and of its "
