@@ -17,43 +17,40 @@ _Axis = int | tuple[int, ...] | None
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Normalizer:
-    """The maximum m and the normalizer d = sum(exp(x - m)) of every row, of all its parts seen so far.
+    """The maximum m and the normalizer d = sum(exp(x - m)) of every row, of its parts seen so far.
 
-    `normalizer` makes one of an array, `from_packed` of a packed state, `empty` of nothing; `merge`, `update`
-    and `merge_all` give that of more parts. A value never changes. Its arrays are of the library and on the
-    device of the array it was made of.
+    `normalizer` makes one of an array, `from_packed` of a packed state, `empty` of nothing. `merge`, `update`
+    and `merge_all` add further parts. A value never changes. Its arrays are of the library and on the device
+    of the array it was made of.
 
     The order and the grouping of merges never show in the bits, up to 65536 parts a row: what a merge adds up
-    is integers. float64 rows with an abs(m) above 2^40 are excepted, where the m of parts differ by less than
-    746: such a merge rounds, within 1 eps.
+    is integers. float64 rows with an abs(m) above 2^40 are excepted, where the m of two parts differ by less
+    than 746: such a merge rounds, by up to 2 eps.
 
     Where rows are cut may show, as it changes how the sums inside of the parts round. On the CPU, softmax of
-    float16, bfloat16 and float32 rows whose abs(m) is at most 16384, all parts but the last of which are
-    multiples of 128 long, has the bits of ``method="online"`` where the sums of the row are exact in float64.
-    Where they are not, the two differ in about one row of 2^28, by 1 eps. With other cuts results lie within
-    4 eps of the exact ones, as those of the row taken whole do. In float64 they lie within 5 eps, or 8 where
-    abs(m) is above 16384. All of these are bounds; random rows lie within 2.6 eps of ``method="online"``.
+    float16, bfloat16 and float32 rows has the bits of ``method="online"`` where abs(m) is at most 16384 and
+    all parts but the last are multiples of 128 long. A part's d is rounded to float64, which makes about one
+    element of 2^28 another one, by 1 eps. With other cuts softmax lies within 4 eps of the exact result, as
+    that of the whole row does; in float64 within 5 eps, or 8 where abs(m) is above 16384.
 
     Attributes
     ----------
     packed : array of float64, the rows' shape with 5 behind
-        The state as one array, which any transport can carry: m, then d in four parts that add up without
-        rounding (csrc/packed.h). Not to be written to.
+        The state as one array, for any transport: m, and d in four parts (csrc/packed.h). Not to be written.
     axis : int, tuple of ints, or None
         What is one row of a chunk.
     scale : float or array
-        What the elements are multiplied with first. An array is kept, not copied.
+        What elements are multiplied with first. An array is kept, not copied.
 
-    Notes
-    -----
+    References
+    ----------
     M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018), section
-    3.1, has the merge.
+    3.1: the merge.
 
     Examples
     --------
     >>> import onsoftmax as ons
-    >>> first, second = ons.normalizer([1.0, 2.0, 3.0]), ons.normalizer([6.0, 2.0, 1.0])
-    >>> row = first.merge(second)
+    >>> row = ons.normalizer([1.0, 2.0, 3.0]).merge(ons.normalizer([6.0, 2.0, 1.0]))
     >>> float(row.m), float(row.d.round(4))
     (6.0, 1.0999)
     >>> row.softmax([1.0, 2.0, 3.0]).round(4)
@@ -82,7 +79,7 @@ class Normalizer:
 
     @property
     def dtype(self) -> Any:
-        """The rows' type, and that of logsumexp()."""
+        """The rows' type, which logsumexp() has."""
         return self._rows.dtype
 
     def __repr__(self) -> str:
@@ -94,29 +91,17 @@ class Normalizer:
     def merge(self, other: Normalizer, /, *, stream: Any = None) -> Normalizer:
         """That of the rows of both, laid end to end. Commutative; an empty one changes nothing.
 
-        Parameters
-        ----------
-        other : Normalizer
-            Of rows of the same shape, type and scale, on the same device. Two scales are the same where they
-            are equal numbers, equal NumPy arrays or one object. The result has this one's kind and axis.
-        stream : optional
-            As softmax takes it.
-
-        Raises
-        ------
-        TypeError
-            other is no Normalizer.
-        ValueError
-            Another shape, type, scale or device.
+        The rows have the same shape, type and scale, and lie on one device: ValueError otherwise. What is no
+        Normalizer is a TypeError. Scales are the same where they are equal numbers, equal NumPy arrays or one
+        object. The result has this one's kind and axis. `stream` is as in softmax.
         """
         if not isinstance(other, Normalizer):
             raise TypeError(f"other is of type {type(other).__name__}: expected a Normalizer")
         if not _same_scale(self.scale, other.scale):
             raise ValueError(f"other has scale {other.scale!r}: expected this one's, {self.scale!r}")
         if self.dtype != other.dtype and dtype_name(self.dtype) != dtype_name(other.dtype):
-            raise ValueError(
-                f"other is of {dtype_name(other.dtype)} rows: expected this one's type, {dtype_name(self.dtype)}"
-            )
+            here, there = dtype_name(other.dtype), dtype_name(self.dtype)
+            raise ValueError(f"other is of {here} rows: expected this one's type, {there}")
         packed = _core.merge(self.packed, other=other.packed, stream=stream)
         return Normalizer(packed, self.axis, self.scale, self._rows)
 
@@ -125,17 +110,15 @@ class Normalizer:
     ) -> Normalizer:
         """This one merged with that of a further chunk of the rows.
 
-        The parameters are those of `normalizer`, whose axis and scale are this one's. The errors are its errors
-        and those of `merge`.
+        Parameters and errors are those of `normalizer`, whose axis and scale are this one's, and of `merge`.
 
         >>> import onsoftmax as ons
         >>> row = ons.normalizer([1.0, 2.0, 3.0]).update([6.0, 2.0]).update([1.0])
         >>> float(row.d.round(4))
         1.0999
         """
-        further = normalizer(
-            chunk, self.axis, where=where, scale=self.scale, stream=stream, num_threads=num_threads
-        )
+        axis, scale = self.axis, self.scale
+        further = normalizer(chunk, axis, where=where, scale=scale, stream=stream, num_threads=num_threads)
         return self.merge(further, stream=stream)
 
     def softmax(self, chunk: Any, /, **keywords: Any) -> Any:
@@ -144,19 +127,19 @@ class Normalizer:
         Parameters
         ----------
         chunk : array_like
-            A part of the rows, which m and d must have seen: no element may be above m.
+            A part of the rows that m and d have seen: no element may be above m.
         dtype, out, where, stream, num_threads : optional
             As `onsoftmax.softmax` takes them.
 
         Returns
         -------
         array of the chunk's shape and kind
-            NaN in rows with NaN or +inf, and in those of -inf alone. 0 where `where` is False.
+            NaN in rows with NaN or +inf, and in those of -inf alone; 0 where `where` is False.
 
         Raises
         ------
         ValueError
-            A chunk of rows of another shape or on another device; and the errors of `onsoftmax.softmax`.
+            A chunk of rows of another shape, or on another device; and the errors of `onsoftmax.softmax`.
 
         >>> import onsoftmax as ons
         >>> row = ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0])
@@ -166,9 +149,7 @@ class Normalizer:
         return self._finish("softmax", chunk, **keywords)
 
     def log_softmax(self, chunk: Any, /, **keywords: Any) -> Any:
-        """The log_softmax of the whole rows, at the elements of a chunk.
-
-        All else is as in `softmax`, but for -inf where `where` is False.
+        """The log_softmax of the whole rows, at the elements of a chunk; all else is as in `softmax`.
 
         >>> import onsoftmax as ons
         >>> ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).log_softmax([6.0, 2.0, 1.0]).round(4)
@@ -177,7 +158,7 @@ class Normalizer:
         return self._finish("log_softmax", chunk, **keywords)
 
     def logsumexp(self, *, stream: Any = None) -> Any:
-        """log(sum(exp(x))) of each row, in the rows' type: -inf where m is -inf, inf where it is.
+        """log(sum(exp(x))) of each row, in the rows' type: m where m is -inf, inf or NaN.
 
         >>> import onsoftmax as ons
         >>> float(ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).logsumexp().round(4))
@@ -197,11 +178,10 @@ class Normalizer:
         stream: Any = None,
         num_threads: int | None = None,
     ) -> Any:
-        pairs = _core.merge(self.packed, gives="pair", stream=stream)
         return _core.finish(
             chunk,
             self.axis,
-            pairs=pairs,
+            pairs=_core.merge(self.packed, gives="pair", stream=stream),
             operation=operation,
             dtype=dtype,
             out=out,
@@ -220,14 +200,14 @@ class Normalizer:
         array : array of float64, shape (..., 5)
             The `packed` of a Normalizer, by whatever way it came. It is copied.
         axis, scale
-            As they were given to `normalizer`: the packed state does not have them.
+            As `normalizer` was given them: the packed state has neither.
         dtype : dtype, optional
             The rows' type, float64 by default.
 
         Raises
         ------
         ValueError
-            Another shape or type.
+            An array of another shape or type.
         TypeError
             axis is no int, tuple of ints or None; dtype is none of the four.
 
@@ -237,37 +217,26 @@ class Normalizer:
         >>> float(row.d.round(4))
         1.0999
         """
-        return _of_packed(_core.merge(array), axis, scale, dtype)
+        return Normalizer.merge_all(array, (), row_axis=axis, scale=scale, dtype=dtype)
 
     @staticmethod
     def merge_all(
         packed: Any, /, axis: _Axis = 0, *, row_axis: _Axis = -1, scale: Any = 1.0, dtype: Any = None
     ) -> Normalizer:
-        """That of many packed states along an axis, merged at once.
+        """That of packed states stacked along an axis, merged at once.
 
-        Parameters
-        ----------
-        packed : array of float64, shape (..., 5)
-            Packed states of rows, stacked.
-        axis : int, tuple of ints, or None
-            Along which they are merged; the last dimension, of 5, is not counted. Along a length of 0 the
-            empty state.
-        row_axis, scale, dtype
-            The axis, scale and dtype that `from_packed` takes.
-
-        Raises
-        ------
-        AxisError
-            axis is out of bounds.
-        ValueError, TypeError
-            As `from_packed`.
+        `axis` is an int, a tuple of ints or None for all; the last dimension, of 5, does not count: AxisError
+        where it is out of bounds. Along a length of 0 the state is empty. `row_axis`, `scale` and `dtype` are
+        the axis, scale and dtype of `from_packed`, as the other errors are.
 
         >>> import numpy as np, onsoftmax as ons
         >>> parts = [ons.normalizer(part).packed for part in ([1.0, 2.0], [3.0, 6.0], [2.0, 1.0])]
         >>> float(ons.Normalizer.merge_all(np.stack(parts)).d.round(4))
         1.0999
         """
-        return _of_packed(_core.merge(packed, axis), row_axis, scale, dtype)
+        merged = _core.merge(packed, axis)
+        rows = _core.empty(merged, (*merged.shape[:-1], 0), dtype=dtype)
+        return Normalizer(merged, _checked(row_axis), scale, rows)
 
     @staticmethod
     def empty(
@@ -275,30 +244,17 @@ class Normalizer:
     ) -> Normalizer:
         """That of rows that have no elements yet: (-inf, 0).
 
-        Parameters
-        ----------
-        shape : int or tuple of ints
-            The rows' shape: that of a chunk without axis.
-        like : array
-            Of the library, on the device and, but for `dtype`, of the type that the rows will be.
-        axis, scale
-            As `normalizer` takes them.
-        dtype : dtype, optional
-            The rows' type.
-
-        Raises
-        ------
-        ValueError
-            A negative length.
-        TypeError
-            As `from_packed`, and what `onsoftmax.softmax` raises of an array it does not take.
+        `shape` is the rows', that of a chunk without axis. The rows are of the library and on the device of
+        `like`, an array, and of its type where `dtype` does not say another; `axis` and `scale` are as in
+        `normalizer`. ValueError for a negative length; TypeError as in `from_packed`, and for a `like` that
+        softmax does not take.
 
         >>> import onsoftmax as ons
         >>> row = ons.Normalizer.empty((), like=0.0)
         >>> float(row.m), float(row.d), float(row.update([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).m)
         (-inf, 0.0, 6.0)
         """
-        lengths = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+        lengths = shape if isinstance(shape, tuple) else (shape,)
         rows = _core.empty(like, (*lengths, 0), dtype=dtype)
         return Normalizer(_core.pack(_core.normalizer(rows)), _checked(axis), scale, rows)
 
@@ -316,7 +272,7 @@ def normalizer(
     """The running (m, d) of every row of an array: its maximum m, and d = sum(exp(x - m)).
 
     The array may be a chunk of the rows, and is read once. The parts of a row that lie in several chunks,
-    processes or devices each give their own (m, d). These merge to the row's, and that finishes the softmax of
+    processes or devices each give their own (m, d). These merge to the row's, which finishes the softmax of
     each part where it lies.
 
     Parameters
@@ -334,8 +290,8 @@ def normalizer(
     ValueError, TypeError, RuntimeError, MemoryError
         As `onsoftmax.softmax`. The state is float64: TypeError for a JAX array without jax_enable_x64.
 
-    Notes
-    -----
+    References
+    ----------
     M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018): m and d
     are those of its algorithm 3.
 
@@ -349,11 +305,6 @@ def normalizer(
     pairs = _core.normalizer(array, axis, where=where, scale=scale, stream=stream, num_threads=num_threads)
     rows = _core.empty(array, (*pairs.shape[:-1], 0))
     return Normalizer(_core.pack(pairs, stream=stream), axis, scale, rows)
-
-
-def _of_packed(packed: Any, axis: _Axis, scale: Any, dtype: Any) -> Normalizer:
-    rows = _core.empty(packed, (*packed.shape[:-1], 0), dtype=dtype)
-    return Normalizer(packed, _checked(axis), scale, rows)
 
 
 def _checked(axis: Any) -> _Axis:
