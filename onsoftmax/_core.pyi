@@ -248,6 +248,7 @@ def normalizer(
     scale: Any = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
+    dtypes: list[str] | None = None,
 ) -> Any: ...
 def finish(
     array: Any,

@@ -72,7 +72,7 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
 
 static const char *const keyword_names[KEYWORDS] = {
     "axis",   "method",   "dtype",     "out",   "where", "scale", "stream", "num_threads",
-    "device", "keepdims", "operation", "pairs", "other", "gives", "caches"};
+    "device", "keepdims", "operation", "pairs", "other", "gives", "dtypes", "caches"};
 
 int ons_take_arguments(const char *function, int arrays, int keywords, PyObject *const *args,
                        Py_ssize_t count, PyObject *names, PyObject *values[KEYWORDS]) {

@@ -19,6 +19,7 @@ enum {
     PAIRS,
     OTHER,
     GIVES,
+    DTYPES, /* a list that the name of the array's type is put into */
     CACHES, /* of a machine to plan for, by tests and for the page: not in onsoftmax.plan */
     KEYWORDS
 };
@@ -31,8 +32,9 @@ enum {
     OF_ALL = 1 << AXIS | 1 << METHOD | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
     OF_ROWS = OF_ALL | 1 << DTYPE | 1 << OUT,
     OF_VALUES = OF_ALL | 1 << KEEPDIMS,
-    OF_PAIRS = 1 << AXIS | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
-    OF_FINISH = OF_PAIRS | 1 << DTYPE | 1 << OUT | 1 << OPERATION | 1 << PAIRS,
+    OF_PART = 1 << AXIS | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
+    OF_PAIRS = OF_PART | 1 << DTYPES,
+    OF_FINISH = OF_PART | 1 << DTYPE | 1 << OUT | 1 << OPERATION | 1 << PAIRS,
     OF_MERGE = 1 << AXIS | 1 << OTHER | 1 << GIVES | 1 << STREAM,
     OF_EMPTY = 1 << DTYPE,
     OF_PLAN = 1 << AXIS | 1 << METHOD | 1 << DTYPE | 1 << NUM_THREADS | 1 << DEVICE |

@@ -296,6 +296,12 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
         PyObject *stream_owner = given[STREAM] ? given[STREAM] : x->stream_owner;
         if (ons_device_array_keep(module, views.y.owner, stream_owner, from, 5) < 0) goto done;
     }
+    if (given[DTYPES]) {
+        PyObject *name = PyUnicode_FromString(ons_dtype_name(x->dtype));
+        int status = name ? PyList_Append(given[DTYPES], name) : -1;
+        Py_XDECREF(name);
+        if (status < 0) goto done;
+    }
     if (given[OUT]) {
         result = given[OUT];
         Py_INCREF(result);
