@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
+from ._arguments import DTYPES
 from ._libraries import dtype_name
 
 _Axis = int | tuple[int, ...] | None
@@ -41,6 +42,8 @@ class Normalizer:
         What is one row of a chunk.
     scale : float or array
         What elements are multiplied with first. An array is kept, not copied.
+    dtype : str
+        The name of the rows' type, which logsumexp() has.
 
     References
     ----------
@@ -60,7 +63,7 @@ class Normalizer:
     packed: Any
     axis: _Axis
     scale: Any
-    _rows: Any  # of their library, device, shape and type, and without elements
+    dtype: str
 
     @property
     def m(self) -> Any:
@@ -77,15 +80,10 @@ class Normalizer:
         """The rows' shape: that of a chunk without axis."""
         return tuple(self.packed.shape[:-1])
 
-    @property
-    def dtype(self) -> Any:
-        """The rows' type, which logsumexp() has."""
-        return self._rows.dtype
-
     def __repr__(self) -> str:
         return (
             f"Normalizer(m={self.m!r}, d={self.d!r}, axis={self.axis!r}, scale={self.scale!r}, "
-            f"dtype={dtype_name(self.dtype)})"
+            f"dtype={self.dtype!r})"
         )
 
     def merge(self, other: Normalizer, /, *, stream: Any = None) -> Normalizer:
@@ -99,11 +97,10 @@ class Normalizer:
             raise TypeError(f"other is of type {type(other).__name__}: expected a Normalizer")
         if not _same_scale(self.scale, other.scale):
             raise ValueError(f"other has scale {other.scale!r}: expected this one's, {self.scale!r}")
-        if self.dtype != other.dtype and dtype_name(self.dtype) != dtype_name(other.dtype):
-            here, there = dtype_name(other.dtype), dtype_name(self.dtype)
-            raise ValueError(f"other is of {here} rows: expected this one's type, {there}")
+        if self.dtype != other.dtype:
+            raise ValueError(f"other is of {other.dtype} rows: expected this one's type, {self.dtype}")
         packed = _core.merge(self.packed, other=other.packed, stream=stream)
-        return Normalizer(packed, self.axis, self.scale, self._rows)
+        return Normalizer(packed, self.axis, self.scale, self.dtype)
 
     def update(
         self, chunk: Any, /, *, where: Any = None, stream: Any = None, num_threads: int | None = None
@@ -164,8 +161,9 @@ class Normalizer:
         >>> float(ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).logsumexp().round(4))
         6.0952
         """
+        rows = _core.empty(self.packed, (*self.shape, 0), dtype=self.dtype)
         pairs = _core.merge(self.packed, gives="pair", stream=stream)
-        return _core.finish(self._rows, pairs=pairs, operation="logsumexp", stream=stream)
+        return _core.finish(rows, pairs=pairs, operation="logsumexp", stream=stream)
 
     def _finish(
         self,
@@ -234,9 +232,10 @@ class Normalizer:
         >>> float(ons.Normalizer.merge_all(np.stack(parts)).d.round(4))
         1.0999
         """
-        merged = _core.merge(packed, axis)
-        rows = _core.empty(merged, (*merged.shape[:-1], 0), dtype=dtype)
-        return Normalizer(merged, _checked(row_axis), scale, rows)
+        name = "float64" if dtype is None else dtype_name(dtype)
+        if name not in DTYPES:
+            raise TypeError(f"dtype is {name}: expected float16, bfloat16, float32 or float64")
+        return Normalizer(_core.merge(packed, axis), _checked(row_axis), scale, name)
 
     @staticmethod
     def empty(
@@ -255,8 +254,8 @@ class Normalizer:
         (-inf, 0.0, 6.0)
         """
         lengths = shape if isinstance(shape, tuple) else (shape,)
-        rows = _core.empty(like, (*lengths, 0), dtype=dtype)
-        return Normalizer(_core.pack(_core.normalizer(rows)), _checked(axis), scale, rows)
+        none = normalizer(_core.empty(like, (*lengths, 0), dtype=dtype))
+        return Normalizer(none.packed, _checked(axis), scale, none.dtype)
 
 
 def normalizer(
@@ -302,9 +301,11 @@ def normalizer(
     >>> float(row.m), float(row.d.round(4)), float(row.logsumexp().round(4))
     (6.0, 1.0999, 6.0952)
     """
-    pairs = _core.normalizer(array, axis, where=where, scale=scale, stream=stream, num_threads=num_threads)
-    rows = _core.empty(array, (*pairs.shape[:-1], 0))
-    return Normalizer(_core.pack(pairs, stream=stream), axis, scale, rows)
+    dtypes: list[str] = []
+    pairs = _core.normalizer(
+        array, axis, where=where, scale=scale, stream=stream, num_threads=num_threads, dtypes=dtypes
+    )
+    return Normalizer(_core.pack(pairs, stream=stream), axis, scale, dtypes[0])
 
 
 def _checked(axis: Any) -> _Axis:
