@@ -1,10 +1,8 @@
-/* merge.cu - the states of onsoftmax.Normalizer merged (packed.h), a thread a row. Reads each state
- * once. */
+/* merge.cu - the states of onsoftmax.Normalizer merged (packed.h), a thread a row. Each state is
+ * read once. */
 #include <cuda_runtime.h>
 
 #include "device.cuh"
-
-enum { MERGE_THREADS = 128, MERGE_BLOCKS = 4096 };
 
 static __global__ void merge_kernel(const __grid_constant__ ons_merging all) {
     const int64_t threads = (int64_t)gridDim.x * blockDim.x;
@@ -14,10 +12,11 @@ static __global__ void merge_kernel(const __grid_constant__ ons_merging all) {
 }
 
 ons_status ons_cuda_merge(const ons_merging *all) {
+    constexpr int64_t THREADS = 128, MOST_BLOCKS = 4096;
     current_gpu here(all->gpu);
     if (here.error != cudaSuccess) return status_of(here.error);
-    const int64_t blocks = (all->rows + MERGE_THREADS - 1) / MERGE_THREADS;
-    merge_kernel<<<(unsigned)(blocks < MERGE_BLOCKS ? blocks : MERGE_BLOCKS), MERGE_THREADS, 0,
+    const int64_t blocks = (all->rows + THREADS - 1) / THREADS;
+    merge_kernel<<<(unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), THREADS, 0,
                    (cudaStream_t)all->stream>>>(*all);
     return status_of(cudaGetLastError());
 }

@@ -3,6 +3,7 @@
 #include "arguments.h"
 
 #include "../packed.h"
+#include "device_array.h"
 
 #include <string.h>
 
@@ -129,6 +130,11 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     ons_no_view(&y);
     ons_no_view(&other);
     if (ons_take(module, args[0], ONS_PAIRS, stream, &x, &library) < 0) goto done;
+    if (pairs && Py_IS_TYPE(args[0], (PyTypeObject *)module->device_array)) {
+        /* the caller drops them, and what they were computed from goes on with the states */
+        x.held = ((ons_device_array *)args[0])->held;
+        Py_XINCREF(x.held);
+    }
     if (ons_check_device(&x, given) < 0 || check_states(name, values, &x) < 0) goto done;
     if (x.device == ONS_CUDA && !given[STREAM]) stream = x.stream;
     if (axes && ons_take_axes(module, axes, x.ndim - 1, merged) < 0) goto done;
