@@ -84,15 +84,17 @@ ONS_INLINE double ons_pair_d(ons_pair pair) {
 /* Makes a larger m the maximum. */
 ONS_INLINE ons_packed ons_packed_raise(ons_packed packed, double m) {
     if (packed.m == m) return packed;
-    if (packed.m != -INFINITY && !(ons_has_place(packed.m) && ons_has_place(m))) {
+    if (packed.m == -INFINITY) {
+        packed.m = m; /* no digit is above 0 */
+        return packed;
+    }
+    if (!ons_has_place(packed.m) || !ons_has_place(m)) {
         ons_pair pair = ons_pair_of_packed(packed);
         pair.d *= ons_pair_factor(pair.m, m);
         pair.m = m;
         return ons_packed_of(pair);
     }
-    double places = ONS_DIGITS;
-    if (packed.m != -INFINITY)
-        places = ons_place(ons_power_above(m)) - ons_place(ons_power_above(packed.m));
+    const double places = ons_place(ons_power_above(m)) - ons_place(ons_power_above(packed.m));
     for (int left = places < ONS_DIGITS ? (int)places : ONS_DIGITS; left > 0; left--) {
         for (int k = ONS_DIGITS - 1; k > 0; k--)
             packed.digit[k] = packed.digit[k - 1] * ldexp(1.0, -ONS_DIGIT_BITS);
@@ -168,19 +170,17 @@ ONS_INLINE void ons_merge_row(const ons_merging *all, int64_t row) {
                 ons_packed_merge(merged, ons_packed_at(at, all->from[a].value_stride, all->pairs));
         }
     }
-    const ons_pair pair = ons_pair_of_packed(merged);
-    switch (all->gives) {
-    case ONS_GIVES_PACKED:
-        all->to[ONS_PACKED_VALUES * row] = merged.m;
-        for (int k = 0; k < ONS_DIGITS; k++)
-            all->to[ONS_PACKED_VALUES * row + 1 + k] = merged.digit[k];
-        break;
-    case ONS_GIVES_PAIR:
+    if (all->gives == ONS_GIVES_PACKED) {
+        double *to = all->to + ONS_PACKED_VALUES * row;
+        to[0] = merged.m;
+        for (int k = 0; k < ONS_DIGITS; k++) to[1 + k] = merged.digit[k];
+    } else if (all->gives == ONS_GIVES_PAIR) {
+        const ons_pair pair = ons_pair_of_packed(merged);
         all->to[2 * row] = pair.m;
         all->to[2 * row + 1] = pair.d;
-        break;
-    case ONS_GIVES_M: all->to[row] = pair.m; break;
-    case ONS_GIVES_D: all->to[row] = ons_pair_d(pair); break;
+    } else {
+        all->to[row] =
+            all->gives == ONS_GIVES_M ? merged.m : ons_pair_d(ons_pair_of_packed(merged));
     }
 }
 
