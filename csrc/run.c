@@ -1,7 +1,8 @@
-/* run.c - checks that the operands make a problem, and runs its plan. */
+/* run.c - checks that the operands make a problem, and runs its plan; merges states. */
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
 #include "onsoftmax.h"
+#include "packed.h"
 
 static bool is_float(ons_dtype dtype) { return dtype <= ONS_FLOAT64; }
 
@@ -33,6 +34,12 @@ ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *works
     if (!is_sound(problem, plan)) return ONS_E_OPERAND;
     return problem->device == ONS_CPU ? ons_cpu_run(problem, plan)
                                       : ons_cuda_run(problem, plan, workspace);
+}
+
+ons_status ons_merge(const ons_merging *all) {
+    if (all->rows > 0 && all->device == ONS_CUDA) return ons_cuda_merge(all);
+    for (int64_t row = 0; row < all->rows; row++) ons_merge_row(all, row);
+    return ONS_OK;
 }
 
 const char *ons_status_text(ons_status status) {

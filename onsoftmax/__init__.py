@@ -28,6 +28,7 @@ except ModuleNotFoundError as error:
     ) from None
 from ._describe import Method, methods, plan, show_config
 from ._explain import explain
+from ._normalizer import Normalizer, normalizer
 from ._plan import Cliff, Cost, Plan
 from ._record import Step
 from ._topk import TopK, TopKWithNormalizer, softmax_topk
@@ -39,6 +40,7 @@ __all__ = [
     "Cost",
     "DeviceArray",
     "Method",
+    "Normalizer",
     "Plan",
     "Step",
     "TopK",
@@ -50,6 +52,7 @@ __all__ = [
     "log_softmax_backward",
     "logsumexp",
     "methods",
+    "normalizer",
     "plan",
     "set_num_threads",
     "show_config",

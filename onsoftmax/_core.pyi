@@ -248,6 +248,7 @@ def normalizer(
     scale: Any = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
+    dtypes: list[str] | None = None,
 ) -> Any: ...
 def softmax_topk(
     array: Any,
@@ -264,6 +265,7 @@ def softmax_topk(
     scale: Any = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
+    dtypes: list[str] | None = None,
 ) -> tuple[Any, ...]: ...
 def finish(
     array: Any,
@@ -279,6 +281,13 @@ def finish(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> Any: ...
+def merge(
+    packed: Any, /, axis: _Axis = (), *, other: Any = None, gives: str = "packed", stream: Any = None
+) -> Any: ...
+def pack(
+    pairs: Any, /, axis: _Axis = (), *, other: Any = None, gives: str = "packed", stream: Any = None
+) -> Any: ...
+def empty(like: Any, shape: tuple[int, ...], /, *, dtype: Any = None) -> Any: ...
 def plan(
     array_or_shape: Any,
     /,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple, SupportsIndex, overload
 
 from . import _core
+from ._normalizer import Normalizer
 
 
 class TopK(NamedTuple):
@@ -23,8 +24,8 @@ class TopKWithNormalizer(NamedTuple):
     """The k largest probabilities of each row, or their logarithms."""
     indices: Any
     """Their places along the axis."""
-    normalizer: Any
-    """The pair (m, d) of each row."""
+    normalizer: Normalizer
+    """The (m, d) of the rows."""
 
 
 @overload
@@ -94,8 +95,8 @@ def softmax_topk(
     return_normalizer : bool
         Whether the result has the normalizer of each row too.
     method : str
-        online or split, and on a GPU fused_warp, fused_block or cluster too; auto picks for the shape (see
-        plan()).
+        online or split, and on a GPU fused_warp or cluster too; auto picks for the shape (see plan()).
+        A GPU gives a k above 1024 by online alone, which reads the array several times then.
     dtype : dtype, optional
         The type of the values; by default that of the array.
     where : array of bool that broadcasts to the array, optional
@@ -113,8 +114,7 @@ def softmax_topk(
         count from 0 and are int64; int32 in JAX without jax_enable_x64. A row with a NaN or +inf, or with
         nothing but -inf, has values of NaN.
     TopKWithNormalizer
-        The same with a third field, where return_normalizer is true: float64, of the rows' shape with 2
-        behind.
+        The same with a third field, the Normalizer of the rows, where return_normalizer is true.
 
     Raises
     ------
@@ -137,6 +137,7 @@ def softmax_topk(
     >>> values.round(4), indices
     (array([0.9092, 0.0453]), array([3, 2]))
     """
+    dtypes: list[str] = []
     found = _core.softmax_topk(
         array,
         k,
@@ -150,5 +151,9 @@ def softmax_topk(
         log=log,
         sorted=sorted,
         return_normalizer=return_normalizer,
+        dtypes=dtypes if return_normalizer else None,
     )
-    return TopKWithNormalizer(*found) if return_normalizer else TopK(*found)
+    if not return_normalizer:
+        return TopK(*found)
+    packed = _core.pack(found[2], stream=stream)
+    return TopKWithNormalizer(found[0], found[1], Normalizer(packed, axis, scale, dtypes[0]))

@@ -19,6 +19,7 @@
 #define ons_gpu_copy absent_gpu_copy
 #define ons_gpu_wait absent_gpu_wait
 #define ons_cuda_run absent_cuda_run
+#define ons_cuda_merge absent_cuda_merge
 #include "absent.inc"
 #undef ons_has_cuda
 #undef ons_cuda_error_text
@@ -34,6 +35,7 @@
 #undef ons_gpu_copy
 #undef ons_gpu_wait
 #undef ons_cuda_run
+#undef ons_cuda_merge
 
 #define SHOWN __attribute__((visibility("default")))
 
@@ -140,4 +142,12 @@ ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *
     ons_machine machine = ons_this_machine(1);
     ons_status status = ons_make_plan(&here, ONS_METHOD_AUTO, &machine, &on_cpu);
     return status == ONS_OK ? ons_run(&here, &on_cpu, NULL) : status;
+}
+
+ons_status ons_cuda_merge(const ons_merging *all) {
+    ons_merging here = *all;
+    stand_in_gpu = all->gpu;
+    stand_in_stream = all->stream;
+    here.device = ONS_CPU;
+    return ons_merge(&here);
 }

@@ -498,6 +498,37 @@ def check_libraries():
     del sys.modules["jax"], sys.modules["jax.dlpack"]
 
 
+def check_normalizer():
+    wanted = ons.normalizer(X, scale=2.0)
+    first, second = Producer(X[..., :2]), Interface(X[..., 2:], stream=5)
+    row = ons.normalizer(first, scale=2.0, stream=7)
+    assert stream_of_run() == 7 == row.packed.stream and row.dtype == "float32" and first.live == 1
+    done, further = orders(lambda: row.update(second))
+    assert stream_of_run() == 7 == further.packed.stream
+    assert done == [(5, 7), (7, 5)], done
+    assert orders(lambda: row.merge(row, stream=9))[0] == [(7, 9)] * 2 + [(9, 7)] * 2
+    for here, there in ((further.m, wanted.m), (further.logsumexp(), wanted.logsumexp())):
+        assert np.array_equal(shown(here), there) and here.stream == 7
+    assert np.allclose(shown(further.d), wanted.d, rtol=1e-7)
+    made = further.softmax(Producer(X), stream=6)
+    assert made.stream == 6 and np.allclose(shown(made), wanted.softmax(X), rtol=3e-7)
+    sent = ons.Normalizer.from_packed(Producer(shown(row.packed), 1), scale=2.0, dtype="float32")
+    assert sent.packed.device == "cuda:1" and asked("gpu", ctypes.c_int).value == 1
+    refused(ValueError, "other is on cuda:1|the array is on cuda:0", row.merge, sent)
+    refused(ValueError, "other is on the CPU|the array is on cuda:0", row.merge, wanted)
+    refused(ValueError, "packed is not aligned", ons.Normalizer.from_packed, Interface(odd_states()))
+    many = Interface(np.stack([shown(row.packed)] * 3))
+    assert np.allclose(shown(ons.Normalizer.merge_all(many, scale=2.0).d), 3 * shown(row.d), rtol=1e-15)
+    none = ons.Normalizer.empty((3, 4), like=second, scale=2.0).merge(row)
+    assert none.packed.stream == 5 and np.array_equal(shown(none.packed), shown(row.packed))
+    row = None
+    assert first.live == 0
+
+
+def odd_states():
+    return np.zeros(8 * 5 + 1, np.uint8)[1:].view("<f8")
+
+
 def check_plan():
     plan = ons.plan(Interface(X))
     assert plan.device == "cuda" and plan.registers == 32 and plan.blocks_a_multiprocessor == 8

@@ -22,7 +22,8 @@ HAS_GPU = "cuda:0" in _core.config()["cuda"]
 
 def blocks(language):
     with open(README) as file:
-        return re.findall(rf"^```{language}\n(.*?)^```$", file.read(), re.M | re.S)
+        found = re.findall(r"^```(\w*)\n(.*?)^```$", file.read(), re.M | re.S)
+    return [text for kind, text in found if kind == language]
 
 
 def commands():

@@ -90,3 +90,8 @@ ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *
     UNUSED(workspace);
     return ONS_E_NO_CUDA;
 }
+
+ons_status ons_cuda_merge(const ons_merging *all) {
+    UNUSED(all);
+    return ONS_E_NO_CUDA;
+}

@@ -4,6 +4,7 @@
 #define ONS_CUDA_H
 
 #include "../onsoftmax.h"
+#include "../packed.h"
 
 /* The shapes of the kernels, of which plan_cuda_shape.c makes plans. A chunk is 16 bytes of the
  * compute type. */
@@ -105,6 +106,9 @@ static inline int64_t ons_smem_bytes(int64_t blocks, int64_t compute_bytes, int6
 }
 
 ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *workspace);
+
+/* merge.cu: of at least one row. */
+ons_status ons_cuda_merge(const ons_merging *all);
 
 /* The words for one of CUDA's own errors. */
 const char *ons_cuda_error_text(ons_status status);

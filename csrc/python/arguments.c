@@ -80,7 +80,7 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
 static const char *const keyword_names[KEYWORDS] = {
     "axis",   "method",   "dtype",     "out",   "where", "scale", "stream", "num_threads",
     "device", "keepdims", "operation", "pairs", "k",     "log",   "sorted", "return_normalizer",
-    "caches"};
+    "other",  "gives",    "dtypes",    "caches"};
 
 int ons_take_arguments(const char *function, const char *what, int first, int keywords,
                        PyObject *const *args, Py_ssize_t count, PyObject *names,

@@ -21,20 +21,26 @@ enum {
     LOG,
     SORTED,
     RETURN_NORMALIZER,
+    OTHER,
+    GIVES,
+    DTYPES, /* a list that the name of the array's type is put into */
     CACHES, /* of a machine to plan for, by tests and for the page: not in onsoftmax.plan */
     KEYWORDS
 };
 
 /* Those that a function takes, a bit each: of an operation whose result has the array's shape, of
- * one with a value a row, or a pair; of finish, which is given pairs; of one that selects; and
- * plan's. */
+ * one with a value a row, or a pair; of finish, which is given pairs; of one that selects; of
+ * merge, pack and empty; and plan's. */
 enum {
     OF_ALL = 1 << AXIS | 1 << METHOD | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
     OF_ROWS = OF_ALL | 1 << DTYPE | 1 << OUT,
     OF_VALUES = OF_ALL | 1 << KEEPDIMS,
-    OF_PAIRS = 1 << AXIS | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
-    OF_FINISH = OF_PAIRS | 1 << DTYPE | 1 << OUT | 1 << OPERATION | 1 << PAIRS,
-    OF_TOPK = OF_ALL | 1 << DTYPE | 1 << LOG | 1 << SORTED | 1 << RETURN_NORMALIZER,
+    OF_PART = 1 << AXIS | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
+    OF_PAIRS = OF_PART | 1 << DTYPES,
+    OF_FINISH = OF_PART | 1 << DTYPE | 1 << OUT | 1 << OPERATION | 1 << PAIRS,
+    OF_TOPK = OF_ALL | 1 << DTYPE | 1 << LOG | 1 << SORTED | 1 << RETURN_NORMALIZER | 1 << DTYPES,
+    OF_MERGE = 1 << AXIS | 1 << OTHER | 1 << GIVES | 1 << STREAM,
+    OF_EMPTY = 1 << DTYPE,
     OF_PLAN = 1 << AXIS | 1 << METHOD | 1 << DTYPE | 1 << NUM_THREADS | 1 << DEVICE |
               1 << OPERATION | 1 << K | 1 << CACHES
 };
@@ -68,6 +74,11 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
 int ons_add_operations(PyObject *module);
 /* finish: an operation on rows whose pairs are given. */
 PyObject *ons_finish_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+/* packed.c */
+PyObject *ons_merge_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *ons_pack_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+extern const char ons_merge_doc[], ons_pack_doc[], ons_empty_doc[];
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_list_methods(PyObject *self, PyObject *none);
 PyObject *ons_as_numpy(PyObject *self, PyObject *object);

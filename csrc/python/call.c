@@ -161,7 +161,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
         goto done;
     problem.stream = stream;
     if (ons_run_call(module, &problem, method, threads, views.library) < 0 ||
-        ons_leave(module, &views, given, stream) < 0)
+        ons_leave(module, &views, given, stream) < 0 || ons_say_dtype(given, x) < 0)
         goto done;
     if (given[OUT]) {
         result = given[OUT];

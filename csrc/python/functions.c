@@ -15,7 +15,7 @@
 
 #define SIGNATURE_OF_PAIR                                                  \
     "($module, array, /, axis=-1, *, where=None, scale=1.0, stream=None, " \
-    "num_threads=None)\n--\n\n"
+    "num_threads=None, dtypes=None)\n--\n\n"
 
 #define SIGNATURE_OF_TOPK                                                                  \
     "($module, array, k, /, axis=-1, *, log=False, sorted=True, return_normalizer=False, " \

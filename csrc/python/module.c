@@ -91,6 +91,12 @@ PyDoc_STRVAR(
 
 static PyMethodDef functions[] = {
     {"plan", (PyCFunction)(void (*)(void))ons_plan_call, METH_FASTCALL | METH_KEYWORDS, plan_doc},
+    {"merge", (PyCFunction)(void (*)(void))ons_merge_call, METH_FASTCALL | METH_KEYWORDS,
+     ons_merge_doc},
+    {"pack", (PyCFunction)(void (*)(void))ons_pack_call, METH_FASTCALL | METH_KEYWORDS,
+     ons_pack_doc},
+    {"empty", (PyCFunction)(void (*)(void))ons_empty_call, METH_FASTCALL | METH_KEYWORDS,
+     ons_empty_doc},
     {"methods", ons_list_methods, METH_NOARGS, methods_doc},
     {"as_numpy", ons_as_numpy, METH_O, as_numpy_doc},
     {"set_num_threads", set_num_threads, METH_O, set_doc},

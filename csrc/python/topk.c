@@ -113,7 +113,7 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     problem.log = log;
     problem.sorted = sorted;
     if (ons_run_call(module, &problem, method, threads, views.library) == 0 &&
-        ons_leave(module, &views, given, stream) == 0)
+        ons_leave(module, &views, given, stream) == 0 && ons_say_dtype(given, x) == 0)
         result = hand_over(module, &views, args[0]);
 done:
     Py_DECREF(plain);

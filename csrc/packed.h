@@ -1,0 +1,198 @@
+/* packed.h - the state of onsoftmax.Normalizer: a row's maximum m, and the sum of its exponentials
+ * as a number that is added to without rounding. So the parts of a row merge to the same bits in
+ * any order and grouping.
+ *
+ * The sum is relative to 2^(36 q), where q follows from m, and has four digits: digit k counts
+ * 2^(-36 k). The digits of a new sum are below 2^36, but for its first one. A merge adds digit to
+ * digit and carries nothing. A larger m moves the digits down by whole places, and drops those that
+ * leave the last place. Whether a digit of a part is dropped depends on that part and on the
+ * largest m alone, and what stays is a sum of integers: no order shows while each is below 2^53, as
+ * it is up to 65536 parts. With more of them what is rounded is 2^-53 of the sum. (The idea is that
+ * of J. Demmel and H. D. Nguyen, Parallel reproducible summation, IEEE Transactions on Computers
+ * 64(7), 2015.) A row's sum is above 2^-36; of a part of 2^36 elements or less, at most 2^-108 is
+ * dropped. */
+#ifndef ONS_PACKED_H
+#define ONS_PACKED_H
+
+#include "onsoftmax.h"
+#include "state.h"
+
+enum { ONS_DIGITS = 4, ONS_DIGIT_BITS = 36, ONS_PACKED_VALUES = 1 + ONS_DIGITS };
+
+typedef struct {
+    double m, digit[ONS_DIGITS];
+} ons_packed;
+
+/* ------- The power of two that a sum is relative to ------- */
+
+/* Beyond it the sum is relative to e^m, and the merge of two different m rounds. No two float32
+ * there are so near that both are in the sum. */
+#define ONS_LARGEST_PLACE 0x1p40
+ONS_INLINE bool ons_has_place(double m) { return fabs(m) <= ONS_LARGEST_PLACE; }
+
+/* An integer c with e^m at most 2^c, about; state.h's where it has one. */
+ONS_INLINE double ons_power_above(double m) {
+    return ons_needs_anchor(m) ? ceil(m * ONS_LOG2_E) : ons_reference(m);
+}
+
+/* log(e^m * 2^-c). */
+ONS_INLINE double ons_log_below(double m, double c) {
+    return fma(-c, ONS_LN2_LOW, fma(-c, ONS_LN2_HIGH, m));
+}
+
+/* The place of the first digit, q, of a power c. */
+ONS_INLINE double ons_place(double c) { return ceil(c / ONS_DIGIT_BITS); }
+
+/* ------- From a pair, and to one ------- */
+
+ONS_INLINE ons_packed ons_packed_of(ons_pair pair) {
+    ons_packed packed;
+    double d = pair.d, unit = 1.0;
+    packed.m = pair.m + 0.0; /* one zero, not two */
+    if (ons_has_place(pair.m)) {
+        const double c = ons_power_above(pair.m);
+        if (ons_needs_anchor(pair.m)) d *= exp(ons_log_below(pair.m, c));
+        d = ldexp(d, (int)(c - ONS_DIGIT_BITS * ons_place(c)));
+    }
+    for (int k = 0; k < ONS_DIGITS; k++) {
+        packed.digit[k] = floor(d / unit) * unit;
+        d -= packed.digit[k];
+        unit *= ldexp(1.0, -ONS_DIGIT_BITS);
+    }
+    return packed;
+}
+
+ONS_INLINE ons_pair ons_pair_of_packed(ons_packed packed) {
+    ons_pair pair = {packed.m, 0.0};
+    for (int k = ONS_DIGITS - 1; k >= 0; k--) pair.d += packed.digit[k];
+    if (ons_has_place(packed.m)) {
+        const double c = ons_power_above(packed.m);
+        pair.d = ldexp(pair.d, (int)(ONS_DIGIT_BITS * ons_place(c) - c));
+        if (ons_needs_anchor(packed.m)) pair.d *= exp(-ons_log_below(packed.m, c));
+    }
+    return pair;
+}
+
+/* sum(e^(x - m)). */
+ONS_INLINE double ons_pair_d(ons_pair pair) {
+    if (!isfinite(pair.m) || ons_needs_anchor(pair.m)) return pair.d;
+    return pair.d * exp(-ons_log_below(pair.m, ons_reference(pair.m)));
+}
+
+/* ------- The merge ------- */
+
+/* Makes a larger m the maximum. */
+ONS_INLINE ons_packed ons_packed_raise(ons_packed packed, double m) {
+    if (packed.m == m) return packed;
+    if (packed.m == -INFINITY) {
+        packed.m = m; /* no digit is above 0 */
+        return packed;
+    }
+    if (!ons_has_place(packed.m) || !ons_has_place(m)) {
+        ons_pair pair = ons_pair_of_packed(packed);
+        pair.d *= ons_pair_factor(pair.m, m);
+        pair.m = m;
+        return ons_packed_of(pair);
+    }
+    const double places = ons_place(ons_power_above(m)) - ons_place(ons_power_above(packed.m));
+    for (int left = places < ONS_DIGITS ? (int)places : ONS_DIGITS; left > 0; left--) {
+        for (int k = ONS_DIGITS - 1; k > 0; k--)
+            packed.digit[k] = packed.digit[k - 1] * ldexp(1.0, -ONS_DIGIT_BITS);
+        packed.digit[0] = 0.0;
+    }
+    packed.m = m;
+    return packed;
+}
+
+/* Of both rows laid end to end; the empty one, (-inf, 0), changes nothing. */
+ONS_INLINE ons_packed ons_packed_merge(ons_packed a, ons_packed b) {
+    const double m = ons_larger(a.m, b.m);
+    a = ons_packed_raise(a, m);
+    b = ons_packed_raise(b, m);
+    for (int k = 0; k < ONS_DIGITS; k++) a.digit[k] += b.digit[k];
+    return a;
+}
+
+/* ------- The states of arrays ------- */
+
+/* What is made of the merged state of a row: itself, its pair (m, d) as state.h hands it on, or one
+ * of m and sum(e^(x - m)). */
+typedef enum { ONS_GIVES_PACKED, ONS_GIVES_PAIR, ONS_GIVES_M, ONS_GIVES_D } ons_gives;
+
+/* One or two arrays of states, or of pairs. The last `merged_dims` of `dims` dimensions are merged,
+ * those before them tell the rows apart. `to` is in C order. */
+typedef struct {
+    ons_device device;
+    int gpu; /* on ONS_CUDA, as is stream */
+    void *stream;
+    bool pairs;
+    ons_gives gives;
+    int arrays, dims, merged_dims;
+    int64_t rows, parts; /* of one array, in a row */
+    int64_t extent[ONS_MAX_DIMS];
+    struct {
+        const char *data; /* aligned, as the strides are, of bytes */
+        int64_t value_stride, stride[ONS_MAX_DIMS];
+    } from[2];
+    double *to;
+} ons_merging;
+
+ONS_INLINE int64_t ons_offset(const int64_t *extent, const int64_t *stride, int dims,
+                              int64_t index) {
+    int64_t offset = 0;
+    for (int dim = dims - 1; dim >= 0; dim--) {
+        offset += index % extent[dim] * stride[dim];
+        index /= extent[dim];
+    }
+    return offset;
+}
+
+ONS_INLINE double ons_value_at(const char *data) { return *(const double *)(const void *)data; }
+
+ONS_INLINE ons_packed ons_packed_at(const char *data, int64_t stride, bool pairs) {
+    const ons_pair pair = {ons_value_at(data), ons_value_at(data + stride)};
+    if (pairs) return ons_packed_of(pair);
+    ons_packed packed = {pair.m, {pair.d, 0.0, 0.0, 0.0}};
+    for (int k = 1; k < ONS_DIGITS; k++) packed.digit[k] = ons_value_at(data + (1 + k) * stride);
+    return packed;
+}
+
+ONS_INLINE void ons_merge_row(const ons_merging *all, int64_t row) {
+    const int kept = all->dims - all->merged_dims;
+    ons_packed merged = {-INFINITY, {0.0, 0.0, 0.0, 0.0}};
+    for (int a = 0; a < all->arrays; a++) {
+        const int64_t *stride = all->from[a].stride;
+        const char *first = all->from[a].data + ons_offset(all->extent, stride, kept, row);
+        for (int64_t part = 0; part < all->parts; part++) {
+            const char *at =
+                first + ons_offset(all->extent + kept, stride + kept, all->merged_dims, part);
+            merged =
+                ons_packed_merge(merged, ons_packed_at(at, all->from[a].value_stride, all->pairs));
+        }
+    }
+    if (all->gives == ONS_GIVES_PACKED) {
+        double *to = all->to + ONS_PACKED_VALUES * row;
+        to[0] = merged.m;
+        for (int k = 0; k < ONS_DIGITS; k++) to[1 + k] = merged.digit[k];
+    } else if (all->gives == ONS_GIVES_PAIR) {
+        const ons_pair pair = ons_pair_of_packed(merged);
+        all->to[2 * row] = pair.m;
+        all->to[2 * row + 1] = pair.d;
+    } else {
+        all->to[row] =
+            all->gives == ONS_GIVES_M ? merged.m : ons_pair_d(ons_pair_of_packed(merged));
+    }
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* run.c: merges them; on a GPU by launching that on the stream. */
+ons_status ons_merge(const ons_merging *all);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,235 @@
+/* packed.c - what onsoftmax/_normalizer.py needs of arrays of any library: states merged, and empty
+ * arrays. */
+#include "call_views.h"
+
+#include "../packed.h"
+#include "device_array.h"
+
+#include <string.h>
+
+/* The names of ons_gives, and how many values each puts behind the rows' shape; 0: none, and no
+ * dimension for them. */
+static const struct {
+    const char *name;
+    int values;
+} results[] = {{"packed", ONS_PACKED_VALUES}, {"pair", 2}, {"m", 0}, {"d", 0}};
+
+static int take_gives(PyObject *object, ons_gives *gives) {
+    *gives = ONS_GIVES_PACKED;
+    if (!object) return 0;
+    for (int i = 0; PyUnicode_Check(object) && i < 4; i++)
+        if (PyUnicode_CompareWithASCIIString(object, results[i].name) == 0) {
+            *gives = (ons_gives)i;
+            return 0;
+        }
+    PyErr_Format(PyExc_ValueError, "gives is %R: expected 'packed', 'pair', 'm' or 'd'", object);
+    return -1;
+}
+
+/* Whether there are so many values for each row; on the CPU they are made to be aligned. */
+static int check_states(const char *name, int values, ons_view *view) {
+    const int last = view->ndim - 1;
+    if (last < 0 || view->dtype != ONS_FLOAT64 || view->shape[last] != values) {
+        PyObject *shape = ons_shape_text(view);
+        if (shape)
+            PyErr_Format(PyExc_ValueError,
+                         "%s has shape %U and dtype %s: expected float64, and %d behind the rows' "
+                         "shape",
+                         name, shape, ons_dtype_name(view->dtype), values);
+        Py_XDECREF(shape);
+        return -1;
+    }
+    if (view->device != ONS_CPU) return 0;
+    int64_t places = (int64_t)(uintptr_t)view->data;
+    for (int i = 0; i < view->ndim; i++) places |= view->strides[i];
+    return (places & (int64_t)(sizeof(double) - 1)) == 0 ? 0 : ons_view_copy(view);
+}
+
+static int check_same_rows(const ons_view *other, const ons_view *x) {
+    bool same = other->ndim == x->ndim;
+    for (int i = 0; same && i < x->ndim - 1; i++) same = other->shape[i] == x->shape[i];
+    if (same) return 0;
+    ons_view rows_here = *other, rows_there = *x;
+    rows_here.ndim--;
+    rows_there.ndim--;
+    PyObject *here = ons_shape_text(&rows_here), *there = ons_shape_text(&rows_there);
+    if (here && there)
+        PyErr_Format(PyExc_ValueError, "the rows have shape %U: expected %U", here, there);
+    Py_XDECREF(here);
+    Py_XDECREF(there);
+    return -1;
+}
+
+/* The dimensions that are not merged first. */
+static void describe(const ons_view *const views[2], int arrays, const bool *merged,
+                     ons_merging *all) {
+    const int dims = views[0]->ndim - 1;
+    all->arrays = arrays;
+    all->dims = all->merged_dims = 0;
+    all->rows = all->parts = 1;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < dims; i++) {
+            if (merged[i] != (pass == 1)) continue;
+            *(merged[i] ? &all->parts : &all->rows) *= views[0]->shape[i];
+            all->merged_dims += merged[i];
+            all->extent[all->dims] = views[0]->shape[i];
+            for (int a = 0; a < arrays; a++) all->from[a].stride[all->dims] = views[a]->strides[i];
+            all->dims++;
+        }
+    for (int a = 0; a < arrays; a++) {
+        all->from[a].data = views[a]->data;
+        all->from[a].value_stride = views[a]->strides[dims];
+    }
+}
+
+/* The rows of x that are left, with what is wanted of each behind them. */
+static int new_values(ons_module *module, const ons_view *x, const bool *merged, int values,
+                      ons_library library, void *stream, ons_view *y) {
+    ons_view like = *x;
+    like.ndim = 0;
+    for (int i = 0; i < x->ndim - 1; i++)
+        if (!merged[i]) like.shape[like.ndim++] = x->shape[i];
+    if (values > 0) like.shape[like.ndim++] = values;
+    return ons_new_result(module, &like, false, library, ONS_FLOAT64, stream, y);
+}
+
+static int run(const ons_merging *all) {
+    ons_status status;
+    if (all->device == ONS_CUDA || all->rows * all->parts >= ONS_GIL_ELEMENTS) {
+        Py_BEGIN_ALLOW_THREADS status = ons_merge(all);
+        Py_END_ALLOW_THREADS
+    } else {
+        status = ons_merge(all);
+    }
+    if (status != ONS_OK) ons_set_gpu_error(status);
+    return status == ONS_OK ? 0 : -1;
+}
+
+static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObject *const *args,
+                       Py_ssize_t count, PyObject *names) {
+    ons_module *module = PyModule_GetState(self);
+    PyObject *given[KEYWORDS], *axes = NULL, *result = NULL;
+    ons_view x, y, other;
+    const ons_view *const views[] = {&x, &other};
+    ons_library library, other_library;
+    ons_merging all;
+    bool merged[ONS_MAX_DIMS] = {false};
+    const int values = pairs ? 2 : ONS_PACKED_VALUES;
+    const char *const name = pairs ? "pairs" : "packed";
+    void *stream = NULL;
+    if (ons_take_arguments(function, "an array", 1, OF_MERGE, args, count, names, given) < 0)
+        return NULL;
+    if (take_gives(given[GIVES], &all.gives) < 0) return NULL;
+    if (given[STREAM]) {
+        if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
+        result = ons_call_on_stream(module, self, function, args, 1, stream, given);
+        if (result != Py_NotImplemented) return result;
+        Py_CLEAR(result);
+    }
+    if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) return NULL;
+    ons_no_view(&x);
+    ons_no_view(&y);
+    ons_no_view(&other);
+    if (ons_take(module, args[0], ONS_PAIRS, stream, &x, &library) < 0) goto done;
+    if (pairs && Py_IS_TYPE(args[0], (PyTypeObject *)module->device_array)) {
+        /* the caller drops them, and what they were computed from goes on with the states */
+        x.held = ((ons_device_array *)args[0])->held;
+        Py_XINCREF(x.held);
+    }
+    if (ons_check_device(&x, given) < 0 || check_states(name, values, &x) < 0) goto done;
+    if (x.device == ONS_CUDA && !given[STREAM]) stream = x.stream;
+    if (axes && ons_take_axes(module, axes, x.ndim - 1, merged) < 0) goto done;
+    if (given[OTHER] &&
+        (ons_take(module, given[OTHER], ONS_PAIRS, stream, &other, &other_library) < 0 ||
+         check_states("other", values, &other) < 0 || check_same_rows(&other, &x) < 0))
+        goto done;
+    if (ons_join(name, &x, &x, stream) < 0 || ons_join("other", &other, &x, stream) < 0 ||
+        ons_check_unchanged(module, name, &x) < 0)
+        goto done;
+    if (new_values(module, &x, merged, results[all.gives].values, library, stream, &y) < 0)
+        goto done;
+    describe(views, given[OTHER] ? 2 : 1, merged, &all);
+    all.pairs = pairs;
+    all.device = x.device;
+    all.gpu = x.gpu;
+    all.stream = stream;
+    all.to = (double *)(void *)y.data;
+    if (run(&all) < 0) goto done;
+    if (x.device == ONS_CUDA) {
+        PyObject *stream_owner = given[STREAM] ? given[STREAM] : x.stream_owner;
+        if (ons_order(x.gpu, stream, x.stream) < 0 || ons_order(x.gpu, stream, y.stream) < 0 ||
+            (other.owner && ons_order(x.gpu, stream, other.stream) < 0) ||
+            ons_device_array_keep(module, y.owner, stream_owner, views, 2) < 0)
+            goto done;
+    }
+    bool number = library == ONS_NUMPY && x.device == ONS_CPU && y.ndim == 0;
+    result = ons_hand_over(module, number ? ONS_NUMBER : library, args[0], &y);
+done:
+    Py_XDECREF(axes);
+    ons_release_view(&x);
+    ons_release_view(&y);
+    ons_release_view(&other);
+    return result;
+}
+
+PyObject *ons_merge_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    return merge("merge", false, self, args, count, names);
+}
+
+PyObject *ons_pack_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    return merge("pack", true, self, args, count, names);
+}
+
+PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    ons_module *module = PyModule_GetState(self);
+    PyObject *given[KEYWORDS], *result = NULL;
+    ons_view like, shape, y;
+    ons_library library;
+    ons_dtype dtype;
+    if (ons_take_arguments("empty", "an array, a shape", 2, OF_EMPTY, args, count, names, given) <
+        0)
+        return NULL;
+    int typed = ons_take_dtype(module, given[DTYPE], &dtype);
+    if (typed < 0) return NULL;
+    if (!PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[1]) > ONS_MAX_DIMS) {
+        PyErr_Format(PyExc_TypeError, "shape is %R: expected a tuple of at most %d ints", args[1],
+                     ONS_MAX_DIMS);
+        return NULL;
+    }
+    int64_t lengths[ONS_MAX_DIMS];
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[1]); i++) {
+        lengths[i] = PyNumber_AsSsize_t(PyTuple_GET_ITEM(args[1], i), PyExc_OverflowError);
+        if (lengths[i] >= 0) continue;
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_ValueError, "shape is %R: expected lengths of at least 0", args[1]);
+        return NULL;
+    }
+    ons_no_view(&like);
+    ons_no_view(&y);
+    if (ons_take(module, args[0], ONS_X, NULL, &like, &library) < 0) goto done;
+    shape = like; /* which owns nothing */
+    shape.ndim = (int)PyTuple_GET_SIZE(args[1]);
+    memcpy(shape.shape, lengths, (size_t)shape.ndim * sizeof *lengths);
+    if (ons_new_result(module, &shape, false, library, typed ? dtype : like.dtype, like.stream,
+                       &y) == 0)
+        result = ons_hand_over(module, library == ONS_NUMBER ? ONS_NUMPY : library, args[0], &y);
+done:
+    ons_release_view(&like);
+    ons_release_view(&y);
+    return result;
+}
+
+const char ons_merge_doc[] =
+    "merge($module, packed, /, axis=(), *, other=None, gives='packed', stream=None)\n--\n\n"
+    "Packed states of rows (csrc/packed.h: 5 float64 behind the rows' shape) merged along axis, "
+    "and "
+    "with\nthose of another array of the same rows.\n\n"
+    "gives: 'packed'; 'pair', the 2 that finish takes; 'm' or 'd' alone, with no dimension behind, "
+    "where d is\nsum(exp(x - m)).";
+const char ons_pack_doc[] =
+    "pack($module, pairs, /, axis=(), *, other=None, gives='packed', stream=None)\n--\n\n"
+    "The same of pairs, as normalizer gives them.";
+const char ons_empty_doc[] =
+    "empty($module, like, shape, /, *, dtype=None)\n--\n\n"
+    "An array of that shape, its contents undefined, of like's kind, on its device, and of its "
+    "type, or of\nthat it is converted to.";

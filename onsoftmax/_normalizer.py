@@ -1,0 +1,325 @@
+"""The running (m, d) of rows as a value: parts of a row, wherever they are, merge to the row's own."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from ._arguments import DTYPES
+from ._libraries import dtype_name
+
+_Axis = int | tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Normalizer:
+    """The maximum m and the normalizer d = sum(exp(x - m)) of every row, of its parts seen so far.
+
+    `normalizer` makes one of an array, `from_packed` of a packed state, `empty` of nothing. `merge`, `update`
+    and `merge_all` add further parts. A value never changes. Its arrays are of the library and on the device
+    of the array it was made of.
+
+    The order and the grouping of merges never show in the bits, up to 65536 parts a row: what a merge adds up
+    is integers. float64 rows with an abs(m) above 2^40 are excepted, where the m of two parts differ by less
+    than 746: such a merge rounds, by up to 2 eps.
+
+    Where rows are cut may show, as it changes how the sums inside of the parts round. On the CPU, softmax of
+    float16, bfloat16 and float32 rows has the bits of ``method="online"`` where abs(m) is at most 16384 and
+    all parts but the last are multiples of 128 long. A part's d is rounded to float64, which makes about one
+    element of 2^28 another one, by 1 eps. With other cuts softmax lies within 4 eps of the exact result, as
+    that of the whole row does; in float64 within 5 eps, or 8 where abs(m) is above 16384.
+
+    Attributes
+    ----------
+    packed : array of float64, the rows' shape with 5 behind
+        The state as one array, for any transport: m, and d in four parts (csrc/packed.h). Not to be written.
+    axis : int, tuple of ints, or None
+        What is one row of a chunk.
+    scale : float or array
+        What elements are multiplied with first. An array is kept, not copied.
+    dtype : str
+        The name of the rows' type, which logsumexp() has.
+
+    References
+    ----------
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018), section
+    3.1: the merge.
+
+    Examples
+    --------
+    >>> import onsoftmax as ons
+    >>> row = ons.normalizer([1.0, 2.0, 3.0]).merge(ons.normalizer([6.0, 2.0, 1.0]))
+    >>> float(row.m), float(row.d.round(4))
+    (6.0, 1.0999)
+    >>> row.softmax([1.0, 2.0, 3.0]).round(4)
+    array([0.0061, 0.0167, 0.0453])
+    """
+
+    packed: Any
+    axis: _Axis
+    scale: Any
+    dtype: str
+
+    @property
+    def m(self) -> Any:
+        """The largest element of each row, float64: NaN where there is one, -inf where there is nothing."""
+        return _core.merge(self.packed, gives="m")
+
+    @property
+    def d(self) -> Any:
+        """sum(exp(x - m)) of each row, float64: 0 where m is -inf, NaN where it is NaN or inf."""
+        return _core.merge(self.packed, gives="d")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The rows' shape: that of a chunk without axis."""
+        return tuple(self.packed.shape[:-1])
+
+    def __repr__(self) -> str:
+        return (
+            f"Normalizer(m={self.m!r}, d={self.d!r}, axis={self.axis!r}, scale={self.scale!r}, "
+            f"dtype={self.dtype!r})"
+        )
+
+    def merge(self, other: Normalizer, /, *, stream: Any = None) -> Normalizer:
+        """That of the rows of both, laid end to end. Commutative; an empty one changes nothing.
+
+        The rows have the same shape, type and scale, and lie on one device: ValueError otherwise. What is no
+        Normalizer is a TypeError. Scales are the same where they are equal numbers, equal NumPy arrays or one
+        object. The result has this one's kind and axis. `stream` is as in softmax.
+        """
+        if not isinstance(other, Normalizer):
+            raise TypeError(f"other is of type {type(other).__name__}: expected a Normalizer")
+        if not _same_scale(self.scale, other.scale):
+            raise ValueError(f"other has scale {other.scale!r}: expected this one's, {self.scale!r}")
+        if self.dtype != other.dtype:
+            raise ValueError(f"other is of {other.dtype} rows: expected this one's type, {self.dtype}")
+        packed = _core.merge(self.packed, other=other.packed, stream=stream)
+        return Normalizer(packed, self.axis, self.scale, self.dtype)
+
+    def update(
+        self, chunk: Any, /, *, where: Any = None, stream: Any = None, num_threads: int | None = None
+    ) -> Normalizer:
+        """This one merged with that of a further chunk of the rows.
+
+        Parameters and errors are those of `normalizer`, whose axis and scale are this one's, and of `merge`.
+
+        >>> import onsoftmax as ons
+        >>> row = ons.normalizer([1.0, 2.0, 3.0]).update([6.0, 2.0]).update([1.0])
+        >>> float(row.d.round(4))
+        1.0999
+        """
+        axis, scale = self.axis, self.scale
+        further = normalizer(chunk, axis, where=where, scale=scale, stream=stream, num_threads=num_threads)
+        return self.merge(further, stream=stream)
+
+    def softmax(self, chunk: Any, /, **keywords: Any) -> Any:
+        """The softmax of the whole rows, at the elements of a chunk.
+
+        Parameters
+        ----------
+        chunk : array_like
+            A part of the rows that m and d have seen: no element may be above m.
+        dtype, out, where, stream, num_threads : optional
+            As `onsoftmax.softmax` takes them.
+
+        Returns
+        -------
+        array of the chunk's shape and kind
+            NaN in rows with NaN or +inf, and in those of -inf alone; 0 where `where` is False.
+
+        Raises
+        ------
+        ValueError
+            A chunk of rows of another shape, or on another device; and the errors of `onsoftmax.softmax`.
+
+        >>> import onsoftmax as ons
+        >>> row = ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0])
+        >>> row.softmax([6.0, 2.0, 1.0]).round(4)
+        array([0.9092, 0.0167, 0.0061])
+        """
+        return self._finish("softmax", chunk, **keywords)
+
+    def log_softmax(self, chunk: Any, /, **keywords: Any) -> Any:
+        """The log_softmax of the whole rows, at the elements of a chunk; all else is as in `softmax`.
+
+        >>> import onsoftmax as ons
+        >>> ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).log_softmax([6.0, 2.0, 1.0]).round(4)
+        array([-0.0952, -4.0952, -5.0952])
+        """
+        return self._finish("log_softmax", chunk, **keywords)
+
+    def logsumexp(self, *, stream: Any = None) -> Any:
+        """log(sum(exp(x))) of each row, in the rows' type: m where m is -inf, inf or NaN.
+
+        >>> import onsoftmax as ons
+        >>> float(ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).logsumexp().round(4))
+        6.0952
+        """
+        rows = _core.empty(self.packed, (*self.shape, 0), dtype=self.dtype)
+        pairs = _core.merge(self.packed, gives="pair", stream=stream)
+        return _core.finish(rows, pairs=pairs, operation="logsumexp", stream=stream)
+
+    def _finish(
+        self,
+        operation: str,
+        chunk: Any,
+        *,
+        dtype: Any = None,
+        out: Any = None,
+        where: Any = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> Any:
+        return _core.finish(
+            chunk,
+            self.axis,
+            pairs=_core.merge(self.packed, gives="pair", stream=stream),
+            operation=operation,
+            dtype=dtype,
+            out=out,
+            where=where,
+            scale=self.scale,
+            stream=stream,
+            num_threads=num_threads,
+        )
+
+    @staticmethod
+    def from_packed(array: Any, /, axis: _Axis = -1, *, scale: Any = 1.0, dtype: Any = None) -> Normalizer:
+        """That of a packed state, on the device where its array is now.
+
+        Parameters
+        ----------
+        array : array of float64, shape (..., 5)
+            The `packed` of a Normalizer, by whatever way it came. It is copied.
+        axis, scale
+            As `normalizer` was given them: the packed state has neither.
+        dtype : dtype, optional
+            The rows' type, float64 by default.
+
+        Raises
+        ------
+        ValueError
+            An array of another shape or type.
+        TypeError
+            axis is no int, tuple of ints or None; dtype is none of the four.
+
+        >>> import numpy as np, onsoftmax as ons
+        >>> sent = ons.normalizer([1.0, 2.0, 3.0]).packed.tobytes()
+        >>> row = ons.Normalizer.from_packed(np.frombuffer(sent)).update([6.0, 2.0, 1.0])
+        >>> float(row.d.round(4))
+        1.0999
+        """
+        return Normalizer.merge_all(array, (), row_axis=axis, scale=scale, dtype=dtype)
+
+    @staticmethod
+    def merge_all(
+        packed: Any, /, axis: _Axis = 0, *, row_axis: _Axis = -1, scale: Any = 1.0, dtype: Any = None
+    ) -> Normalizer:
+        """That of packed states stacked along an axis, merged at once.
+
+        `axis` is an int, a tuple of ints or None for all; the last dimension, of 5, does not count: AxisError
+        where it is out of bounds. Along a length of 0 the state is empty. `row_axis`, `scale` and `dtype` are
+        the axis, scale and dtype of `from_packed`, as the other errors are.
+
+        >>> import numpy as np, onsoftmax as ons
+        >>> parts = [ons.normalizer(part).packed for part in ([1.0, 2.0], [3.0, 6.0], [2.0, 1.0])]
+        >>> float(ons.Normalizer.merge_all(np.stack(parts)).d.round(4))
+        1.0999
+        """
+        name = "float64" if dtype is None else dtype_name(dtype)
+        if name not in DTYPES:
+            raise TypeError(f"dtype is {name}: expected float16, bfloat16, float32 or float64")
+        return Normalizer(_core.merge(packed, axis), _checked(row_axis), scale, name)
+
+    @staticmethod
+    def empty(
+        shape: int | tuple[int, ...], *, like: Any, axis: _Axis = -1, scale: Any = 1.0, dtype: Any = None
+    ) -> Normalizer:
+        """That of rows that have no elements yet: (-inf, 0).
+
+        `shape` is the rows', that of a chunk without axis. The rows are of the library and on the device of
+        `like`, an array, and of its type where `dtype` does not say another; `axis` and `scale` are as in
+        `normalizer`. ValueError for a negative length; TypeError as in `from_packed`, and for a `like` that
+        softmax does not take.
+
+        >>> import onsoftmax as ons
+        >>> row = ons.Normalizer.empty((), like=0.0)
+        >>> float(row.m), float(row.d), float(row.update([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).m)
+        (-inf, 0.0, 6.0)
+        """
+        lengths = shape if isinstance(shape, tuple) else (shape,)
+        none = normalizer(_core.empty(like, (*lengths, 0), dtype=dtype))
+        return Normalizer(none.packed, _checked(axis), scale, none.dtype)
+
+
+def normalizer(
+    array: Any,
+    /,
+    axis: _Axis = -1,
+    *,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Normalizer:
+    """The running (m, d) of every row of an array: its maximum m, and d = sum(exp(x - m)).
+
+    The array may be a chunk of the rows, and is read once. The parts of a row that lie in several chunks,
+    processes or devices each give their own (m, d). These merge to the row's, which finishes the softmax of
+    each part where it lies.
+
+    Parameters
+    ----------
+    array, axis, where, scale, stream, num_threads
+        As `onsoftmax.softmax` takes them. The Normalizer keeps axis and scale for further chunks.
+
+    Returns
+    -------
+    Normalizer
+        With arrays of the input's kind, on its device.
+
+    Raises
+    ------
+    ValueError, TypeError, RuntimeError, MemoryError
+        As `onsoftmax.softmax`. The state is float64: TypeError for a JAX array without jax_enable_x64.
+
+    References
+    ----------
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018): m and d
+    are those of its algorithm 3.
+
+    Examples
+    --------
+    >>> import onsoftmax as ons
+    >>> row = ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0])
+    >>> float(row.m), float(row.d.round(4)), float(row.logsumexp().round(4))
+    (6.0, 1.0999, 6.0952)
+    """
+    dtypes: list[str] = []
+    pairs = _core.normalizer(
+        array, axis, where=where, scale=scale, stream=stream, num_threads=num_threads, dtypes=dtypes
+    )
+    return Normalizer(_core.pack(pairs, stream=stream), axis, scale, dtypes[0])
+
+
+def _checked(axis: Any) -> _Axis:
+    try:
+        if axis is None:
+            return None
+        return tuple(map(operator.index, axis)) if isinstance(axis, tuple) else operator.index(axis)
+    except TypeError:
+        raise TypeError(f"axis is {axis!r}: expected an int, a tuple of ints, or None") from None
+
+
+def _same_scale(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, Real) and isinstance(b, Real):
+        return a == b
+    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b)

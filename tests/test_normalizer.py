@@ -1,0 +1,298 @@
+"""Normalizer: parts of rows that merge to the same bits in any order, and finish as the whole row does."""
+
+import doctest
+import functools
+import pickle
+
+import hypothesis.extra.numpy as arrays
+import ml_dtypes
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import run_python, same_bits
+
+import onsoftmax as ons
+import onsoftmax._normalizer as module
+from onsoftmax import Normalizer
+
+TYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
+EPS = {np.float16: 2.0**-10, ml_dtypes.bfloat16: 2.0**-7, np.float32: 2.0**-23, np.float64: 2.0**-52}
+each_type = pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: np.dtype(dtype).name)
+
+
+def merged(parts):
+    return functools.reduce(Normalizer.merge, parts)
+
+
+def exact(x, axis, where=True):
+    """m and d = sum(exp(x - m)) in longdouble."""
+    x = np.where(where, x.astype(np.longdouble), -np.inf)
+    m = x.max(axis, initial=-np.inf, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        d = np.exp(x - np.where(m == -np.inf, 0, m)).sum(axis)
+    return m.reshape(d.shape), d
+
+
+def cut(x, cuts):
+    return np.split(x, sorted(cuts), -1)
+
+
+def test_examples():
+    failed, tried = doctest.testmod(module)
+    assert failed == 0 and tried > 20
+
+
+@each_type
+@pytest.mark.parametrize(
+    "axis, shape", [(-1, (5, 300)), (1, (3, 500, 4)), ((0, 2), (40, 3, 5)), (None, (999,))]
+)
+def test_m_and_d(dtype, axis, shape):
+    rng = np.random.default_rng(1)
+    x = (3 * rng.standard_normal(shape)).astype(dtype)
+    where = rng.random(shape) > 0.2
+    for keywords in ({}, {"where": where}):
+        row = ons.normalizer(x, axis, **keywords)
+        m, d = exact(x, axis, **keywords)
+        np.testing.assert_array_equal(row.m, m)
+        np.testing.assert_allclose(row.d, d.astype(float), rtol=4 * min(EPS[dtype], 2.0**-23))
+        assert row.shape == row.m.shape == d.shape and row.dtype == np.dtype(dtype).name and row.axis == axis
+        assert same_bits(row.softmax(x, **keywords), ons.softmax(x, axis, **keywords)) or dtype == np.float64
+        assert same_bits(row.logsumexp(), ons.logsumexp(x, axis, **keywords)) or dtype == np.float64
+
+
+@given(
+    x=arrays.arrays(np.float64, st.tuples(st.just(2), st.integers(0, 40)), elements=st.floats()),
+    dtype=st.sampled_from(TYPES),
+    cuts=st.lists(st.integers(0, 40), max_size=6),
+    data=st.data(),
+)
+def test_no_order_and_no_grouping_shows(x, dtype, cuts, data):
+    """Nor in the packed bits, of any numbers but float64 beyond 2^40: NaN, inf, both zeros are among them."""
+    with np.errstate(over="ignore"):
+        x = (np.where(np.abs(x) > 2.0**40, np.sign(x) * 2.0**40, x) if dtype == np.float64 else x).astype(
+            dtype
+        )
+    parts = [ons.normalizer(part) for part in cut(x, cuts)]
+    wanted = merged(parts).packed
+    waiting = data.draw(st.permutations(parts))
+    assert same_bits(Normalizer.merge_all(np.stack([part.packed for part in waiting])).packed, wanted)
+    while len(waiting) > 1:
+        i = data.draw(st.integers(0, len(waiting) - 2))
+        waiting[i : i + 2] = [waiting[i + 1].merge(waiting[i])]
+    assert same_bits(waiting[0].packed, wanted)
+
+
+@pytest.mark.parametrize("offset", [0, 1000, -16384, 20000, 1e6, -1e9])
+def test_no_order_shows_in_long_rows(offset):
+    rng = np.random.default_rng(2)
+    x = offset + 20 * rng.standard_normal((4, 5000)) - np.linspace(0, 300, 5000)
+    parts = [ons.normalizer(part) for part in cut(x, rng.integers(0, 5000, 300))]
+    wanted = merged(parts)
+    for _ in range(3):
+        rng.shuffle(parts)
+        halves = merged(parts[:77]), merged(parts[77:])
+        assert same_bits(halves[0].merge(halves[1]).packed, wanted.packed)
+    np.testing.assert_array_equal(wanted.m, x.max(-1))
+    d = exact(x, -1)[1]
+    assert (np.abs(wanted.d - d) <= (5 if abs(offset) > 2e4 else 3) * 2.0**-52 * d).all()
+
+
+@each_type
+def test_bits_of_online(dtype):
+    """Of parts of 128 n elements. d differs by roundings of float64, which show in an element of 2^28."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(0, 5, (8, 20000)).astype(dtype)
+    parts = cut(x, 128 * rng.integers(0, 150, 7))
+    row = merged([ons.normalizer(part) for part in parts[::-1]])
+    made = np.concatenate([row.softmax(part) for part in parts], -1)
+    wanted = ons.softmax(x, method="online")
+    if dtype == np.float64:
+        assert (np.abs(made - wanted) <= 2 * EPS[dtype] * wanted).all()
+    else:
+        np.testing.assert_allclose(row.d, ons.normalizer(x).d, rtol=2.0**-51)
+        assert same_bits(made, wanted)
+
+
+@given(
+    x=arrays.arrays(
+        np.float64,
+        st.tuples(st.just(2), st.integers(1, 300)),
+        elements=st.floats(-1e5, 1e5),
+        fill=st.nothing(),
+    ),
+    near=st.booleans(),
+    dtype=st.sampled_from(TYPES),
+    cuts=st.lists(st.integers(0, 300), max_size=4),
+)
+def test_any_cuts_keep_the_bounds(x, near, dtype, cuts):
+    with np.errstate(over="ignore"):
+        x = (x / 1e4 if near or dtype == np.float16 else x).astype(dtype)
+    parts = cut(x, cuts)
+    row = merged([ons.normalizer(part) for part in parts])
+    made = np.concatenate([row.softmax(part) for part in parts], -1)
+    largest = 4 if dtype != np.float64 else 5 if near else 8
+    assert not oracle.wrong_places(made, oracle.softmax(x), oracle.compute_type(dtype), largest).any()
+    made = np.concatenate([row.log_softmax(part) for part in parts], -1)
+    largest = 5 if dtype == np.float64 else 3
+    assert not oracle.far_from(made, oracle.log_softmax(x), oracle.compute_type(dtype), largest).any()
+    assert not oracle.far_from(
+        row.logsumexp(), oracle.logsumexp(x), oracle.compute_type(dtype), largest
+    ).any()
+
+
+def test_beyond_the_largest_place():
+    """Rows of float64 whose references are their m."""
+    x = 2.0**45 + np.array([[0.0, -1, 3, -700, 2, 5], [0, 1, 2, 3, -1e5, 0.5]])
+    row = merged([ons.normalizer(part) for part in cut(x, [2, 3, 5])])
+    np.testing.assert_array_equal(row.m, x.max(-1))
+    np.testing.assert_allclose(row.d, exact(x, -1)[1].astype(float), rtol=4e-16)
+    for far in (1e30, -1e30, np.finfo(float).max, -np.finfo(float).max):
+        x = np.array([far, far, 0.0])
+        row = ons.normalizer(x[:1]).merge(ons.normalizer(x[2:])).merge(ons.normalizer(x[1:2]))
+        assert row.m == x.max() and row.d == (x == x.max()).sum()
+        np.testing.assert_array_equal(row.softmax(x), ons.softmax(x))
+
+
+def test_special_rows():
+    x = np.array([[np.nan, 1], [1, np.inf], [-np.inf, -np.inf], [-np.inf, 2], [np.inf, np.nan]])
+    row = ons.normalizer(x[:, :1]).update(x[:, 1:])
+    np.testing.assert_array_equal(row.m, [np.nan, np.inf, -np.inf, 2, np.nan])
+    np.testing.assert_array_equal(row.d, [np.nan, np.nan, 0, row.d[3], np.nan])
+    np.testing.assert_array_equal(row.softmax(x), ons.softmax(x))
+    np.testing.assert_array_equal(row.log_softmax(x), ons.log_softmax(x))
+    np.testing.assert_array_equal(row.logsumexp(), ons.logsumexp(x))
+
+
+def test_empty():
+    empty = Normalizer.empty((2,), like=np.zeros(1, np.float32))
+    both = empty.merge(empty)
+    np.testing.assert_array_equal([both.m, both.d, both.logsumexp()], [[-np.inf] * 2, [0] * 2, [-np.inf] * 2])
+    assert np.isnan(both.softmax(np.full((2, 3), -np.inf, np.float32))).all()
+    x = np.float32([[1, 2], [-np.inf, -np.inf]])
+    row = ons.normalizer(x)
+    assert same_bits(row.merge(both).packed, row.packed) and same_bits(both.update(x).packed, row.packed)
+    none = Normalizer.merge_all(np.zeros((0, 2, 5)))
+    assert same_bits(none.packed, both.packed) and ons.normalizer(np.zeros((2, 0))).d.tolist() == [0, 0]
+    assert Normalizer.empty(3, like=[1], dtype="float16", axis=0).logsumexp().dtype == np.float16
+    assert Normalizer.empty((), like=x).m == -np.inf
+
+
+def test_options_are_kept():
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((6, 200)).astype(np.float32)
+    where = x > -1
+    for scale in (0.7, -2, np.linspace(0.5, 2, 6)[:, None]):
+        row = ons.normalizer(x[:, :64], where=where[:, :64], scale=scale)
+        row = row.update(x[:, 64:], where=where[:, 64:])
+        out = np.empty_like(x)
+        assert row.softmax(x, where=where, out=out) is out
+        np.testing.assert_allclose(out, ons.softmax(x, where=where, scale=scale), rtol=3e-7)
+        wide = row.log_softmax(x, where=where, dtype="float64", num_threads=1)
+        np.testing.assert_allclose(wide, ons.log_softmax(x, where=where, scale=scale), rtol=1e-6)
+    columns = ons.normalizer(x.T, 0).merge(ons.normalizer(x))
+    assert columns.axis == 0 and columns.softmax(x.T).shape == (200, 6)
+
+
+def test_packed_goes_anywhere():
+    x = np.random.default_rng(5).standard_normal((3, 4, 50)).astype(np.float32)
+    row = ons.normalizer(x, scale=2)
+    back = np.frombuffer(row.packed.tobytes()).reshape(row.packed.shape)
+    other = Normalizer.from_packed(back, scale=2.0, dtype=np.float32)
+    assert same_bits(other.packed, row.packed) and not np.shares_memory(other.packed, back)
+    assert same_bits(other.merge(row).d, row.d * 2)
+    copy = pickle.loads(pickle.dumps(row))
+    assert repr(copy) == repr(row) and same_bits(copy.merge(row).packed, other.merge(row).packed)
+    swapped = Normalizer.from_packed(back.astype(">f8"))
+    bytes_off = np.frombuffer(b"-" + row.packed.tobytes(), np.uint8)[1:].view(np.float64).reshape(3, 4, 5)
+    for same in (swapped, Normalizer.from_packed(bytes_off), Normalizer.from_packed(back.tolist())):
+        assert same_bits(same.packed, row.packed) and same.dtype == "float64"
+    for axis in (0, 1, -1, (0, 1), None):
+        parts = back[:, ::2].transpose(1, 0, 2)
+        many, m = Normalizer.merge_all(parts, axis), parts[..., 0]
+        np.testing.assert_array_equal(many.m, m.max(axis))
+        np.testing.assert_allclose(many.logsumexp(), ons.logsumexp(m + np.log(row.d[:, ::2].T), axis))
+
+
+def test_a_torch_tensor():
+    torch = pytest.importorskip("torch")
+    x = torch.randn(5, 300, dtype=torch.bfloat16)
+    row = ons.normalizer(x[:, :128]).update(x[:, 128:])
+    for array in (row.m, row.d, row.packed):
+        assert isinstance(array, torch.Tensor) and array.dtype == torch.float64
+    assert torch.equal(row.softmax(x), ons.softmax(x, method="online"))
+    assert row.logsumexp().dtype == torch.bfloat16 and row.dtype == "bfloat16"
+    numpy = ons.normalizer(x[:, :128].float().numpy().astype(ml_dtypes.bfloat16))
+    both = row.merge(numpy)
+    assert isinstance(both.packed, torch.Tensor)
+    assert same_bits(numpy.merge(row).packed, both.packed.numpy())
+    sent = Normalizer.from_packed(row.packed.t().contiguous().t(), dtype=torch.bfloat16)
+    assert torch.equal(sent.merge(Normalizer.empty(5, like=x)).packed, row.packed)
+
+
+JAX = """
+import jax, numpy as np, pytest
+import onsoftmax as ons
+x = jax.numpy.linspace(-4, 4, 12).reshape(3, 4)
+with pytest.raises(TypeError, match="float64.*jax_enable_x64"):
+    ons.normalizer(x)
+jax.config.update("jax_enable_x64", True)
+row = ons.normalizer(x[:, :2]).update(x[:, 2:])
+assert all(isinstance(array, jax.Array) for array in (row.m, row.d, row.packed, row.softmax(x)))
+assert row.logsumexp().dtype == "float32" and row.d.dtype == "float64"
+assert np.array_equal(row.m, x.max(-1)) and np.allclose(row.softmax(x), jax.nn.softmax(x))
+assert ons.Normalizer.empty((3,), like=x).merge(row).merge(row).d[0] == 2 * row.d[0]
+"""
+
+
+def test_jax():
+    pytest.importorskip("jax")
+    done = run_python(["-c", JAX], JAX_ENABLE_X64=None)
+    assert done.returncode == 0, done.stderr
+
+
+ROW = ons.normalizer(np.ones((3, 5), np.float32))
+
+
+@pytest.mark.parametrize(
+    "call, error, text",
+    [
+        (lambda: ROW.merge(ROW.packed), TypeError, "other is of type ndarray: expected a Normalizer"),
+        (lambda: ROW.merge(ons.normalizer(np.ones((3, 5)))), ValueError, "float64 rows: .* type, float32"),
+        (lambda: ROW.update(np.ones((2, 5), "f4")), ValueError, r"rows have shape \(2,\): expected \(3,\)"),
+        (lambda: ROW.softmax(np.ones((2, 5), "f4")), ValueError, r"pairs have shape \(3, 2\)"),
+        (
+            lambda: ROW.merge(ons.normalizer(np.ones((3, 5), "f4"), scale=2)),
+            ValueError,
+            r"other has scale 2: expected this one's, 1\.0",
+        ),
+        (lambda: ROW.update(np.ones((3, 5), "f4"), stream=7), ValueError, "stream is given, but"),
+        (lambda: ROW.softmax(np.ones((3, 5), "f4"), method="safe"), TypeError, "unexpected keyword"),
+        (
+            lambda: Normalizer.from_packed(np.ones((3, 2))),
+            ValueError,
+            r"packed has shape \(3, 2\).*and 5 behind",
+        ),
+        (
+            lambda: Normalizer.from_packed(ROW.packed.astype("f4")),
+            ValueError,
+            "dtype float32: expected float64",
+        ),
+        (lambda: Normalizer.from_packed(1.0), ValueError, r"packed has shape \(\)"),
+        (lambda: Normalizer.from_packed(ROW.packed, 1.5), TypeError, "axis is 1.5: expected an int"),
+        (
+            lambda: Normalizer.from_packed(ROW.packed, dtype=int),
+            TypeError,
+            "dtype is int64: expected float16",
+        ),
+        (lambda: Normalizer.merge_all(ROW.packed, 1), np.exceptions.AxisError, "axis 1 is out of bounds"),
+        (lambda: Normalizer.empty(-1, like=1.0), ValueError, "expected lengths of at least 0"),
+        (lambda: Normalizer.empty("ab", like=1.0), TypeError, "cannot be interpreted as an integer"),
+        (lambda: setattr(ROW, "scale", 2), AttributeError, "cannot assign to field 'scale'"),
+        (lambda: ons._core.merge(ROW.packed, gives="c"), ValueError, "gives is 'c': expected 'packed'"),
+    ],
+)
+def test_errors(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
