@@ -64,7 +64,7 @@ static PyObject *show(PyObject *self, PyObject *Py_UNUSED(none)) {
 PyDoc_STRVAR(
     plan_doc,
     "plan($module, array_or_shape, /, axis=-1, *, dtype=None, device=None, method='auto',\n"
-    "     num_threads=None, operation='softmax', caches=None)\n"
+    "     num_threads=None, operation='softmax', k=None, caches=None)\n"
     "--\n\nThe plan of a call as a dict: see onsoftmax.plan. caches: bytes that a core has to "
     "itself, bytes\n"
     "of the last one and the processors that share it, in place of this machine's.");

@@ -122,11 +122,12 @@ static void FN(raise)(ons_candidates *row, const T *x, int64_t n) {
     int64_t groups = FN(least_groups), k = row->k;
     while (groups < 2 * k && groups < FN(most_groups)) groups *= 2;
     if (groups < k || n < 2 * groups) return;
-    for (int64_t l = 0; l < groups; l += WIDTH) {
+    int64_t l = 0;
+    do {
         VEC m = V(load)(x + l);
         for (int64_t j = l + groups; j + WIDTH <= n; j += groups) m = V(max)(V(load)(x + j), m);
         V(store)(maxima + l, m);
-    }
+    } while ((l += WIDTH) < groups);
     T low = (T)row->least, high = FN(largest)(maxima, groups);
     if (FN(count_above)(maxima, groups, low) < k || FN(count_above)(maxima, groups, high) >= k)
         return;
