@@ -549,10 +549,12 @@ def check_topk():
     ):
         found = ons.softmax_topk(given, 3, 1, return_normalizer=True)
         assert type(found) is ons.TopKWithNormalizer and asked("gpu", ctypes.c_int).value == gpu
-        assert [each.device for each in found] == [f"cuda:{gpu}"] * 3
-        assert [each.dtype for each in found] == ["float32", "int64", "float64"]
+        arrays = found.values, found.indices, found.normalizer.packed
+        assert [each.device for each in arrays] == [f"cuda:{gpu}"] * 3
+        assert [each.dtype for each in arrays] == ["float32", "int64", "float64"]
         if not isinstance(given, ons.DeviceArray):
-            assert all(np.array_equal(shown(a), b) for a, b in zip(found, expected, strict=True))
+            wanted = expected.values, expected.indices, expected.normalizer.packed
+            assert all(np.array_equal(shown(a), b) for a, b in zip(arrays, wanted, strict=True))
     places = found.indices
     assert places.__cuda_array_interface__["typestr"] == "<i8" and places.strides == (120, 40, 8)
     lent = places.__dlpack__()

@@ -144,7 +144,7 @@ ons_status topk_cluster(const launch_request &request) {
         using Real = typename Rows::Real;
         launch_shape shape = {1, plan->threads};
         arguments.parts = (plan->N + plan->tile - 1) / plan->tile;
-        if (plan->method != ONS_METHOD_split) arguments.workspace = nullptr;
+        if (plan->workspace_bytes == 0) arguments.workspace = nullptr;
         shape.blocks = shape.cluster = (int)(plan->blocks_a_row / arguments.parts);
         shape.shared_bytes = arguments.room * (int)sizeof(entry<Real>) +
                              shape.cluster * plan->threads / WARP * 6 * (int)sizeof(Real);

@@ -19,7 +19,8 @@
 
 #define SIGNATURE_OF_TOPK                                                                  \
     "($module, array, k, /, axis=-1, *, log=False, sorted=True, return_normalizer=False, " \
-    "method='auto', dtype=None, where=None, scale=1.0, stream=None, num_threads=None)\n--\n\n"
+    "method='auto', dtype=None, where=None, scale=1.0, stream=None, num_threads=None, "    \
+    "dtypes=None)\n--\n\n"
 
 #define ARRAY_AND_AXIS                                                                             \
     "Parameters\n"                                                                                 \
