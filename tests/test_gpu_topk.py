@@ -7,7 +7,12 @@ import onsoftmax as ons
 
 torch = pytest.importorskip("torch")
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
-EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 4 * 2.0**-23, "float64": 128 * 2.0**-52}  # torch's own error in float64
+EPS = {
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float32": 4 * 2.0**-23,
+    "float64": 128 * 2.0**-52,
+}  # torch's own error in float64
 
 
 def rows(shape, dtype, seed=5, spread=3.0):

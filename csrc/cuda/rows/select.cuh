@@ -44,8 +44,8 @@ __device__ inline uint64_t least_of_warp(uint64_t key) {
     return key;
 }
 
-/* A key that k of a block's keys are not below, n of each thread, and few more than k: by bisection.
- * 0 is no key; where there are fewer than k, 0. */
+/* A key that k of a block's keys are not below, n of each thread, and few more than k: by
+ * bisection. 0 is no key; where there are fewer than k, 0. */
 template <int n, typename Key>
 __device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
     using Word = std::conditional_t<sizeof(Key) == 4, unsigned, unsigned long long>;
