@@ -26,7 +26,7 @@ SOURCES = [
     CSRC / "tables.c",
     CSRC / "coalesce.c",
     CSRC / "cuda" / "absent.c",
-    *(CSRC / "cpu" / name for name in ("run.c", "rows/strip.c", "split.c")),
+    *(CSRC / "cpu" / name for name in ("run.c", "rows/strip.c", "rows/candidates.c", "split.c")),
 ]
 FLAGS = ["-target", "wasm32-wasi", "-mexec-model=reactor", "-std=c11", "-Os", "-s", "-Wl,--import-symbols"]
 
