@@ -67,7 +67,9 @@ def describe(case: Any) -> dict[str, Any]:
     }
     try:
         x = torch.empty(case.shape, dtype=getattr(torch, case.dtype), device=DEVICE)
-        out["plan"] = ons.plan(x, case.axis, operation=case.operation).method
+        out["plan"] = ons.plan(
+            x, case.axis, operation=case.operation, **({"k": case.k} if case.k else {})
+        ).method
     except Exception as e:  # it is measured all the same
         out["plan"] = f"none: {e}"
     return out

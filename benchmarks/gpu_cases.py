@@ -26,6 +26,10 @@ OPERATIONS = ["softmax", "log_softmax", "logsumexp"]
 GRADIENTS = ["softmax_backward", "log_softmax_backward"]
 OPERATION_LENGTHS = [128, 1000, 1024, 4096, 4097, 16384, 32000, 50257, 65536, 131072, 262144]
 GRADIENT_LENGTHS = [64, 256, 1000, 1024, 4096, 4097, 16384, 32768, 50257, 65536, 128256, 262144]
+# (rows, N, k): a router's experts, and vocabularies
+TOPK = [(65536, 256, 8), (16384, 128, 8), (32768, 64, 6), (65536, 256, 64), (4096, 4096, 16), (8, 16384, 10)]
+TOPK += [(4096, 32000, 5), (1, 128256, 5), (1, 128256, 64), (64, 128256, 64), (1024, 128256, 5)]
+TOPK += [(1024, 128256, 64), (1, 151936, 64), (4096, 50257, 50), (1, 2**24, 64), (1024, 128256, 1024)]
 EXTRAS = ["", "where", "scale per row", "input off by one", "both off by one", "row stride N + 1"]
 
 
@@ -44,6 +48,9 @@ def cases(part: str, options: Any) -> Iterator[Case]:
         elif part == "gradients":
             for N, operation in itertools.product(GRADIENT_LENGTHS[:: 3 if options.quick else 1], GRADIENTS):
                 yield Case(part, (max(1, options.total // N), N), dtype, operation=operation)
+        elif part == "topk":
+            for rows, N, k in TOPK[:: 3 if options.quick else 1]:
+                yield Case(part, (rows, N), dtype, operation="softmax_topk", k=k)
         elif part == "chart":
             for N in CHART_LENGTHS[:: 3 if options.quick else 1]:
                 yield Case(part, (CHART_ROWS, N), dtype)

@@ -21,9 +21,10 @@ TITLES = {
     "chart": "2048 rows of N, {dtype}: GB/s",
     "operations": "{elements} elements in rows of N, {dtype}: x copy of the bytes moved",
     "gradients": "{elements} elements in rows of N, {dtype}: x copy of the bytes moved",
+    "topk": "the k largest of each row, {dtype}: microseconds a call",
     "bands": "{elements} elements in rows of N, {dtype}: x copy",
 }
-UNITS = {"chart": "GB/s", "small": "us"}
+UNITS = {"chart": "GB/s", "small": "us", "topk": "us"}
 ABOUT = ["date", "gpu", "driver", "cuda", "cache_bytes", "versions", "options", "seconds", "kinds", "cases"]
 CASE = ["part", "label", "shape", "dtype", "N", "figures"]
 TOLD_ONCE = ("host", "accuracy")  # in the summary, with all of our methods
@@ -71,7 +72,7 @@ def cell(figure: dict[str, Any] | None, part: str) -> str:
         return NOTHING
     if part == "chart":
         return f"{figure['gbps']:.0f}"
-    if part in ("small", "host"):
+    if part in ("small", "host", "topk"):
         return f"{figure['ms'] * 1e3:.2f}"
     share = figure.get("x_copy", math.nan)
     return f"{share:.2f}" if not share < 0.1 else f"{share:.3f}"
@@ -92,7 +93,7 @@ def row_name(case: dict[str, Any]) -> str:
 def by_method(cases: list[dict[str, Any]], ours: list[str], copy: str) -> str:
     """Ours, a column for each method."""
     part = cases[0]["part"]
-    unit = "small" if part == "small" else "chart"
+    unit = part if part in UNITS else "chart"
     rows = [[head(part), f"{copy}, {UNITS[unit]}", *ours]]
     for case in cases:
         figures = case["figures"]
@@ -108,7 +109,7 @@ def beside_peers(cases: list[dict[str, Any]], ours: list[str], peers: list[str],
         columns = ours + peers
         body = [[row_name(c), *(cell(c["figures"].get(name), part) for name in columns)] for c in cases]
         return markdown([[head(part), *columns], *body])
-    unit = "small" if part == "small" else "chart"
+    unit = part if part in UNITS else "chart"
     methods = [name for name in ours if name != "auto"]
     rows = [[head(part), f"{copy}, {UNITS[unit]}", "auto", "best of ours", *peers, "auto x best peer"]]
     for case in cases:

@@ -19,7 +19,7 @@ static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
            (problem->extent[last] == 1 || x->stride[last] == ons_dtype_size(x->dtype));
 }
 
-/* The first shape that holds the row and has a lane for each of the k; else that holds it. */
+/* The first shape that holds the row and has half a lane for each of the k; else that holds it. */
 static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     static const int shapes[][2] = {
 #define ONS_TOPK_SHAPE(lanes, chunks) {lanes, chunks},
@@ -29,7 +29,7 @@ static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     const int count = sizeof shapes / sizeof *shapes;
     int found = -1;
     for (int i = count - 1; i >= 0; i--)
-        if (shapes[i][0] * shapes[i][1] >= row->chunks && (found < 0 || shapes[i][0] >= k))
+        if (shapes[i][0] * shapes[i][1] >= row->chunks && (found < 0 || 2 * shapes[i][0] >= k))
             found = i;
     plan->longest_row = (int64_t)shapes[count - 1][0] * shapes[count - 1][1] * row->chunk;
     if (found < 0) return false;

@@ -23,8 +23,8 @@ constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > siz
                               ? 2
                               : TOPK_TILE_BLOCKS;
 
-/* The sample is this part of a row, in whole tiles. */
-constexpr int SAMPLE = 8;
+/* The sample is this part of a row, in whole tiles; for fewer than this k its bound will do. */
+constexpr int SAMPLE = 8, FEW = 32;
 
 /* This thread's part of the tile that begins there. */
 template <typename Rows>
@@ -168,40 +168,36 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     running_state<Real> so_far;
     Real least = 0; /* of the elements that are listed */
     if (threadIdx.x == 0) listed = 0;
-    /* The sample's pair; its elements; both of as much as there was before, and so on. */
-    int64_t begin = 0, end = sample;
-    bool adds = true, lists = false;
+    /* The sample's pair; its elements; both of the rest: for a large k of as much as there was
+     * before, with a new bound, and so on. */
+    int64_t begin = 0, end = sample < args.N ? sample : args.N;
+    bool samples = true, adds = true, lists = false;
+    Tile next = load_tile<Rows>(args, 0);
 #pragma unroll 1
     while (true) {
-        if (end > args.N) end = args.N;
-        Tile next = load_tile<Rows>(args, begin);
-#pragma unroll 1
-        for (; begin < end; begin += step) {
-            const Tile tile = next;
-            if (begin + step < end) next = load_tile<Rows>(args, begin + step);
-            const Real top = tile.largest();
-            if (adds) {
-                const Real m = larger(so_far.m, top);
-                if (m != so_far.m) so_far.raise(m);
-                so_far.sum.add(sum_exponentials(tile, reference<Real>(m)) *
-                               arithmetic<Real>::LOWERED);
-            }
-            if (lists && !(top < least))
-                list_from(tile, least, (uint32_t)begin + own_place<Rows>(), (uint32_t)args.N, list,
-                          room, &listed);
+        const Tile tile = next;
+        const uint32_t first = (uint32_t)begin + own_place<Rows>();
+        const bool ends = begin + step >= end;
+        begin = ends && samples ? 0 : begin + step;
+        if (begin < args.N) next = load_tile<Rows>(args, begin);
+        const Real top = tile.largest();
+        if (adds) {
+            const Real m = larger(so_far.m, top);
+            if (m != so_far.m) so_far.raise(m);
+            so_far.sum.add(sum_exponentials(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
         }
-        const bool is_sample = adds && !lists && end <= sample;
-        if (!is_sample && end >= args.N) break;
-        const Key keys[1] = {own_place<Rows>() < args.N ? key_of(so_far.m) : 0};
-        if (adds) least = number_of(bound_of_tops(keys, (int)k));
+        if (lists && !(top < least))
+            list_from(tile, least, first, (uint32_t)args.N, list, room, &listed);
+        if (!ends) continue;
+        if (!samples && end >= args.N) break;
+        if (adds) {
+            const Key keys[1] = {own_place<Rows>() < args.N ? key_of(so_far.m) : 0};
+            least = number_of(bound_of_tops(keys, (int)k));
+        }
         lists = *(volatile int *)&listed <= room;
-        if (is_sample) {
-            begin = 0;
-        } else {
-            end = begin = adds ? end : sample;
-            end *= 2;
-        }
-        adds = !is_sample;
+        adds = !samples;
+        if (!samples) end = k >= FEW && 2 * end < args.N ? 2 * end : args.N;
+        samples = false;
         __syncthreads(); /* all know the bound */
     }
     const state<Real> total =

@@ -14,19 +14,42 @@ struct group_of_lanes {
     __device__ bool any(bool b) const { return __any_sync(~0u, b); }
 };
 
-/* Puts LANES numbers in order, the largest first: a bitonic network. NaN may be lost. */
+/* The k-th largest of two numbers each of LANES lanes: a bitonic network, in which number 2 * lane
+ * + i is a lane's i-th. NaN may be lost. */
 template <int LANES, typename Real>
-__device__ inline Real sorted_over_lanes(Real v) {
+__device__ inline Real kth_over_lanes(Real first, Real second, int k) {
     const int lane = threadIdx.x % LANES;
 #pragma unroll
-    for (int size = 2; size <= LANES; size *= 2)
+    for (int size = 2; size <= 2 * LANES; size *= 2) {
+        const bool down = !(2 * lane & size); /* the largest first */
 #pragma unroll
-        for (int apart = size / 2; apart > 0; apart /= 2) {
-            const Real other = __shfl_xor_sync(~0u, v, apart);
-            const bool keeps_larger = !(lane & apart) == !(lane & size);
-            v = keeps_larger ? fmax(v, other) : fmin(v, other);
+        for (int apart = size / 4; apart > 0; apart /= 2) {
+            const bool larger_one = !(lane & apart) == down;
+            const Real one = __shfl_xor_sync(~0u, first, apart);
+            const Real two = __shfl_xor_sync(~0u, second, apart);
+            first = larger_one ? fmax(first, one) : fmin(first, one);
+            second = larger_one ? fmax(second, two) : fmin(second, two);
         }
-    return v;
+        const Real most = fmax(first, second), least = fmin(first, second);
+        first = down ? most : least;
+        second = down ? least : most;
+    }
+    const Real found = (k - 1) % 2 ? second : first;
+    return __shfl_sync(~0u, found, (k - 1) / 2, LANES);
+}
+
+/* The largest element of each half of a thread's chunks. */
+template <typename X, int K>
+__device__ inline auto largest_of_half(const packed_tile<X, K> &tile, int half) {
+    return tile.template part<K / 2>(half * (K / 2)).largest();
+}
+template <typename Real, int K>
+__device__ inline Real largest_of_half(const real_tile<Real, K> &tile, int half) {
+    constexpr int n = K / 2 * real_tile<Real, K>::V;
+    Real m = tile.x[half * n];
+#pragma unroll
+    for (int e = 1; e < n; e++) m = larger(m, tile.x[half * n + e]);
+    return m;
 }
 
 /* The elements of a row in shared memory, in its order. */
@@ -82,14 +105,14 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     Rows::template visit<true>(
         args, index, [&](const auto &from) { tile = from.template load<K, LANES>(lane); });
     lay_out<typename element_of<Tile>::type, K, LANES>(tile, elements, lane);
-    const Real largest = tile.largest(), m = max_over_lanes<LANES>(largest);
+    const Real tops[2] = {largest_of_half(tile, 0), largest_of_half(tile, 1)};
+    const Real largest = larger(tops[0], tops[1]), m = max_over_lanes<LANES>(largest);
     const Real d =
         normalizer_over_lanes<LANES>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
     const state<Real> total = {m, d};
 
     Real least = -arithmetic<Real>::infinity();
-    if (args.k <= LANES)
-        least = __shfl_sync(~0u, sorted_over_lanes<LANES>(largest), args.k - 1, LANES);
+    if (args.k <= 2 * LANES) least = kth_over_lanes<LANES>(tops[0], tops[1], args.k);
     keep_bits<n> chosen = 0;
 #pragma unroll
     for (int e = 0; e < n; e++)

@@ -26,6 +26,8 @@ class Case:
     """What else there is: one of EXTRAS of benchmarks/gpu_cases.py."""
     spread: float = SPREAD
     operation: str = "softmax"
+    k: int = 0
+    """Of an operation that selects."""
 
     @property
     def N(self) -> int:
@@ -48,6 +50,7 @@ class Case:
             operation
             + "x".join(map(str, self.shape))
             + axis
+            + (f" k={self.k}" if self.k else "")
             + out
             + (f", {self.extra}" if self.extra else "")
         )
@@ -67,13 +70,14 @@ class Case:
         """What a call must move: each input once, the result once."""
         inputs = 2 if self.backward else 1
         read = self.elements * (inputs * size_of(self.dtype) + (self.extra == "where"))
-        written = (self.elements if self.out_shape == self.shape else self.M) * size_of(
-            self.out_dtype or self.dtype
-        )
+        written = math.prod(self.out_shape) * size_of(self.out_dtype or self.dtype)
+        written += 8 * self.M * self.k  # the places
         return read + written + (4 * self.M if self.extra == "scale per row" else 0)
 
     @property
     def out_shape(self) -> tuple[int, ...]:
+        if self.k:
+            return (*self.shape[:-1], self.k)
         if self.operation != "logsumexp":
             return self.shape
         axis = self.axis % len(self.shape)
@@ -158,10 +162,15 @@ class Reference:
             total = weight * terms.sum(-1, keepdim=True)
             self.expected, self.size = terms - total, torch.maximum(terms.abs(), total.abs())
         else:
-            self.expected = getattr(torch, case.operation)(x, -1)
+            operation = case.operation.removesuffix("_topk")
+            self.expected = getattr(torch, operation)(x, -1)
+            if case.k:
+                self.expected = torch.topk(self.expected, case.k).values
             self.size = self.expected.abs()
 
     def rows(self, array: torch.Tensor) -> torch.Tensor:
+        if self.case.k and array.shape == self.case.out_shape:
+            return array.flatten(0, -2)[self.picked]
         if array.shape != self.case.shape:  # a value a row
             return array.flatten()[self.picked]
         if self.case.M == 1:

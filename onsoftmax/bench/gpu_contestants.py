@@ -36,6 +36,8 @@ def ours(case: Case, methods: list[str]) -> Iterator[Contestant]:
     arrays = "grad, x" if case.backward else "x"
     for method in methods:
         line = f"function({arrays}, {case.axis}, method='{method}'{out}{extra})"
+        if case.k:
+            line = f"function(x, {case.k}, method='{method}').values"
         yield Contestant(method, "ours", line, lambda t: {"function": function, **t}, into)
     # In a graph each new result lies where the last one lay, in the caches, as those of peers do.
     if case.in_graph and "auto" in methods and into:
@@ -49,6 +51,8 @@ def softmax_in_torch(case: Case) -> Callable[..., torch.Tensor]:
     if case.backward:
         backward = getattr(torch.ops.aten, f"_{case.operation}_data")
         return lambda grad, x: backward(grad, x, axis, x.dtype)
+    if case.k:
+        return lambda x: torch.topk(torch.softmax(x, axis), case.k, axis).values
     if case.operation != "softmax":
         function: Callable[..., torch.Tensor] = getattr(torch, case.operation)
         return lambda x: function(x, axis)
@@ -109,7 +113,7 @@ def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
         arguments = "grad, x"
     if "torch" in wanted:
         yield Contestant("torch", "peer", f"line({arguments})", lambda t: {"line": torch_line, **t}, False)
-        if not case.extra and not case.out_dtype and not case.backward:
+        if not case.extra and not case.out_dtype and not case.backward and not case.k:
             into = case.out_shape == case.shape
             line = f"torch.{case.operation}(x, {case.axis}{', out=y' if into else ''})"
             yield Contestant("torch out=", "peer", line, lambda t: {"torch": torch, **t}, into)
@@ -125,11 +129,24 @@ def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
         )
     if case.plain and case.operation == "softmax":
         yield from peers_of_rows(case, wanted)
+    if case.k:
+        yield from quack_topk(case, wanted)
     quack = quack_softmax() if "quack" in wanted and case.operation == "softmax_backward" else None
     if quack:
         names = lambda t: {"quack": quack._softmax_backward, **t}  # noqa: E731
         cannot = quack_cannot(case.N, case.dtype)
         yield Contestant("QuACK", "peer", "quack(grad, x, y)", names, True, compiles=True, cannot=cannot)
+
+
+def quack_topk(case: Case, wanted: list[str]) -> Iterator[Contestant]:
+    """Its softmax of the k largest, which keeps a place in an element's lowest bits."""
+    module = loads("quack.topk") if "quack" in wanted else None
+    if module:
+        fits = case.N & (case.N - 1) == 0 and case.k & (case.k - 1) == 0 and case.N <= 4096 and case.k <= 128
+        names = lambda t: {"quack": module.topk, **t}  # noqa: E731
+        cannot = "" if fits else "N to 4096 and k to 128, powers of two"
+        line = f"quack(x, {case.k}, softmax=True)[0]"
+        yield Contestant("QuACK", "peer", line, names, False, compiles=True, cannot=cannot)
 
 
 def peers_of_rows(case: Case, wanted: list[str]) -> Iterator[Contestant]:
