@@ -102,6 +102,26 @@ __device__ inline void put_pair(const topk_arguments<Rows> &args, int64_t row,
     if (args.pairs.data) *(ons_pair *)results_of(args, args.pairs, ONS_PAIRS, row) = pair_of(total);
 }
 
+/* One element of a row, of which `row` is the number among all, as a tile has it. */
+template <typename Rows>
+__device__ inline typename Rows::Real element_of(const topk_arguments<Rows> &args, int64_t row,
+                                                 int64_t index) {
+    using Real = typename Rows::Real;
+    if constexpr (HAS_PROBLEM<Rows>) {
+        const ons_problem &problem = args.problem;
+        const int along = problem.dims - 1;
+        const row_address at(args, row - args.first);
+        if (at.where && !at.where[index * problem.operand[ONS_WHERE].stride[along]])
+            return -arithmetic<Real>::infinity();
+        const ons_operand &x = problem.operand[ONS_X];
+        Real one[1] = {read_as<Real>(at.x + index * x.stride[along], x.dtype)};
+        if (at.scale != 1.0) scale_all(one, at.scale);
+        return one[0];
+    } else {
+        return to_real<Real>(args.x[row * args.x_pitch + index]);
+    }
+}
+
 /* What a thread holds of a row. */
 template <typename Rows, int K>
 struct tile_of_rows {

@@ -1,11 +1,12 @@
 /* topk_online.cu - online of the operation that selects: a block a row, of any N, tile by tile
  * (arXiv 1805.02867, algorithm 4, with a tile in the place of an element). Each thread runs (m, d)
- * over its elements. After a sample, the first part of the row, the k-th largest of the threads'
- * maxima bounds the k-th element from below; the sample is read again, from the caches. From then
- * on one comparison a thread and tile is all that most elements cost. Those from the bound on go to
- * the block's list, which is put in order at the end.
+ * over its elements, and has the largest of each tile, its top. Tops from a bound on go to the
+ * block's queue: all of the first part of the row, then those from the k-th largest of the threads'
+ * maxima on. So one comparison a thread and tile is all that most elements cost. At the end the
+ * bound is that of the whole row; the elements behind the tops from there on are looked at one by
+ * one, and those from the bound on are put in order.
  *
- * Moves 1 read of N. Of a row of which more is from the bound on than the list has room for, the
+ * Moves 1 read of N. Of a row of which more is from the bound on than there is room for, the
  * elements are listed in a second read, tile by tile, with a bound that rises. */
 #include "rows/select.cuh"
 #include "launch_topk.cuh"
@@ -23,8 +24,9 @@ constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > siz
                               ? 2
                               : TOPK_TILE_BLOCKS;
 
-/* The sample is this part of a row, in whole tiles; for fewer than this k its bound will do. */
-constexpr int SAMPLE = 8, FEW = 32;
+/* The first bound is that of an eighth of the row, in whole tiles, whose tops fill half of the
+ * queue at most; a new one is found when twice as much was read, for a small k later. */
+constexpr int SAMPLE = 8, TILES = TOPK_QUEUE / 2 / TOPK_TILE_THREADS, SMALL_K = 32;
 
 /* This thread's part of the tile that begins there. */
 template <typename Rows>
@@ -42,32 +44,6 @@ __device__ __forceinline__ tile_of_thread<Rows> load_tile(const topk_arguments<R
 template <typename Rows>
 __device__ inline uint32_t own_place() {
     return block_a_row::chunk<CHUNKS_OF<Rows>>(warp_of_block()) * (uint32_t)Rows::V;
-}
-
-/* Adds a thread's elements that are not below `least`, where there is room for them. `first` is the
- * place of the first one, N where the row ends. */
-template <typename Tile, typename Real, typename Entry>
-__device__ __forceinline__ void list_from(const Tile &tile, Real least, uint32_t first, uint32_t N,
-                                          Entry *list, uint32_t room, int *listed) {
-    constexpr int V = Tile::V;
-#pragma unroll
-    for (int c = 0; c < Tile::K; c++) {
-        const auto chunk = tile.chunk(c);
-        if (chunk.largest() < least) continue;
-        const uint32_t at = first + place<WARP, V>(c * V);
-        bool has[V];
-        int count = 0;
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            has[i] = !(chunk.element(i) < least) && at + i < N;
-            count += has[i];
-        }
-        uint32_t slot = atomicAdd(listed, count);
-        if (slot + count > room) return;
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            if (has[i]) list[slot++] = Entry::of(key_of(chunk.element(i)), at + i);
-    }
 }
 
 /* What a block knows of its list: entries that may be among the k first are from the bound on. */
@@ -151,6 +127,22 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
     return now.listed;
 }
 
+/* Keeps the tops from a key on, at the front of the queue; returns their number. */
+template <typename Entry, typename Key>
+__device__ inline uint32_t keep_from(Entry *queue, uint32_t count, Key from, int *kept) {
+    if (threadIdx.x == 0) *kept = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (uint32_t begin = 0; begin < count; begin += blockDim.x) {
+        const uint32_t i = begin + threadIdx.x;
+        const Entry top = i < count ? queue[i] : Entry();
+        __syncthreads(); /* kept ones go where others were, which have been read */
+        if (i < count && top.key() >= from) queue[atomicAdd(kept, 1)] = top;
+    }
+    __syncthreads();
+    return (uint32_t) * (volatile int *)kept;
+}
+
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     topk_online_kernel(const __grid_constant__ topk_arguments<Rows> args) {
@@ -160,55 +152,64 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     using Tile = tile_of_thread<Rows>;
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ state<Real> parts[TOPK_TILE_THREADS / WARP];
-    __shared__ int listed;
-    Entry *const list = (Entry *)shared;
-    const uint32_t room = (uint32_t)args.room, k = (uint32_t)args.k;
+    __shared__ int queued, listed;
+    Entry *const list = (Entry *)shared, *const queue = list + args.room;
+    const uint32_t room = (uint32_t)args.room, k = (uint32_t)args.k, N = (uint32_t)args.N;
     const int64_t step = blockDim.x * (Tile::K * Tile::V);
-    const int64_t sample = (args.N / SAMPLE / step + 1) * step;
     running_state<Real> so_far;
-    Real least = 0; /* of the elements that are listed */
-    if (threadIdx.x == 0) listed = 0;
-    /* The sample's pair; its elements; both of the rest: for a large k of as much as there was
-     * before, with a new bound, and so on. */
-    int64_t begin = 0, end = sample < args.N ? sample : args.N;
-    bool samples = true, adds = true, lists = false;
+    Real least = arithmetic<Real>::nan(); /* of the tops that are queued: all */
+    if (threadIdx.x == 0) queued = listed = 0;
+    auto bound_so_far = [&] {
+        const Key keys[1] = {own_place<Rows>() < N ? key_of(so_far.m) : 0};
+        return bound_of_tops(keys, (int)k);
+    };
+    const int64_t tiles = args.N / SAMPLE / step + 1;
+    int64_t begin = 0, renewed = (tiles < TILES ? tiles : TILES) * step;
     Tile next = load_tile<Rows>(args, 0);
+    __syncthreads();
 #pragma unroll 1
     while (true) {
         const Tile tile = next;
         const uint32_t first = (uint32_t)begin + own_place<Rows>();
-        const bool ends = begin + step >= end;
-        begin = ends && samples ? 0 : begin + step;
+        begin += step;
         if (begin < args.N) next = load_tile<Rows>(args, begin);
-        const Real top = tile.largest();
-        if (adds) {
-            const Real m = larger(so_far.m, top);
-            if (m != so_far.m) so_far.raise(m);
-            so_far.sum.add(sum_exponentials(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
+        const Real top = tile.largest(), m = larger(so_far.m, top);
+        if (m != so_far.m) so_far.raise(m);
+        so_far.sum.add(sum_exponentials(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
+        if (!(top < least) && first < N) {
+            const uint32_t slot = atomicAdd(&queued, 1);
+            if (slot < TOPK_QUEUE) queue[slot] = Entry::of(key_of(top), first);
         }
-        if (lists && !(top < least))
-            list_from(tile, least, first, (uint32_t)args.N, list, room, &listed);
-        if (!ends) continue;
-        if (!samples && end >= args.N) break;
-        if (adds) {
-            const Key keys[1] = {own_place<Rows>() < args.N ? key_of(so_far.m) : 0};
-            least = number_of(bound_of_tops(keys, (int)k));
-        }
-        lists = *(volatile int *)&listed <= room;
-        adds = !samples;
-        if (!samples) end = k >= FEW && 2 * end < args.N ? 2 * end : args.N;
-        samples = false;
+        if (begin >= args.N) break;
+        if (begin != renewed) continue;
+        renewed *= k < SMALL_K ? 8 : 2;
+        const Key from = bound_so_far();
+        if (from) least = number_of(from);
         __syncthreads(); /* all know the bound */
     }
     const state<Real> total =
         merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
-    __syncthreads();
-    uint32_t count = (uint32_t)listed;
-    if (count > room) {
-        const Key keys[1] = {own_place<Rows>() < args.N ? key_of(so_far.m) : 0};
-        count = list_tile_by_tile<Rows>(args, bound_of_tops(keys, (int)k), key_of(total.m));
-    }
+    const Key from = bound_so_far();
     const int64_t row = blockIdx.x + args.first;
+    bool fits = queued <= TOPK_QUEUE;
+    __syncthreads(); /* which all have asked */
+    if (fits) {
+        constexpr uint32_t n = Tile::K * Tile::V;
+        const uint32_t tops = keep_from(queue, (uint32_t)queued, from, &queued);
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x; i < tops * n; i += blockDim.x) {
+            const uint32_t at = queue[i / n].index() + place<WARP, Tile::V>((int)(i % n));
+            if (at >= N) continue;
+            const Key key = key_of(element_of<Rows>(args, row, at));
+            if (key < from) continue;
+            const uint32_t slot = atomicAdd(&listed, 1);
+            if (slot < room) list[slot] = Entry::of(key, at);
+        }
+        __syncthreads();
+        fits = listed <= args.room;
+    }
+    uint32_t count = (uint32_t)listed;
+    if (!fits) count = list_tile_by_tile<Rows>(args, from, key_of(total.m));
     const topk_of_row<Rows> results(args, row, total);
     give_first(
         list, count, count, k, threadIdx.x, blockDim.x, [] { __syncthreads(); },
@@ -219,10 +220,11 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
 ons_status topk_online(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (request.problem->k > ONS_LARGEST_K) return topk_large(request);
-    return with_topk_rows(request, 1024, [&](auto rows, const auto &arguments) {
+    return with_topk_rows(request, 256, [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
         launch_shape shape = {1, plan->threads};
-        shape.shared_bytes = arguments.room * (int)sizeof(entry<typename Rows::Real>);
+        shape.shared_bytes =
+            (arguments.room + TOPK_QUEUE) * (int)sizeof(entry<typename Rows::Real>);
         return launch_strips(request, shape, topk_online_kernel<Rows>, arguments);
     });
 }
