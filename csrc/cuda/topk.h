@@ -12,7 +12,7 @@ enum {
     TOPK_CHUNKS_16_BIT = 16,    /* and of 16-bit rows */
     TOPK_TILE_THREADS = 256,    /* the most of a block that reads a row tile by tile, */
     TOPK_TILE_BLOCKS = 4,       /* of which so many find room on a multiprocessor; */
-    TOPK_QUEUE = 2048,          /* the tops that it has room for, */
+    TOPK_QUEUE = 4096,          /* the tops that it has room for, */
     TOPK_TILE_CHUNKS = 4,       /* the chunks of a thread in a tile, */
     TOPK_TILE_CHUNKS_16_BIT = 8 /* and of 16-bit rows */
 };

@@ -26,7 +26,7 @@ constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > siz
 
 /* The first bound is that of an eighth of the row, in whole tiles, whose tops fill half of the
  * queue at most; a new one is found when twice as much was read, for a small k later. */
-constexpr int SAMPLE = 8, TILES = TOPK_QUEUE / 2 / TOPK_TILE_THREADS, SMALL_K = 32;
+constexpr int SAMPLE = 8, TILES = TOPK_QUEUE / 4 / TOPK_TILE_THREADS, SMALL_K = 32;
 
 /* This thread's part of the tile that begins there. */
 template <typename Rows>
@@ -130,6 +130,7 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
 /* Keeps the tops from a key on, at the front of the queue; returns their number. */
 template <typename Entry, typename Key>
 __device__ inline uint32_t keep_from(Entry *queue, uint32_t count, Key from, int *kept) {
+    __syncthreads(); /* all know the count */
     if (threadIdx.x == 0) *kept = 0;
     __syncthreads();
 #pragma unroll 1
@@ -143,6 +144,28 @@ __device__ inline uint32_t keep_from(Entry *queue, uint32_t count, Key from, int
     return (uint32_t) * (volatile int *)kept;
 }
 
+/* A key that k of the queue's tops are not below, and few more: by bisection. */
+template <typename Entry>
+__device__ __noinline__ auto bound_of_queue(const Entry *queue, uint32_t count, uint32_t k,
+                                            group_of_blocks &group) {
+    using Key = decltype(queue->key());
+    Key low = 0, high = ~Key(0);
+    uint32_t from_low = count;
+    while (low < high && from_low > k + k / 8) {
+        const Key middle = low + (high - low) / 2 + ((high - low) & 1);
+        int mine = 0;
+        for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) mine += queue[i].key() >= middle;
+        const uint32_t above = (uint32_t)group.sum(mine);
+        if (above >= k) {
+            low = middle;
+            from_low = above;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     topk_online_kernel(const __grid_constant__ topk_arguments<Rows> args) {
@@ -152,16 +175,23 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     using Tile = tile_of_thread<Rows>;
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ state<Real> parts[TOPK_TILE_THREADS / WARP];
-    __shared__ int queued, listed;
+    __shared__ int queued, listed, counters[3];
     Entry *const list = (Entry *)shared, *const queue = list + args.room;
     const uint32_t room = (uint32_t)args.room, k = (uint32_t)args.k, N = (uint32_t)args.N;
     const int64_t step = blockDim.x * (Tile::K * Tile::V);
     running_state<Real> so_far;
     Real least = arithmetic<Real>::nan(); /* of the tops that are queued: all */
-    if (threadIdx.x == 0) queued = listed = 0;
+    if (threadIdx.x == 0) queued = listed = counters[0] = counters[1] = counters[2] = 0;
+    group_of_blocks group = {counters};
+    /* of k tops, where there are as many maxima; else of the queue's */
     auto bound_so_far = [&] {
         const Key keys[1] = {own_place<Rows>() < N ? key_of(so_far.m) : 0};
-        return bound_of_tops(keys, (int)k);
+        Key from = bound_of_tops(keys, (int)k);
+        if (from == 0 && (uint32_t)queued >= k && queued <= TOPK_QUEUE) {
+            from = bound_of_queue(queue, (uint32_t)queued, k, group);
+            keep_from(queue, (uint32_t)queued, from, &queued);
+        }
+        return from;
     };
     const int64_t tiles = args.N / SAMPLE / step + 1;
     int64_t begin = 0, renewed = (tiles < TILES ? tiles : TILES) * step;
@@ -191,8 +221,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
         merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
     const Key from = bound_so_far();
     const int64_t row = blockIdx.x + args.first;
-    bool fits = queued <= TOPK_QUEUE;
-    __syncthreads(); /* which all have asked */
+    bool fits = *(volatile int *)&queued <= TOPK_QUEUE;
     if (fits) {
         constexpr uint32_t n = Tile::K * Tile::V;
         const uint32_t tops = keep_from(queue, (uint32_t)queued, from, &queued);

@@ -54,11 +54,11 @@ __device__ inline Real largest_of_half(const real_tile<Real, K> &tile, int half)
 
 /* The elements of a row in shared memory, in its order. */
 template <typename Tile>
-struct element_of {
+struct stored_as {
     using type = typename Tile::Real;
 };
 template <typename X, int K>
-struct element_of<packed_tile<X, K>> {
+struct stored_as<packed_tile<X, K>> {
     using type = X;
 };
 
@@ -82,7 +82,7 @@ constexpr int ELEMENTS_OF_ROW = LANES * K * Rows::V;
 template <typename Rows, int LANES, int K>
 __host__ __device__ inline int bytes_of_elements() {
     using Tile = typename tile_of_rows<Rows, K>::type;
-    return ELEMENTS_OF_ROW<Rows, LANES, K> * (int)sizeof(typename element_of<Tile>::type);
+    return ELEMENTS_OF_ROW<Rows, LANES, K> * (int)sizeof(typename stored_as<Tile>::type);
 }
 
 template <typename Rows, int LANES, int K>
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     topk_warp_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     using Real = typename Rows::Real;
     using Tile = typename tile_of_rows<Rows, K>::type;
-    using X = typename element_of<Tile>::type;
+    using X = typename stored_as<Tile>::type;
     using Entry = entry<Real>;
     constexpr int V = Rows::V, n = K * V;
     extern __shared__ __align__(16) unsigned char shared[];
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     Tile tile;
     Rows::template visit<true>(
         args, index, [&](const auto &from) { tile = from.template load<K, LANES>(lane); });
-    lay_out<typename element_of<Tile>::type, K, LANES>(tile, elements, lane);
+    lay_out<typename stored_as<Tile>::type, K, LANES>(tile, elements, lane);
     const Real tops[2] = {largest_of_half(tile, 0), largest_of_half(tile, 1)};
     const Real largest = larger(tops[0], tops[1]), m = max_over_lanes<LANES>(largest);
     const Real d =
