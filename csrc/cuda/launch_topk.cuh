@@ -132,10 +132,11 @@ struct tile_of_rows<contiguous_rows<X, Y, ALL_FIT>, K> {
     using type = packed_tile<X, K>;
 };
 
-/* The list of a row has room for more than k entries, so that a bound need not be exact. */
-inline int topk_room(int64_t k, int least) {
+/* The list of a row has room for more than k entries, so that a bound need not be exact; of a short
+ * row for all. */
+inline int topk_room(int64_t k, int64_t N, int least) {
     int room = least;
-    while (room < 2 * k && room < 2 * ONS_LARGEST_K) room *= 2;
+    while (room < 2 * k || (room < 4 * k && room < N && N <= LONGEST_LISTED)) room *= 2;
     return room;
 }
 
@@ -153,7 +154,7 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
                                       at(ONS_INDICES),
                                       at(ONS_PAIRS),
                                       (int)problem->k,
-                                      topk_room(problem->k, room),
+                                      topk_room(problem->k, request.plan->N, room),
                                       problem->log,
                                       1,
                                       request.workspace};

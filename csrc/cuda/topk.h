@@ -6,6 +6,7 @@
 #include "cuda.h"
 
 enum {
+    LONGEST_LISTED = 1024,      /* row of which nearly all elements may be listed */
     TOPK_THREADS = 512,         /* the most of a block that holds a row, or a part of one; */
     TOPK_BLOCKS = 2,            /* so many find room on a multiprocessor, of rows without gaps */
     TOPK_CHUNKS = 8,            /* of a thread there, */

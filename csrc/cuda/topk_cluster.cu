@@ -116,8 +116,6 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
         if (count <= args.room) break;
         counts = true;
     }
-    /* the first block's shared memory is read no more */
-    if (blocks > 1) arrive_at_row();
     if (block_of_row() == 0) {
         auto sync = [] { __syncthreads(); };
         if (args.workspace) {
@@ -133,8 +131,10 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
                        [&](uint32_t order, const Entry &one) { results.put(order, one); });
             if (threadIdx.x == 0) put_pair(args, row, total);
         }
-        if (blocks > 1) wait_for_row();
     }
+    /* the first block stays until its count is read no more */
+    if (blocks > 1) arrive_at_row();
+    if (blocks > 1 && block_of_row() == 0) wait_for_row();
 }
 
 ons_status topk_cluster(const launch_request &request) {

@@ -24,9 +24,14 @@ constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > siz
                               ? 2
                               : TOPK_TILE_BLOCKS;
 
-/* The first bound is that of an eighth of the row, in whole tiles, whose tops fill half of the
- * queue at most; a new one is found when twice as much was read, for a small k later. */
+/* The first bound is that of an eighth of the row, in whole tiles, whose tops fill a quarter of the
+ * queue at most. A new one is found when twice as much was read, for a small k later, and before
+ * the queue can be full. */
 constexpr int SAMPLE = 8, TILES = TOPK_QUEUE / 4 / TOPK_TILE_THREADS, SMALL_K = 32;
+
+/* Room for the elements behind the tops from the last bound on, also where they are all from it on.
+ */
+constexpr int LISTED_IN_TILES = 2048;
 
 /* This thread's part of the tile that begins there. */
 template <typename Rows>
@@ -127,9 +132,9 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
     return now.listed;
 }
 
-/* Keeps the tops from a key on, at the front of the queue; returns their number. */
+/* Keeps the tops from a key on, at the front of the queue; *kept is their number. */
 template <typename Entry, typename Key>
-__device__ inline uint32_t keep_from(Entry *queue, uint32_t count, Key from, int *kept) {
+__device__ __noinline__ void keep_from(Entry *queue, uint32_t count, Key from, int *kept) {
     __syncthreads(); /* all know the count */
     if (threadIdx.x == 0) *kept = 0;
     __syncthreads();
@@ -141,7 +146,6 @@ __device__ inline uint32_t keep_from(Entry *queue, uint32_t count, Key from, int
         if (i < count && top.key() >= from) queue[atomicAdd(kept, 1)] = top;
     }
     __syncthreads();
-    return (uint32_t) * (volatile int *)kept;
 }
 
 /* A key that k of the queue's tops are not below, and few more: by bisection. */
@@ -183,16 +187,19 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     Real least = arithmetic<Real>::nan(); /* of the tops that are queued: all */
     if (threadIdx.x == 0) queued = listed = counters[0] = counters[1] = counters[2] = 0;
     group_of_blocks group = {counters};
-    /* of k tops, where there are as many maxima; else of the queue's */
+    /* Of k threads' maxima, where there are so many; else of k tops. The queue keeps those from it
+     * on. */
     auto bound_so_far = [&] {
         const Key keys[1] = {own_place<Rows>() < N ? key_of(so_far.m) : 0};
         Key from = bound_of_tops(keys, (int)k);
-        if (from == 0 && (uint32_t)queued >= k && queued <= TOPK_QUEUE) {
-            from = bound_of_queue(queue, (uint32_t)queued, k, group);
-            keep_from(queue, (uint32_t)queued, from, &queued);
-        }
+        const uint32_t count = (uint32_t)queued;
+        if (count > TOPK_QUEUE) return from;
+        if (from == 0 && count >= k) from = bound_of_queue(queue, count, k, group);
+        keep_from(queue, count, from, &queued);
         return from;
     };
+    const int64_t most =
+        (TOPK_QUEUE - 2 * (int64_t)k) / blockDim.x * step; /* till the next bound */
     const int64_t tiles = args.N / SAMPLE / step + 1;
     int64_t begin = 0, renewed = (tiles < TILES ? tiles : TILES) * step;
     Tile next = load_tile<Rows>(args, 0);
@@ -212,7 +219,8 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
         }
         if (begin >= args.N) break;
         if (begin != renewed) continue;
-        renewed *= k < SMALL_K ? 8 : 2;
+        const int64_t more = (k < SMALL_K ? 7 : 1) * renewed;
+        renewed += more < most ? more : most;
         const Key from = bound_so_far();
         if (from) least = number_of(from);
         __syncthreads(); /* all know the bound */
@@ -224,9 +232,10 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     bool fits = *(volatile int *)&queued <= TOPK_QUEUE;
     if (fits) {
         constexpr uint32_t n = Tile::K * Tile::V;
-        const uint32_t tops = keep_from(queue, (uint32_t)queued, from, &queued);
+        const uint32_t tops = (uint32_t)queued;
 #pragma unroll 1
         for (uint32_t i = threadIdx.x; i < tops * n; i += blockDim.x) {
+            if (*(volatile int *)&listed > args.room) break; /* too many */
             const uint32_t at = queue[i / n].index() + place<WARP, Tile::V>((int)(i % n));
             if (at >= N) continue;
             const Key key = key_of(element_of<Rows>(args, row, at));
@@ -249,7 +258,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
 ons_status topk_online(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (request.problem->k > ONS_LARGEST_K) return topk_large(request);
-    return with_topk_rows(request, 256, [&](auto rows, const auto &arguments) {
+    return with_topk_rows(request, LISTED_IN_TILES, [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
         launch_shape shape = {1, plan->threads};
         shape.shared_bytes =

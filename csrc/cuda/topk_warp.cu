@@ -38,17 +38,23 @@ __device__ inline Real kth_over_lanes(Real first, Real second, int k) {
     return __shfl_sync(~0u, found, (k - 1) / 2, LANES);
 }
 
-/* The largest element of each half of a thread's chunks. */
+/* The largest element of a thread's even chunks, or of its odd ones. */
 template <typename X, int K>
 __device__ inline auto largest_of_half(const packed_tile<X, K> &tile, int half) {
-    return tile.template part<K / 2>(half * (K / 2)).largest();
+    packed_tile<X, K / 2> some;
+#pragma unroll
+    for (int k = 0; k < K / 2; k++) some.raw[k] = tile.raw[2 * k + half];
+    return some.largest();
 }
 template <typename Real, int K>
 __device__ inline Real largest_of_half(const real_tile<Real, K> &tile, int half) {
-    constexpr int n = K / 2 * real_tile<Real, K>::V;
-    Real m = tile.x[half * n];
+    constexpr int V = real_tile<Real, K>::V;
+    Real m = tile.x[half * V];
 #pragma unroll
-    for (int e = 1; e < n; e++) m = larger(m, tile.x[half * n + e]);
+    for (int k = 0; k < K; k++)
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (k % 2 == half) m = larger(m, tile.x[k * V + i]);
     return m;
 }
 

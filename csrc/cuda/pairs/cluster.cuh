@@ -43,6 +43,7 @@ __device__ inline T *in_first_block(T *at) {
 /* The barrier of the row's blocks, in two halves. */
 __device__ inline void arrive_at_row() {
 #if __CUDA_ARCH__ >= 900
+    __syncwarp();
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
