@@ -5,12 +5,6 @@
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static int64_t power_of_two_from(int64_t n) {
-    int64_t power = 1;
-    while (power < n) power *= 2;
-    return power;
-}
-
 enum { CHUNK_OF_FLOATS = 4 };
 
 /* A row as a method sees it that has kernels for some kinds of rows alone (instances.def). */

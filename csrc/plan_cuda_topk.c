@@ -19,7 +19,8 @@ static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
            (problem->extent[last] == 1 || x->stride[last] == ons_dtype_size(x->dtype));
 }
 
-/* The first shape that holds the row and has half a lane for each of the k; else that holds it. */
+/* The first shape that holds the row and has k of the two numbers that a lane gives for the bound;
+ * else the first that holds it. */
 static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     static const int shapes[][2] = {
 #define ONS_TOPK_SHAPE(lanes, chunks) {lanes, chunks},
@@ -39,12 +40,6 @@ static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
     plan->width = plan->threads / plan->lanes;
     return true;
-}
-
-static int64_t power_from(int64_t n) {
-    int64_t power = 1;
-    while (power < n) power *= 2;
-    return power;
 }
 
 /* An entry takes 8 bytes, of float64 16: as a pair does. */
@@ -73,7 +68,7 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
         plan->elements_a_thread = TILE_CHUNKS * row->chunk;
         plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
         plan->blocks_a_row = least(plan->rows, 2 * row->gpu->multiprocessors);
-        plan->workspace_bytes = plan->blocks_a_row * power_from(k) * entry_bytes(plan);
+        plan->workspace_bytes = plan->blocks_a_row * power_of_two_from(k) * entry_bytes(plan);
         return ONS_OK;
     }
     if (k > ONS_LARGEST_K) return ONS_E_K_TOO_LARGE;

@@ -59,9 +59,8 @@ struct progress {
 };
 
 /* Cuts a list of more than k to its k first. */
-template <typename Entry, typename Key>
-__device__ __noinline__ progress<Key> cut(Entry *list, uint32_t listed, uint32_t k,
-                                          const progress<Key> &) {
+template <typename Key, typename Entry>
+__device__ __noinline__ progress<Key> cut(Entry *list, uint32_t listed, uint32_t k) {
     const uint32_t n = power_from(listed);
     for (uint32_t i = listed + threadIdx.x; i < n; i += blockDim.x) list[i] = {};
     sort_entries(list, n, threadIdx.x, blockDim.x, [] { __syncthreads(); });
@@ -97,7 +96,7 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
         const Key own = first < N ? key_of(tile.largest()) : 0;
         if (!__syncthreads_or(own > now.from.key || (own == now.from.key && first < now.from.end)))
             continue;
-        if (now.listed > k) now = cut(list, now.listed, k, now);
+        if (now.listed > k) now = cut<Key>(list, now.listed, k);
         if (threadIdx.x == 0) {
             largest = 0;
             added = 0;

@@ -1,7 +1,7 @@
 /* topk_warp.cu - fused_warp of the operation that selects: a row stays in the registers of a warp,
- * or of as few of its lanes as hold it, and a block has several rows. The k-th largest of the
- * lanes' largest elements bounds the k-th element from below. The few elements from there on are
- * listed in shared memory, and put in order.
+ * or of as few of its lanes as hold it, and a block has several rows. The k-th largest of two
+ * numbers a lane, the largest of its even chunks and of its odd ones, bounds the k-th element from
+ * below. The few elements from there on are listed in shared memory, and put in order.
  *
  * Moves 1 read of N. Stops at 32 lanes of WARP_CHUNKS chunks. */
 #include "launch_topk.cuh"
