@@ -19,6 +19,9 @@ static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
            (problem->extent[last] == 1 || x->stride[last] == ons_dtype_size(x->dtype));
 }
 
+/* An entry takes 8 bytes, of float64 16: as a pair does. */
+static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
+
 /* The first shape that holds the row and has k of the two numbers that a lane gives for the bound;
  * else the first that holds it. */
 static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
@@ -38,12 +41,21 @@ static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     plan->elements_a_thread = shapes[found][1] * row->chunk;
     plan->tile = plan->lanes * plan->elements_a_thread;
     plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
+    /* each row has its elements and its list in shared memory, of 4 k entries at most */
+    const int64_t row_bytes =
+        plan->tile * ons_dtype_size(plan->compute) + power_of_two_from(4 * k) * entry_bytes(plan);
+    while (plan->threads > WARP && plan->threads / plan->lanes * row_bytes > row->gpu->shared_bytes)
+        plan->threads /= 2;
     plan->width = plan->threads / plan->lanes;
     return true;
 }
 
-/* An entry takes 8 bytes, of float64 16: as a pair does. */
-static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
+/* Whether the queue and the list of a block find room in its shared memory, beside what the kernel
+ * declares itself: not those of float64 on every GPU. */
+static bool fits_tiles(const row_of_chunks *row, const ons_plan *plan) {
+    enum { BESIDES = 2048 };
+    return (TOPK_QUEUE + TOPK_LISTED) * entry_bytes(plan) + BESIDES <= row->gpu->shared_bytes;
+}
 
 static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     const int chunks = row->narrow ? TOPK_CHUNKS_16_BIT : TOPK_CHUNKS;
@@ -55,7 +67,7 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     plan->longest_row = LONGEST_ROW;
     plan->elements_a_thread = chunks * row->chunk;
     if (plan->N > LONGEST_ROW) return ONS_E_ROW_TOO_LONG;
-    if (plan->method == ONS_METHOD_online && k <= ONS_LARGEST_K) {
+    if (plan->method == ONS_METHOD_online && k <= ONS_LARGEST_K && fits_tiles(row, plan)) {
         const int in_tile = row->narrow ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
         const int64_t threads = ceil_div(ceil_div(row->chunks, in_tile), WARP) * WARP;
         plan->threads = (int)least(threads, TOPK_TILE_THREADS);

@@ -14,6 +14,7 @@ enum {
     TOPK_TILE_THREADS = 256,    /* the most of a block that reads a row tile by tile, */
     TOPK_TILE_BLOCKS = 4,       /* of which so many find room on a multiprocessor; */
     TOPK_QUEUE = 4096,          /* the tops that it has room for, */
+    TOPK_LISTED = 2048,         /* and the elements behind those from the last bound on, */
     TOPK_TILE_CHUNKS = 4,       /* the chunks of a thread in a tile, */
     TOPK_TILE_CHUNKS_16_BIT = 8 /* and of 16-bit rows */
 };

@@ -29,10 +29,6 @@ constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > siz
  * the queue can be full. */
 constexpr int SAMPLE = 8, TILES = TOPK_QUEUE / 4 / TOPK_TILE_THREADS, SMALL_K = 32;
 
-/* Room for the elements behind the tops from the last bound on, also where they are all from it on.
- */
-constexpr int LISTED_IN_TILES = 2048;
-
 /* This thread's part of the tile that begins there. */
 template <typename Rows>
 __device__ __forceinline__ tile_of_thread<Rows> load_tile(const topk_arguments<Rows> &args,
@@ -256,8 +252,8 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
 
 ons_status topk_online(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    if (request.problem->k > ONS_LARGEST_K) return topk_large(request);
-    return with_topk_rows(request, LISTED_IN_TILES, [&](auto rows, const auto &arguments) {
+    if (plan->workspace_bytes > 0) return topk_large(request);
+    return with_topk_rows(request, TOPK_LISTED, [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
         launch_shape shape = {1, plan->threads};
         shape.shared_bytes =

@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         list[slot++] = Entry::of(key_of(to_real<Real>(elements[at])), at);
     }
     __syncwarp();
-    const uint32_t most = __reduce_max_sync(~0u, count);
+    const uint32_t most = ~least_of_warp(~count);
     const bool exists = row < args.rows;
     const topk_of_row<Rows> results(args, exists ? row : 0, total);
     give_first(

@@ -34,14 +34,22 @@ __device__ __forceinline__ void each_from(const Tile &tile, const bound<Key> &fr
         }
 }
 
-__device__ inline uint32_t least_of_warp(uint32_t key) { return __reduce_min_sync(~0u, key); }
-__device__ inline uint64_t least_of_warp(uint64_t key) {
+template <typename Key>
+__device__ inline Key least_by_shuffles(Key key) {
 #pragma unroll
     for (int apart = WARP / 2; apart > 0; apart /= 2) {
-        const uint64_t other = __shfl_xor_sync(~0u, key, apart);
+        const Key other = __shfl_xor_sync(~0u, key, apart);
         key = other < key ? other : key;
     }
     return key;
+}
+__device__ inline uint64_t least_of_warp(uint64_t key) { return least_by_shuffles(key); }
+__device__ inline uint32_t least_of_warp(uint32_t key) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_min_sync(~0u, key);
+#else
+    return least_by_shuffles(key);
+#endif
 }
 
 /* A key that k of a block's keys are not below, n of each thread, and few more than k: by
