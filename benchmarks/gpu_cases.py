@@ -25,6 +25,7 @@ OTHER_ROWS, QUICK_OTHER_ROWS = (2**15, 4096), (2**12, 4096)  # M and N, and with
 OPERATIONS = ["softmax", "log_softmax", "logsumexp"]
 GRADIENTS = ["softmax_backward", "log_softmax_backward"]
 OPERATION_LENGTHS = [128, 1000, 1024, 4096, 4097, 16384, 32000, 50257, 65536, 131072, 262144]
+NORMALIZER_LENGTHS = [256, 1024, 4096, 32000, 50257, 131072, 2**20]
 GRADIENT_LENGTHS = [64, 256, 1000, 1024, 4096, 4097, 16384, 32768, 50257, 65536, 128256, 262144]
 # (rows, N, k): a router's experts, and vocabularies
 TOPK = [(65536, 256, 8), (16384, 128, 8), (32768, 64, 6), (65536, 256, 64), (4096, 4096, 16), (8, 16384, 10)]
@@ -47,6 +48,11 @@ def cases(part: str, options: Any) -> Iterator[Case]:
                 yield Case(part, (max(1, options.total // N), N), dtype, operation=operation)
         elif part == "gradients":
             for N, operation in itertools.product(GRADIENT_LENGTHS[:: 3 if options.quick else 1], GRADIENTS):
+                yield Case(part, (max(1, options.total // N), N), dtype, operation=operation)
+        elif part == "normalizer":  # beside logsumexp, which reads as much
+            for N, operation in itertools.product(
+                NORMALIZER_LENGTHS[:: 3 if options.quick else 1], ["logsumexp", "normalizer"]
+            ):
                 yield Case(part, (max(1, options.total // N), N), dtype, operation=operation)
         elif part == "topk":
             for rows, N, k in TOPK[:: 3 if options.quick else 1]:

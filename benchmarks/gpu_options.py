@@ -24,7 +24,7 @@ ROUNDS, QUICK_ROUNDS = 7, 3
 SWEEP = 32, 2**22
 # In the order of running; each has this share of the time, and what those before it left of theirs.
 WEIGHTS = {"host": 0.06, "accuracy": 0.08, "small": 0.14, "chart": 0.14, "other": 0.08}
-WEIGHTS |= {"operations": 0.1, "gradients": 0.1, "topk": 0.1, "bands": 0.3}
+WEIGHTS |= {"operations": 0.1, "gradients": 0.1, "normalizer": 0.06, "topk": 0.1, "bands": 0.24}
 
 
 def listed(*known: str) -> Any:

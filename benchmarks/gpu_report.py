@@ -21,6 +21,7 @@ TITLES = {
     "chart": "2048 rows of N, {dtype}: GB/s",
     "operations": "{elements} elements in rows of N, {dtype}: x copy of the bytes moved",
     "gradients": "{elements} elements in rows of N, {dtype}: x copy of the bytes moved",
+    "normalizer": "{elements} elements in rows of N, {dtype}: x copy of the bytes moved",
     "topk": "the k largest of each row, {dtype}: microseconds a call",
     "bands": "{elements} elements in rows of N, {dtype}: x copy",
 }

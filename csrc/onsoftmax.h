@@ -238,6 +238,13 @@ const char *ons_method_name(ons_method method);
 const char *ons_dtype_name(ons_dtype dtype);
 int64_t ons_dtype_size(ons_dtype dtype);
 
+/* Whether a method carries out an operation on a device that has the method. */
+bool ons_method_takes(ons_method method, ons_operation operation, ons_device device);
+
+/* How often it reads and writes the whole array then; of a gradient both inputs. */
+int ons_method_reads(ons_method method, ons_operation operation);
+int ons_method_writes(ons_method method, ons_operation operation);
+
 /* Joins what can be joined: dimensions of length 1 go, neighbours that every operand steps through
  * evenly become one, and the outer ones are put in the order of x's memory. */
 void ons_coalesce(ons_problem *problem);

@@ -8,38 +8,49 @@ static ons_dtype wider(ons_dtype a, ons_dtype b) {
     return a == ONS_FLOAT64 || b == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
 }
 
-/* Of one value a row there is no pass that writes y from x. */
-static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
-    const ons_method_info *info = &ons_methods[plan->method];
-    int64_t x = ons_dtype_size(problem->operand[ONS_X].dtype);
-    int64_t y = ons_dtype_size(problem->operand[ONS_Y].dtype);
-    if (ons_operations[problem->operation].one_a_row)
-        return plan->rows * (plan->N * x * (info->reads > 1 ? info->reads - 1 : 1) + y);
-    if (ons_operations[problem->operation].selects)
-        return plan->rows *
-               (plan->N * x +
-                problem->k * (y + ons_dtype_size(problem->operand[ONS_INDICES].dtype)));
-    int reads = problem->operand[ONS_PAIRS].data ? 1 : info->reads;
-    if (ons_operations[problem->operation].gradient)
-        x += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
-    return plan->rows * plan->N * (reads * x + info->writes * y);
-}
-
-/* Of operations that take a gradient or select only some methods make sense: without a maximum and
- * without exponentials there is nothing for the others to do; and what reads a row once has no use
- * for more. */
-static bool takes(ons_method method, const ons_operation_info *operation, bool on_cpu) {
-    if (!operation->gradient && !operation->selects) return true;
+bool ons_method_takes(ons_method method, ons_operation operation, ons_device device) {
+    const ons_operation_info *info = &ons_operations[operation];
+    const bool on_cpu = device == ONS_CPU;
+    if (info->pair && method == ONS_METHOD_naive) return false; /* it has none */
+    if (!info->gradient && !info->selects) return true;
+    /* Without a maximum and without exponentials there is nothing for the others to do; and what
+     * reads a row once has no use for more. */
     switch (method) {
     case ONS_METHOD_AUTO:
     case ONS_METHOD_split: return true;
-    case ONS_METHOD_online: return on_cpu || operation->selects;
-    case ONS_METHOD_fused: return !on_cpu || operation->gradient;
-    case ONS_METHOD_fused_block: return operation->gradient;
+    case ONS_METHOD_online: return on_cpu || info->selects;
+    case ONS_METHOD_fused: return !on_cpu || info->gradient;
+    case ONS_METHOD_fused_block: return info->gradient;
     case ONS_METHOD_fused_warp:
     case ONS_METHOD_cluster: return true;
     default: return false;
     }
+}
+
+int ons_method_reads(ons_method method, ons_operation operation) {
+    const int reads = ons_methods[method].reads;
+    if (ons_operations[operation].selects) return 1;
+    /* of one value a row there is no pass that writes y from x */
+    return ons_operations[operation].one_a_row && reads > 1 ? reads - 1 : reads;
+}
+
+int ons_method_writes(ons_method method, ons_operation operation) {
+    const ons_operation_info *info = &ons_operations[operation];
+    return info->one_a_row || info->selects ? 0 : ons_methods[method].writes;
+}
+
+static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
+    const ons_operation_info *info = &ons_operations[problem->operation];
+    int64_t x = ons_dtype_size(problem->operand[ONS_X].dtype);
+    const int64_t y = ons_dtype_size(problem->operand[ONS_Y].dtype);
+    const bool given = problem->operand[ONS_PAIRS].data && !info->one_a_row && !info->selects;
+    const int reads = given ? 1 : ons_method_reads(plan->method, problem->operation);
+    int64_t a_row = info->one_a_row ? y : 0;
+    if (info->selects)
+        a_row = problem->k * (y + ons_dtype_size(problem->operand[ONS_INDICES].dtype));
+    if (info->gradient) x += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
+    const int writes = ons_method_writes(plan->method, problem->operation);
+    return plan->rows * (plan->N * (reads * x + writes * y) + a_row);
 }
 
 ons_status ons_make_plan(const ons_problem *problem, ons_method method, const ons_machine *machine,
@@ -57,7 +68,8 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
                                                              ? problem->operand[ONS_X].dtype
                                                              : problem->operand[ONS_Y].dtype);
     const ons_operation_info *operation = &ons_operations[problem->operation];
-    if (!takes(method, operation, on_cpu)) return ONS_E_METHOD_NOT_OF_OPERATION;
+    if (!ons_method_takes(method, problem->operation, problem->device))
+        return ONS_E_METHOD_NOT_OF_OPERATION;
     if (operation->gradient)
         plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
     if (operation->selects) plan->k = problem->k;
@@ -68,9 +80,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
         plan->method = ONS_METHOD_split;
         plan->reason = "the pairs of the rows are given: their elements are read once";
     }
-    /* others find the pairs themselves; `naive` finds none */
-    if ((given && plan->method != ONS_METHOD_split) ||
-        (operation->pair && method == ONS_METHOD_naive))
+    if (given && plan->method != ONS_METHOD_split) /* others find the pairs themselves */
         return ONS_E_OPERAND;
     ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
     if (status != ONS_OK) return status;

@@ -20,6 +20,7 @@ EPILOG = """examples:
   onsoftmax explain                                       1 2 3 6 2 1, online, in tiles of 3
   onsoftmax explain --tile 1                              the same, element by element
   onsoftmax explain 1 2 3 6 2 1 --method split --parts 2
+  onsoftmax explain -k 2                                  its 2 largest: softmax_topk
   onsoftmax explain 2 4 12 --method naive --dtype float16
   onsoftmax explain 1 2 3 6 2 1 --html row.html --plot row.png
 """
@@ -47,6 +48,7 @@ def add(commands: Any) -> None:
     option("--tile", type=int, default=3, metavar="T", help="elements read at a time (default: 3)")
     option("--method", default="online", help=f"one of {', '.join(METHODS)} (default: online)")
     option("--parts", type=int, default=2, metavar="P", help="that split shares the row out in (default: 2)")
+    option("-k", type=int, metavar="K", help="softmax_topk: the K largest, by online or split")
     option("--dtype", choices=DTYPES, help="default: float64")
     option("--html", metavar="FILE", help="a page with the row on its way between memory and registers")
     option("--plot", metavar="FILE", help="m and d over the steps, and the result: .png, .svg, .pdf")
@@ -65,7 +67,13 @@ def run(options: argparse.Namespace) -> int:
     """Shows the trace on stdout, and writes what else was asked for."""
     try:
         trace = explain(
-            options.row, tile=options.tile, method=options.method, parts=options.parts, dtype=options.dtype
+            options.row,
+            tile=options.tile,
+            method=options.method,
+            parts=options.parts,
+            dtype=options.dtype,
+            operation="softmax" if options.k is None else "softmax_topk",
+            k=options.k,
         )
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error

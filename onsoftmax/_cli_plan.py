@@ -13,13 +13,14 @@ from ._files import CommandError
 from ._table import page, show
 from ._targets import check_target
 
-DESCRIPTION = """Which method softmax takes for an array of a shape and why, what it moves and how
+DESCRIPTION = """Which method an operation takes for an array of a shape and why, what it moves and how
 long that takes at the speed of a copy, what the other methods would cost, and
 at which lengths the method changes."""
 EPILOG = """examples:
   onsoftmax plan --shape 4096x32000
   onsoftmax plan --shape 2048x131072 --dtype float32 --device cuda    also without a GPU: an H200 is assumed
   onsoftmax plan --shape 2048x131072 --dtype bfloat16 --device A100   by its data sheet
+  onsoftmax plan --shape 1024x128256 --operation softmax_topk -k 64 --device cuda
   onsoftmax plan --shape 1024x4096@0 --method online --bandwidth 20e9
 """
 
@@ -38,6 +39,8 @@ def add(commands: Any) -> None:
     option("--dtype", choices=DTYPES, default="float32", help="default: float32")
     option("--device", default="cpu", help="cpu (the default), cuda, or a GPU's name, as A100")
     option("--method", default="auto", help="default: auto")
+    option("--operation", default="softmax", metavar="O", help="as log_softmax (default: softmax)")
+    option("-k", type=int, metavar="K", help="of softmax_topk: how many of each row")
     option("--threads", type=int, metavar="T", help="on the CPU (default: as softmax)")
     option("--bandwidth", type=_bandwidth, metavar="B", help="of a copy, in bytes a second, as 3.35e12")
     option("--html", metavar="FILE", help="the same as a page")
@@ -65,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
             device=options.device,
             method=options.method,
             num_threads=options.threads,
+            operation=options.operation,
+            k=options.k,
         )
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error

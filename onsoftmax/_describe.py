@@ -24,7 +24,7 @@ class Method:
     devices: tuple[str, ...]
     """Where it runs: "cpu", "cuda"."""
     reads: int
-    """How often the whole array is read from memory."""
+    """How often the whole array is read from memory; of a gradient both."""
     writes: int
     """How often the whole array is written to memory."""
     keeps: str
@@ -46,6 +46,7 @@ class Methods(list[Method]):
 
     device: str | None = None
     """Those of one device, or of all."""
+    operation: str = "softmax"
 
     def _table(self) -> Table:
         head = ("method", "reads", "writes", "on chip a row", "runs on", "what it is")
@@ -53,6 +54,8 @@ class Methods(list[Method]):
         if self.device:
             head = (*head[:4], "float32 rows of", head[5])
         title = "Reads and writes are of the whole array, through memory"
+        if self and not any(method.writes for method in self):
+            title += f"; {self.operation} has no pass that divides"
         return Table(title, head, rows, frozenset({0, 4, 5}))
 
     def _place(self, method: Method) -> str:
@@ -62,7 +65,13 @@ class Methods(list[Method]):
         longest = 0
         while True:  # `fused` is several on a GPU, each with a limit of its own
             try:
-                facts = _core.plan((1, longest + 1), device=self.device, method=method.name)
+                facts = _core.plan(
+                    (1, longest + 1),
+                    device=self.device,
+                    method=method.name,
+                    operation=self.operation,
+                    k=1 if self.operation == "softmax_topk" else None,
+                )
             except ValueError:
                 return f"at most {longest}" if longest else "none here"
             if not facts.get("longest_row"):
@@ -76,24 +85,27 @@ class Methods(list[Method]):
         return as_html(self._table())
 
 
-def methods(device: str | None = None) -> Methods:
+def methods(device: str | None = None, *, operation: str = "softmax") -> Methods:
     """The methods that there are: a list, which prints as a table.
 
     Parameters
     ----------
     device : "cpu", "cuda" or None
         Those of one device, whether or not this machine has it, or all.
+    operation : str
+        Those of softmax, log_softmax, logsumexp, normalizer, softmax_topk, softmax_backward or
+        log_softmax_backward.
 
     Raises
     ------
     ValueError
-        A device of another name.
+        A device or an operation of another name.
     """
     if device not in (None, "cpu", "cuda"):
         raise ValueError(f"device is {device!r}: expected 'cpu', 'cuda' or None")
     found = Methods()
-    found.device = device
-    for facts in _core.methods():
+    found.device, found.operation = device, operation
+    for facts in _core.methods(operation):
         devices = tuple(name for name in ("cpu", "cuda") if facts.pop(f"on_{name}"))
         if device is None or device in devices:
             found.append(Method(devices=devices, **facts))
@@ -127,8 +139,7 @@ def plan(
         one an H200. Or a GPU to plan for, here or not, by its data sheet: "RTX 4090", "L4", "A100" (SXM,
         80 GB), "H100" (SXM), "H200" or "B200", in capitals or not, with spaces or without.
     operation : str
-        softmax, log_softmax, logsumexp, softmax_topk, softmax_backward or log_softmax_backward; the array
-        stands for both inputs of the last two.
+        One that `methods` takes; the array stands for both inputs of a gradient.
     k : int, optional
         Of softmax_topk, which needs it: how many of each row.
 
@@ -157,7 +168,7 @@ def plan(
     facts["longest_row"] = facts.get("longest_row") or None
     facts["copy_speed"] = facts.get("copy_speed") or None
     place = "cpu" if facts["device"] == "cpu" else "cuda"
-    others = tuple(_cost(each.name, planned) for each in methods(place))
+    others = tuple(_cost(each.name, planned) for each in methods(place, operation=operation))
     return Plan(**facts, others=others, num_threads=num_threads)
 
 

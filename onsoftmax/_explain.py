@@ -1,18 +1,19 @@
-"""explain(): a softmax by hand, every step that a method takes on one small row."""
+"""explain(): a softmax or its k largest by hand, every step that a method takes on one small row."""
 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
-from . import _core
+from . import _core, _steps_topk
 from ._steps import Array, Row, fused, online, safe, split, textbook
 from ._steps_naive import naive
 from ._trace import Trace
 
 METHODS = {"naive": naive, "safe": safe, "online": online, "fused": fused, "split": split}
+METHODS_OF_TOPK = {"online": _steps_topk.online, "split": _steps_topk.split}
 LONGEST = 4096  # elements of a row: each has steps of its own
 
 
@@ -43,14 +44,37 @@ def _take_row(row: Any, dtype: Any) -> Array:
         return np.asarray(x.astype(own))
 
 
+def _take_k(operation: Any, k: Any, n: int) -> int:
+    """How many the operation selects; 0 for softmax."""
+    if operation not in ("softmax", "softmax_topk"):
+        raise ValueError(f"operation is {operation!r}: explain knows softmax and softmax_topk")
+    if (operation == "softmax_topk") != (k is not None):
+        raise TypeError(f"explain() of {operation} {'takes no' if k is not None else 'needs'} k")
+    if k is None:
+        return 0
+    number = _positive("k", k)
+    if number > n:
+        raise ValueError(f"k is {number}: the row has {n} elements")
+    return number
+
+
 def explain(
-    row: Any, /, *, tile: int = 3, method: str = "online", parts: int = 2, dtype: Any = None
+    row: Any,
+    /,
+    *,
+    tile: int = 3,
+    method: str = "online",
+    parts: int = 2,
+    dtype: Any = None,
+    operation: str = "softmax",
+    k: SupportsIndex | None = None,
 ) -> Trace:
     """Every step of a method on one row: what is read and written, m, d, and the rescales.
 
     Algorithms 1 to 3 of M. Milakov and N. Gimelshein, arXiv 1805.02867, are `naive`, `safe` and `online`,
     element by element with tile=1. `fused` is `safe` with the row on the chip; `split` is `online` by several
-    that share the row, and their pairs merged.
+    that share the row, and their pairs merged. Algorithm 4 there is softmax_topk by `online`: beside (m, d)
+    the k largest so far; by `split` those of the parts merge as their pairs do.
 
     Parameters
     ----------
@@ -59,27 +83,42 @@ def explain(
     tile : int
         Elements that are read at a time.
     method : "naive", "safe", "online", "fused" or "split"
+        Of softmax_topk "online" or "split".
     parts : int
         That `split` shares the row out in, each of whole tiles; no more than there are tiles.
     dtype : dtype, optional
         float16, bfloat16, float32 or float64, which the row is converted to first; else its own, float64 for
         integers.
+    operation : "softmax" or "softmax_topk"
+    k : int, optional
+        Of softmax_topk, which needs it: how many of the row.
 
     Raises
     ------
     ValueError
-        A row that is empty, too long or not one-dimensional; tile or parts below 1; another method.
+        A row that is empty, too long or not one-dimensional; tile or parts below 1; another method or
+        operation; a k below 1 or above N.
     TypeError
-        A row that is not of numbers, a type that softmax does not take.
+        A row that is not of numbers, a type that softmax does not take; softmax_topk without k, or softmax
+        with it.
     """
-    if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(f"method is {method!r}: explain knows {', '.join(METHODS)}")
-    tile, parts = _positive("tile", tile), _positive("parts", parts)
     x = _take_row(row, dtype)
+    selected = _take_k(operation, k, len(x))
+    known = METHODS_OF_TOPK if selected else METHODS
+    if not isinstance(method, str) or method not in known:
+        of = " of softmax_topk" if selected else ""
+        raise ValueError(f"method is {method!r}: explain knows{of} {', '.join(known)}")
+    tile, parts = _positive("tile", tile), _positive("parts", parts)
     compute = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
     work = Row(x, compute, tile, parts if method == "split" else 1)
-    METHODS[method](work)
+    exact = textbook(work.wide)
+    if selected:
+        METHODS_OF_TOPK[method](work, selected)
+        exact = exact[list(work.places)]
+    else:
+        METHODS[method](work)
     return Trace(
+        operation=operation,
         method=method,
         dtype=x.dtype.name,
         compute=compute.name,
@@ -88,5 +127,6 @@ def explain(
         row=tuple(map(float, x)),
         steps=tuple(work.steps),
         result=tuple(map(float, work.result)),
-        exact=tuple(textbook(work.wide).tolist()),
+        exact=tuple(exact.tolist()),
+        indices=work.places,
     )

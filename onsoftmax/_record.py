@@ -15,7 +15,8 @@ class Step:
     """One step on elements `start` to `stop`. What a step has nothing to do with is None, or empty."""
 
     kind: str
-    """What is done: "maximum", "sum", "statistics" (both at once), "merge" or "divide"."""
+    """What is done: "maximum", "sum", "statistics" (both at once), "merge" or "divide"; of softmax_topk
+    "statistics", "merge" or "select"."""
     part: int
     """Which part of the row, of those that `split` has; 0 elsewhere."""
     start: int
@@ -54,6 +55,15 @@ class Step:
     exact_d: float | None = None
     exact: Floats = ()
     """Of the exponentials, or of what is written."""
+    bound: float | None = None
+    """Of softmax_topk: the k-th largest before this tile, None where there are fewer. An element that is not
+    above it costs one comparison."""
+    passed: int | None = None
+    """How many elements of the tile are above the bound."""
+    kept: Floats = ()
+    """The k largest so far, in descending order."""
+    kept_at: tuple[int, ...] = ()
+    """Their places in the row."""
     note: str = ""
     """What is remarkable, in words."""
 
@@ -67,6 +77,8 @@ class Step:
 class Record:
     """All steps of one method on one row."""
 
+    operation: str
+    """softmax or softmax_topk."""
     method: str
     dtype: str
     """Of the row and of the result."""
@@ -79,7 +91,9 @@ class Record:
     steps: tuple[Step, ...]
     result: Floats
     exact: Floats
-    """exp(x - m) / sum(exp(x - m)) in float64."""
+    """exp(x - m) / sum(exp(x - m)) in float64, of the elements that the result has."""
+    indices: tuple[int, ...] = ()
+    """Of softmax_topk: the places of its k values in the row."""
 
     @property
     def passes(self) -> int:
@@ -107,16 +121,17 @@ class Record:
 
     def to_json(self, indent: int | None = 1) -> str:
         """As JSON, which has no number for infinity and NaN: they are "inf", "-inf" and "nan"."""
-        return json.dumps(_for_json(self.to_dict()), indent=indent, allow_nan=False)
+        return json.dumps(for_json(self.to_dict()), indent=indent, allow_nan=False)
 
 
 def _alike(a: float, b: float) -> bool:
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
-def _for_json(value: Any) -> Any:
+def for_json(value: Any) -> Any:
+    """The same with text for infinities and NaN."""
     if isinstance(value, dict):
-        return {key: _for_json(each) for key, each in value.items()}
+        return {key: for_json(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_for_json(each) for each in value]
+        return [for_json(each) for each in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

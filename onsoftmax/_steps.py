@@ -56,7 +56,8 @@ class Row:
         with np.errstate(all="ignore"):
             self.shifted = floats(x.astype(compute) - compute.type(self.anchor)) if self.anchor else ()
         self.steps: list[Step] = []
-        self.result = np.zeros_like(x)
+        self.result: Array = np.zeros_like(x)
+        self.places: tuple[int, ...] = ()
         self.passes = self.bytes_read = self.bytes_written = 0
 
     def tiles(self, start: int = 0, stop: int | None = None) -> Iterator[slice]:
@@ -103,6 +104,11 @@ class Row:
         self.bytes_written += self.x[where].nbytes
         return floats(y)
 
+    def select(self, values: Floats, places: tuple[int, ...]) -> None:
+        """Writes the values of an operation that selects, and their places as int64."""
+        self.result, self.places = np.array(values, np.float64), places
+        self.bytes_written += len(places) * (self.x.itemsize + 8)
+
     def add(self, kind: str, where: slice, part: int = 0, **facts: Any) -> None:
         self.steps.append(
             Step(
@@ -128,7 +134,7 @@ def _rescale(before: State, after: State) -> float:
     return _core.pair_d(_core.pair_merge(_core.pair_of((before[0],), False), _at(after)))
 
 
-def _statistics(row: Row, part: int = 0) -> State:
+def statistics(row: Row, part: int = 0) -> State:
     """The running (m, d) of a part of the row, tile by tile: algorithm 3."""
     span, state = row.part(part), EMPTY
     for where in row.tiles(span.start, span.stop):
@@ -205,7 +211,7 @@ def _sum(row: Row, state: State, from_memory: bool) -> State:
     return state
 
 
-def _merge(row: Row, states: list[State]) -> State:
+def merge(row: Row, states: list[State]) -> State:
     """The parts' pairs, merged in their order."""
     state = EMPTY
     for part, own in enumerate(states):
@@ -258,7 +264,7 @@ def safe(row: Row) -> None:
 
 
 def online(row: Row) -> None:
-    _divide(row, _statistics(row), from_memory=True)
+    _divide(row, statistics(row), from_memory=True)
 
 
 def fused(row: Row) -> None:
@@ -266,5 +272,5 @@ def fused(row: Row) -> None:
 
 
 def split(row: Row) -> None:
-    states = [_statistics(row, part) for part in range(row.parts)]
-    _divide(row, _merge(row, states), from_memory=True)
+    states = [statistics(row, part) for part in range(row.parts)]
+    _divide(row, merge(row, states), from_memory=True)

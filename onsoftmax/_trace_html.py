@@ -35,7 +35,11 @@ def _cell(text: str, name: str) -> str:
 
 
 def _memory(trace: Record, step: Step) -> str:
-    """The row's cells, those that the step reads or writes marked."""
+    """The row's cells, those that the step reads or writes marked; of what selects its two results."""
+    if step.kind == "select":
+        return "".join(
+            _cell(f"{number(y)} at {j}", "write") for y, j in zip(step.written, step.kept_at, strict=True)
+        )
     whole = len(trace.row) <= WHOLE_ROW
     cells = []
     for j in range(len(trace.row)) if whole else range(step.start, step.stop):
@@ -63,6 +67,8 @@ def _registers(step: Step) -> str:
         facts.append(f"d rescaled: {moved}")
     if step.d is not None:
         facts.append(f"d = {number(step.d)}")
+    if step.kept:
+        facts.append("largest: " + ", ".join(map(short, step.kept)))
     if step.note:
         facts.append(step.note)
     values = "".join(_cell(number(value), "") for value in step.exponentials)
@@ -89,4 +95,4 @@ def fragment(trace: Record) -> str:
 
 def document(trace: Record) -> str:
     """The same as a page of its own."""
-    return page(f"{trace.method} softmax of {len(trace.row)} numbers", fragment(trace))
+    return page(f"{trace.method} {trace.operation} of {len(trace.row)} numbers", fragment(trace))

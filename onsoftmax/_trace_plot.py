@@ -28,7 +28,7 @@ class _Drawing(Figure):
 
 def _running(trace: Record, m_panel: Axes, d_panel: Axes) -> None:
     """m and d after each step that changes them, a dashed line where d was moved to a larger m."""
-    steps = [(i, step) for i, step in enumerate(trace.steps, 1) if step.kind != "divide"]
+    steps = [(i, step) for i, step in enumerate(trace.steps, 1) if step.kind not in ("divide", "select")]
     ms = [(i, step.m) for i, step in steps if step.m is not None and math.isfinite(step.m)]
     ds = [(i, step.d) for i, step in steps if step.d is not None and math.isfinite(step.d)]
     for panel, points, name in ((m_panel, ms, "m"), (d_panel, ds, "d")):
@@ -62,19 +62,19 @@ def figure(trace: Record) -> Figure:
     m_panel, d_panel, bars = drawing.subplots(3, 1, height_ratios=[2, 2, 3])
     m_panel.sharex(d_panel)
     _running(trace, m_panel, d_panel)
-    places = range(len(trace.row))
+    places = trace.indices or range(len(trace.row))
     bars.bar(places, [0 if math.isnan(y) else y for y in trace.result], label=f"y of {trace.method}")
     bars.plot(places, trace.exact, "k_", markersize=12, label="textbook formula in float64")
-    lost = [j for j in places if math.isnan(trace.result[j])]
+    lost = [j for j, y in zip(places, trace.result, strict=True) if math.isnan(y)]
     bars.plot(lost, [0.02] * len(lost), "rx", label="NaN" if lost else None)
     if len(trace.row) <= NAMED:
-        bars.set_xticks(places, [short(x) for x in trace.row])
+        bars.set_xticks(range(len(trace.row)), [short(x) for x in trace.row])
     bars.set_xlabel("x")
-    bars.set_ylabel("softmax")
+    bars.set_ylabel(trace.operation)
     bars.legend(fontsize="small")
     tile = "element by element" if trace.tile == 1 else f"tiles of {trace.tile}"
     drawing.suptitle(
-        f"{trace.method}, {trace.dtype}, {tile}: {trace.passes} passes, "
+        f"{trace.operation} by {trace.method}, {trace.dtype}, {tile}: {trace.passes} passes, "
         f"{trace.bytes_read} bytes read, {trace.bytes_written} written"
     )
     return drawing

@@ -34,6 +34,26 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
     d: list[Column] = [("d", lambda step: number(step.d)), ("exact d", lambda step: number(step.exact_d))]
     exact: list[Column] = [(f"exact {e}", lambda step: numbers(step.exact))]
     own_m: Column = ("their m", lambda step: maximum(step.own_m))
+    if trace.operation == "softmax_topk":
+        kept: list[Column] = [
+            ("largest", lambda step: _list(step.kept)),
+            ("at", lambda step: " ".join(map(str, step.kept_at))),
+        ]
+        above: list[Column] = [
+            ("bound", lambda step: maximum(step.bound)),
+            ("above", lambda step: "" if step.passed is None else str(step.passed)),
+        ]
+        written: list[Column] = [
+            ("y", lambda step: numbers(step.written)),
+            ("exact y", lambda step: numbers(step.exact)),
+        ]
+        part: Column = ("part", lambda step: str(step.part + 1))
+        own: list[Column] = [("its m", own_m[1]), ("its d", lambda step: number(step.own_d))]
+        return {
+            "statistics": [x, m, total, rescale, d[0], *above, *kept],
+            "merge": [part, *own, m, d[0], *kept],
+            "select": [*kept, exponentials, *written],
+        }
     return {
         "maximum": [x, own_m, m],
         "sum": [x, exponentials, *(exact if plain else []), total, *d],
@@ -75,6 +95,7 @@ WHAT = {
     "statistics": "the running (m, d)",
     "merge": "the parts' pairs, one after the other",
     "divide": "y = exp(x - m) / d",
+    "select": "y = exp(x - m) / d of the k largest",
 }
 
 # How the columns of such a step go together.
@@ -87,6 +108,8 @@ FORMULA = {
 def title_of(trace: Record, step: Step) -> str:
     """Of the steps of its kind."""
     what = WHAT[step.kind]
+    if step.kept and step.kind != "select":
+        what = what.replace("(m, d)", "(m, d) and k largest").replace("pairs", "pairs and k largest")
     if trace.method == "naive":
         what = what.replace("exp(x - m)", "exp(x)")
     if step.kind == "merge":
@@ -107,8 +130,9 @@ def heading(trace: Record) -> str:
     split = f" in {trace.parts} parts" if trace.parts > 1 else ""
     what = "element by element" if trace.tile == 1 else f"in tiles of {trace.tile}"
     passes = f"{trace.passes} pass{'es' * (trace.passes > 1)}"
+    of = f"the {len(trace.indices)} largest of " if trace.indices else ""
     lines = [
-        f"{trace.method}: softmax of {len(trace.row)} {trace.dtype} numbers{split}, {what}",
+        f"{trace.method}: {trace.operation} of {of}{len(trace.row)} {trace.dtype} numbers{split}, {what}",
         f"{passes} over the row in memory: {trace.bytes_read} bytes read, {trace.bytes_written} written",
     ]
     kinds = {step.kind for step in trace.steps}
@@ -125,6 +149,7 @@ def ending(trace: Record, width: int) -> str:
     return "\n".join(
         [
             _wrapped("y", numbers(trace.result), width),
+            *([_wrapped("at", " ".join(map(str, trace.indices)), width)] if trace.indices else []),
             _wrapped("exact", numbers(trace.exact), width),
             f"largest relative error: {error} (exact: the textbook formula in float64)",
         ]

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from . import __version__, _cli_explain, _cli_plan, show_config
+from . import __version__, _cli_explain, _cli_plan, _cli_topk, show_config
 from ._files import CommandError
 from ._interrupt import Interrupted, interruptible
 from ._streams import usable_streams
@@ -29,6 +29,7 @@ EPILOG = """examples:
   onsoftmax explain 1 2 3 6 2 1 --tile 3
   onsoftmax plan --shape 2048x131072 --device cuda
   onsoftmax bench
+  onsoftmax topk logits.npy -k 5
   onsoftmax apply in.npy out.npy
 
 onsoftmax COMMAND --help says more.
@@ -86,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     _cli_explain.add(commands)
     _cli_plan.add(commands)
     bench.add(commands)
+    _cli_topk.add(commands)
     _add_apply(commands)
     info = commands.add_parser("info", help="versions, instruction sets, threads, GPUs")
     info.set_defaults(run=_info)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import sys
 import numpy as np
 
 import onsoftmax as ons
+from onsoftmax import cli
 
 try:
     import ml_dtypes
@@ -150,3 +152,17 @@ class Guarded:
         size = int(np.prod(shape)) * dtype.itemsize
         begin = self.bytes - size - gap if at_end else gap
         return self.memory[begin : begin + size].view(dtype).reshape(shape)
+
+
+def prints(arguments, capsys, code=0) -> str:
+    assert cli.main([str(argument) for argument in arguments]) == code
+    return capsys.readouterr().out
+
+
+def fails(arguments, capsys) -> str:
+    """The one line of a run that must fail by code 2."""
+    assert cli.main([str(argument) for argument in arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.fullmatch(r"onsoftmax: error: [^\n]+\n", printed.err)
+    return printed.err

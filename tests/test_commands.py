@@ -10,29 +10,15 @@ import sys
 
 import numpy as np
 import pytest
-from support import SANITIZED, run_python
+from support import SANITIZED, fails, prints, run_python
 
 import onsoftmax as ons
-from onsoftmax import _cli_explain, _cli_plan, _core, _table, cli
+from onsoftmax import _cli_explain, _cli_plan, _cli_topk, _core, _table
 from onsoftmax.bench import answers, command, contestants, cpu_timing, machine, progress, runs
 
 ROW = ["1", "2", "3", "6", "2", "1"]
 HAS_GPU = "cuda:0" in _core.config()["cuda"]
 has_plots = pytest.mark.skipif(not contestants.importable("matplotlib"), reason="matplotlib is not installed")
-
-
-def prints(arguments, capsys, code=0) -> str:
-    assert cli.main([str(argument) for argument in arguments]) == code
-    return capsys.readouterr().out
-
-
-def fails(arguments, capsys) -> str:
-    """The one line of a run that must fail by code 2."""
-    assert cli.main([str(argument) for argument in arguments]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert re.fullmatch(r"onsoftmax: error: [^\n]+\n", printed.err)
-    return printed.err
 
 
 @pytest.fixture
@@ -52,6 +38,8 @@ def test_explain_prints_the_trace(capsys):
     by_one = str(ons.explain([1, 2, 3, 6, 2, 1], tile=1))
     assert prints(["explain", "--tile", "1"], capsys) == f"{by_one}\n"
     assert prints(["explain", "--tile", "1", *ROW], capsys) == f"{by_one}\n"
+    topk = ons.explain([1, 2, 3, 6, 2, 1], operation="softmax_topk", k=2)
+    assert prints(["explain", "-k", "2"], capsys) == f"{topk}\n"
     split = ["explain", *ROW, "--method", "split", "--tile", "1", "--parts", "3"]
     expected = ons.explain([1, 2, 3, 6, 2, 1], method="split", tile=1, parts=3)
     assert prints(split, capsys) == f"{expected}\n"
@@ -84,6 +72,8 @@ def test_explain_writes_its_files(capsys, tmp_path):
         ([*ROW, "--method", "quick"], "naive, safe, online, fused, split"),
         ([*ROW, "--dtype", "int8"], "--dtype"),
         (["0"] * 4097, "4097 elements"),
+        ([*ROW, "-k", "7"], "k is 7: the row has 6 elements"),
+        ([*ROW, "-k", "2", "--method", "safe"], "explain knows of softmax_topk online, split"),
         ([*ROW, "--html", "no/such/place"], "no/such/place: No such file or directory"),
         ([*ROW, "--html", "."], ".: Is a directory"),
         ([*ROW, "--plot", "chart.xyz"], "matplotlib" if not shutil.which("python") else "chart.xyz"),
@@ -349,10 +339,11 @@ def test_a_bar_of_our_own(capsys, monkeypatch):
 
 
 def test_the_examples_of_help_run(quick, capsys, tmp_path, monkeypatch):
-    """Every line under "examples:" of explain, plan and bench."""
+    """Every line under "examples:" of explain, plan, topk and bench."""
     monkeypatch.chdir(tmp_path)
+    np.save("logits.npy", np.zeros((3, 70)))
     monkeypatch.setattr(runs, "ROUNDS", 1)
-    for text in (_cli_explain.EPILOG, _cli_plan.EPILOG, command.EPILOG):
+    for text in (_cli_explain.EPILOG, _cli_plan.EPILOG, _cli_topk.EPILOG, command.EPILOG):
         for line in text.splitlines()[1:]:
             words = re.split(r"\s{3,}", line.strip())[0].split()
             assert words[0] == "onsoftmax"

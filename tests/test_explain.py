@@ -101,6 +101,48 @@ def test_split_merges_the_parts():
     assert ons.explain(range(10), tile=2, method="split", parts=4).parts == 3
 
 
+def test_topk_on_the_worked_row():
+    """Algorithm 4: what each tile has above the bound, and the k largest after it."""
+    trace = ons.explain(ROW, operation="softmax_topk", k=2, tile=3)
+    first, second, select = trace.steps
+    assert (first.bound, first.passed, first.kept, first.kept_at) == (None, 3, (3, 2), (2, 1))
+    assert (second.bound, second.passed, second.kept, second.kept_at) == (2, 1, (6, 3), (3, 2))
+    assert second.rescale == pytest.approx(0.04979, abs=5e-6) and second.rescaled
+    assert select.kind == "select" and select.d == pytest.approx(1.099894, abs=5e-7)
+    assert trace.result == pytest.approx((0.909178, 0.045265), abs=5e-7) and trace.indices == (3, 2)
+    by_one = ons.explain(ROW, operation="softmax_topk", k=2, tile=1).steps
+    assert [step.passed for step in by_one[:-1]] == [1, 1, 1, 1, 0, 0]
+    assert [step.bound for step in by_one[:-1]] == [None, None, 1, 2, 3, 3]
+    text = str(trace)
+    assert all(number in text for number in ("0.909178", "0.045265", "1.099894", "0.049787"))
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_topk_merges_the_parts():
+    trace = ons.explain(ROW, operation="softmax_topk", k=3, method="split", parts=2)
+    first, second = by_kind(trace, "merge")
+    assert (first.kept, first.kept_at) == ((3, 2, 1), (2, 1, 0))
+    assert (second.kept, second.kept_at) == ((6, 3, 2), (3, 2, 1))  # of the two 2s the first
+    assert second.d == pytest.approx(1.099894, abs=5e-7)
+    assert by_kind(trace, "statistics")[1].kept_at == (3, 4, 5)
+
+
+@given(rows, st.integers(1, 9), st.integers(1, 5), st.integers(1, 40), st.sampled_from(["online", "split"]))
+def test_topk_is_that_of_softmax_topk(row, tile, parts, k, method):
+    row = np.array([*row, math.nan] if k == 1 else row)
+    k = min(k, len(row))
+    trace = ons.explain(row, operation="softmax_topk", k=k, tile=tile, parts=parts, method=method)
+    values, indices = ons.softmax_topk(row, k)
+    assert trace.indices == tuple(indices.tolist())
+    np.testing.assert_allclose(trace.result, values, rtol=1e-14)
+    plan = ons.plan(row, operation="softmax_topk", k=k, method=method)
+    assert trace.bytes_read + trace.bytes_written == plan.bytes_moved and trace.passes == 1
+    for step in trace.steps[:-1]:
+        if step.kind == "statistics" and step.bound is not None:
+            assert step.passed == sum(not x <= step.bound for x in step.read)
+    assert str(trace) and trace.to_html() and json.loads(trace.to_json())
+
+
 def test_naive_in_float16_overflows_where_it_does():
     row = np.array([2, 4, 12], np.float16)
     trace = ons.explain(row, method="naive")
@@ -291,6 +333,17 @@ def test_plot(method, row, tmp_path):
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
+def test_topk_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    trace = ons.explain(ROW, operation="softmax_topk", k=2, method="split")
+    figure = trace.plot()
+    bars = figure.axes[2].patches
+    assert [patch.get_height() for patch in bars] == list(trace.result)
+    assert [patch.get_x() + patch.get_width() / 2 for patch in bars] == [3, 2]
+    html = trace.to_html()
+    assert html.count("write 32 B") == 1 and "0.909178 at 3" in html and "largest: 6, 3" in html
+
+
 def test_any_row_will_do():
     assert ons.explain(ROW).dtype == "float64"
     assert ons.explain((True, False)).row == (1, 0)
@@ -323,6 +376,12 @@ def test_any_row_will_do():
         (ROW, {"method": "auto"}, ValueError, "naive, safe, online, fused, split"),
         (ROW, {"method": ["online"]}, ValueError, "naive, safe, online, fused, split"),
         (ROW, {"dtype": "int32"}, TypeError, "int32"),
+        (ROW, {"operation": "logsumexp"}, ValueError, "softmax and softmax_topk"),
+        (ROW, {"operation": "softmax_topk"}, TypeError, "softmax_topk needs k"),
+        (ROW, {"k": 2}, TypeError, "softmax takes no k"),
+        (ROW, {"operation": "softmax_topk", "k": 7}, ValueError, "k is 7: the row has 6 elements"),
+        (ROW, {"operation": "softmax_topk", "k": 0}, ValueError, "k is 0"),
+        (ROW, {"operation": "softmax_topk", "k": 1, "method": "safe"}, ValueError, "online, split"),
     ],
 )
 def test_bad_input(row, options, error, text):

@@ -48,6 +48,33 @@ def test_methods_of_other_devices():
     assert all(m.devices == ("cuda",) and (m.reads, m.writes) == (1, 1) for m in on_gpu[5:])
     with pytest.raises(ValueError, match=r"'tpu'.*'cpu', 'cuda'"):
         ons.methods("tpu")
+    with pytest.raises(ValueError, match="operation is 'topk': expected one of softmax, "):
+        ons.methods(operation="topk")
+
+
+def test_methods_of_an_operation():
+    """Those that plan takes for it, and how often they read and write the array."""
+    assert [m.name for m in ons.methods("cpu", operation="softmax_topk")] == ["online", "split"]
+    assert [m.name for m in ons.methods("cpu", operation="softmax_backward")] == ["online", "fused", "split"]
+    on_gpu = ons.methods("cuda", operation="softmax_topk")
+    assert {m.name for m in on_gpu} == {"online", "fused", "split", "fused_warp", "cluster"}
+    assert all((m.reads, m.writes) == (1, 0) for m in on_gpu)
+    assert {m.name: m.reads for m in ons.methods(operation="logsumexp")}["safe"] == 2
+    assert "naive" not in {m.name for m in ons.methods(operation="normalizer")}
+    for device in ("cpu", "cuda"):
+        for operation in ("softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward"):
+            k = 1 if operation == "softmax_topk" else None
+            known = {m.name: m for m in ons.methods(device, operation=operation)}
+            for name in (m.name for m in ons.methods(device)):
+                options = {"device": device, "operation": operation, "method": name, "k": k}
+                if name not in known:
+                    with pytest.raises(ValueError, match=f"method '{name}' does no {operation}"):
+                        ons.plan((1, 64), **options)
+                    continue
+                arrays = ons.plan((1, 64), **options).bytes_moved // 256
+                inputs = 1 + operation.endswith("_backward")
+                assert arrays == inputs * known[name].reads + known[name].writes
+    assert "softmax_topk has no pass that divides" in " ".join(str(on_gpu).split())
 
 
 def test_naive_overflows_by_design():

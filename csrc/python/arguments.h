@@ -80,7 +80,7 @@ PyObject *ons_pack_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
 PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 extern const char ons_merge_doc[], ons_pack_doc[], ons_empty_doc[];
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
-PyObject *ons_list_methods(PyObject *self, PyObject *none);
+PyObject *ons_list_methods(PyObject *self, PyObject *operation);
 PyObject *ons_as_numpy(PyObject *self, PyObject *object);
 
 #endif

@@ -205,15 +205,20 @@ done:
     return result;
 }
 
-PyObject *ons_list_methods(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none)) {
+PyObject *ons_list_methods(PyObject *Py_UNUSED(self), PyObject *name) {
+    ons_operation operation;
+    if (ons_take_operation(name, &operation) < 0) return NULL;
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < ONS_METHOD_COUNT; i++) {
         const ons_method_info *info = &ons_methods[i];
-        PyObject *one = Py_BuildValue("{s:s,s:O,s:O,s:i,s:i,s:s,s:s}", "name", info->name, "on_cpu",
-                                      info->on_cpu ? Py_True : Py_False, "on_cuda",
-                                      info->on_cuda ? Py_True : Py_False, "reads", info->reads,
-                                      "writes", info->writes, "keeps", keeps_names[info->keeps],
-                                      "summary", info->summary);
+        const bool on_cpu = info->on_cpu && ons_method_takes(i, operation, ONS_CPU);
+        const bool on_cuda = info->on_cuda && ons_method_takes(i, operation, ONS_CUDA);
+        if (!on_cpu && !on_cuda) continue;
+        PyObject *one = Py_BuildValue(
+            "{s:s,s:O,s:O,s:i,s:i,s:s,s:s}", "name", info->name, "on_cpu",
+            on_cpu ? Py_True : Py_False, "on_cuda", on_cuda ? Py_True : Py_False, "reads",
+            ons_method_reads(i, operation), "writes", ons_method_writes(i, operation), "keeps",
+            keeps_names[info->keeps], "summary", info->summary);
         if (!one || PyList_Append(list, one) < 0) Py_CLEAR(list);
         Py_XDECREF(one);
     }

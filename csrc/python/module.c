@@ -68,9 +68,9 @@ PyDoc_STRVAR(
     "--\n\nThe plan of a call as a dict: see onsoftmax.plan. caches: bytes that a core has to "
     "itself, bytes\n"
     "of the last one and the processors that share it, in place of this machine's.");
-PyDoc_STRVAR(
-    methods_doc,
-    "methods($module, /)\n--\n\nThe methods of this build as dicts: see onsoftmax.methods.");
+PyDoc_STRVAR(methods_doc,
+             "methods($module, operation, /)\n--\n\nThe methods of an operation as dicts: see "
+             "onsoftmax.methods.");
 PyDoc_STRVAR(as_numpy_doc,
              "as_numpy($module, array, /)\n--\n\n"
              "What softmax would read of an array on the CPU, as a read-only NumPy array: its "
@@ -97,7 +97,7 @@ static PyMethodDef functions[] = {
      ons_pack_doc},
     {"empty", (PyCFunction)(void (*)(void))ons_empty_call, METH_FASTCALL | METH_KEYWORDS,
      ons_empty_doc},
-    {"methods", ons_list_methods, METH_NOARGS, methods_doc},
+    {"methods", ons_list_methods, METH_O, methods_doc},
     {"as_numpy", ons_as_numpy, METH_O, as_numpy_doc},
     {"set_num_threads", set_num_threads, METH_O, set_doc},
     {"get_num_threads", get_num_threads, METH_NOARGS, get_doc},

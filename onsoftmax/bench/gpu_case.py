@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
+from .. import Normalizer
+
 DEVICE = "cuda"
 SPREAD = 3  # of the logits, elsewhere
 ALLOWED_SHARE = 0.75  # of the elements that `where` lets in
 GRAPH_BYTES = 2**28  # with less to move, calls are timed inside a CUDA graph
+PACKED_BYTES = 40  # of a row's Normalizer
 SETS_LIMIT = 100  # of rotating tensors
 
 
@@ -72,13 +75,15 @@ class Case:
         read = self.elements * (inputs * size_of(self.dtype) + (self.extra == "where"))
         written = math.prod(self.out_shape) * size_of(self.out_dtype or self.dtype)
         written += 8 * self.M * self.k  # the places
+        if self.operation == "normalizer":
+            written = PACKED_BYTES * self.M
         return read + written + (4 * self.M if self.extra == "scale per row" else 0)
 
     @property
     def out_shape(self) -> tuple[int, ...]:
         if self.k:
             return (*self.shape[:-1], self.k)
-        if self.operation != "logsumexp":
+        if self.operation not in ("logsumexp", "normalizer"):
             return self.shape
         axis = self.axis % len(self.shape)
         return self.shape[:axis] + self.shape[axis + 1 :]
@@ -162,7 +167,7 @@ class Reference:
             total = weight * terms.sum(-1, keepdim=True)
             self.expected, self.size = terms - total, torch.maximum(terms.abs(), total.abs())
         else:
-            operation = case.operation.removesuffix("_topk")
+            operation = case.operation.removesuffix("_topk").replace("normalizer", "logsumexp")
             self.expected = getattr(torch, operation)(x, -1)
             if case.k:
                 self.expected = torch.topk(self.expected, case.k).values
@@ -180,12 +185,14 @@ class Reference:
             return array[self.picked]
         return array.flatten(0, -2)[self.picked]
 
-    def error_eps(self, result: torch.Tensor) -> float:
+    def error_eps(self, result: torch.Tensor | Normalizer) -> float:
         """Largest error of the sample, relative to the value or to the smallest normal number, that of a
         logarithm to max(1, its size), of a gradient to the larger of its two terms, in eps; NaN if an element
         anywhere is NaN."""
+        if isinstance(result, Normalizer):
+            result = result.logsumexp()
         limits = torch.finfo(result.dtype)
-        least = 1 if self.case.operation in ("log_softmax", "logsumexp") else limits.tiny
+        least = 1 if self.case.operation in ("log_softmax", "logsumexp", "normalizer") else limits.tiny
         if result.shape != self.case.out_shape or bool(result.sum(dtype=torch.float32).isnan()):
             return math.nan
         error = self.rows(result).double().sub_(self.expected).abs_()

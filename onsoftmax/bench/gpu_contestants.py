@@ -34,6 +34,9 @@ def ours(case: Case, methods: list[str]) -> Iterator[Contestant]:
     into = case.out_shape == case.shape
     out = ", out=y" if into else ""
     arrays = "grad, x" if case.backward else "x"
+    if case.operation == "normalizer":  # the one function that takes no method
+        yield Contestant("auto", "ours", "function(x)", lambda t: {"function": function, **t}, False)
+        return
     for method in methods:
         line = f"function({arrays}, {case.axis}, method='{method}'{out}{extra})"
         if case.k:
@@ -54,7 +57,8 @@ def softmax_in_torch(case: Case) -> Callable[..., torch.Tensor]:
     if case.k:
         return lambda x: torch.topk(torch.softmax(x, axis), case.k, axis).values
     if case.operation != "softmax":
-        function: Callable[..., torch.Tensor] = getattr(torch, case.operation)
+        name = case.operation.replace("normalizer", "logsumexp")
+        function: Callable[..., torch.Tensor] = getattr(torch, name)
         return lambda x: function(x, axis)
     if case.extra == "where":
         return lambda x, mask: torch.softmax(x.masked_fill(~mask, -math.inf), axis)
@@ -113,7 +117,7 @@ def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
         arguments = "grad, x"
     if "torch" in wanted:
         yield Contestant("torch", "peer", f"line({arguments})", lambda t: {"line": torch_line, **t}, False)
-        if not case.extra and not case.out_dtype and not case.backward and not case.k:
+        if not (case.extra or case.out_dtype or case.backward or case.k or case.operation == "normalizer"):
             into = case.out_shape == case.shape
             line = f"torch.{case.operation}(x, {case.axis}{', out=y' if into else ''})"
             yield Contestant("torch out=", "peer", line, lambda t: {"torch": torch, **t}, into)
