@@ -98,18 +98,18 @@ def test_what_it_says_is_printed_is():
 def test_commands_run(monkeypatch, tmp_path, capsys, threads_restored):
     """Those of onsoftmax; what takes long is made small, what needs a GPU or matplotlib needs it here too."""
     monkeypatch.chdir(tmp_path)
-    np.save("IN.npy", np.ones((3, 4), np.float32))
+    np.save("IN.npy", np.ones((3, 8), np.float32))
     monkeypatch.setattr(demo, "show_large", lambda: None)
     monkeypatch.setattr(runs, "CPU_SHAPES", [((8, 64), -1)])
     monkeypatch.setattr(runs, "GPU_SHAPES", [((8, 64), -1)])
     monkeypatch.setattr(cpu_timing, "SAMPLE_SECONDS", 1e-4)
     ours = [words[1:] for words in commands() if words[0] == "onsoftmax"]
-    assert {words[0] for words in ours} == {"demo", "explain", "plan", "bench", "apply", "info"}
+    assert {words[0] for words in ours} == {"demo", "explain", "plan", "bench", "topk", "apply", "info"}
     for words in ours:
         if "--plot" not in words or contestants.importable("matplotlib"):
             assert cli.main(words) == 0, words
             assert capsys.readouterr().out or words[0] == "apply"
-    assert (np.load("OUT.npy") == 0.25).all()
+    assert (np.load("OUT.npy") == 0.125).all()
 
 
 def test_every_option_is_known(capsys):
