@@ -41,9 +41,9 @@ static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     plan->elements_a_thread = shapes[found][1] * row->chunk;
     plan->tile = plan->lanes * plan->elements_a_thread;
     plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
-    /* each row has its elements and its list in shared memory, of 4 k entries at most */
-    const int64_t row_bytes =
-        plan->tile * ons_dtype_size(plan->compute) + power_of_two_from(4 * k) * entry_bytes(plan);
+    /* each row has its elements and its list in shared memory, of some 4 k entries at most */
+    const int64_t row_bytes = plan->tile * ons_dtype_size(plan->compute) +
+                              2 * power_of_two_from(4 * k) * entry_bytes(plan);
     while (plan->threads > WARP && plan->threads / plan->lanes * row_bytes > row->gpu->shared_bytes)
         plan->threads /= 2;
     plan->width = plan->threads / plan->lanes;
