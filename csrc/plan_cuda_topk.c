@@ -6,8 +6,8 @@
 /* The largest place that an entry has room for. */
 #define LONGEST_ROW (((int64_t)1 << 32) - 1)
 
-/* The most blocks of a cluster that has a part of a row in split: of 16 fewer find room. */
-enum { BLOCKS_OF_PART = 8 };
+/* The elements of a part of a row in split, more where there would be too many parts. */
+enum { PART = 1 << 14, MOST_PARTS = 256 };
 
 /* Rows without gaps and with nothing to be done first, in the arithmetic of their own type. */
 static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
@@ -59,7 +59,7 @@ static bool fits_tiles(const row_of_chunks *row, const ons_plan *plan) {
 
 static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     const int chunks = row->narrow ? TOPK_CHUNKS_16_BIT : TOPK_CHUNKS;
-    const int most = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+    const int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
     plan->lanes = 0;
     plan->width = 1;
     plan->workspace_bytes = 0;
@@ -67,12 +67,19 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     plan->longest_row = LONGEST_ROW;
     plan->elements_a_thread = chunks * row->chunk;
     if (plan->N > LONGEST_ROW) return ONS_E_ROW_TOO_LONG;
-    if (plan->method == ONS_METHOD_online && k <= ONS_LARGEST_K && fits_tiles(row, plan)) {
+    const bool by_tiles = plan->method == ONS_METHOD_split || plan->method == ONS_METHOD_online;
+    if (by_tiles && k <= ONS_LARGEST_K && fits_tiles(row, plan)) {
         const int in_tile = row->narrow ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
         const int64_t threads = ceil_div(ceil_div(row->chunks, in_tile), WARP) * WARP;
         plan->threads = (int)least(threads, TOPK_TILE_THREADS);
         plan->elements_a_thread = in_tile * row->chunk;
         plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+        if (plan->method == ONS_METHOD_split) {
+            const int64_t tiles = ceil_div(ceil_div(plan->N, plan->tile), MOST_PARTS);
+            plan->tile *= tiles * plan->tile < PART ? ceil_div(PART, plan->tile) : tiles;
+            plan->blocks_a_row = ceil_div(plan->N, plan->tile);
+            plan->workspace_bytes = plan->rows * plan->blocks_a_row * (k + 1) * entry_bytes(plan);
+        }
         return ONS_OK;
     }
     if (plan->method == ONS_METHOD_online) {
@@ -88,23 +95,12 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
         plan->blocks_a_row = 0;
         return shape_warp(row, k, plan) ? ONS_OK : ONS_E_ROW_TOO_LONG;
     }
-    const int64_t filled = ceil_div(row->chunks, (int64_t)chunks * WARP);
-    if (plan->method == ONS_METHOD_cluster) {
-        plan->longest_row = (int64_t)most * TOPK_THREADS * chunks * row->chunk;
-        plan->threads = TOPK_THREADS;
-        if (most < 2) return ONS_E_NO_CLUSTERS;
-        ons_share_out(filled, TOPK_BLOCKS * TOPK_THREADS / WARP, TOPK_THREADS / WARP, most, false,
-                      plan);
-    } else {
-        plan->threads = TOPK_THREADS;
-        plan->blocks_a_row = most >= 2 ? least(most, BLOCKS_OF_PART) : 1;
-    }
+    if (plan->method == ONS_METHOD_split || blocks < 2) return ONS_E_NO_CLUSTERS;
+    plan->longest_row = (int64_t)blocks * TOPK_THREADS * chunks * row->chunk;
+    plan->threads = TOPK_THREADS;
+    ons_share_out(ceil_div(row->chunks, (int64_t)chunks * WARP), TOPK_BLOCKS * TOPK_THREADS / WARP,
+                  TOPK_THREADS / WARP, blocks, false, plan);
     plan->tile = plan->blocks_a_row * plan->threads * plan->elements_a_thread;
-    if (plan->method == ONS_METHOD_split) {
-        const int64_t parts = ceil_div(plan->N, plan->tile);
-        plan->blocks_a_row *= parts;
-        plan->workspace_bytes = plan->rows * parts * (k + 1) * entry_bytes(plan);
-    }
     return plan->N > plan->longest_row ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 
@@ -146,7 +142,7 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
                     plan) == ONS_OK)
         return ONS_OK;
     if (few)
-        return take(ONS_METHOD_split, "few rows, too long for a cluster: clusters share each one",
+        return take(ONS_METHOD_split, "few rows, too long for a cluster: blocks share each one",
                     &row, k, plan);
     return take(ONS_METHOD_online, "one read, tile by tile", &row, k, plan);
 }

@@ -21,7 +21,7 @@ struct topk_arguments : Rows::arguments {
     results_at values, indices, pairs;
     int k, room; /* of a row's list of entries */
     bool log;
-    int64_t parts; /* of a row, each by itself; 1: none */
+    int64_t parts, part_length; /* of a row, each by itself; 1: none */
     void *workspace;
 };
 
@@ -157,6 +157,7 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
                                       topk_room(problem->k, request.plan->N, room),
                                       problem->log,
                                       1,
+                                      request.plan->N,
                                       request.workspace};
     return method(rows_of<Rows>{rows}, arguments);
 }

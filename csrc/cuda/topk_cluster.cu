@@ -3,13 +3,10 @@
  * elements of its quarters, of which the k-th largest bounds the k-th element from below. The few
  * elements from there on are listed in the first block's shared memory, which puts them in order.
  *
- * The parts of a longer row are taken as rows are, for topk_split.cu; by one block each where a GPU
- * has no clusters.
- *
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
 #include "pairs/cluster.cuh"
 #include "rows/select.cuh"
-#include "topk_parts.cuh"
+#include "launch_topk.cuh"
 
 /* Of a thread: a chunk of 16-bit elements takes half as many registers. */
 template <typename Rows>
@@ -35,14 +32,10 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
     state<Real> *const states = (state<Real> *)(tops + 4 * blocks_of_row() * warps_of_block());
     __shared__ int counters[3], listed;
     const int blocks = blocks_of_row(), warps = blocks * warps_of_block();
-    const int64_t which = row_of_blocks() + args.first, row = which / args.parts;
+    const int64_t row = row_of_blocks() + args.first;
     const int warp = block_of_row() * warps_of_block() + warp_of_block();
-    const uint32_t part_elements = (uint32_t)warps * (K * WARP * V);
-    const uint32_t begin = (uint32_t)(which - row * args.parts) * part_elements;
-    const uint32_t chunk = begin / V + block_a_row::chunk<K>(warp), first = chunk * V;
-    const uint32_t N = (uint32_t)args.N, left = N - begin;
-    const uint32_t elements = left < part_elements ? left : part_elements;
-    const uint32_t k = elements < (uint32_t)args.k ? elements : (uint32_t)args.k;
+    const uint32_t chunk = block_a_row::chunk<K>(warp), first = chunk * V;
+    const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
     if (threadIdx.x == 0) listed = counters[0] = counters[1] = counters[2] = 0;
 #if __CUDA_ARCH__ >= 900
     __shared__ arrivals arrived;
@@ -53,7 +46,7 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
 #endif
 
     Tile tile;
-    Rows::template visit<false>(args, row - args.first, [&](const auto &from) {
+    Rows::template visit<false>(args, row_of_blocks(), [&](const auto &from) {
         tile = from.template load<K, WARP>(chunk);
     });
     const Real top = tile.largest(), m = max_over_lanes<WARP>(top);
@@ -85,7 +78,7 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
             const int quarter = threadIdx.x + i * blockDim.x;
             const uint32_t begins =
                 (quarter / 4 * (K * WARP) + quarter % 4 * (WARP / 4)) * (uint32_t)V;
-            mine[i] = quarter < 4 * warps && begins < elements ? key_of(tops[quarter]) : 0;
+            mine[i] = quarter < 4 * warps && begins < N ? key_of(tops[quarter]) : 0;
         }
 #endif
     }
@@ -100,8 +93,8 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
         if (counts) {
             Tile copy = tile;
             group_of_blocks group = {counters};
-            from = bound_by_counting<WARP>(copy, own, first, begin, begin + elements, k,
-                                           (uint32_t)args.room, from.key, largest, group);
+            from = bound_by_counting<WARP>(copy, own, first, 0, N, k, (uint32_t)args.room, from.key,
+                                           largest, group);
             if (threadIdx.x == 0 && block_of_row() == 0) listed = 0;
             meet_in_row();
         }
@@ -117,20 +110,12 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
         counts = true;
     }
     if (block_of_row() == 0) {
-        auto sync = [] { __syncthreads(); };
-        if (args.workspace) {
-            const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, which);
-            give_first(list, (uint32_t)count, (uint32_t)count, k, threadIdx.x, blockDim.x, sync,
-                       [&](uint32_t order, const Entry &one) { part.entries[order] = one; });
-            for (uint32_t i = k + threadIdx.x; i < (uint32_t)args.k; i += blockDim.x)
-                part.entries[i] = {};
-            if (threadIdx.x == 0) *part.pair = total;
-        } else {
-            const topk_of_row<Rows> results(args, row, total);
-            give_first(list, (uint32_t)count, (uint32_t)count, k, threadIdx.x, blockDim.x, sync,
-                       [&](uint32_t order, const Entry &one) { results.put(order, one); });
-            if (threadIdx.x == 0) put_pair(args, row, total);
-        }
+        const topk_of_row<Rows> results(args, row, total);
+        give_first(
+            list, (uint32_t)count, (uint32_t)count, k, threadIdx.x, blockDim.x,
+            [] { __syncthreads(); },
+            [&](uint32_t order, const Entry &one) { results.put(order, one); });
+        if (threadIdx.x == 0) put_pair(args, row, total);
     }
     /* the first block stays until its count is read no more */
     if (blocks > 1) arrive_at_row();
@@ -139,18 +124,13 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
 
 ons_status topk_cluster(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_topk_rows(request, 256, [&](auto rows, auto arguments) {
+    return with_topk_rows(request, 256, [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
         using Real = typename Rows::Real;
         launch_shape shape = {1, plan->threads};
-        arguments.parts = (plan->N + plan->tile - 1) / plan->tile;
-        if (plan->workspace_bytes == 0) arguments.workspace = nullptr;
-        shape.blocks = shape.cluster = (int)(plan->blocks_a_row / arguments.parts);
+        shape.blocks = shape.cluster = (int)plan->blocks_a_row;
         shape.shared_bytes = arguments.room * (int)sizeof(entry<Real>) +
                              shape.cluster * plan->threads / WARP * 6 * (int)sizeof(Real);
-        ons_plan parts = *plan;
-        parts.rows *= arguments.parts;
-        return launch_strips({request.problem, &parts, request.workspace, request.facts}, shape,
-                             topk_cluster_kernel<Rows>, arguments);
+        return launch_strips(request, shape, topk_cluster_kernel<Rows>, arguments);
     });
 }

@@ -6,10 +6,12 @@
  * bound is that of the whole row; the elements behind the tops from there on are looked at one by
  * one, and those from the bound on are put in order.
  *
+ * A part of a row is taken as a row is, for topk_split.cu.
+ *
  * Moves 1 read of N. Of a row of which more is from the bound on than there is room for, the
  * elements are listed in a second read, tile by tile, with a bound that rises. */
 #include "rows/select.cuh"
-#include "launch_topk.cuh"
+#include "topk_parts.cuh"
 #include "pairs/reduce.cuh"
 
 template <typename Rows>
@@ -24,22 +26,41 @@ constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > siz
                               ? 2
                               : TOPK_TILE_BLOCKS;
 
-/* The first bound is that of an eighth of the row, in whole tiles, whose tops fill a quarter of the
- * queue at most. A new one is found when twice as much was read, for a small k later, and before
- * the queue can be full. */
-constexpr int SAMPLE = 8, TILES = TOPK_QUEUE / 4 / TOPK_TILE_THREADS, SMALL_K = 32;
+/* The first bound is that of so many tiles, whose tops fill a quarter of the queue. A new one is
+ * found when twice as much was read, for a small k later, and before the queue can be full. */
+constexpr int TILES = TOPK_QUEUE / 4 / TOPK_TILE_THREADS, SMALL_K = 32;
 
-/* This thread's part of the tile that begins there. */
+/* Elements that a thread looks at together, so that their reads are under way at once. */
+constexpr int AT_ONCE = 4;
+
+/* What a block has: a row, or a part of one. */
 template <typename Rows>
-__device__ __forceinline__ tile_of_thread<Rows> load_tile(const topk_arguments<Rows> &args,
-                                                          int64_t begin) {
-    constexpr int K = CHUNKS_OF<Rows>;
-    tile_of_thread<Rows> tile;
-    Rows::template visit<false>(args, blockIdx.x, [&](const auto &row) {
-        tile = row.template load<K, WARP>(begin / Rows::V + block_a_row::chunk<K>(warp_of_block()));
-    });
-    return tile;
-}
+struct block_share {
+    int64_t which, row; /* its number among all parts, and that of its row */
+    uint32_t begin, end, k;
+
+    __device__ explicit block_share(const topk_arguments<Rows> &args)
+        : which(blockIdx.x + args.first), row(which), begin(0), end((uint32_t)args.N) {
+        if (args.parts > 1) {
+            row = which / args.parts;
+            begin = (uint32_t)((which - row * args.parts) * args.part_length);
+            if (end - begin > args.part_length) end = begin + (uint32_t)args.part_length;
+        }
+        k = end - begin < (uint32_t)args.k ? end - begin : (uint32_t)args.k;
+    }
+
+    /* This thread's part of the tile that begins there. */
+    __device__ __forceinline__ tile_of_thread<Rows> load(const topk_arguments<Rows> &args,
+                                                         int64_t tile_begin) const {
+        constexpr int K = CHUNKS_OF<Rows>;
+        tile_of_thread<Rows> tile;
+        Rows::template visit<false>(args, row - args.first, [&](const auto &from) {
+            tile = from.template load<K, WARP>(tile_begin / Rows::V +
+                                               block_a_row::chunk<K>(warp_of_block()));
+        });
+        return tile;
+    }
+};
 
 /* The place in a tile of a thread's first element. */
 template <typename Rows>
@@ -63,10 +84,11 @@ __device__ __noinline__ progress<Key> cut(Entry *list, uint32_t listed, uint32_t
     return {{list[k - 1].key(), 0}, k}; /* later elements are behind equal ones */
 }
 
-/* Lists the row tile by tile: of each tile at most its own k first, and cuts the list before it
+/* Lists the share tile by tile: of each tile at most its own k first, and cuts the list before it
  * could be full. No key is above `highest`. */
 template <typename Rows>
 __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
+                                               const block_share<Rows> &share,
                                                key_type<typename Rows::Real> from,
                                                key_type<typename Rows::Real> highest) {
     using Key = key_type<typename Rows::Real>;
@@ -76,17 +98,17 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
     __shared__ unsigned long long largest;
     __shared__ int counters[3], added;
     Entry *const list = (Entry *)shared;
-    const uint32_t N = (uint32_t)args.N, room = (uint32_t)args.room, k = (uint32_t)args.k;
+    const uint32_t N = share.end, room = (uint32_t)args.room, k = share.k;
     const int64_t step = blockDim.x * (Tile::K * Tile::V);
     progress<Key> now = {{from, N}, 0};
     if (threadIdx.x < 3) counters[threadIdx.x] = 0;
     group_of_blocks group = {counters};
-    Tile next = load_tile<Rows>(args, 0);
+    Tile next = share.load(args, share.begin);
 #pragma unroll 1
-    for (int64_t begin = 0; begin < N; begin += step) {
+    for (int64_t begin = share.begin; begin < N; begin += step) {
         if (now.from.key == highest && now.from.end <= begin) break; /* all others are behind */
         const Tile tile = next;
-        if (begin + step < N) next = load_tile<Rows>(args, begin + step);
+        if (begin + step < N) next = share.load(args, begin + step);
         const uint32_t first = (uint32_t)begin + own_place<Rows>();
         const uint32_t end = begin + step < N ? (uint32_t)(begin + step) : N;
         const Key own = first < N ? key_of(tile.largest()) : 0;
@@ -176,7 +198,8 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     __shared__ state<Real> parts[TOPK_TILE_THREADS / WARP];
     __shared__ int queued, listed, counters[3];
     Entry *const list = (Entry *)shared, *const queue = list + args.room;
-    const uint32_t room = (uint32_t)args.room, k = (uint32_t)args.k, N = (uint32_t)args.N;
+    const block_share<Rows> share(args);
+    const uint32_t room = (uint32_t)args.room, k = share.k, end = share.end;
     const int64_t step = blockDim.x * (Tile::K * Tile::V);
     running_state<Real> so_far;
     Real least = arithmetic<Real>::nan(); /* of the tops that are queued: all */
@@ -185,7 +208,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     /* Of k threads' maxima, where there are so many; else of k tops. The queue keeps those from it
      * on. */
     auto bound_so_far = [&] {
-        const Key keys[1] = {own_place<Rows>() < N ? key_of(so_far.m) : 0};
+        const Key keys[1] = {share.begin + own_place<Rows>() < end ? key_of(so_far.m) : 0};
         Key from = bound_of_tops(keys, (int)k);
         const uint32_t count = (uint32_t)queued;
         if (count > TOPK_QUEUE) return from;
@@ -195,25 +218,24 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     };
     const int64_t most =
         (TOPK_QUEUE - 2 * (int64_t)k) / blockDim.x * step; /* till the next bound */
-    const int64_t tiles = args.N / SAMPLE / step + 1;
-    int64_t begin = 0, renewed = (tiles < TILES ? tiles : TILES) * step;
-    Tile next = load_tile<Rows>(args, 0);
+    int64_t begin = share.begin, renewed = TILES * step;   /* of the share */
+    Tile next = share.load(args, begin);
     __syncthreads();
 #pragma unroll 1
     while (true) {
         const Tile tile = next;
         const uint32_t first = (uint32_t)begin + own_place<Rows>();
         begin += step;
-        if (begin < args.N) next = load_tile<Rows>(args, begin);
+        if (begin < end) next = share.load(args, begin);
         const Real top = tile.largest(), m = larger(so_far.m, top);
         if (m != so_far.m) so_far.raise(m);
         so_far.sum.add(sum_exponentials(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
-        if (!(top < least) && first < N) {
+        if (!(top < least) && first < end) {
             const uint32_t slot = atomicAdd(&queued, 1);
             if (slot < TOPK_QUEUE) queue[slot] = Entry::of(key_of(top), first);
         }
-        if (begin >= args.N) break;
-        if (begin != renewed) continue;
+        if (begin >= end) break;
+        if (begin - share.begin != renewed) continue;
         const int64_t more = (k < SMALL_K ? 7 : 1) * renewed;
         renewed += more < most ? more : most;
         const Key from = bound_so_far();
@@ -223,41 +245,63 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     const state<Real> total =
         merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
     const Key from = bound_so_far();
-    const int64_t row = blockIdx.x + args.first;
     bool fits = *(volatile int *)&queued <= TOPK_QUEUE;
     if (fits) {
         constexpr uint32_t n = Tile::K * Tile::V;
-        const uint32_t tops = (uint32_t)queued;
+        const uint32_t looked_at = (uint32_t)queued * n;
 #pragma unroll 1
-        for (uint32_t i = threadIdx.x; i < tops * n; i += blockDim.x) {
+        for (uint32_t i = threadIdx.x; i < looked_at; i += AT_ONCE * blockDim.x) {
             if (*(volatile int *)&listed > args.room) break; /* too many */
-            const uint32_t at = queue[i / n].index() + place<WARP, Tile::V>((int)(i % n));
-            if (at >= N) continue;
-            const Key key = key_of(element_of<Rows>(args, row, at));
-            if (key < from) continue;
-            const uint32_t slot = atomicAdd(&listed, 1);
-            if (slot < room) list[slot] = Entry::of(key, at);
+            uint32_t at[AT_ONCE];
+            Key key[AT_ONCE];
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                const uint32_t e = i + j * blockDim.x;
+                at[j] =
+                    e < looked_at ? queue[e / n].index() + place<WARP, Tile::V>((int)(e % n)) : end;
+                key[j] = at[j] < end ? key_of(element_of<Rows>(args, share.row, at[j])) : 0;
+            }
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                if (at[j] >= end || key[j] < from) continue;
+                const uint32_t slot = atomicAdd(&listed, 1);
+                if (slot < room) list[slot] = Entry::of(key[j], at[j]);
+            }
         }
         __syncthreads();
         fits = listed <= args.room;
     }
     uint32_t count = (uint32_t)listed;
-    if (!fits) count = list_tile_by_tile<Rows>(args, from, key_of(total.m));
-    const topk_of_row<Rows> results(args, row, total);
-    give_first(
-        list, count, count, k, threadIdx.x, blockDim.x, [] { __syncthreads(); },
-        [&](uint32_t order, const Entry &one) { results.put(order, one); });
-    if (threadIdx.x == 0) put_pair(args, row, total);
+    if (!fits) count = list_tile_by_tile<Rows>(args, share, from, key_of(total.m));
+    auto give = [&](auto put) {
+        give_first(list, count, count, k, threadIdx.x, blockDim.x, [] { __syncthreads(); }, put);
+    };
+    if (args.workspace) {
+        const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, share.which);
+        give([&](uint32_t order, const Entry &one) { part.entries[order] = one; });
+        for (int i = (int)k + threadIdx.x; i < args.k; i += blockDim.x) part.entries[i] = {};
+        if (threadIdx.x == 0) *part.pair = total;
+    } else {
+        const topk_of_row<Rows> results(args, share.row, total);
+        give([&](uint32_t order, const Entry &one) { results.put(order, one); });
+        if (threadIdx.x == 0) put_pair(args, share.row, total);
+    }
 }
 
 ons_status topk_online(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    if (plan->workspace_bytes > 0) return topk_large(request);
-    return with_topk_rows(request, TOPK_LISTED, [&](auto rows, const auto &arguments) {
+    const bool in_parts = plan->method == ONS_METHOD_split;
+    if (plan->workspace_bytes > 0 && !in_parts) return topk_large(request);
+    return with_topk_rows(request, TOPK_LISTED, [&](auto rows, auto arguments) {
         using Rows = typename decltype(rows)::Rows;
+        ons_plan shares = *plan;
+        if (in_parts) cut_rows(plan, &arguments);
+        if (arguments.parts == 1) arguments.workspace = nullptr;
+        shares.rows *= arguments.parts;
         launch_shape shape = {1, plan->threads};
         shape.shared_bytes =
             (arguments.room + TOPK_QUEUE) * (int)sizeof(entry<typename Rows::Real>);
-        return launch_strips(request, shape, topk_online_kernel<Rows>, arguments);
+        return launch_strips({request.problem, &shares, request.workspace, request.facts}, shape,
+                             topk_online_kernel<Rows>, arguments);
     });
 }

@@ -1,5 +1,5 @@
 /* topk_parts.cuh - the k first entries of the parts of long rows, and their states, in the
- * workspace: topk_cluster.cu writes them, topk_split.cu reads them. */
+ * workspace: topk_online.cu writes them, topk_split.cu reads them. */
 #ifndef ONS_TOPK_PARTS_CUH
 #define ONS_TOPK_PARTS_CUH
 
@@ -15,5 +15,12 @@ struct part_of_topk {
         : entries((entry<Real> *)workspace + which * k),
           pair((state<Real> *)((entry<Real> *)workspace + parts * k) + which) {}
 };
+
+/* Rows in parts of the plan's tile. */
+template <typename Rows>
+void cut_rows(const ons_plan *plan, topk_arguments<Rows> *args) {
+    args->part_length = plan->tile;
+    args->parts = (plan->N + plan->tile - 1) / plan->tile;
+}
 
 #endif

@@ -1,9 +1,11 @@
 /* topk_split.cu - split of the operation that selects: every part of a row gives its k first
- * entries and its pair (topk_cluster.cu); a block merges those of a row. Of the entries that it
- * reads it keeps in shared memory those before the k-th so far, and puts the list in order when it
- * is full.
+ * entries and its pair (topk_online.cu); a block merges those of a row. One entry of each part
+ * bounds the k-th. The block reads the first entries of all parts, then the second ones, and so on,
+ * until no part has one from the bound on. It lists them in shared memory, and puts the list in
+ * order when it is full, which gives a new bound.
  *
  * Moves 1 read of N. */
+#include "rows/select.cuh"
 #include "topk_parts.cuh"
 
 template <typename Rows>
@@ -17,16 +19,23 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     auto sync = [] { __syncthreads(); };
     const int64_t row = blockIdx.x + args.first;
     const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, row * args.parts);
-    const int64_t entries = args.parts * args.k;
+    const uint32_t parts = (uint32_t)args.parts, entries = parts * (uint32_t)args.k;
+    /* rank entries of as many parts as it takes are k */
+    const uint32_t rank = ((uint32_t)args.k + parts - 1) / parts;
+    const bool has_part = threadIdx.x < parts;
+    const key_type<Real> of_part[1] = {
+        has_part ? part.entries[threadIdx.x * args.k + rank - 1].key() : 0};
+    const auto least = bound_of_tops(of_part, (int)((args.k + rank - 1) / rank));
     Entry last = {}; /* the k-th so far */
     if (threadIdx.x == 0) listed = 0;
     __syncthreads();
 #pragma unroll 1
-    for (int64_t begin = 0; begin < entries; begin += blockDim.x) {
-        const int64_t i = begin + threadIdx.x;
-        const Entry one = i < entries ? part.entries[i] : Entry();
-        if (one.is_before(last)) list[atomicAdd(&listed, 1)] = one;
-        __syncthreads();
+    for (uint32_t begin = 0; begin < entries; begin += blockDim.x) {
+        const uint32_t i = begin + threadIdx.x;
+        const Entry one = i < entries ? part.entries[i % parts * args.k + i / parts] : Entry();
+        const bool listable = one.key() >= least && one.is_before(last);
+        if (listable) list[atomicAdd(&listed, 1)] = one;
+        if (!__syncthreads_or(listable)) break; /* of an entry of each part at least */
         const int count = listed;
         if (count + (int)blockDim.x <= args.room) {
             __syncthreads(); /* all have read the count */
@@ -48,12 +57,12 @@ __global__ void __launch_bounds__(TOPK_THREADS)
 ons_status topk_split(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (!request.facts) {
-        ons_status status = topk_cluster(request);
-        if (status != ONS_OK) return status;
+        ons_status status = topk_online(request);
+        if (status != ONS_OK || plan->N <= plan->tile) return status;
     }
     auto merge = [&](auto rows, auto arguments) {
         using Rows = typename decltype(rows)::Rows;
-        arguments.parts = (plan->N + plan->tile - 1) / plan->tile;
+        cut_rows(plan, &arguments);
         launch_shape shape = {1, TOPK_THREADS};
         shape.shared_bytes = arguments.room * (int)sizeof(entry<typename Rows::Real>);
         return launch_strips(request, shape, topk_merge_kernel<Rows>, arguments);

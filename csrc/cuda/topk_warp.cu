@@ -81,7 +81,8 @@ __device__ inline void lay_out(const real_tile<Real, K> &tile, Real *row, int la
     for (int e = 0; e < K * V; e++) row[lane * V + place<LANES, V>(e)] = tile.x[e];
 }
 
-/* Which elements of a tile are not below a number, a bit each: the sign of the difference says it. */
+/* Which elements of a tile are not below a number, a bit each: the sign of the difference says it.
+ */
 template <typename Tile>
 struct signs {
     static constexpr int n = Tile::K * Tile::V;
@@ -93,8 +94,7 @@ struct signs {
     __device__ static unsigned not_below(const Tile &tile, typename Tile::Real least) {
         unsigned below = 0;
 #pragma unroll
-        for (int e = 0; e < n; e++)
-            below = __funnelshift_l(sign(tile.element(e), least), below, 1);
+        for (int e = 0; e < n; e++) below = __funnelshift_l(sign(tile.element(e), least), below, 1);
         return ~below & ~0u >> (32 - n);
     }
 
@@ -180,9 +180,8 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     extern __shared__ __align__(16) unsigned char shared[];
     const int own = threadIdx.x / LANES, lane = threadIdx.x % LANES, rows = blockDim.x / LANES;
     X *const elements = (X *)(shared + own * bytes_of_elements<Rows, LANES, K>());
-    Entry *const list =
-        (Entry *)(shared + rows * bytes_of_elements<Rows, LANES, K>()) +
-        own * (args.room + LIST_PAD);
+    Entry *const list = (Entry *)(shared + rows * bytes_of_elements<Rows, LANES, K>()) +
+                        own * (args.room + LIST_PAD);
     const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first;
     const uint32_t N = row < args.rows ? (uint32_t)args.N : 0;
 
@@ -252,8 +251,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
 #pragma unroll 1
         for (uint32_t i = lane; i < (uint32_t)args.k && i < count; i += LANES) put(i, list[i]);
     } else {
-        give_first(
-            list, count, most, (uint32_t)args.k, lane, LANES, [] { __syncwarp(); }, put);
+        give_first(list, count, most, (uint32_t)args.k, lane, LANES, [] { __syncwarp(); }, put);
     }
     if (exists && lane == 0) put_pair(args, row, total);
 }
@@ -267,8 +265,9 @@ ons_status topk_warp(const launch_request &request) {
 #define ONS_TOPK_SHAPE(L, K)                                                             \
     if (plan->lanes == L && chunks == K) {                                               \
         launch_shape shape = {1, plan->threads};                                         \
-        const int row_bytes = bytes_of_elements<Rows, L, K>() +                          \
-                              (arguments.room + LIST_PAD) * (int)sizeof(entry<typename Rows::Real>);  \
+        const int row_bytes =                                                            \
+            bytes_of_elements<Rows, L, K>() +                                            \
+            (arguments.room + LIST_PAD) * (int)sizeof(entry<typename Rows::Real>);       \
         shape.shared_bytes = plan->threads / L * row_bytes;                              \
         status = launch_strips(request, shape, topk_warp_kernel<Rows, L, K>, arguments); \
     }
