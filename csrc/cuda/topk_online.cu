@@ -14,8 +14,12 @@
 #include "topk_parts.cuh"
 #include "pairs/reduce.cuh"
 
+/* Of 16-bit rows between packs more chunks would take more registers than there are. */
 template <typename Rows>
-constexpr int CHUNKS_OF = Rows::NARROW ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
+constexpr int CHUNKS_OF = TOPK_TILE_CHUNKS;
+template <typename X>
+constexpr int CHUNKS_OF<contiguous_rows<X, X, true>> =
+    sizeof(X) == 2 ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
 
 template <typename Rows>
 using tile_of_thread = typename tile_of_rows<Rows, CHUNKS_OF<Rows>>::type;
@@ -49,23 +53,22 @@ struct block_share {
         k = end - begin < (uint32_t)args.k ? end - begin : (uint32_t)args.k;
     }
 
-    /* This thread's part of the tile that begins there. */
+    /* This thread's part of a tile, from that chunk of the row on. */
     __device__ __forceinline__ tile_of_thread<Rows> load(const topk_arguments<Rows> &args,
-                                                         int64_t tile_begin) const {
+                                                         uint32_t chunk) const {
         constexpr int K = CHUNKS_OF<Rows>;
         tile_of_thread<Rows> tile;
         Rows::template visit<false>(args, row - args.first, [&](const auto &from) {
-            tile = from.template load<K, WARP>(tile_begin / Rows::V +
-                                               block_a_row::chunk<K>(warp_of_block()));
+            tile = from.template load<K, WARP>(chunk);
         });
         return tile;
     }
 };
 
-/* The place in a tile of a thread's first element. */
+/* The place in a tile of a thread's first chunk. */
 template <typename Rows>
-__device__ inline uint32_t own_place() {
-    return block_a_row::chunk<CHUNKS_OF<Rows>>(warp_of_block()) * (uint32_t)Rows::V;
+__device__ inline uint32_t own_chunk() {
+    return block_a_row::chunk<CHUNKS_OF<Rows>>(warp_of_block());
 }
 
 /* What a block knows of its list: entries that may be among the k first are from the bound on. */
@@ -103,13 +106,15 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
     progress<Key> now = {{from, N}, 0};
     if (threadIdx.x < 3) counters[threadIdx.x] = 0;
     group_of_blocks group = {counters};
-    Tile next = share.load(args, share.begin);
+    constexpr uint32_t V = Rows::V;
+    const uint32_t own_first = own_chunk<Rows>() * V;
+    Tile next = share.load(args, (share.begin + own_first) / V);
 #pragma unroll 1
     for (int64_t begin = share.begin; begin < N; begin += step) {
         if (now.from.key == highest && now.from.end <= begin) break; /* all others are behind */
         const Tile tile = next;
-        if (begin + step < N) next = share.load(args, begin + step);
-        const uint32_t first = (uint32_t)begin + own_place<Rows>();
+        const uint32_t first = (uint32_t)begin + own_first;
+        if (begin + step < N) next = share.load(args, (first + (uint32_t)step) / V);
         const uint32_t end = begin + step < N ? (uint32_t)(begin + step) : N;
         const Key own = first < N ? key_of(tile.largest()) : 0;
         if (!__syncthreads_or(own > now.from.key || (own == now.from.key && first < now.from.end)))
@@ -187,6 +192,27 @@ __device__ __noinline__ auto bound_of_queue(const Entry *queue, uint32_t count, 
     return low;
 }
 
+/* The sum of a tile's exponentials. */
+template <typename Tile, typename Real>
+__device__ __forceinline__ Real sum_of(const Tile &tile, const reference<Real> &to) {
+    return sum_exponentials(tile, to);
+}
+/* Of 16-bit elements by halves, the second one after the first: all at once take more registers
+ * than there are. The sum is the same. */
+template <typename X>
+__device__ __forceinline__ float sum_of(const packed_tile<X, TOPK_TILE_CHUNKS_16_BIT> &tile,
+                                        const reference<float> &to) {
+    constexpr int HALF = TOPK_TILE_CHUNKS_16_BIT / 2;
+    const float first = sum_exponentials(tile.template part<HALF>(0), to);
+    auto others = tile.template part<HALF>(HALF);
+#pragma unroll
+    for (int k = 0; k < HALF; k++)
+#pragma unroll
+        for (int i = 0; i < pack<X, CHUNK<float>>::WORDS; i++)
+            asm volatile("" : "+r"(others.raw[k].word[i]) : "f"(first));
+    return first + sum_exponentials(others, to);
+}
+
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     topk_online_kernel(const __grid_constant__ topk_arguments<Rows> args) {
@@ -200,15 +226,19 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     Entry *const list = (Entry *)shared, *const queue = list + args.room;
     const block_share<Rows> share(args);
     const uint32_t room = (uint32_t)args.room, k = share.k, end = share.end;
-    const int64_t step = blockDim.x * (Tile::K * Tile::V);
+    constexpr uint32_t V = Rows::V;
+    const uint32_t step = blockDim.x * Tile::K; /* chunks of a tile */
     running_state<Real> so_far;
     Real least = arithmetic<Real>::nan(); /* of the tops that are queued: all */
     if (threadIdx.x == 0) queued = listed = counters[0] = counters[1] = counters[2] = 0;
     group_of_blocks group = {counters};
+    uint32_t chunk = share.begin / V + own_chunk<Rows>();
+    uint32_t tiles = (end - share.begin + step * V - 1) / (step * V); /* that are left */
+    const bool has_elements = chunk * V < end;
     /* Of k threads' maxima, where there are so many; else of k tops. The queue keeps those from it
      * on. */
     auto bound_so_far = [&] {
-        const Key keys[1] = {share.begin + own_place<Rows>() < end ? key_of(so_far.m) : 0};
+        const Key keys[1] = {has_elements ? key_of(so_far.m) : 0};
         Key from = bound_of_tops(keys, (int)k);
         const uint32_t count = (uint32_t)queued;
         if (count > TOPK_QUEUE) return from;
@@ -216,27 +246,28 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
         keep_from(queue, count, from, &queued);
         return from;
     };
-    const int64_t most =
-        (TOPK_QUEUE - 2 * (int64_t)k) / blockDim.x * step; /* till the next bound */
-    int64_t begin = share.begin, renewed = TILES * step;   /* of the share */
-    Tile next = share.load(args, begin);
-    __syncthreads();
-#pragma unroll 1
-    while (true) {
-        const Tile tile = next;
-        const uint32_t first = (uint32_t)begin + own_place<Rows>();
-        begin += step;
-        if (begin < end) next = share.load(args, begin);
+    /* Takes a tile while the next one comes; whether it is the last. */
+    auto take = [&](const Tile &tile, Tile &next) {
+        const uint32_t first = chunk * V;
+        chunk += step;
+        if (--tiles > 0) next = share.load(args, chunk);
         const Real top = tile.largest(), m = larger(so_far.m, top);
         if (m != so_far.m) so_far.raise(m);
-        so_far.sum.add(sum_exponentials(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
+        so_far.sum.add(sum_of(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
         if (!(top < least) && first < end) {
             const uint32_t slot = atomicAdd(&queued, 1);
             if (slot < TOPK_QUEUE) queue[slot] = Entry::of(key_of(top), first);
         }
-        if (begin >= end) break;
-        if (begin - share.begin != renewed) continue;
-        const int64_t more = (k < SMALL_K ? 7 : 1) * renewed;
+        return tiles == 0;
+    };
+    const uint32_t most = (TOPK_QUEUE - 2 * k) / blockDim.x / 2; /* pairs of tiles to a bound */
+    uint32_t taken = 0, renewed = TILES / 2;
+    Tile one = share.load(args, chunk), other;
+    __syncthreads();
+#pragma unroll 1
+    while (!take(one, other) && !take(other, one)) {
+        if (++taken != renewed) continue;
+        const uint32_t more = (k < SMALL_K ? 7 : 1) * renewed;
         renewed += more < most ? more : most;
         const Key from = bound_so_far();
         if (from) least = number_of(from);
