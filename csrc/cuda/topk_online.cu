@@ -30,9 +30,10 @@ constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > siz
                               ? 2
                               : TOPK_TILE_BLOCKS;
 
-/* The first bound is that of so many tiles, whose tops fill a quarter of the queue. A new one is
- * found when twice as much was read, for a small k later, and before the queue can be full. */
-constexpr int TILES = TOPK_QUEUE / 4 / TOPK_TILE_THREADS, SMALL_K = 32;
+/* The first bound is that of so many tiles, whose tops all go to the queue: half of what it has
+ * room for. A new one is found when eight times as much was read, and before the queue can be full.
+ */
+constexpr uint32_t TILES = TOPK_QUEUE / 2 / TOPK_TILE_THREADS;
 
 /* Elements that a thread looks at together, so that their reads are under way at once. */
 constexpr int AT_ONCE = 4;
@@ -165,7 +166,7 @@ __device__ __noinline__ void keep_from(Entry *queue, uint32_t count, Key from, i
         const uint32_t i = begin + threadIdx.x;
         const Entry top = i < count ? queue[i] : Entry();
         __syncthreads(); /* kept ones go where others were, which have been read */
-        if (i < count && top.key() >= from) queue[atomicAdd(kept, 1)] = top;
+        if (top.key() != 0 && top.key() >= from) queue[atomicAdd(kept, 1)] = top;
     }
     __syncthreads();
 }
@@ -229,12 +230,17 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     constexpr uint32_t V = Rows::V;
     const uint32_t step = blockDim.x * Tile::K; /* chunks of a tile */
     running_state<Real> so_far;
-    Real least = arithmetic<Real>::nan(); /* of the tops that are queued: all */
-    if (threadIdx.x == 0) queued = listed = counters[0] = counters[1] = counters[2] = 0;
+    Real least = arithmetic<Real>::nan(); /* of the tops that are queued */
     group_of_blocks group = {counters};
     uint32_t chunk = share.begin / V + own_chunk<Rows>();
     uint32_t tiles = (end - share.begin + step * V - 1) / (step * V); /* that are left */
     const bool has_elements = chunk * V < end;
+    const uint32_t queued_first = (tiles < TILES ? tiles : TILES) * blockDim.x;
+    uint32_t next_slot = threadIdx.x; /* of these */
+    if (threadIdx.x == 0) {
+        queued = (int)queued_first;
+        listed = counters[0] = counters[1] = counters[2] = 0;
+    }
     /* Of k threads' maxima, where there are so many; else of k tops. The queue keeps those from it
      * on. */
     auto bound_so_far = [&] {
@@ -254,7 +260,10 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
         const Real top = tile.largest(), m = larger(so_far.m, top);
         if (m != so_far.m) so_far.raise(m);
         so_far.sum.add(sum_of(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
-        if (!(top < least) && first < end) {
+        if (next_slot < queued_first) {
+            queue[next_slot] = first < end ? Entry::of(key_of(top), first) : Entry();
+            next_slot += blockDim.x;
+        } else if (!(top < least) && first < end) {
             const uint32_t slot = atomicAdd(&queued, 1);
             if (slot < TOPK_QUEUE) queue[slot] = Entry::of(key_of(top), first);
         }
@@ -267,8 +276,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
 #pragma unroll 1
     while (!take(one, other) && !take(other, one)) {
         if (++taken != renewed) continue;
-        const uint32_t more = (k < SMALL_K ? 7 : 1) * renewed;
-        renewed += more < most ? more : most;
+        renewed += 7 * renewed < most ? 7 * renewed : most;
         const Key from = bound_so_far();
         if (from) least = number_of(from);
         __syncthreads(); /* all know the bound */
