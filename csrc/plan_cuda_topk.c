@@ -3,8 +3,8 @@
 #include "cuda/topk.h"
 #include "plan_cuda.h"
 
-/* The largest place that an entry has room for. */
-#define LONGEST_ROW (((int64_t)1 << 32) - 1)
+/* A place has 32 bits, also one in the last tile behind the row. */
+#define LONGEST_ROW (((int64_t)1 << 32) - (1 << 16))
 
 /* The elements of a part of a row in split, more where there would be too many parts. */
 enum { PART = 1 << 14, MOST_PARTS = 256 };
