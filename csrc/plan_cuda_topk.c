@@ -22,8 +22,8 @@ static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
 /* An entry takes 8 bytes, of float64 16: as a pair does. */
 static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
 
-/* The first shape that holds the row and has k of the two numbers that a lane gives for the bound;
- * else the first that holds it. */
+/* The first shape that holds the row and has more than k of the two numbers that a lane gives for
+ * the bound, by a quarter: k of k bound little. Else the first that holds it. */
 static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     static const int shapes[][2] = {
 #define ONS_TOPK_SHAPE(lanes, chunks) {lanes, chunks},
@@ -33,7 +33,8 @@ static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     const int count = sizeof shapes / sizeof *shapes;
     int found = -1;
     for (int i = count - 1; i >= 0; i--)
-        if (shapes[i][0] * shapes[i][1] >= row->chunks && (found < 0 || 2 * shapes[i][0] >= k))
+        if (shapes[i][0] * shapes[i][1] >= row->chunks &&
+            (found < 0 || 2 * 4 * shapes[i][0] >= 5 * k))
             found = i;
     plan->longest_row = (int64_t)shapes[count - 1][0] * shapes[count - 1][1] * row->chunk;
     if (found < 0) return false;

@@ -327,10 +327,8 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     }
 }
 
-ons_status topk_online(const launch_request &request) {
+static ons_status launch_shares(const launch_request &request, bool in_parts) {
     const ons_plan *plan = request.plan;
-    const bool in_parts = plan->method == ONS_METHOD_split;
-    if (plan->workspace_bytes > 0 && !in_parts) return topk_large(request);
     return with_topk_rows(request, TOPK_LISTED, [&](auto rows, auto arguments) {
         using Rows = typename decltype(rows)::Rows;
         ons_plan shares = *plan;
@@ -344,3 +342,9 @@ ons_status topk_online(const launch_request &request) {
                              topk_online_kernel<Rows>, arguments);
     });
 }
+
+ons_status topk_online(const launch_request &request) {
+    return request.plan->workspace_bytes > 0 ? topk_large(request) : launch_shares(request, false);
+}
+
+ons_status topk_of_parts(const launch_request &request) { return launch_shares(request, true); }

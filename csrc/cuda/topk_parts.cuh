@@ -23,4 +23,7 @@ void cut_rows(const ons_plan *plan, topk_arguments<Rows> *args) {
     args->parts = (plan->N + plan->tile - 1) / plan->tile;
 }
 
+/* Launches what gives them. */
+ons_status topk_of_parts(const launch_request &request);
+
 #endif

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
 ons_status topk_split(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (!request.facts) {
-        ons_status status = topk_online(request);
+        ons_status status = topk_of_parts(request);
         if (status != ONS_OK || plan->N <= plan->tile) return status;
     }
     auto merge = [&](auto rows, auto arguments) {
