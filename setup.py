@@ -1,6 +1,6 @@
 """Builds the C extension onsoftmax._core: C always, the GPU's part where it is wanted.
 
-What else there is to say stands in pyproject.toml; the environment variables read here, in README.md."""
+What else there is to say stands in pyproject.toml; the environment variables read here, in docs/building.md."""
 
 import hashlib
 import os
@@ -72,7 +72,7 @@ def find_toolkit(wanted):
         if "NVCC" in os.environ:
             raise LookupError(f"NVCC={os.environ['NVCC']} is not a program")
         places = "NVCC, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda and the package nvidia-cuda-nvcc"
-        raise LookupError(f"no nvcc found ({places} were looked at; README.md says how to get one)")
+        raise LookupError(f"no nvcc found ({places} were looked at; docs/building.md says how to get one)")
     version = re.search(r"\bV(\d+(?:\.\d+)+)", said(nvcc, "--version"))
     if version is None:
         raise LookupError(f"{nvcc} does not tell its version")

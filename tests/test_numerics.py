@@ -106,7 +106,7 @@ def test_float64_arithmetic_is_rounded_once(narrow, rng):
 
 @pytest.mark.parametrize("method", STABLE_METHODS)
 def test_float64_to_16_bits_is_the_float64_result_rounded_once(method, rng):
-    """To the last bit, as README says, and not the float32 result rounded."""
+    """To the last bit, as docs/contract.md says, and not the float32 result rounded."""
     x = 3 * rng.standard_normal((2000, 400))
     wide = ons.softmax(x, method=method)
     assert same_bits(ons.softmax(x, method=method, dtype=np.float16), wide.astype(np.float16))

@@ -1,4 +1,5 @@
-"""What README.md shows is true: its snippets and its commands run, and print what it says they print."""
+"""What README.md and its pages show is true: snippets and commands run, and print what is said; links lead
+somewhere; what is said of `auto` is what it does."""
 
 from __future__ import annotations
 
@@ -15,14 +16,24 @@ from onsoftmax import _core, cli, demo
 from onsoftmax.bench import contestants, cpu_timing, runs
 
 README = os.path.join(ROOT, "README.md")
-pytestmark = pytest.mark.skipif(not os.path.isfile(README), reason="README.md is not beside the tests")
+PAGES = [
+    README,
+    *(os.path.join(ROOT, "docs", f"{name}.md") for name in ("contract", "building", "tools", "performance")),
+]
+HERE = all(map(os.path.isfile, PAGES))
+pytestmark = pytest.mark.skipif(not HERE, reason="the documents are not beside the tests")
 
 HAS_GPU = "cuda:0" in _core.config()["cuda"]
 
 
+def read(page):
+    with open(page, encoding="utf-8") as file:
+        return file.read()
+
+
 def blocks(language):
-    with open(README) as file:
-        found = re.findall(r"^```(\w*)\n(.*?)^```$", file.read(), re.M | re.S)
+    """Of all pages, in their order."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", "\n".join(map(read, PAGES)), re.M | re.S)
     return [text for kind, text in found if kind == language]
 
 
@@ -55,13 +66,12 @@ def test_python_snippets_run(monkeypatch, tmp_path):
 
 def migrations():
     """Both expressions of each line of the table of other libraries' calls."""
-    with open(README) as file:
-        _, table = file.read().split("| instead of | write |\n| --- | --- |\n")
+    _, table = read(README).split("| instead of | write |\n| --- | --- |\n")
     lines = table.partition("\n\n")[0].splitlines()
     return [re.findall(r"^\| `([^`]+)`.* \| `([^`]+)`", line)[0] for line in lines]
 
 
-@pytest.mark.parametrize("before, now", migrations() if os.path.isfile(README) else ())
+@pytest.mark.parametrize("before, now", migrations() if HERE else ())
 def test_calls_of_other_libraries_are_ours(before, now):
     """Each pair gives the same; those of a library that is not there, or needs a GPU, are skipped."""
     library = re.match(r"\(?(?:e := )?(\w+)", before)[1]
@@ -104,11 +114,12 @@ def test_commands_run(monkeypatch, tmp_path, capsys, threads_restored):
     monkeypatch.setattr(runs, "GPU_SHAPES", [((8, 64), -1)])
     monkeypatch.setattr(cpu_timing, "SAMPLE_SECONDS", 1e-4)
     ours = [words[1:] for words in commands() if words[0] == "onsoftmax"]
-    assert {words[0] for words in ours} == {"demo", "explain", "plan", "bench", "topk", "apply", "info"}
+    known = {"demo", "explain", "plan", "bench", "topk", "apply", "info"}
+    assert {words[0] for words in ours if words} == known
     for words in ours:
         if "--plot" not in words or contestants.importable("matplotlib"):
             assert cli.main(words) == 0, words
-            assert capsys.readouterr().out or words[0] == "apply"
+            assert capsys.readouterr().out or words[0] == "apply" or "--output" in words
     assert (np.load("OUT.npy") == 0.125).all()
 
 
@@ -122,3 +133,39 @@ def test_every_option_is_known(capsys):
                 cli.main([named[1], "--help"])
             known = capsys.readouterr().out
             assert set(re.findall(r"(?<![\w-])--[a-z]+", line)) <= set(re.findall(r"--[a-z]+", known)), line
+
+
+def test_the_first_page_is_short():
+    assert len(read(README).splitlines()) <= 180
+
+
+def anchors(page):
+    """As code hosts make them of headings."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", read(page), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, os.path.join(ROOT, "docs", "how-it-works.md")], ids=os.path.basename
+)
+def test_links_lead_somewhere(page):
+    text = read(page)
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text)
+    for target in targets:
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        where = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+        assert os.path.exists(where), target
+        assert not anchor or anchor in anchors(where), target
+
+
+def test_what_is_said_of_auto():
+    """The table of performance.md is the plan's."""
+    lines = re.findall(r"^\| (\d+) \| (`fused_warp` up to .*) \| (.*) \|$", read(PAGES[-1]), re.M)
+    assert len(lines) == 4
+    for rows, *said in lines:
+        for dtype, text in zip(("float32", "bfloat16"), said, strict=True):
+            found = ons.plan((int(rows), 1000), dtype=dtype, device="H200").cliffs()
+            expected = [f"`{cliff.method}` up to {cliff.N}" for cliff in found] + [f"`{found[-1].then}`"]
+            assert text == ", ".join(expected)
