@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
@@ -81,17 +82,40 @@ class Methods(list[Method]):
     def __str__(self) -> str:
         return plain(self._table())
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         return as_html(self._table())
 
 
-def methods(device: str | None = None, *, operation: str = "softmax") -> Methods:
+def _device(device: Any) -> Any:
+    """As the core names it: "gpu", "cuda:0" and torch's devices are "cuda" or "cpu"."""
+    name = str(device) if type(device).__module__ == "torch" else device
+    if isinstance(name, str) and (name == "gpu" or re.fullmatch(r"cuda:\d+", name)):
+        return "cuda"
+    return name
+
+
+def _refuse_lengths(given: Any) -> None:
+    """TypeError for what is no array, but meant as a shape."""
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        raise TypeError(f"got {given!r}: expected an array, or a shape as a tuple: ({given},)")
+    if isinstance(given, list) and given and all(type(length) is int for length in given):
+        shape = tuple(given)
+        raise TypeError(
+            f"got the list {given!r}: expected an array, or a shape as a tuple, {shape!r}; for a row with "
+            "these elements pass numpy.array of it"
+        )
+
+
+def methods(device: Any = None, *, operation: str = "softmax") -> Methods:
     """The methods that there are: a list, which prints as a table.
 
     Parameters
     ----------
     device : "cpu", "cuda" or None
-        Those of one device, whether or not this machine has it, or all.
+        Those of one device, whether or not this machine has it, or all. "gpu", "cuda:0" and a torch.device
+        will do.
     operation : str
         Those of softmax, log_softmax, logsumexp, normalizer, softmax_topk, softmax_backward or
         log_softmax_backward.
@@ -101,6 +125,7 @@ def methods(device: str | None = None, *, operation: str = "softmax") -> Methods
     ValueError
         A device or an operation of another name.
     """
+    device = _device(device)
     if device not in (None, "cpu", "cuda"):
         raise ValueError(f"device is {device!r}: expected 'cpu', 'cuda' or None")
     found = Methods()
@@ -118,7 +143,7 @@ def plan(
     axis: int | Sequence[int] | None = -1,
     *,
     dtype: Any = None,
-    device: str | None = None,
+    device: Any = None,
     method: str = "auto",
     num_threads: int | None = None,
     operation: str = "softmax",
@@ -136,8 +161,9 @@ def plan(
         With an array the result's type; with a shape the type of both, float32 by default.
     device : str, optional
         Where an array of that shape lies: "cpu", the default, or "cuda", which is the first GPU, and without
-        one an H200. Or a GPU to plan for, here or not, by its data sheet: "RTX 4090", "L4", "A100" (SXM,
-        80 GB), "H100" (SXM), "H200" or "B200", in capitals or not, with spaces or without.
+        one an H200; "gpu", "cuda:0" and a torch.device will do. Or a GPU to plan for, here or not, by its
+        data sheet: "RTX 4090", "L4", "A100" (SXM, 80 GB), "H100" (SXM), "H200" or "B200", in capitals or
+        not, with spaces or without.
     operation : str
         One that `methods` takes; the array stands for both inputs of a gradient.
     k : int, optional
@@ -146,9 +172,12 @@ def plan(
     Raises
     ------
     ValueError, TypeError, AxisError
-        As softmax; a device or an operation of another name; a device that the array is not on; more than
-        2^48 elements; softmax_topk without k, or a k that softmax_topk refuses, or for another operation.
+        As softmax; an int, or a list of ints, in the place of a shape; a device or an operation of another
+        name; a device that the array is not on; more than 2^48 elements; softmax_topk without k, or a k that
+        softmax_topk refuses, or for another operation.
     """
+    _refuse_lengths(array_or_shape)
+    device = _device(device)
     axes = tuple(axis) if isinstance(axis, Sequence) else axis
 
     def planned(name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 from typing import Any, SupportsIndex
 
@@ -107,7 +108,9 @@ def explain(
     known = METHODS_OF_TOPK if selected else METHODS
     if not isinstance(method, str) or method not in known:
         of = " of softmax_topk" if selected else ""
-        raise ValueError(f"method is {method!r}: explain knows{of} {', '.join(known)}")
+        near = difflib.get_close_matches(str(method), known, 1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"method is {method!r}: explain knows{of} {', '.join(known)}{meant}")
     tile, parts = _positive("tile", tile), _positive("parts", parts)
     compute = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
     work = Row(x, compute, tile, parts if method == "split" else 1)

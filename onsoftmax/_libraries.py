@@ -44,7 +44,12 @@ def prepare(array: Any, role: int) -> tuple[int, Any]:
         return NUMPY, _cuda_array_interface(array)
     if role == Y:
         raise TypeError(f"out is of type {type(array).__name__}: expected an array")
-    return NUMPY, np.asanyarray(array)  # a mask of numpy.ma stays to be seen
+    made = np.asanyarray(array)  # a mask of numpy.ma stays to be seen
+    if made.dtype == object and not hasattr(array, "__array__"):
+        raise TypeError(
+            f"got an object of type {type(array).__name__}: expected an array, a number, or numbers in lists"
+        )
+    return NUMPY, made
 
 
 def as_numpy(array: Any) -> Any:
@@ -76,7 +81,10 @@ def dtype_name(dtype: Any) -> str:
         return dtype
     if type(dtype).__module__ == "torch":
         return str(dtype).removeprefix("torch.")
-    return str(np.dtype(dtype).name)
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        raise TypeError(f"dtype is {dtype!r}: expected float16, bfloat16, float32 or float64") from None
 
 
 def on_stream(
@@ -151,9 +159,21 @@ def torch_stream(gpu: int) -> int:
     return handle
 
 
+def _is_in_a_transform(torch: Any, tensor: Any) -> bool:
+    try:
+        return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+    except AttributeError:  # an older or later torch
+        return False
+
+
 def _torch_data(tensor: Any) -> Any:
     """The tensor without autograd and without the lazy views that DLPack cannot show."""
     torch = sys.modules["torch"]
+    if _is_in_a_transform(torch, tensor):
+        raise RuntimeError(
+            "got a tensor inside vmap, grad or another transform of torch.func: expected a plain tensor; a "
+            "call on the whole tensor with axis= needs no vmap, and softmax_backward gives the gradient"
+        )
     if tensor.layout is not torch.strided:
         raise TypeError(
             f"got a tensor of layout {tensor.layout}: expected torch.strided; pass tensor.to_dense()"

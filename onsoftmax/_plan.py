@@ -44,7 +44,7 @@ class Cliff:
     bytes_an_element_then: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What a call would do. `print(plan)` tells it, with the cost of the other methods and the cliffs; a
     notebook shows the same."""
@@ -277,6 +277,8 @@ class Plan:
 
     def __str__(self) -> str:
         return self.to_text()
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return self.to_html()

@@ -31,8 +31,8 @@ class TopKWithNormalizer(NamedTuple):
 @overload
 def softmax_topk(
     array: Any,
-    k: SupportsIndex,
     /,
+    k: SupportsIndex,
     axis: int | tuple[int] = -1,
     *,
     log: bool = False,
@@ -48,8 +48,8 @@ def softmax_topk(
 @overload
 def softmax_topk(
     array: Any,
-    k: SupportsIndex,
     /,
+    k: SupportsIndex,
     axis: int | tuple[int] = -1,
     *,
     log: bool = False,
@@ -64,8 +64,8 @@ def softmax_topk(
 ) -> TopKWithNormalizer: ...
 def softmax_topk(
     array: Any,
-    k: SupportsIndex,
     /,
+    k: SupportsIndex,
     axis: int | tuple[int] = -1,
     *,
     log: bool = False,
@@ -77,6 +77,7 @@ def softmax_topk(
     scale: Any = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
+    **others: Any,
 ) -> TopK | TopKWithNormalizer:
     """The k largest values of softmax(scale * array) along an axis, and their places, in one read.
 
@@ -152,6 +153,7 @@ def softmax_topk(
         sorted=sorted,
         return_normalizer=return_normalizer,
         dtypes=dtypes if return_normalizer else None,
+        **others,  # which it refuses
     )
     if not return_normalizer:
         return TopK(*found)

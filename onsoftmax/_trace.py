@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace(Record):
     """All steps of one method on one row. `print(trace)`, `trace.plot()`; in a notebook it draws itself."""
 
@@ -37,8 +37,7 @@ class Trace(Record):
     def __str__(self) -> str:
         return paragraphs(parts(self))
 
-    def __repr__(self) -> str:
-        return f"<Trace: {self.method} on {len(self.row)} {self.dtype} elements, {len(self.steps)} steps>"
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return fragment(self)

@@ -91,14 +91,14 @@ ERRORS = [  # arguments, keywords, exception, what the text must name
     ((np.zeros(3, "f4,f4"),), {}, TypeError, ["f0", "float16, bfloat16, float32 or float64"]),
     ((np.ma.array([1.0, 2.0], mask=[0, 1]),), {}, TypeError, ["masked", "where"]),
     ((["a", "b"],), {}, TypeError, ["float16, bfloat16, float32 or float64"]),
-    (("text",), {}, TypeError, ["float16, bfloat16, float32 or float64"]),
-    ((b"bytes",), {}, TypeError, ["float16, bfloat16, float32 or float64"]),
-    ((None,), {}, TypeError, ["object", "float16, bfloat16, float32 or float64"]),
+    (("text",), {}, TypeError, ["got str: expected an array"]),
+    ((b"bytes",), {}, TypeError, ["got bytes: expected an array"]),
+    ((None,), {}, TypeError, ["got None: expected an array"]),
     ((1j,), {}, TypeError, ["complex128", "float16, bfloat16, float32 or float64"]),
     (([1j, 2],), {}, TypeError, ["complex128", "float16, bfloat16, float32 or float64"]),
     (([[1, 2], [3]],), {}, ValueError, ["inhomogeneous"]),
-    ((10**400,), {}, TypeError, ["object", "float16, bfloat16, float32 or float64"]),
-    ((object(),), {}, TypeError, ["object", "float16, bfloat16, float32 or float64"]),
+    ((10**400,), {}, TypeError, ["got int beyond 64 bits"]),
+    ((object(),), {}, TypeError, ["got an object of type object"]),
 ]
 
 

@@ -96,7 +96,7 @@ def test_torch_tensors_without_memory(torch):
     for transform in (torch.vmap, torch.func.functionalize):
         with pytest.raises((RuntimeError, BufferError)):
             transform(ons.softmax)(torch.ones(4, 3))
-    with pytest.raises(RuntimeError, match=r"requires grad|storage"):
+    with pytest.raises(RuntimeError, match="transform of torch"):
         torch.func.grad(lambda x: ons.softmax(x).sum())(torch.ones(3))
     with pytest.raises(RuntimeError):
         torch.func.jvp(ons.softmax, (torch.ones(3),), (torch.ones(3),))

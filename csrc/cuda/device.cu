@@ -31,6 +31,10 @@ bool ons_has_cuda(void) { return true; }
 const char *ons_cuda_architectures(void) { return ONS_CUDA_ARCHS; }
 
 const char *ons_cuda_error_text(ons_status status) {
+    int version = 0; /* CUDA calls no driver at all an insufficient one */
+    if (status == (ons_status)cudaErrorInsufficientDriver &&
+        (cudaDriverGetVersion(&version) != cudaSuccess || version == 0))
+        return "no NVIDIA driver was found";
     return cudaGetErrorString((cudaError_t)status);
 }
 

@@ -82,6 +82,21 @@ static const char *const keyword_names[KEYWORDS] = {
     "device", "keepdims", "operation", "pairs", "k",     "log",   "sorted", "return_normalizer",
     "other",  "gives",    "dtypes",    "caches"};
 
+/* TypeError for a keyword that the function does not take. */
+static void refuse_keyword(const char *function, PyObject *name, int keywords) {
+    const char *known[KEYWORDS], *hint = ons_keyword_hint(name, keywords);
+    for (int k = 0; k < KEYWORDS; k++)
+        known[k] = keywords >> k & 1 && k < OTHER ? keyword_names[k] : NULL;
+    const char *near = hint ? NULL : ons_nearest(name, known, KEYWORDS);
+    if (near)
+        PyErr_Format(PyExc_TypeError,
+                     "%s() got an unexpected keyword argument '%U': did you mean %s?", function,
+                     name, near);
+    else
+        PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'%s%s", function,
+                     name, hint ? ": " : "", hint ? hint : "");
+}
+
 int ons_take_arguments(const char *function, const char *what, int first, int keywords,
                        PyObject *const *args, Py_ssize_t count, PyObject *names,
                        PyObject *values[KEYWORDS]) {
@@ -101,8 +116,7 @@ int ons_take_arguments(const char *function, const char *what, int first, int ke
             if (PyUnicode_CompareWithASCIIString(name, keyword_names[k]) == 0) break;
         next = (k + 1) % KEYWORDS;
         if (tried == KEYWORDS || !(keywords >> k & 1)) {
-            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", function,
-                         name);
+            refuse_keyword(function, name, keywords);
             return -1;
         }
         if (values[k]) {
@@ -139,8 +153,15 @@ int ons_take_method(PyObject *object, ons_device device, ons_method *method) {
             *method = (ons_method)i;
             return 0;
         }
+    const char *known[ONS_METHOD_COUNT + 1] = {ons_method_name(ONS_METHOD_AUTO)};
+    for (int i = 0; i < ONS_METHOD_COUNT; i++)
+        if (device == ONS_CPU ? ons_methods[i].on_cpu : ons_methods[i].on_cuda)
+            known[i + 1] = ons_methods[i].name;
+    const char *near = ons_nearest(object, known, ONS_METHOD_COUNT + 1);
     PyObject *names = names_on(device);
-    if (names) PyErr_Format(PyExc_ValueError, "method is %R: expected one of %U", object, names);
+    if (names)
+        PyErr_Format(PyExc_ValueError, "method is %R: expected one of %U%s%s%s", object, names,
+                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     Py_XDECREF(names);
     return -1;
 }
@@ -157,8 +178,12 @@ int ons_take_operation(PyObject *object, ons_operation *operation) {
         Py_SETREF(names,
                   PyUnicode_FromFormat("%U%s%s", names, i > 0 ? ", " : "", ons_operations[i].name));
     }
+    const char *known[ONS_OPERATION_COUNT];
+    for (int i = 0; i < ONS_OPERATION_COUNT; i++) known[i] = ons_operations[i].name;
+    const char *near = object ? ons_nearest(object, known, ONS_OPERATION_COUNT) : NULL;
     if (names && object)
-        PyErr_Format(PyExc_ValueError, "operation is %R: expected one of %U", object, names);
+        PyErr_Format(PyExc_ValueError, "operation is %R: expected one of %U%s%s%s", object, names,
+                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     int status = names && !object ? 0 : -1;
     Py_XDECREF(names);
     return status;

@@ -57,6 +57,10 @@ PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]);
 int ons_take_method(PyObject *object, ons_device device, ons_method *method);
 int ons_take_threads(PyObject *object, int *threads);
 int ons_take_operation(PyObject *object, ons_operation *operation);
+/* suggest.c: of `count` names, of which some may be NULL, the one that is nearly the given string,
+ * or NULL; and what to write in place of a keyword that other libraries have, or NULL. */
+const char *ons_nearest(PyObject *given, const char *const *names, int count);
+const char *ons_keyword_hint(PyObject *name, int keywords);
 /* k, as Python has it, which may run its code; and once the length of the axis is known. */
 PyObject *ons_plain_k(PyObject *object);
 int ons_take_k(PyObject *plain, int64_t N, int axis, int64_t *k);

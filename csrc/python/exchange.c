@@ -107,6 +107,14 @@ int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, 
     if (is_scalar(object)) *library = ONS_NUMBER;
     PyObject *array = array_of_plain(object);
     int status = array ? view_any_numpy(module, array, view) : -1;
+    const bool text = PyUnicode_Check(object) || PyBytes_Check(object);
+    if (array && status < 0 && PyErr_ExceptionMatches(PyExc_TypeError) &&
+        (text || PyArray_TYPE((PyArrayObject *)array) == NPY_OBJECT))
+        PyErr_Format(PyExc_TypeError, "got %s%s: expected an array, a number, or numbers in lists",
+                     object == Py_None ? "None" : Py_TYPE(object)->tp_name,
+                     text || object == Py_None ? ""
+                     : PyLong_Check(object)    ? " beyond 64 bits"
+                                               : ", and something in it is no number");
     Py_XDECREF(array);
     return status;
 }
@@ -119,7 +127,13 @@ int ons_take_out(ons_module *module, PyObject *object, void *stream, ons_view *v
     } else {
         PyArrayObject *array = (PyArrayObject *)object;
         if (ons_refuse_masked(module, "out", object) < 0) return -1;
-        if (ons_view_numpy(module, array, view) < 0) return -1;
+        if (ons_view_numpy(module, array, view) < 0) {
+            if (PyErr_ExceptionMatches(PyExc_TypeError))
+                PyErr_Format(PyExc_TypeError,
+                             "out has dtype %S: expected float16, bfloat16, float32 or float64",
+                             (PyObject *)PyArray_DESCR(array));
+            return -1;
+        }
         if (!PyArray_ISNOTSWAPPED(array)) {
             PyErr_Format(PyExc_ValueError, "out has dtype %S: expected native byte order",
                          (PyObject *)PyArray_DESCR(array));

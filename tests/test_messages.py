@@ -1,0 +1,103 @@
+"""What is said to mistakes that are easy to make: what was given, what was expected, often what was meant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import onsoftmax as ons
+
+x = np.ones((3, 4), np.float32)
+
+MISTAKES = [
+    (lambda: ons.softmax(x, dim=1), TypeError, "'dim': did you mean axis?"),
+    (lambda: ons.softmax(x, axes=1), TypeError, "'axes': did you mean axis?"),
+    (lambda: ons.softmax(x, temperature=2), TypeError, "did you mean scale=1 / temperature?"),
+    (
+        lambda: ons.log_softmax(x, mask=x > 0),
+        TypeError,
+        "did you mean where? It is True where elements count",
+    ),
+    (lambda: ons.softmax(x, keepdims=True), TypeError, "the result has all dimensions of the array"),
+    (lambda: ons.softmax(x, keepdim=True), TypeError, "the result has all dimensions of the array"),
+    (lambda: ons.logsumexp(x, keepdim=True), TypeError, "'keepdim': did you mean keepdims?"),
+    (lambda: ons.logsumexp(x, out=x), TypeError, "'out': the result is always a new array"),
+    (lambda: ons.softmax(x, methd="online"), TypeError, "'methd': did you mean method?"),
+    (
+        lambda: ons.softmax_topk(x, 2, dim=1),
+        TypeError,
+        "softmax_topk() got an unexpected keyword argument 'dim'",
+    ),
+    (lambda: ons.softmax(x, nothing=1), TypeError, "unexpected keyword argument 'nothing'"),
+    (lambda: ons.softmax(x, method="onlin"), ValueError, "split; did you mean online?"),
+    (lambda: ons.softmax(x, method="FUSED"), ValueError, "split; did you mean fused?"),
+    (
+        lambda: ons.softmax(x, method="flash"),
+        ValueError,
+        "'flash': expected one of auto, naive, safe, online",
+    ),
+    (lambda: ons.softmax(x, method=""), ValueError, "method is '': expected one of auto"),
+    (lambda: ons.plan(x, operation="sofmax"), ValueError, "did you mean softmax?"),
+    (lambda: ons.explain([1, 2], method="onlin"), ValueError, "did you mean online?"),
+    (lambda: ons.softmax(None), TypeError, "got None: expected an array, a number, or numbers in lists"),
+    (lambda: ons.softmax({"a": 1}), TypeError, "got an object of type dict: expected an array"),
+    (lambda: ons.softmax(i for i in range(3)), TypeError, "got an object of type generator"),
+    (lambda: ons.softmax({1.0, 2.0}), TypeError, "got an object of type set"),
+    (lambda: ons.softmax([1, None]), TypeError, "got list, and something in it is no number"),
+    (lambda: ons.softmax("1 2 3"), TypeError, "got str: expected an array"),
+    (lambda: ons.softmax(x, out=np.empty((3, 4), int)), TypeError, "out has dtype int64: expected float16"),
+    (lambda: ons.softmax(x, out=np.empty((4, 3))), ValueError, "out has shape (4, 3): expected (3, 4)"),
+    (lambda: ons.softmax(x, out={}), TypeError, "out is of type dict"),
+    (lambda: ons.softmax(x, dtype="float8"), TypeError, "dtype is 'float8': expected float16, bfloat16"),
+    (lambda: ons.softmax(x, dtype=int), TypeError, "dtype is int64: expected float16, bfloat16"),
+    (lambda: ons.softmax(x, where=[1, 0, 1, 0]), TypeError, "where has dtype int64: expected a mask of bool"),
+    (lambda: ons.plan(4096), TypeError, "got 4096: expected an array, or a shape as a tuple: (4096,)"),
+    (lambda: ons.plan(np.int32(7)), TypeError, "expected an array, or a shape as a tuple: (7,)"),
+    (lambda: ons.plan([4096, 32000]), TypeError, "a shape as a tuple, (4096, 32000)"),
+    (lambda: ons.plan((4, 4), device="H20"), ValueError, "device is 'H20'"),
+]
+
+
+@pytest.mark.parametrize("call, error, text", MISTAKES, ids=[text for _, _, text in MISTAKES])
+def test_mistakes(call, error, text):
+    with pytest.raises(error) as raised:
+        call()
+    assert text in str(raised.value)
+
+
+def test_names_that_nobody_can_guess():
+    for name in ("\ud800", "x" * 1000, "\0"):
+        with pytest.raises(ValueError, match="expected one of auto"):
+            ons.softmax(x, method=name)
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        ons.softmax(x, **{"x" * 1000: 1})
+
+
+def test_devices_by_other_names():
+    plan = ons.plan((3, 4), device="cuda")
+    assert ons.plan((3, 4), device="gpu") == ons.plan((3, 4), device="cuda:0") == plan
+    assert ons.methods("gpu") == ons.methods("cuda:1") == ons.methods("cuda")
+    torch = pytest.importorskip("torch")
+    assert ons.plan((3, 4), device=torch.device("cuda", 0)) == plan
+    assert ons.plan((3, 4), device=torch.device("cpu")).device == "cpu"
+
+
+def test_tables_show_themselves():
+    """At the prompt."""
+    for shown in (ons.plan((3, 4)), ons.methods(), ons.explain([1, 2])):
+        assert repr(shown) == str(shown) and "\n" in repr(shown)
+
+
+def test_transforms_of_torch():
+    torch = pytest.importorskip("torch")
+    t = torch.ones(3, 4)
+    for call in (
+        lambda: torch.vmap(ons.softmax)(t),
+        lambda: torch.func.grad(lambda v: ons.softmax(v).sum())(t),
+    ):
+        with pytest.raises(RuntimeError, match="inside vmap, grad or another transform of"):
+            call()
+
+
+def test_k_by_name():
+    assert ons.softmax_topk(x, k=2).values.shape == ons.softmax_topk(x, 2, 1).values.shape == (3, 2)
