@@ -1,6 +1,6 @@
 """Builds the C extension onsoftmax._core: C always, the GPU's part where it is wanted.
 
-What else there is to say stands in pyproject.toml; the environment variables read here in docs/building.md."""
+What else there is to say stands in pyproject.toml, and in docs/building.md the environment variables."""
 
 import hashlib
 import os
