@@ -28,7 +28,7 @@ help:
 	@echo 'make test    all tests'
 	@echo 'make check-long  what takes long; TOPIC="..." chooses of: $(TOPICS)'
 	@echo 'make bench   the CPU benchmark; BENCH="..." passes it arguments (default: --quick)'
-	@echo 'make lint    ruff, mypy and clang-format, from: pip install -e ".[lint]"'
+	@echo 'make lint    ruff, mypy, pyright and clang-format, from: pip install -e ".[lint]"'
 	@echo 'make picker  docs/picker.html, from the planner as it is now: pip install -e ".[picker]"'
 	@echo 'make notebook  runs docs/onsoftmax.ipynb, from: pip install -e ".[docs]"'
 	@echo 'make asan    the tests, or TESTS="...", under the address and undefined-behaviour sanitizers (gcc)'
@@ -57,6 +57,8 @@ lint:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
+	$(PYTHON) -m mypy --strict tests/typing_examples.py
+	$(PYTHON) -m pyright tests/typing_examples.py
 	clang-format --dry-run -Werror $(C_FILES)
 
 picker:

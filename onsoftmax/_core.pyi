@@ -1,11 +1,16 @@
 from collections.abc import Sequence
-from typing import Any, SupportsIndex, TypeVar, final, overload
+from typing import Any, Literal, Protocol, SupportsIndex, TypeVar, final, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import NDArray
+
+from ._types import MethodName
 
 _Axis = int | tuple[int, ...] | None
 _Array = TypeVar("_Array")
+_Float = TypeVar("_Float", bound=np.floating[Any])
+_Result = TypeVar("_Result", bound=np.floating[Any])
+_Plain = NDArray[Any] | Sequence[Any] | float
 _Pair = tuple[float, float, float, float]
 
 @final
@@ -39,206 +44,281 @@ class DeviceArray:
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def copy_to_host(self) -> NDArray[Any]: ...
 
-@overload
-def softmax(
-    array: NDArray[np.floating[Any]] | Sequence[Any] | float,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: DTypeLike | None = None,
-    out: None = None,
-    where: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    stream: None = None,
-    num_threads: int | None = None,
-) -> NDArray[Any]: ...
-@overload
-def softmax(
-    array: Any,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: Any = None,
-    out: _Array,
-    where: Any = None,
-    scale: Any = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Array: ...
-@overload
-def softmax(
-    array: _Array,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: Any = None,
-    out: None = None,
-    where: Any = None,
-    scale: Any = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Array: ...
-@overload
-def log_softmax(
-    array: NDArray[np.floating[Any]] | Sequence[Any] | float,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: DTypeLike | None = None,
-    out: None = None,
-    where: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    stream: None = None,
-    num_threads: int | None = None,
-) -> NDArray[Any]: ...
-@overload
-def log_softmax(
-    array: Any,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: Any = None,
-    out: _Array,
-    where: Any = None,
-    scale: Any = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Array: ...
-@overload
-def log_softmax(
-    array: _Array,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: Any = None,
-    out: None = None,
-    where: Any = None,
-    scale: Any = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Array: ...
-@overload
-def logsumexp(
-    array: NDArray[np.floating[Any]] | Sequence[Any] | float,
-    /,
-    axis: _Axis = -1,
-    *,
-    keepdims: bool = False,
-    method: str = "auto",
-    where: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    stream: None = None,
-    num_threads: int | None = None,
-) -> Any: ...
-@overload
-def logsumexp(
-    array: _Array,
-    /,
-    axis: _Axis = -1,
-    *,
-    keepdims: bool = False,
-    method: str = "auto",
-    where: Any = None,
-    scale: Any = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Array: ...
-@overload
-def softmax_backward(
-    grad: NDArray[np.floating[Any]] | Sequence[Any] | float,
-    output: NDArray[np.floating[Any]] | Sequence[Any] | float,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: DTypeLike | None = None,
-    out: None = None,
-    where: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    stream: None = None,
-    num_threads: int | None = None,
-) -> NDArray[Any]: ...
-@overload
-def softmax_backward(
-    grad: Any,
-    output: Any,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: Any = None,
-    out: _Array,
-    where: Any = None,
-    scale: Any = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Array: ...
-@overload
-def softmax_backward(
-    grad: Any,
-    output: _Array,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: Any = None,
-    out: None = None,
-    where: Any = None,
-    scale: Any = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Array: ...
-@overload
-def log_softmax_backward(
-    grad: NDArray[np.floating[Any]] | Sequence[Any] | float,
-    output: NDArray[np.floating[Any]] | Sequence[Any] | float,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: DTypeLike | None = None,
-    out: None = None,
-    where: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    stream: None = None,
-    num_threads: int | None = None,
-) -> NDArray[Any]: ...
-@overload
-def log_softmax_backward(
-    grad: Any,
-    output: Any,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: Any = None,
-    out: _Array,
-    where: Any = None,
-    scale: Any = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Array: ...
-@overload
-def log_softmax_backward(
-    grad: Any,
-    output: _Array,
-    /,
-    axis: _Axis = -1,
-    *,
-    method: str = "auto",
-    dtype: Any = None,
-    out: None = None,
-    where: Any = None,
-    scale: Any = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Array: ...
+class _OfRows(Protocol):
+    """softmax and log_softmax."""
+
+    @overload  # into an array
+    def __call__(
+        self,
+        array: Any,
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: Any = None,
+        out: _Array,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> _Array: ...
+    @overload  # of a type that is said
+    def __call__(
+        self,
+        array: _Plain,
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: type[_Result] | np.dtype[_Result],
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[_Result]: ...
+    @overload
+    def __call__(
+        self,
+        array: _Plain,
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: str,
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[np.floating[Any]]: ...
+    @overload  # of its own type, integers and bool as float64
+    def __call__(
+        self,
+        array: NDArray[_Float],
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: None = None,
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[_Float]: ...
+    @overload
+    def __call__(
+        self,
+        array: NDArray[np.integer[Any]] | NDArray[np.bool_],
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: None = None,
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[np.float64]: ...
+    @overload
+    def __call__(
+        self,
+        array: float,
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: None = None,
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> np.float64: ...
+    @overload
+    def __call__(
+        self,
+        array: Sequence[float] | Sequence[Sequence[float]],
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: None = None,
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[np.float64]: ...
+    @overload
+    def __call__(
+        self,
+        array: Sequence[Any],
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: None = None,
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[np.floating[Any]]: ...
+    @overload  # torch, JAX, CuPy and others: the caller's own kind
+    def __call__(
+        self,
+        array: _Array,
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: Any = None,
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> _Array: ...
+
+class _OfValues(Protocol):
+    """logsumexp. Without keepdims a row of NumPy's gives a number, more of them an array."""
+
+    @overload
+    def __call__(
+        self,
+        array: NDArray[_Float],
+        /,
+        axis: _Axis = -1,
+        *,
+        keepdims: Literal[True],
+        method: MethodName = "auto",
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[_Float]: ...
+    @overload
+    def __call__(
+        self,
+        array: _Plain,
+        /,
+        axis: _Axis = -1,
+        *,
+        keepdims: bool = False,
+        method: MethodName = "auto",
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self,
+        array: _Array,
+        /,
+        axis: _Axis = -1,
+        *,
+        keepdims: bool = False,
+        method: MethodName = "auto",
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> _Array: ...
+
+class _OfGradients(Protocol):
+    """softmax_backward and log_softmax_backward: grad, then the forward operation's result."""
+
+    @overload
+    def __call__(
+        self,
+        grad: Any,
+        output: Any,
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: Any = None,
+        out: _Array,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> _Array: ...
+    @overload
+    def __call__(
+        self,
+        grad: _Plain,
+        output: _Plain,
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: type[_Result] | np.dtype[_Result],
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[_Result]: ...
+    @overload
+    def __call__(
+        self,
+        grad: NDArray[_Float],
+        output: NDArray[_Float],
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: None = None,
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[_Float]: ...
+    @overload
+    def __call__(
+        self,
+        grad: _Plain,
+        output: _Plain,
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: Any = None,
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[np.floating[Any]]: ...
+    @overload
+    def __call__(
+        self,
+        grad: _Array,
+        output: _Array,
+        /,
+        axis: _Axis = -1,
+        *,
+        method: MethodName = "auto",
+        dtype: Any = None,
+        out: None = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> _Array: ...
+
+softmax: _OfRows
+log_softmax: _OfRows
+logsumexp: _OfValues
+softmax_backward: _OfGradients
+log_softmax_backward: _OfGradients
+
 def normalizer(
     array: Any,
     /,

@@ -13,6 +13,7 @@ import numpy as np
 from . import _core
 from ._plan import Cost, Plan
 from ._table import Table, as_html, plain
+from ._types import MethodName, OperationName
 from ._version import __version__
 
 
@@ -20,7 +21,7 @@ from ._version import __version__
 class Method:
     """One method: its name, what it costs and where it runs."""
 
-    name: str
+    name: MethodName
     summary: str
     devices: tuple[str, ...]
     """Where it runs: "cpu", "cuda"."""
@@ -108,7 +109,7 @@ def _refuse_lengths(given: Any) -> None:
         )
 
 
-def methods(device: Any = None, *, operation: str = "softmax") -> Methods:
+def methods(device: Any = None, *, operation: OperationName = "softmax") -> Methods:
     """The methods that there are: a list, which prints as a table.
 
     Parameters
@@ -144,9 +145,9 @@ def plan(
     *,
     dtype: Any = None,
     device: Any = None,
-    method: str = "auto",
+    method: MethodName = "auto",
     num_threads: int | None = None,
-    operation: str = "softmax",
+    operation: OperationName = "softmax",
     k: SupportsIndex | None = None,
 ) -> Plan:
     """Which method an operation would take for an array, why, and what each would cost, without running it.

@@ -12,6 +12,7 @@ from . import _core, _steps_topk
 from ._steps import Array, Row, fused, online, safe, split, textbook
 from ._steps_naive import naive
 from ._trace import Trace
+from ._types import ExplainedMethod, ExplainedOperation
 
 METHODS = {"naive": naive, "safe": safe, "online": online, "fused": fused, "split": split}
 METHODS_OF_TOPK = {"online": _steps_topk.online, "split": _steps_topk.split}
@@ -64,10 +65,10 @@ def explain(
     /,
     *,
     tile: int = 3,
-    method: str = "online",
+    method: ExplainedMethod = "online",
     parts: int = 2,
     dtype: Any = None,
-    operation: str = "softmax",
+    operation: ExplainedOperation = "softmax",
     k: SupportsIndex | None = None,
 ) -> Trace:
     """Every step of a method on one row: what is read and written, m, d, and the rescales.

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, overload
 
 from . import _core
 from ._normalizer import Normalizer
+from ._types import MethodName
 
 
 class TopK(NamedTuple):
@@ -38,7 +39,7 @@ def softmax_topk(
     log: bool = False,
     sorted: bool = True,
     return_normalizer: Literal[False] = False,
-    method: str = "auto",
+    method: MethodName = "auto",
     dtype: Any = None,
     where: Any = None,
     scale: Any = 1.0,
@@ -55,7 +56,7 @@ def softmax_topk(
     log: bool = False,
     sorted: bool = True,
     return_normalizer: Literal[True],
-    method: str = "auto",
+    method: MethodName = "auto",
     dtype: Any = None,
     where: Any = None,
     scale: Any = 1.0,
@@ -71,7 +72,7 @@ def softmax_topk(
     log: bool = False,
     sorted: bool = True,
     return_normalizer: bool = False,
-    method: str = "auto",
+    method: MethodName = "auto",
     dtype: Any = None,
     where: Any = None,
     scale: Any = 1.0,

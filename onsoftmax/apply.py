@@ -21,6 +21,7 @@ from . import get_num_threads, plan, softmax
 from ._files import Array, Box, CommandError, NpyFile, open_input, output, scratch
 from ._interrupt import run_beside
 from ._progress import Progress
+from ._types import MethodName
 
 Axis = int | tuple[int, ...] | None
 Compute = Callable[[Array, Array, int], None]  # from values to result, which may be one, on so many threads
@@ -73,7 +74,7 @@ def boxes(shape: tuple[int, ...], lengths: list[int]) -> Iterator[Box]:
         yield tuple(map(slice, corner, ends))
 
 
-def _check(x: NpyFile, axis: Axis, method: str, dtype: str | None) -> np.dtype[Any]:
+def _check(x: NpyFile, axis: Axis, method: MethodName, dtype: str | None) -> np.dtype[Any]:
     """The type of the result, by softmax's own rules; CommandError where they do not allow the arguments."""
     if dtype == "bfloat16":
         raise CommandError(
@@ -140,7 +141,7 @@ def apply(
     target: str,
     *,
     axis: Axis = -1,
-    method: str = "auto",
+    method: MethodName = "auto",
     dtype: str | None = None,
     scale: float = 1.0,
 ) -> None:

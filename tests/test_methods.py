@@ -1,11 +1,14 @@
 """Every method on every instruction set of this processor, and the list of methods itself."""
 
+import typing
+
 import numpy as np
 import oracle
 import pytest
 from support import METHODS, isas, run_python
 
 import onsoftmax as ons
+from onsoftmax import _explain, _types
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,17 @@ def test_methods_of_other_devices():
         ons.methods("tpu")
     with pytest.raises(ValueError, match="operation is 'topk': expected one of softmax, "):
         ons.methods(operation="topk")
+
+
+def test_the_types_have_all_names():
+    methods = typing.get_args(_types.MethodName)
+    assert methods == ("auto", *(method.name for method in ons.methods()))
+    with pytest.raises(ValueError, match="expected one of") as raised:
+        ons.methods(operation="none")
+    assert set(str(raised.value).partition("one of ")[2].split(", ")) == {
+        *typing.get_args(_types.OperationName)
+    }
+    assert typing.get_args(_types.ExplainedMethod) == tuple(_explain.METHODS)
 
 
 def test_methods_of_an_operation():

@@ -6,7 +6,7 @@ import os
 import sys
 
 import pytest
-from support import PACKAGE_PARENT, SANITIZED, run_python
+from support import HERE, PACKAGE_PARENT, SANITIZED, run_python
 
 import onsoftmax as ons
 from onsoftmax import _core
@@ -80,28 +80,48 @@ def test_mypy_finds_mistakes(tmp_path):
     assert lines == {6, 7, 8, 9, 10, 11}, done.stdout
 
 
+@needs_no_sanitizer
+def test_the_examples(tmp_path):
+    """As installed; .ci/run has pyright read them too."""
+    pytest.importorskip("typing_extensions")
+    with open(os.path.join(HERE, "typing_examples.py")) as file:
+        done = run_mypy(tmp_path, file.read())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_package_is_typed():
     assert os.path.exists(os.path.join(os.path.dirname(ons.__file__), "py.typed"))
 
 
-def stub_functions():
+def stub():
     with open(STUB) as file:
-        tree = ast.parse(file.read())
-    return [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+        return ast.parse(file.read()).body
+
+
+def stub_functions():
+    """(name, definition) of each function, of one with a protocol each overload of its."""
+    protocols = {node.name: node for node in stub() if isinstance(node, ast.ClassDef)}
+    found = [(node.name, node) for node in stub() if isinstance(node, ast.FunctionDef)]
+    for node in stub():
+        if isinstance(node, ast.AnnAssign):
+            calls = protocols[node.annotation.id].body
+            found += [(node.target.id, call) for call in calls if isinstance(call, ast.FunctionDef)]
+    return found
 
 
 def stub_classes():
-    with open(STUB) as file:
-        return [node for node in ast.parse(file.read()).body if isinstance(node, ast.ClassDef)]
+    return [node for node in stub() if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
 
 
-@pytest.mark.parametrize("node", stub_functions(), ids=lambda node: f"{node.name}:{node.lineno}")
-def test_stubs_agree_with_the_functions(node):
-    signature = inspect.signature(getattr(_core, node.name))
+@pytest.mark.parametrize("name, node", stub_functions(), ids=lambda value: getattr(value, "lineno", value))
+def test_stubs_agree_with_the_functions(name, node):
+    signature = inspect.signature(getattr(_core, name))
     kinds = {kind: [] for kind in inspect._ParameterKind}
     for parameter in signature.parameters.values():
         kinds[parameter.kind].append(parameter.name)
-    assert [a.arg for a in node.args.posonlyargs] == kinds[inspect.Parameter.POSITIONAL_ONLY]
+    assert [a.arg for a in node.args.posonlyargs if a.arg != "self"] == kinds[
+        inspect.Parameter.POSITIONAL_ONLY
+    ]
     assert [a.arg for a in node.args.args] == kinds[inspect.Parameter.POSITIONAL_OR_KEYWORD]
     assert [a.arg for a in node.args.kwonlyargs] == kinds[inspect.Parameter.KEYWORD_ONLY]
     stated = dict(zip(kinds[inspect.Parameter.KEYWORD_ONLY], node.args.kw_defaults, strict=True))
@@ -112,7 +132,7 @@ def test_stubs_agree_with_the_functions(node):
 
 def test_every_public_function_has_a_stub_and_a_docstring():
     public = {name for name in dir(_core) if not name.startswith("_")}
-    assert public == {node.name for node in stub_functions()} | {node.name for node in stub_classes()}
+    assert public == {name for name, _ in stub_functions()} | {node.name for node in stub_classes()}
     for node in stub_classes():
         cls = getattr(_core, node.name)
         stated = {member.name for member in node.body if isinstance(member, ast.FunctionDef)}

@@ -105,7 +105,7 @@ def _peers(text: str | None, device: str) -> tuple[list[str], list[str]]:
 
 
 def _methods(text: str, device: str) -> list[str]:
-    known = [method.name for method in methods(device)]
+    known: list[str] = [method.name for method in methods(device)]
     wanted = known if text == "all" else [name for name in text.split(",") if name and name != "auto"]
     for name in wanted:
         if name not in known:

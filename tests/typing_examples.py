@@ -1,0 +1,63 @@
+"""What type checkers must find: mypy and pyright read this file, nothing runs it."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import assert_type
+
+import onsoftmax as ons
+
+
+class Tensor:
+    """Stands for an array of another library."""
+
+
+half: NDArray[np.float16] = np.zeros(3, np.float16)
+single: NDArray[np.float32] = np.zeros((3, 4), np.float32)
+double: NDArray[np.float64] = np.zeros((3, 4))
+counts: NDArray[np.int64] = np.zeros(3, np.int64)
+mask: NDArray[np.bool_] = np.zeros(3, np.bool_)
+tensor = Tensor()
+
+# a float type gives itself; integers, bool and Python's numbers give float64
+assert_type(ons.softmax(half), NDArray[np.float16])
+assert_type(ons.softmax(single, axis=0), NDArray[np.float32])
+assert_type(ons.log_softmax(double, (0, 1)), NDArray[np.float64])
+assert_type(ons.softmax(counts), NDArray[np.float64])
+assert_type(ons.softmax(mask, None), NDArray[np.float64])
+assert_type(ons.softmax(1.0), np.float64)
+assert_type(ons.softmax([1.0, 2.0]), NDArray[np.float64])
+assert_type(ons.softmax([[1, 2], [3, 4]]), NDArray[np.float64])
+
+# dtype= says the result's; out= is the result
+assert_type(ons.softmax(single, dtype=np.float64), NDArray[np.float64])
+assert_type(ons.softmax(counts, dtype=np.dtype(np.float32)), NDArray[np.float32])
+assert_type(ons.softmax(single, dtype="float16"), NDArray[np.floating[Any]])
+assert_type(ons.softmax(single, out=double), NDArray[np.float64])
+assert_type(ons.softmax(tensor, out=tensor), Tensor)
+
+# other libraries' arrays come back as their own kind
+assert_type(ons.softmax(tensor, -1, where=tensor, scale=0.5), Tensor)
+assert_type(ons.logsumexp(tensor, keepdims=True), Tensor)
+assert_type(ons.softmax_backward(tensor, tensor), Tensor)
+
+assert_type(ons.logsumexp(single, keepdims=True), NDArray[np.float32])
+assert_type(ons.softmax_backward(single, single), NDArray[np.float32])
+assert_type(ons.log_softmax_backward(single, single, dtype=np.float64), NDArray[np.float64])
+
+assert_type(ons.softmax_topk(single, 2), ons.TopK)
+assert_type(ons.softmax_topk(single, k=2, return_normalizer=True), ons.TopKWithNormalizer)
+assert_type(ons.normalizer(single).merge(ons.normalizer(double)), ons.Normalizer)
+assert_type(ons.plan((4096, 32000), device="cuda", operation="softmax_topk", k=5), ons.Plan)
+assert_type(ons.explain([1, 2, 3], method="split", parts=3), ons.Trace)
+for method in ons.methods("cpu", operation="logsumexp"):
+    ons.logsumexp(single, method=method.name)
+
+# each of these is a mistake that a checker must find
+ons.softmax(single, method="flash")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+ons.softmax(single, dim=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+ons.logsumexp(single, out=single)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+ons.softmax_topk(single)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+ons.plan((3, 4), operation="topk")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+ons.explain([1, 2], method="auto")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
