@@ -21,7 +21,7 @@ TOPIC ?= $(TOPICS)
 # What of the tests runs under the sanitizers; PYTEST="..." passes pytest more.
 TESTS ?= tests
 
-.PHONY: help build test check-long $(addprefix long-,$(TOPICS)) bench lint picker notebook asan gpu-test gpu-sanitize $(SANITIZERS) clean
+.PHONY: help build test check-long $(addprefix long-,$(TOPICS)) bench lint picker notebook site asan gpu-test gpu-sanitize $(SANITIZERS) clean
 
 help:
 	@echo 'make build   install in place (editable), with what the tests need'
@@ -31,6 +31,7 @@ help:
 	@echo 'make lint    ruff, mypy, pyright and clang-format, from: pip install -e ".[lint]"'
 	@echo 'make picker  docs/picker.html, from the planner as it is now: pip install -e ".[picker]"'
 	@echo 'make notebook  runs docs/onsoftmax.ipynb, from: pip install -e ".[docs]"'
+	@echo 'make site    the documents as a web site in build/site/html, from: pip install -e ".[site]"'
 	@echo 'make asan    the tests, or TESTS="...", under the address and undefined-behaviour sanitizers (gcc)'
 	@echo 'make gpu-test      the tests that need a GPU'
 	@echo 'make gpu-sanitize  the small ones of them under compute-sanitizer (SANITIZER=path); one of its'
@@ -63,6 +64,9 @@ lint:
 
 picker:
 	$(PYTHON) docs/make_picker.py
+
+site:
+	$(PYTHON) docs/make_site.py
 
 notebook:
 	$(PYTHON) -m pytest --nbmake docs/onsoftmax.ipynb

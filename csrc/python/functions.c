@@ -22,18 +22,19 @@
     "method='auto', dtype=None, where=None, scale=1.0, stream=None, num_threads=None, "    \
     "dtypes=None)\n--\n\n"
 
-#define ARRAY_AND_AXIS                                                                             \
-    "Parameters\n"                                                                                 \
-    "----------\n"                                                                                 \
-    "array : array_like, any shape\n"                                                              \
-    "    Logits, dimensionless: a NumPy array of any strides, alignment and byte order, a list "   \
-    "or number; a\n"                                                                               \
-    "    torch tensor, CuPy or JAX array; an object with __dlpack__, __cuda_array_interface__ or " \
-    "__array__.\n"                                                                                 \
-    "    float16, bfloat16, float32, float64; integers and bool are taken as the library's "       \
-    "default float.\n"                                                                             \
-    "    On the CPU or a GPU, where the work is then done. Never written to.\n"                    \
-    "axis : int, tuple of ints, or None\n"                                                         \
+#define ARRAY_AND_AXIS                                                                           \
+    "Parameters\n"                                                                               \
+    "----------\n"                                                                               \
+    "array : array_like, any shape\n"                                                            \
+    "    Logits, dimensionless: a NumPy array of any strides, alignment and byte order, a list " \
+    "or number; a\n"                                                                             \
+    "    torch tensor, CuPy or JAX array; an object with ``__dlpack__``, "                       \
+    "``__cuda_array_interface__``\n"                                                             \
+    "    or ``__array__``.\n"                                                                    \
+    "    float16, bfloat16, float32, float64; integers and bool are taken as the library's "     \
+    "default float.\n"                                                                           \
+    "    On the CPU or a GPU, where the work is then done. Never written to.\n"                  \
+    "axis : int, tuple of ints, or None\n"                                                       \
     "    What is taken as one row: one axis, several, or all. The last by default.\n"
 
 #define INPUTS_AND_AXIS                                                                           \

@@ -1,0 +1,188 @@
+"""The documentation site: README and the pages of docs/ with the API, the picker and the executed notebook.
+
+    python docs/make_site.py [DIR]        from: pip install -e '.[site]'; into build/site unless DIR is given
+
+It gathers the pages in DIR/source, where links between them are as the site has them, and has mkdocs build
+them into DIR/html. A link that leads nowhere is an error. Nothing is asked of a network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from latex2mathml.converter import convert
+
+import onsoftmax as ons
+
+ROOT = Path(__file__).parent.parent
+# Where each page of the checkout is on the site.
+PAGES = {
+    "README.md": "index.md",
+    "docs/contract.md": "contract.md",
+    "docs/performance.md": "performance.md",
+    "docs/tools.md": "tools.md",
+    "docs/how-it-works.md": "how-it-works.md",
+    "docs/building.md": "building.md",
+    "benchmarks/README.md": "benchmarks.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+# What the pages link to, under the same names.
+FILES = ["docs/pictures", "docs/picker.html", "benchmarks/results"]
+API = {
+    "Functions": ["softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"],
+    "The k largest": ["softmax_topk", "TopK", "TopKWithNormalizer"],
+    "Rows in parts": ["normalizer", "Normalizer"],
+    "Looking at it": ["explain", "Trace", "Step", "plan", "Plan", "Cost", "Cliff", "methods", "Method"],
+    "Settings": ["set_num_threads", "get_num_threads", "show_config", "DeviceArray"],
+}
+CONFIG = """
+site_name: onsoftmax
+site_description: Softmax at the speed of memory, with every algorithm under its own name
+docs_dir: source
+site_dir: html
+strict: true
+theme:
+  name: material
+  font: false
+  features: [navigation.sections, content.code.copy, toc.integrate]
+  palette:
+    - media: "(prefers-color-scheme: light)"
+      scheme: default
+      toggle: {icon: material/weather-night, name: dark}
+    - media: "(prefers-color-scheme: dark)"
+      scheme: slate
+      toggle: {icon: material/weather-sunny, name: light}
+markdown_extensions: [tables, fenced_code, attr_list, md_in_html, toc]
+validation: {links: {not_found: warn, anchors: warn, unrecognized_links: warn, absolute_links: warn}}
+plugins:
+  - search
+  - mkdocs-jupyter: {execute: false, include_source: true, ignore_h1_titles: true}
+  - mkdocstrings:
+      handlers:
+        python:
+          options:
+            docstring_style: numpy
+            docstring_section_style: list
+            force_inspection: true
+            show_root_heading: true
+            show_root_full_path: false
+            show_source: false
+            heading_level: 3
+            separate_signature: true
+            filters: ["!^_"]
+nav:
+  - Start: index.md
+  - Contract: contract.md
+  - API: api.md
+  - Performance: performance.md
+  - Tools: tools.md
+  - How it works: how-it-works.md
+  - Notebook: notebook.ipynb
+  - Picker: picker.md
+  - Building: building.md
+  - Benchmarks: benchmarks.md
+  - Contributing: contributing.md
+  - Changes: changelog.md
+"""
+
+
+def moved(text: str, page: str, source: Path) -> str:
+    """A page's text with its links as the site has them. Code of the checkout is named, not linked."""
+    here = Path(page).parent
+
+    def target(link: str) -> str | None:
+        path, _, anchor = link.partition("#")
+        if not path or "://" in path:
+            return link
+        place = os.path.normpath(here / path)
+        anchor = f"#{anchor}" if anchor else ""
+        if place in PAGES:
+            return PAGES[place] + anchor
+        if place == "docs/onsoftmax.ipynb":
+            return "notebook.ipynb"
+        if place == "docs/picker.html":
+            return "picker.md"
+        name = place.removeprefix("docs/")
+        return name + anchor if (source / name).exists() else None
+
+    def replace(match: re.Match[str]) -> str:
+        link = target(match[2])
+        return f"{match[1]}({link})" if link else match[1].lstrip("!")[1:-1]
+
+    text = re.sub(r"(!?\[[^\]]*\])\(([^)\s]+)\)", replace, text)
+    return re.sub(r'((?:src|srcset)=")docs/', r"\1", text)
+
+
+def with_mathml(text: str) -> str:
+    """A text with formulas that browsers show by themselves: MathJax would come from elsewhere."""
+    text = re.sub(r"\$\$(.+?)\$\$", lambda found: convert(found[1], display="block"), text, flags=re.S)
+    return re.sub(r"\$(.+?)\$", lambda found: convert(found[1]), text, flags=re.S)
+
+
+def api() -> str:
+    """A page of all that is public, from the docstrings."""
+    listed = [name for names in API.values() for name in names]
+    missing = {*ons.__all__} ^ {*listed}
+    if missing:
+        raise SystemExit(
+            f"docs/make_site.py: API and onsoftmax.__all__ differ in {', '.join(sorted(missing))}"
+        )
+    sections = [
+        f"## {title}\n\n" + "\n".join(f"::: onsoftmax.{name}\n" for name in names)
+        for title, names in API.items()
+    ]
+    return "# API\n\n" + "\n".join(sections)
+
+
+def gather(source: Path) -> None:
+    """All pages and files of the site, as mkdocs takes them."""
+    for name in FILES:
+        to = source / name.removeprefix("docs/")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, to)
+    for page, to in PAGES.items():
+        (source / to).write_text(moved((ROOT / page).read_text(), page, source))
+    (source / "api.md").write_text(api())
+    (source / "picker.md").write_text(
+        '# The picker\n\n<iframe src="../picker.html" style="width: 100%; height: 80vh; border: 0" '
+        'title="Which softmax runs on your rows?"></iframe>\n\n[On a page of its own](picker.html)\n'
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "nbconvert",
+        "--to",
+        "notebook",
+        "--execute",
+        "--output-dir",
+        str(source),
+    ]
+    notebook = ROOT / "docs" / "onsoftmax.ipynb"
+    subprocess.run([*command, "--output", "notebook.ipynb", str(notebook)], check=True)
+    executed = json.loads((source / "notebook.ipynb").read_text())
+    for cell in executed["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = with_mathml("".join(cell["source"]))
+    (source / "notebook.ipynb").write_text(json.dumps(executed))
+
+
+def main() -> int:
+    place = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "site").resolve()
+    shutil.rmtree(place, ignore_errors=True)
+    (place / "source").mkdir(parents=True)
+    gather(place / "source")
+    (place / "mkdocs.yml").write_text(CONFIG)
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(place / "mkdocs.yml")]
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
