@@ -179,9 +179,8 @@ def main() -> int:
     (place / "source").mkdir(parents=True)
     gather(place / "source")
     (place / "mkdocs.yml").write_text(CONFIG)
-    return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(place / "mkdocs.yml")]
-    ).returncode
+    command = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(place / "mkdocs.yml")]
+    return subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}).returncode
 
 
 if __name__ == "__main__":
