@@ -12,6 +12,7 @@ import mmap
 import os
 import secrets
 import stat
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -146,14 +147,8 @@ def _short(what: object) -> str:
     return str(what).partition("\n")[0][:120]
 
 
-def open_input(path: str) -> NpyFile:
-    """A .npy file to read. Raises CommandError or OSError."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise CommandError(f"{path}: not a regular file")
-    descriptor = _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    with _said_of(path):
-        head = os.pread(descriptor.number, HEADER_BYTES, 0)
-        there = os.fstat(descriptor.number).st_size
+def _layout(path: str, head: bytes, there: int) -> tuple[int, np.dtype[Any], tuple[int, ...], bool]:
+    """What _parse says of a file of `there` bytes, whose numbers can be taken; else CommandError."""
     try:
         start, dtype, shape, fortran = _parse(head)
     except ValueError as error:
@@ -167,14 +162,42 @@ def open_input(path: str) -> NpyFile:
         )
     if dtype.subdtype is not None:
         raise CommandError(f"{path}: holds an array in each element (dtype {dtype}): expected numbers")
-    file = NpyFile(path, descriptor, start, dtype, shape, fortran)
-    if there < start + file.nbytes:
-        raise CommandError(f"{path}: truncated: {there} bytes, and its header promises {start + file.nbytes}")
+    promised = start + math.prod(shape) * dtype.itemsize
+    if there < promised:
+        raise CommandError(f"{path}: truncated: {there} bytes, and its header promises {promised}")
     try:
         np.broadcast_to(np.empty((), dtype), shape)  # no memory: an array of that shape, if there can be one
     except (ValueError, OverflowError) as error:
         raise CommandError(f"{path}: its header says shape {_short(shape)}: {error}") from error
-    return file
+    return start, dtype, shape, fortran
+
+
+def open_input(path: str) -> NpyFile:
+    """A .npy file to read. Raises CommandError or OSError."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise CommandError(f"{path}: not a regular file")
+    descriptor = _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    with _said_of(path):
+        head = os.pread(descriptor.number, HEADER_BYTES, 0)
+        there = os.fstat(descriptor.number).st_size
+    return NpyFile(path, descriptor, *_layout(path, head, there))
+
+
+def read_stdin() -> Array:
+    """The .npy file that standard input holds, in memory. Raises CommandError."""
+    if sys.stdin.isatty():
+        raise CommandError("-: standard input is a terminal: expected a .npy file by a pipe, or its name")
+    held = sys.stdin.buffer.read()
+    start, dtype, shape, fortran = _layout("standard input", held[:HEADER_BYTES], len(held))
+    return np.ndarray(shape, dtype, held, start, order="F" if fortran else "C")
+
+
+def write_stdout(array: Array) -> None:
+    """The array as a .npy file on standard output. Raises CommandError."""
+    if sys.stdout.isatty():
+        raise CommandError("-: standard output is a terminal: expected a pipe or a file")
+    npy.write_array(sys.stdout.buffer, array, allow_pickle=False)
+    sys.stdout.buffer.flush()
 
 
 def _reserve(descriptor: int, size: int) -> None:

@@ -11,6 +11,13 @@ from typing import Any
 DELAY_S, INTERVAL_S = 1.0, 2.0
 
 
+WIDTH = 30  # of a bar of our own
+
+
+def bar(share: float) -> str:
+    return f"[{'#' * int(WIDTH * share):{WIDTH}}]"
+
+
 def _tqdm() -> Any:
     try:
         from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
@@ -58,7 +65,8 @@ class Progress:
         done, total = (int(elements * self._bytes_each) for elements in (self.done, self.total))
         if not self._tqdm:
             seconds = time.monotonic() - self._start
-            line = f"onsoftmax: {done / 1e9:.2f} of {total / 1e9:.2f} GB, {seconds:.0f} s"
+            share = done / total if total else 1.0
+            line = f"{bar(share)} {done / 1e9:.2f} of {total / 1e9:.2f} GB, {seconds:.0f} s"
             print(line, file=sys.stderr, flush=True)
             return
         if self._bar is None:

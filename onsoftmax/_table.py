@@ -79,10 +79,30 @@ def _line(cells: Sequence[str], widths: list[int], left: frozenset[int]) -> list
     return out
 
 
+def _by_rows(table: Table, width: int) -> list[str]:
+    """Each row as lines of a name and a value, for a width that its columns do not fit."""
+    names = max(map(len, table.head)) + len(GAP)
+    lines = []
+    for row in table.rows:
+        lines.append("-" * width)
+        for name, cell in zip(table.head, row, strict=True):
+            lines += textwrap.wrap(
+                cell,
+                width,
+                initial_indent=name.ljust(names),
+                subsequent_indent=" " * names,
+                break_on_hyphens=False,
+                break_long_words=False,
+            ) or [name]
+    return lines
+
+
 def plain(table: Table, width: int = 80) -> str:
     """As lines of at most `width` characters, where the cells' words allow it."""
     widths = _widths(table, width)
     lines = textwrap.wrap(table.title, width) if table.title else []
+    if sum(widths) + len(GAP) * (len(widths) - 1) > width:
+        return "\n".join([*lines, *_by_rows(table, width)])
     lines += _line(table.head, widths, table.left)
     lines.append(GAP.join("-" * each for each in widths))
     for row in table.rows:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import get_num_threads, plan, softmax
-from ._files import Array, Box, CommandError, NpyFile, open_input, output, scratch
+from ._files import Array, Box, CommandError, NpyFile, open_input, output, read_stdin, scratch, write_stdout
 from ._interrupt import run_beside
 from ._progress import Progress
 from ._types import MethodName
@@ -74,19 +74,21 @@ def boxes(shape: tuple[int, ...], lengths: list[int]) -> Iterator[Box]:
         yield tuple(map(slice, corner, ends))
 
 
-def _check(x: NpyFile, axis: Axis, method: MethodName, dtype: str | None) -> np.dtype[Any]:
+def _check(
+    path: str, of: np.dtype[Any], shape: tuple[int, ...], axis: Axis, method: MethodName, dtype: str | None
+) -> np.dtype[Any]:
     """The type of the result, by softmax's own rules; CommandError where they do not allow the arguments."""
     if dtype == "bfloat16":
         raise CommandError(
             "--dtype bfloat16: a .npy file cannot say that it holds bfloat16; use float32 or float16"
         )
-    sample = np.empty((0,), x.dtype)
+    sample = np.empty((0,), of)
     try:
         softmax(sample)
     except TypeError as error:
-        raise CommandError(f"{x.path}: {error}") from error
+        raise CommandError(f"{path}: {error}") from error
     try:
-        plan(x.shape, axis, method=method)
+        plan(shape, axis, method=method)
         return np.dtype(softmax(sample, dtype=dtype).dtype)
     except (TypeError, ValueError) as error:  # AxisError is a ValueError
         raise CommandError(str(error)) from error
@@ -136,6 +138,25 @@ def _on_disk(compute: Compute, x: NpyFile, y: NpyFile, lengths: list[int], nativ
         _each_box(step, x, lengths, 1, progress)
 
 
+def _through_memory(
+    source: str, target: str, axis: Axis, method: MethodName, dtype: str | None, scale: float
+) -> None:
+    """For a stream, which has no pieces to go back to."""
+    if source == "-":
+        values = read_stdin()
+    else:
+        x = open_input(source)
+        values = x.read(tuple(slice(0, length) for length in x.shape))
+    result = _check(source, values.dtype, values.shape, axis, method, dtype)
+    y = softmax(values, axis, method=method, scale=scale, dtype=result)
+    if target == "-":
+        write_stdout(y)
+        return
+    fortran = not y.flags.c_contiguous
+    with output(target, result, y.shape, fortran) as file:
+        file.write(tuple(slice(0, length) for length in y.shape), y)
+
+
 def apply(
     source: str,
     target: str,
@@ -147,7 +168,8 @@ def apply(
 ) -> None:
     """Writes softmax(scale * array) of the .npy file `source` to `target`, another .npy file or the same.
 
-    The arguments are those of softmax. `target` is replaced at the very end; until then, and when anything
+    The arguments are those of softmax. "-" is standard input or output, whose array is held in memory.
+    `target` is replaced at the very end; until then, and when anything
     fails or a signal interrupts, it stays as it is. Once it is replaced, nothing fails any more.
 
     Raises
@@ -157,8 +179,11 @@ def apply(
     OSError, MemoryError
         From the system.
     """
+    if "-" in (source, target):
+        _through_memory(source, target, axis, method, dtype, scale)
+        return
     x = open_input(source)
-    result = _check(x, axis, method, dtype)
+    result = _check(x.path, x.dtype, x.shape, axis, method, dtype)
     native = np.dtype(x.dtype.type) if x.dtype.kind == "f" else np.dtype(np.float64)
 
     def compute(values: Array, out: Array, threads: int) -> None:

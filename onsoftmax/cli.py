@@ -82,27 +82,64 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(run=_demo)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    one = commands.add_parser("demo", help=DEMO, description=f"The demo: {DEMO}.")
-    one.set_defaults(run=_demo)
+    _command(commands, "demo", DEMO, DEMO_EPILOG, f"The demo: {DEMO}.").set_defaults(run=_demo)
     _cli_explain.add(commands)
     _cli_plan.add(commands)
     bench.add(commands)
     _cli_topk.add(commands)
     _add_apply(commands)
-    info = commands.add_parser("info", help="versions, instruction sets, threads, GPUs")
-    info.set_defaults(run=_info)
+    about = "versions, instruction sets, threads, GPUs"
+    _command(commands, "info", about, INFO_EPILOG).set_defaults(run=_info)
+    one = _command(
+        commands, "completion", "a script that completes commands by the tab key", COMPLETION_EPILOG
+    )
+    one.add_argument("shell", choices=["bash", "zsh", "tcsh"])
+    one.set_defaults(run=_completion)
     return parser
 
 
+APPLY_EPILOG = """examples:
+  onsoftmax apply in.npy out.npy
+  onsoftmax apply in.npy in.npy --axis 0               in place, once it is whole
+  onsoftmax apply in.npy out.npy --scale 0.7 --dtype float32
+  onsoftmax apply - - <in.npy >out.npy                 as part of a pipe, in memory
+"""
+DEMO_EPILOG = """examples:
+  onsoftmax
+  onsoftmax demo
+"""
+INFO_EPILOG = """examples:
+  onsoftmax info
+"""
+COMPLETION_EPILOG = """examples:
+  onsoftmax completion bash >~/.local/share/bash-completion/completions/onsoftmax
+  onsoftmax completion zsh >~/.zfunc/_onsoftmax
+"""
+
+
+def _command(commands: Any, name: str, help_: str, epilog: str, description: str | None = None) -> Any:
+    return commands.add_parser(
+        name,
+        help=help_,
+        description=description or f"{help_[0].upper()}{help_[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
 def _add_apply(commands: Any) -> None:
-    one = commands.add_parser(
+    one = _command(
+        commands,
         "apply",
-        help="softmax of a .npy file into another",
-        description="Softmax of the array in IN into OUT, both .npy, in bounded memory: the files may be "
+        "softmax of a .npy file into another",
+        APPLY_EPILOG,
+        "Softmax of the array in IN into OUT, both .npy, in bounded memory: the files may be\n"
         "larger than memory, and may be the same one. OUT is put in place whole, at the end.",
     )
-    one.add_argument("input", metavar="IN", help="a .npy file of floats, integers or bools")
-    one.add_argument("output", metavar="OUT", help="the .npy file to write; replaced if it exists")
+    one.add_argument("input", metavar="IN", help="a .npy file of floats, integers or bools; - for stdin")
+    one.add_argument(
+        "output", metavar="OUT", help="the .npy file to write, replaced if it exists; - for stdout"
+    )
     one.add_argument(
         "--axis",
         type=_axis,
@@ -126,6 +163,15 @@ def _apply(options: argparse.Namespace) -> int:
         dtype=options.dtype,
         scale=options.scale,
     )
+    return 0
+
+
+def _completion(options: argparse.Namespace) -> int:
+    try:
+        import shtab  # type: ignore[import-not-found, unused-ignore]
+    except ImportError as error:
+        raise CommandError("completion needs the package shtab: pip install shtab") from error
+    print(shtab.complete(_parser(), shell=options.shell))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
@@ -222,6 +223,36 @@ def test_apply_dtype(tmp_path, small_boxes, source, dtype):
         y = applied(tmp_path, x, option_of(axis), "--dtype", dtype, "--method", "safe")
         assert y.dtype == dtype
         np.testing.assert_array_equal(y, ons.softmax(x, axis, dtype=np.dtype(dtype), method="safe"))
+
+
+def through(tmp_path, source, target, given=b"", code=0):
+    """What comes out of a run that has a pipe at each end, and its last line on stderr."""
+    command = [sys.executable, "-m", "onsoftmax", "apply", str(source), str(target), "--axis", "0"]
+    done = subprocess.run(
+        command, input=given, capture_output=True, cwd=tmp_path, env=environment(), timeout=120
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout, done.stderr.decode()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_apply_in_a_pipe(tmp_path, order):
+    x = np.asarray(np.arange(12.0, dtype=">f4").reshape(3, 4), order=order)
+    y = ons.softmax(x, 0)
+    np.save(tmp_path / "in.npy", x)
+    given = (tmp_path / "in.npy").read_bytes()
+    for source, target in (("-", "-"), ("in.npy", "-"), ("-", "out.npy")):
+        printed, _ = through(tmp_path, source, target, given)
+        got = np.load(io.BytesIO(printed)) if target == "-" else np.load(tmp_path / "out.npy")
+        assert got.dtype == np.float32 and got.flags.f_contiguous == (order == "F")
+        np.testing.assert_array_equal(got, y)
+    for wrong, text in (
+        (b"", "not a .npy file"),
+        (given[:-1], "standard input: truncated"),
+        (b"text", ".npy"),
+    ):
+        _, said = through(tmp_path, "-", "-", wrong, code=2)
+        assert text in said and said.count("\n") == 1
 
 
 def test_apply_defaults(tmp_path):
@@ -537,7 +568,7 @@ def test_long_work_shows_lines_without_tqdm(tmp_path, capsys, monkeypatch):
     assert printed.out == ""
     lines = printed.err.splitlines()
     assert len(lines) > 1
-    assert all(re.fullmatch(r"onsoftmax: \d\.\d\d of 0\.00 GB, \d+ s", line) for line in lines)
+    assert all(re.fullmatch(r"\[#* *\] \d\.\d\d of 0\.00 GB, \d+ s", line) for line in lines)
 
 
 def test_long_work_shows_a_bar_with_tqdm(tmp_path, capsys, monkeypatch):

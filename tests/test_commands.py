@@ -13,7 +13,7 @@ import pytest
 from support import SANITIZED, fails, prints, run_python
 
 import onsoftmax as ons
-from onsoftmax import _cli_explain, _cli_plan, _cli_topk, _core, _table
+from onsoftmax import _cli_explain, _cli_plan, _cli_topk, _core, _progress, _table, _trace_text, cli
 from onsoftmax.bench import answers, command, contestants, cpu_timing, machine, progress, runs
 
 ROW = ["1", "2", "3", "6", "2", "1"]
@@ -335,21 +335,60 @@ def test_a_bar_of_our_own(capsys, monkeypatch):
     assert list(progress.progress([5, 6])) == [5, 6]
     lines = capsys.readouterr().err.splitlines()
     assert [line[-6:] for line in lines] == ["0 of 2", "1 of 2", "2 of 2"]
-    assert [line.count("#") for line in lines] == [0, progress.WIDTH // 2, progress.WIDTH]
+    assert [line.count("#") for line in lines] == [0, _progress.WIDTH // 2, _progress.WIDTH]
+
+
+def test_tables_of_narrow_terminals():
+    """No line is longer than 50, whatever the columns."""
+    wide = (ons.plan((4096, 32000)), ons.explain([1, 2, 3, 6, 2, 1]), ons.explain([1, 2, 6], method="split"))
+    for parts in (
+        *(plan.parts() for plan in wide[:1]),
+        *(_trace_text.parts(trace, 50) for trace in wide[1:]),
+    ):
+        for part in parts:
+            if isinstance(part, _table.Table):
+                text = _table.plain(part, 50)
+                assert all(len(line) <= 50 for line in text.splitlines()), text
+    narrow = _table.plain(_table.Table("t", ("name", "it"), [("a" * 10, "b c")]), 8)
+    assert narrow.splitlines() == ["t", "-" * 8, "name  " + "a" * 10, "it    b", "      c"]
+
+
+def test_a_busy_machine_is_told(quick, capsys, monkeypatch):
+    for load, told in ((3.0, True), (0.1, False)):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
+        text = prints(["bench", "--device", "cpu", "--against", "none", "--rounds", "1"], capsys)
+        assert ("The machine was busy: a load of 3.0" in text) == told
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion(shell, capsys):
+    pytest.importorskip("shtab")
+    text = prints(["completion", shell], capsys)
+    assert all(name in text for name in ("explain", "apply", "tile"))
+
+
+def test_completion_without_shtab(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert "pip install shtab" in fails(["completion", "bash"], capsys)
 
 
 def test_the_examples_of_help_run(quick, capsys, tmp_path, monkeypatch):
-    """Every line under "examples:" of explain, plan, topk and bench."""
+    """Every line under "examples:", but those of pipes and of completion."""
     monkeypatch.chdir(tmp_path)
     np.save("logits.npy", np.zeros((3, 70)))
+    np.save("in.npy", np.zeros((3, 70)))
+    monkeypatch.setattr(cli, "demo", lambda: print("the demo"))
     monkeypatch.setattr(runs, "ROUNDS", 1)
-    for text in (_cli_explain.EPILOG, _cli_plan.EPILOG, _cli_topk.EPILOG, command.EPILOG):
+    epilogs = [cli.APPLY_EPILOG, cli.DEMO_EPILOG, cli.INFO_EPILOG, _cli_explain.EPILOG, _cli_plan.EPILOG]
+    for text in (*epilogs, _cli_topk.EPILOG, command.EPILOG):
         for line in text.splitlines()[1:]:
             words = re.split(r"\s{3,}", line.strip())[0].split()
             assert words[0] == "onsoftmax"
-            on_gpu = words[1] == "bench" and "cuda" in words
+            if "-" in words:
+                continue
+            on_gpu = words[1:2] == ["bench"] and "cuda" in words
             peers = words[words.index("--against") + 1].split(",") if "--against" in words else []
             here = all(command.is_here(name) for name in peers if name != "none")
             here &= "--plot" not in words or contestants.importable("matplotlib")
             if here and (HAS_GPU or not on_gpu):
-                prints([*words[1:], *(["--rounds", "1"] if words[1] == "bench" else [])], capsys)
+                prints([*words[1:], *(["--rounds", "1"] if words[1:2] == ["bench"] else [])], capsys)

@@ -114,7 +114,7 @@ def test_commands_run(monkeypatch, tmp_path, capsys, threads_restored):
     monkeypatch.setattr(runs, "GPU_SHAPES", [((8, 64), -1)])
     monkeypatch.setattr(cpu_timing, "SAMPLE_SECONDS", 1e-4)
     ours = [words[1:] for words in commands() if words[0] == "onsoftmax"]
-    known = {"demo", "explain", "plan", "bench", "topk", "apply", "info"}
+    known = {"demo", "explain", "plan", "bench", "topk", "apply", "info", "completion"}
     assert {words[0] for words in ours if words} == known
     for words in ours:
         if "--plot" not in words or contestants.importable("matplotlib"):

@@ -124,10 +124,10 @@ def test_the_caches_are_those_that_the_system_tells_of():
     sizes = {}
     for cache in glob.glob("/sys/devices/system/cpu/cpu0/cache/index*"):
         level, size = (Path(cache, name).read_text().strip() for name in ("level", "size"))
-        sizes[level] = size.removesuffix("K")
+        sizes[level] = str(int(size.removesuffix("K")) * 1024 // 1000)
     if "3" not in sizes or "2" not in sizes:
         pytest.skip("the system tells of no second and third cache")
-    found = re.fullmatch(r"(\d+) KiB a core, (\d+) KiB shared by (\d+)", ons.show_config()["caches"])
+    found = re.fullmatch(r"(\d+) kB a core, (\d+) kB shared by (\d+)", ons.show_config()["caches"])
     assert sizes["3"] == found[2] and int(found[3]) >= 1
     assert found[1] in (sizes["2"], "0")  # 0 where more than a core's threads share the second one
 

@@ -48,9 +48,9 @@ static PyObject *cuda_found(void) {
 
 static PyObject *caches(void) {
     ons_machine here = ons_this_machine(1);
-    return PyUnicode_FromFormat("%lld KiB a core, %lld KiB shared by %d",
-                                (long long)here.core_cache >> 10, (long long)here.last_cache >> 10,
-                                here.last_cache_sharers);
+    return PyUnicode_FromFormat("%lld kB a core, %lld kB shared by %d",
+                                (long long)here.core_cache / 1000,
+                                (long long)here.last_cache / 1000, here.last_cache_sharers);
 }
 
 static PyObject *show(PyObject *self, PyObject *Py_UNUSED(none)) {

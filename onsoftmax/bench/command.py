@@ -32,6 +32,7 @@ MODULES = {
     "quack": (("quack",), "quack-kernels"),
 }
 GPU_PEERS = ("torch", "unfused", "compile", "triton", "liger", "quack")
+BUSY = 0.7  # processes that ran or waited, in the minute before, from which on figures are in doubt
 DESCRIPTION = """One short run: softmax beside the peers that are installed, every answer checked
 before it is timed. GB/s counts one read and one write of the array; x copy is
 the time of a copy over the time of the call."""
@@ -206,6 +207,11 @@ def tables(document: dict[str, Any], missing: Sequence[str] = ()) -> list[Table 
     if largest is not None:
         out.append(f"Answers were checked before they were timed: auto is within {largest:.2f} eps.")
     out += [f"WRONG: {where}" for where in wrong_ones(document)]
+    if document.get("load_before", 0) > BUSY:
+        out.append(
+            f"The machine was busy: a load of {document['load_before']:.1f} before the run. Figures of a\n"
+            "busy machine are slower than its own, and those of several threads most."
+        )
     if missing:
         out.append(f"not installed, left out: {', '.join(missing)}")
     return out

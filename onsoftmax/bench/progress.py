@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
+from .._progress import bar
 from .contestants import importable
 
 Item = TypeVar("Item")
-WIDTH = 30
 
 
 def progress(items: Sequence[Item]) -> Iterator[Item]:
@@ -26,5 +26,4 @@ def progress(items: Sequence[Item]) -> Iterator[Item]:
 
 
 def _show(done: int, total: int, end: str) -> None:
-    bar = "#" * (WIDTH * done // max(total, 1))
-    print(f"[{bar:{WIDTH}}] {done} of {total}", end=end, file=sys.stderr, flush=True)
+    print(f"{bar(done / max(total, 1))} {done} of {total}", end=end, file=sys.stderr, flush=True)

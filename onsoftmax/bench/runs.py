@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import time
 from collections.abc import Sequence
@@ -119,6 +120,7 @@ def _on_cpu(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     from .cpu_timing import make_buffers, run_case
 
     dtype = numpy_type(request.dtype)
+    load = round(os.getloadavg()[0], 2)
     cases = []
     for shape in progress(_shapes_that_fit(request, dtype)):
         lengths, axis = shape
@@ -131,7 +133,11 @@ def _on_cpu(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         copies = [f["seconds"] for f in found.values() if f["kind"] == "copy" and f["seconds"]]
         figures = {name: _cpu_figure(figure, moved, min(copies)) for name, figure in found.items()}
         cases.append({**_case(shape, request.dtype, "cpu"), "bytes": moved, "figures": figures})
-    return {"machine": f"{processor()}, {request.threads} threads", "threads": request.threads}, cases
+    return {
+        "machine": f"{processor()}, {request.threads} threads",
+        "threads": request.threads,
+        "load_before": load,
+    }, cases
 
 
 def _cpu_figure(figure: dict[str, Any], moved: int, copy: float) -> dict[str, Any]:
