@@ -149,6 +149,8 @@ def gather(source: Path) -> None:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, to)
     for page, to in PAGES.items():
         (source / to).write_text(moved((ROOT / page).read_text(), page, source))
+    picker = source / "picker.html"
+    picker.write_text(picker.read_text().replace('href="../README.md"', 'href="index.html" target="_top"'))
     (source / "api.md").write_text(api())
     (source / "picker.md").write_text(
         '# The picker\n\n<iframe src="../picker.html" style="width: 100%; height: 80vh; border: 0" '

@@ -7,7 +7,7 @@ import math
 import re
 
 import pytest
-from picker_page import LONGEST, fact, length, needs_page, opened, planned, shown, shown_length
+from picker_page import LONGEST, PAGE, fact, length, needs_page, opened, planned, shown, shown_length
 
 import onsoftmax as ons
 
@@ -212,3 +212,54 @@ def test_motion(browser):
         first = shown(page, "pass-count")
         page.wait_for_timeout(1200)
         assert (shown(page, "pass-count"), shown(page, "pass-play")) == (first, "Play")
+
+
+def test_the_address_says_what_is_asked(browser):
+    """A link to a shape shows it; what is changed then is in the address; nonsense there changes nothing."""
+    with opened(browser) as page:
+        assert "#" not in page.url
+        page.goto(f"file://{PAGE}#device=cuda&dtype=bfloat16&rows=100&N=50257")
+        page.reload()
+        page.wait_for_function("document.getElementById('method').textContent !== ''")
+        assert (shown_length(page), page.input_value("#rows-number")) == ("50,257", "100")
+        assert shown(page, "call") == 'ons.plan((100, 50257), dtype="bfloat16", device="cuda")'
+        page.check("input[value=cpu]")
+        page.fill("#threads", "3")
+        page.press("#threads", "Enter")
+        assert page.url.endswith("#device=cpu&dtype=bfloat16&rows=100&N=50257&threads=3")
+        page.reload()
+        page.wait_for_function("document.getElementById('method').textContent !== ''")
+        assert shown(page, "call") == 'ons.plan((100, 50257), dtype="bfloat16", num_threads=3)'
+        page.goto(f"file://{PAGE}#device=tpu&dtype=int8&rows=-1&N=1e99&threads=x")
+        page.reload()
+        page.wait_for_function("document.getElementById('method').textContent !== ''")
+        assert shown(page, "call") == 'ons.plan((4096, 4096), dtype="float32", device="cuda")'
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_line_crosses_a_label(browser, width):
+    """What is on top where a label and the line of the length meet is the label."""
+    with opened(browser, width) as page:
+        for N in (2000, 60000, 4_000_000):
+            page.fill("#length-number", str(N))
+            page.press("#length-number", "Enter")
+            crossed = page.evaluate("""() => {
+                const box = (element) => element.getBoundingClientRect();
+                const line = box(document.querySelector(".here")), found = [];
+                for (const label of document.querySelectorAll("#names span, .lane-name > span")) {
+                    const { left, right, top, bottom, width } = box(label);
+                    if (!width || line.left < left || line.left > right || top < line.top) continue;
+                    const depth = (element) => {
+                        for (let one = element; one; one = one.parentElement) {
+                            const index = getComputedStyle(one).zIndex;
+                            if (index !== "auto") return Number(index);
+                        }
+                        return 0;
+                    };
+                    const covers = depth(label) > depth(document.querySelector(".here"))
+                        && getComputedStyle(label).backgroundColor !== "rgba(0, 0, 0, 0)";
+                    if (!covers) found.push(label.textContent);
+                }
+                return found;
+            }""")
+            assert crossed == []

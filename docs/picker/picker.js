@@ -19,11 +19,29 @@ const MOST_ROWS = 2 ** 24;
 const MOST_THREADS = 1024;
 const LAUNCH = 1.8e-6; /* seconds: a kernel of one short row in a CUDA graph, in the same results */
 
+/* What is asked, in the page's address: so that it can be shared. */
+const addressOf = ({ device, dtype, rows, N, threads }) =>
+  `#${new URLSearchParams(device === "cpu" ? { device, dtype, rows, N, threads } : { device, dtype, rows, N })}`;
+
+function takeAddress(state, planner) {
+  const given = new URLSearchParams(location.hash.slice(1));
+  const count = (name, most) => {
+    const n = readCount(given.get(name) ?? "");
+    if (n !== null && n >= 1 && n <= most) state[name] = n;
+  };
+  if (["cpu", "cuda"].includes(given.get("device"))) state.device = given.get("device");
+  if (planner.dtypes.includes(given.get("dtype"))) state.dtype = given.get("dtype");
+  count("rows", MOST_ROWS);
+  count("N", LONGEST);
+  count("threads", MOST_THREADS);
+}
+
 function pickerView(planner) {
   const state = { device: "cuda", dtype: "float32", rows: 4096, N: 4096, threads: 8,
     speed: { cpu: CPU_COPY_SPEED }, watched: null };
-  state.speed.cuda = planner.plan(state).copy_speed / 1e9;
-  let regions = [], reaches = {}, mapped = "";
+  state.speed.cuda = planner.plan(state).copy_speed / 1e9; /* of the first state, which is a GPU's */
+  takeAddress(state, planner);
+  let regions = [], reaches = {}, mapped = "", asked = false;
   const share = (N) => `${100 * Math.log2(N) / 24}%`;
   const infoOf = (name) => planner.methods.find((one) => one.name === name);
   /* The part of a row that is longer than what can be kept of it: it is read a second time, from
@@ -62,16 +80,19 @@ function pickerView(planner) {
 
   function drawMap() {
     const { device, dtype, rows, threads } = state;
-    const asked = JSON.stringify([device, dtype, rows, threads]);
-    if (asked === mapped) return;
-    mapped = asked;
+    const drawn = JSON.stringify([device, dtype, rows, threads]);
+    if (drawn === mapped) return;
+    mapped = drawn;
     regions = regionsOf(planner, state);
     reaches = Object.fromEntries(methodsHere().map(({ name }) => [name, reach(name)]));
-    byId("regions").replaceChildren(...regions.map(({ method, from, to }) => h("div", {
-      class: "region", "data-method": method,
-      style: `left: ${share(from)}; right: calc(100% - ${share(Math.min(to + 1, LONGEST))}); ` +
-        shapeOf({ method, from, to }),
-    }, h("div", { class: "hill" }), h("span", {}, method))));
+    const placed = (name, one, ...children) => h("div", { class: name, "data-method": one.method,
+      style: `left: ${share(one.from)}; right: calc(100% - ${share(Math.min(one.to + 1, LONGEST))}); ` +
+        shapeOf(one) }, ...children);
+    byId("regions").replaceChildren(
+      ...regions.map((one) => placed("region", one, h("div", { class: "hill" }))));
+    /* above the line that marks the length */
+    byId("names").replaceChildren(
+      ...regions.map((one) => placed("name", one, h("span", {}, one.method))));
     byId("lanes").replaceChildren(...PLACES[device].map(({ name, methods }) => {
       const longest = reaches[methods[0]], used = regions.filter((one) => methods.includes(one.method));
       const limit = longest === LONGEST ? "any N" : `up to ${withCommas(longest)}`;
@@ -184,6 +205,8 @@ function pickerView(planner) {
     watcher.show(infoOf(watched), state.device);
     byId("cpu-threads").hidden = state.device !== "cpu";
     const device = state.device === "cuda" ? "device=\"cuda\"" : `num_threads=${state.threads}`;
+    if (asked) history.replaceState(null, "", addressOf(state));
+    asked = true; /* from the first change on */
     byId("call").textContent = `ons.plan((${state.rows}, ${state.N}), dtype="${state.dtype}", ${device})`;
   }
 
@@ -198,7 +221,7 @@ function pickerView(planner) {
   const rowsField = field("rows-number", { read: whole(1, MOST_ROWS), write: withCommas,
     expected: "a number of rows: a whole number from 1 to 16,777,216, as 4096, 64K or 2^20",
     changed: (rows) => { byId("rows").value = Math.log2(rows); set("rows")(rows); } });
-  field("threads", { read: whole(1, MOST_THREADS), write: String,
+  const threadsField = field("threads", { read: whole(1, MOST_THREADS), write: String,
     expected: `a number of threads: a whole number from 1 to ${withCommas(MOST_THREADS)}`,
     changed: set("threads") });
   const speedField = field("speed", { write: String,
@@ -262,5 +285,9 @@ function pickerView(planner) {
   byId("ticks").append(...[0, 4, 8, 12, 16, 20, 24].map((power) =>
     h("span", { style: `left: ${100 * power / 24}%` }, shortCount(2 ** power))));
   speedField.set(state.speed[state.device]);
+  lengthField.set(state.N);
+  rowsField.set(state.rows);
+  byId("rows").value = Math.log2(state.rows);
+  threadsField.set(state.threads);
   draw();
 }
