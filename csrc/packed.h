@@ -104,12 +104,16 @@ ONS_INLINE ons_packed ons_packed_raise(ons_packed packed, double m) {
     return packed;
 }
 
+/* Which sign a NaN gets depends on the order of what is added. */
+ONS_INLINE double ons_one_nan(double value) { return value == value ? value : (double)NAN; }
+
 /* Of both rows laid end to end; the empty one, (-inf, 0), changes nothing. */
 ONS_INLINE ons_packed ons_packed_merge(ons_packed a, ons_packed b) {
     const double m = ons_larger(a.m, b.m);
     a = ons_packed_raise(a, m);
     b = ons_packed_raise(b, m);
-    for (int k = 0; k < ONS_DIGITS; k++) a.digit[k] += b.digit[k];
+    a.m = ons_one_nan(a.m);
+    for (int k = 0; k < ONS_DIGITS; k++) a.digit[k] = ons_one_nan(a.digit[k] + b.digit[k]);
     return a;
 }
 

@@ -61,7 +61,7 @@ def log_softmax(x, axis=-1, where=None, scale=1.0, compute=None):
     """log(softmax(scale * x)) in longdouble."""
     with np.errstate(all="ignore"):
         y, _ = _shifted(x, axis, where, scale, compute)
-        y -= np.log(np.exp(y).sum(axis=axes_of(axis, y.ndim), keepdims=True))
+        y = np.asarray(y - np.log(np.exp(y).sum(axis=axes_of(axis, y.ndim), keepdims=True)))
     y[~np.broadcast_to(True if where is None else where, y.shape)] = -np.inf
     return y
 

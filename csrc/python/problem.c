@@ -146,10 +146,12 @@ static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *red
     for (int i = 0; i < x->ndim; i++)
         if (!reduced[i]) wanted.shape[wanted.ndim++] = x->shape[i];
     wanted.shape[wanted.ndim++] = 2;
-    bool same = pairs->ndim == wanted.ndim && pairs->dtype == ONS_FLOAT64 &&
-                pairs->strides[pairs->ndim - 1] == (int64_t)sizeof(double);
-    for (int i = 0; same && i < wanted.ndim; i++) same = pairs->shape[i] == wanted.shape[i];
-    if (same) return 0;
+    bool same = pairs->ndim == wanted.ndim && pairs->dtype == ONS_FLOAT64, none = false;
+    for (int i = 0; same && i < wanted.ndim; i++) {
+        same = pairs->shape[i] == wanted.shape[i];
+        none |= wanted.shape[i] == 0; /* the strides of no elements are anything */
+    }
+    if (same && (none || pairs->strides[pairs->ndim - 1] == (int64_t)sizeof(double))) return 0;
     PyObject *given = ons_shape_text(pairs), *shape = ons_shape_text(&wanted);
     if (given && shape)
         PyErr_Format(PyExc_ValueError,
