@@ -21,12 +21,16 @@ TOPIC ?= $(TOPICS)
 # What of the tests runs under the sanitizers; PYTEST="..." passes pytest more.
 TESTS ?= tests
 
-.PHONY: help build test check-long $(addprefix long-,$(TOPICS)) bench lint picker notebook site asan gpu-test gpu-sanitize $(SANITIZERS) clean
+# How long `make soak` takes.
+SECONDS ?= 60
+
+.PHONY: help build test soak check-long $(addprefix long-,$(TOPICS)) bench lint picker notebook site asan gpu-test gpu-sanitize $(SANITIZERS) clean
 
 help:
 	@echo 'make build   install in place (editable), with what the tests need'
 	@echo 'make test    all tests'
 	@echo 'make check-long  what takes long; TOPIC="..." chooses of: $(TOPICS)'
+	@echo 'make soak    random calls of every function for SECONDS (60), with faults around them, checked'
 	@echo 'make bench   the CPU benchmark; BENCH="..." passes it arguments (default: --quick)'
 	@echo 'make lint    ruff, mypy, pyright and clang-format, from: pip install -e ".[lint]"'
 	@echo 'make picker  docs/picker.html, from the planner as it is now: pip install -e ".[picker]"'
@@ -43,6 +47,9 @@ build:
 
 test:
 	$(PYTHON) -m pytest
+
+soak:
+	$(PYTHON) tests/soak.py --seconds $(SECONDS)
 
 check-long: $(addprefix long-,$(TOPIC))
 

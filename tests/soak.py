@@ -1,0 +1,358 @@
+"""Random calls of every function for a given time, and what may go wrong around them, beside the oracle.
+
+python tests/soak.py --seconds 3600 [--json FILE]       make soak SECONDS=3600
+
+A process for each processor calls with random arrays, strides, types, axes, masks, scales and threads. Now
+and then an allocation of Python's fails at a random point of a call, a signal comes in the middle of one, the
+process forks, or several threads call at once. Each call is right or raises what it should, and so does the
+next. It prints how many calls there were, and each wrong one with the seed that repeats it (--seed S --calls
+1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import ctypes
+import gc
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import oracle
+import random_cases
+from random_cases import INPUT_DTYPES, random_axis, random_layout, random_operand, random_shape, random_values
+from support import DTYPES, HERE, METHODS, environment, same_bits
+
+import onsoftmax as ons
+
+try:
+    import _testcapi
+except ImportError:  # a Python without its tests
+    _testcapi = None
+
+LEAK_BYTES = 64 << 20  # that a worker's memory may grow by, after its first tenth
+
+
+def arrays(rng, dtypes=INPUT_DTYPES):
+    """An array of random shape, values and layout, an axis, and a where or a scale."""
+    dtype = dtypes[rng.integers(len(dtypes))]
+    x = random_layout(rng, random_values(rng, random_shape(rng), dtype))
+    options = {}
+    if rng.random() < 0.3:
+        options["where"] = random_operand(rng, x.shape, lambda shape: rng.random(shape) < 0.7)
+    if rng.random() < 0.3:
+        options["scale"] = float(rng.choice([0.5, -1.0, 0.1, 0.0]))
+    return x, random_axis(rng, x.ndim), options
+
+
+def native(x):
+    """As the oracle takes it: integers are float64."""
+    return x.astype(float) if x.dtype.kind in "ib" else x.astype(x.dtype.newbyteorder("="))
+
+
+def method_of(rng, operation):
+    return str(
+        rng.choice(["auto", *(m.name for m in ons.methods("cpu", operation=operation) if m.name != "naive")])
+    )
+
+
+def logarithms(seed, operation):
+    rng = np.random.default_rng(seed)
+    x, axis, options = arrays(rng)
+    keywords = {"method": method_of(rng, operation), "num_threads": int(rng.integers(1, 4)), **options}
+    exact = getattr(oracle, operation)(native(x), axis, **options)
+    y = getattr(ons, operation)(x, axis, **keywords)
+    if np.shape(y) != exact.shape:
+        return f"{operation} {x.dtype} {x.shape} {axis}: shape {np.shape(y)}"
+    far = oracle.far_from(y, exact, oracle.compute_type(native(x).dtype))
+    return (
+        f"{operation} {x.dtype} {x.shape} {axis} {keywords.keys()}: {far.sum()} wrong" if far.any() else None
+    )
+
+
+def gradients(seed, operation):
+    rng = np.random.default_rng(seed)
+    x, axis, options = arrays(rng, DTYPES)
+    forward = getattr(ons, operation.removesuffix("_backward"))
+    output = forward(x, axis, **options)
+    grad = random_layout(rng, (3 * rng.standard_normal(x.shape)).astype(output.dtype))
+    keywords = {"method": method_of(rng, operation), "num_threads": int(rng.integers(1, 4)), **options}
+    exact, size = oracle.gradient(operation, native(grad), output, axis, **options)
+    dx = getattr(ons, operation)(grad, output, axis, **keywords)
+    far = oracle.far_from_gradient(dx, exact, size, oracle.compute_type(output.dtype, native(grad).dtype))
+    return (
+        f"{operation} {x.dtype} {x.shape} {axis} {keywords.keys()}: {far.sum()} wrong" if far.any() else None
+    )
+
+
+def topk(seed, operation):
+    rng = np.random.default_rng(seed)
+    x, _, options = arrays(rng)
+    if x.ndim == 0 or 0 in x.shape:
+        return None
+    axis = int(rng.integers(x.ndim))
+    k = int(rng.integers(1, x.shape[axis] + 1))
+    log = bool(rng.random() < 0.3)
+    keywords = {
+        "log": log,
+        "method": method_of(rng, operation),
+        "num_threads": int(rng.integers(1, 4)),
+        **options,
+    }
+    values, indices = ons.softmax_topk(x, k, axis, **keywords)
+    places = oracle.topk(native(x), k, axis, **options)
+    whole = (ons.log_softmax if log else ons.softmax)(x, axis, method="online", **options)
+    right = (indices == places).all() and same_bits(values, np.take_along_axis(whole, places, axis))
+    return None if right else f"softmax_topk {x.dtype} {x.shape} {axis} k={k} {keywords.keys()}"
+
+
+def parts(seed, operation):
+    """Cut anywhere, merged in two orders: the same bits, and the row's logsumexp."""
+    rng = np.random.default_rng(seed)
+    x, _, _ = arrays(rng)
+    if x.ndim == 0 or x.shape[-1] == 0:
+        return None
+    cuts = np.sort(rng.integers(0, x.shape[-1] + 1, int(rng.integers(0, 5))))
+    each = [ons.normalizer(part) for part in np.split(x, cuts, axis=-1)]
+    one, other = (merged([each[i] for i in rng.permutation(len(each))]) for _ in range(2))
+    if one.packed.tobytes() != other.packed.tobytes():
+        return f"normalizer {x.dtype} {x.shape} cut at {cuts}: other bits in another order"
+    exact = oracle.logsumexp(native(x), -1)
+    far = oracle.far_from(one.logsumexp(), exact, oracle.compute_type(native(x).dtype), largest=4)
+    return f"normalizer {x.dtype} {x.shape} cut at {cuts}: {far.sum()} wrong" if far.any() else None
+
+
+def merged(normalizers):
+    first, *others = normalizers
+    for other in others:
+        first = first.merge(other)
+    return first
+
+
+CASES = {
+    "softmax": lambda seed, _: random_cases.is_wrong(seed),
+    "log_softmax": logarithms,
+    "logsumexp": logarithms,
+    "softmax_backward": gradients,
+    "log_softmax_backward": gradients,
+    "softmax_topk": topk,
+    "normalizer": parts,
+}
+
+
+def one_case(seed):
+    """The function that is called, and what is wrong, or None."""
+    operation = random.Random(seed).choice([*CASES])
+    try:
+        return operation, CASES[operation](seed, operation)
+    except Exception as error:
+        return operation, f"{operation}: {error!r}"
+
+
+# ------- what may go wrong around a call
+
+
+def small_call(seed):
+    """One call of softmax and whether its answer is right: what is done while something fails."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((int(rng.integers(1, 40)), int(rng.integers(1, 3000))), dtype=np.float32)
+    method = str(rng.choice([name for name in METHODS if name != "naive"]))
+    expected = oracle.softmax(x)
+    return lambda: (
+        not oracle.wrong_places(ons.softmax(x, method=method, num_threads=2), expected, x.dtype).any()
+    )
+
+
+def without_memory(seed):
+    """The n-th allocation of Python's, and all after it, fail."""
+    rng = random.Random(seed)
+    x = np.random.default_rng(seed).standard_normal((7, 300), dtype=np.float32)
+    calls = [
+        lambda: ons.softmax(x),
+        lambda: ons.logsumexp(x, 0),
+        lambda: ons.softmax_topk(x, 3),
+        lambda: ons.normalizer(x).merge(ons.normalizer(x)),
+        lambda: ons.softmax_backward(x, x),
+        lambda: ons.plan(x),
+    ]
+    call = rng.choice(calls)
+    if _testcapi is None:
+        return None
+    _testcapi.set_nomemory(rng.randrange(60), 0)
+    try:
+        call()
+        raised = MemoryError
+    except BaseException as error:
+        raised = type(error)  # and not what it holds: no memory is there yet
+    finally:
+        _testcapi.remove_mem_hooks()
+    if raised is not MemoryError:
+        return f"an allocation failed: {raised}"
+    return None if small_call(seed)() else "wrong after an allocation that failed"
+
+
+class InterruptedCallError(Exception):
+    pass
+
+
+def with_signal(seed):
+    """A signal whose handler raises, or does not, in the middle of a call."""
+    rng = random.Random(seed)
+    raises = rng.random() < 0.5
+
+    def handler(number, frame):
+        if raises:
+            raise InterruptedCallError
+
+    call = small_call(seed)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 2e-4))
+        try:
+            right = call()
+        except InterruptedCallError:
+            right = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except InterruptedCallError:  # it came at the very end
+        right = True
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return None if right and call() else "wrong where a signal came"
+
+
+def in_a_child(seed):
+    """A forked child calls, with threads of its own."""
+    call = small_call(seed)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if call() else 1)
+    _, status = os.waitpid(child, 0)
+    return None if status == 0 and call() else f"wrong in or after a fork: status {status}"
+
+
+def by_threads(seed):
+    """Four threads of Python call at once."""
+    found = []
+    threads = [
+        threading.Thread(target=lambda s=s: found.append(one_case(s)[1]))
+        for s in range(4 * seed, 4 * seed + 4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wrong = [what for what in found if what]
+    return None if len(found) == 4 and not wrong else f"by four threads: {wrong}"
+
+
+FAULTS = {"memory": without_memory, "signal": with_signal, "fork": in_a_child, "threads": by_threads}
+CALLS_A_FAULT = 50
+
+
+# ------- the run
+
+
+def memory_in_use():
+    """Bytes, without what is free between the blocks of the C library's heap."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def work(seed, seconds, calls, note):
+    """Calls until the time is over, or so many; what there was. The seed at hand is noted in a file."""
+    counts, wrong, start = collections.Counter(), [], time.monotonic()
+    before = None
+    while (time.monotonic() - start < seconds) if not calls else sum(counts.values()) < calls:
+        with open(note, "w") as file:
+            file.write(str(seed))
+        if not calls and seed % CALLS_A_FAULT == 0:
+            name = [*FAULTS][seed // CALLS_A_FAULT % len(FAULTS)]
+            what = FAULTS[name](seed)
+        else:
+            name, what = one_case(seed)
+        counts[name] += 1
+        if what:
+            wrong.append(f"seed {seed}: {what}")
+        seed += 1
+        if before is None and time.monotonic() - start > seconds / 10:
+            before = memory_in_use()
+    if before and memory_in_use() - before > LEAK_BYTES:
+        wrong.append(f"memory grew by {(memory_in_use() - before) >> 20} MiB")
+    return {"counts": counts, "wrong": wrong}
+
+
+def worker_options(seconds, seed):
+    return ["--seconds", str(seconds), "--seed", str(seed)]
+
+
+def run(seconds, seed):
+    """A worker for each processor; one that crashed is wrong."""
+    processors = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as folder:
+        workers = []
+        for i in range(processors):
+            note = os.path.join(folder, str(i))
+            command = [sys.executable, __file__, *worker_options(seconds, seed + i * 10**9), "--note", note]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=HERE, env=environment())
+            workers.append((process, note))
+        counts, wrong = collections.Counter(), []
+        for worker, note in workers:
+            printed, _ = worker.communicate()
+            if worker.returncode != 0:
+                last = Path(note).read_text() if os.path.exists(note) else "none"
+                wrong.append(f"seed {last}: the process ended with {worker.returncode}")
+                continue
+            found = json.loads(printed)
+            counts.update(found["counts"])
+            wrong += found["wrong"]
+    faults = {name: counts.pop(name, 0) for name in FAULTS}
+    total = sum(counts.values())
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "seconds": seconds,
+        "processes": processors,
+        "calls": total,
+        "calls_an_hour": round(3600 * total / seconds),
+        "by_function": dict(sorted(counts.items())),
+        "faults": faults,
+        "wrong": wrong,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=time.time_ns() // 10**6 % 10**8)
+    parser.add_argument("--calls", type=int, default=0, help="of one process, in place of a time; no faults")
+    parser.add_argument("--json", metavar="FILE", help="the figures")
+    parser.add_argument("--note", help=argparse.SUPPRESS)  # of a worker
+    options = parser.parse_args()
+    if options.note or options.calls:
+        note = options.note or os.devnull
+        print(json.dumps(work(options.seed, options.seconds, options.calls, note)))
+        return 0
+    found = run(options.seconds, options.seed)
+    text = json.dumps(found, indent=1)
+    print(text)
+    if options.json:
+        with open(options.json, "w") as file:
+            file.write(text + "\n")
+    return 1 if found["wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
