@@ -179,15 +179,17 @@ def errors(y, exact, dtype=None):
 
 def wrong_places(y, exact, compute, largest=4):
     """Where y is further from the exact result than CONTRACT's numerics allow: 4 eps of the compute type, and
-    half a place of y's own type where that is coarser, be it narrower or subnormal. NaN must meet NaN."""
+    half a place of each of the compute type and y's own where that is coarser, be it narrower or subnormal. NaN
+    must meet NaN."""
     out = y.dtype
     mantissa, _ = _finfo(compute)
-    smallest = _finfo(out)[1]
     exact = np.asarray(exact, np.longdouble)
     nan = np.isnan(exact)
     known = np.where(nan, 0, exact)
-    coarse = (known < np.ldexp(np.longdouble(1), smallest)) | (np.dtype(out) != np.dtype(compute))
-    bound = largest * known * np.longdouble(2) ** -mantissa + np.where(coarse, ulp(known, out) / 2, 0)
+    bound = largest * known * np.longdouble(2) ** -mantissa
+    for rounded_to in {np.dtype(compute), np.dtype(out)}:
+        subnormal = known < np.ldexp(np.longdouble(1), _finfo(rounded_to)[1])
+        bound += np.where(subnormal | (rounded_to != np.dtype(compute)), ulp(known, rounded_to) / 2, 0)
     ours = np.asarray(y).astype(np.longdouble)
     with np.errstate(invalid="ignore"):
         far = ~(np.abs(ours - known) <= bound) | (ours < 0)

@@ -239,8 +239,12 @@ def test_bench_times_no_wrong_answer(quick, capsys, monkeypatch):
 
 @has_plots
 def test_bench_draws_a_chart(quick, capsys, tmp_path):
-    prints(["bench", "--device", "cpu", "--rounds", "1", "--plot", tmp_path / "chart.svg"], capsys)
+    run = ["bench", "--device", "cpu", "--rounds", "1", "--plot"]
+    prints([*run, tmp_path / "chart.svg"], capsys)
     assert "<svg" in (tmp_path / "chart.svg").read_text()
+    prints([*run, tmp_path / "bars.svg", "--shape", "8x64", "8x100", "--against", "numpy"], capsys)
+    bars = (tmp_path / "bars.svg").read_text()
+    assert all(f"<!-- {text} -->" in bars for text in ("8x64", "8x100", "auto", "NumPy"))  # beside their glyphs
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Charts over N; need matplotlib."""
+"""Charts: over N, or of a few shapes as bars; need matplotlib."""
 
 from __future__ import annotations
 
@@ -23,21 +23,46 @@ def formats() -> Sequence[str]:
     return sorted(FigureCanvasAgg.get_supported_filetypes())
 
 
+# With fewer lengths than these a line says little.
+LENGTHS_OF_A_LINE = 4
+
+
 def draw(document: dict[str, Any], path: str) -> None:
-    """GB/s against N of everyone in a document of `onsoftmax bench`, one line each."""
+    """GB/s of everyone in a document of `onsoftmax bench`: a line each against N, or of few lengths a bar each."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 5.5), layout="constrained")
-    panel = figure.subplots()
-    panel.set_xscale("log", base=2)
-    for name in document["kinds"]:
-        plot_line(panel, name, document["cases"], "gbps")
-    panel.set(xlabel="N, elements of a row", ylabel="GB/s, one read and one write")
-    panel.set_ylim(bottom=0)
-    panel.grid(alpha=0.3)
-    panel.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    cases, kinds = document["cases"], document["kinds"]
+    lines = len({case["N"] for case in cases}) >= LENGTHS_OF_A_LINE
+    height = 5.5 if lines else 1.5 + 0.3 * len(kinds) * len(cases)
+    figure = Figure(figsize=(10, height), layout="constrained")
+    if lines:
+        panel = figure.subplots()
+        panel.set_xscale("log", base=2)
+        for name in kinds:
+            plot_line(panel, name, cases, "gbps")
+        panel.set(xlabel="N, elements of a row", ylabel="GB/s, one read and one write")
+        panel.set_ylim(bottom=0)
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    else:
+        for panel, case in zip(figure.subplots(len(cases), squeeze=False)[:, 0], cases, strict=True):
+            _bars(panel, case, kinds)
+        panel.set_xlabel("GB/s, one read and one write")
     figure.suptitle(f"softmax, {document['dtype']}, {document['machine']}, {document['date']}")
     figure.savefig(path, dpi=120)
+
+
+def _bars(panel: Any, case: dict[str, Any], kinds: Sequence[str]) -> None:
+    """One shape: each bar has its name before it and its figure behind it."""
+    names = [name for name in kinds if case["figures"].get(name, {}).get("gbps") is not None][::-1]
+    bars = panel.barh(names, [case["figures"][name]["gbps"] for name in names])
+    for name, bar in zip(names, bars, strict=True):
+        colour = _look(name).get("color", "tab:blue")
+        bar.set(facecolor=colour, hatch="//" if name.startswith("copy") else "", edgecolor="white")
+    panel.bar_label(bars, fmt="%.3g", padding=3)
+    panel.margins(x=0.1)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.set_title(case["label"], loc="left", fontsize="medium")
 
 
 def _look(name: str) -> dict[str, Any]:
