@@ -244,7 +244,9 @@ def test_bench_draws_a_chart(quick, capsys, tmp_path):
     assert "<svg" in (tmp_path / "chart.svg").read_text()
     prints([*run, tmp_path / "bars.svg", "--shape", "8x64", "8x100", "--against", "numpy"], capsys)
     bars = (tmp_path / "bars.svg").read_text()
-    assert all(f"<!-- {text} -->" in bars for text in ("8x64", "8x100", "auto", "NumPy"))  # beside their glyphs
+    assert all(
+        f"<!-- {text} -->" in bars for text in ("8x64", "8x100", "auto", "NumPy")
+    )  # beside their glyphs
 
 
 @pytest.mark.parametrize(
