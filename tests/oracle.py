@@ -179,8 +179,8 @@ def errors(y, exact, dtype=None):
 
 def wrong_places(y, exact, compute, largest=4):
     """Where y is further from the exact result than CONTRACT's numerics allow: 4 eps of the compute type, and
-    half a place of each of the compute type and y's own where that is coarser, be it narrower or subnormal. NaN
-    must meet NaN."""
+    half a place of the compute type and of y's own, each where it is coarser, be it narrower or subnormal.
+    NaN must meet NaN."""
     out = y.dtype
     mantissa, _ = _finfo(compute)
     exact = np.asarray(exact, np.longdouble)
