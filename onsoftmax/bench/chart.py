@@ -28,7 +28,7 @@ LENGTHS_OF_A_LINE = 4
 
 
 def draw(document: dict[str, Any], path: str) -> None:
-    """GB/s of everyone in a document of `onsoftmax bench`: lines over N, or bars where the lengths are few."""
+    """GB/s of everyone in a document of `onsoftmax bench`: lines over N, or bars where lengths are few."""
     from matplotlib.figure import Figure
 
     cases, kinds = document["cases"], document["kinds"]
