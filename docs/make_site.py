@@ -63,7 +63,7 @@ markdown_extensions: [tables, fenced_code, attr_list, md_in_html, toc]
 validation: {links: {not_found: warn, anchors: warn, unrecognized_links: warn, absolute_links: warn}}
 plugins:
   - search
-  - mkdocs-jupyter: {execute: false, include_source: true, ignore_h1_titles: true}
+  - mkdocs-jupyter: {execute: false, include_source: true, ignore_h1_titles: true, cache: false}
   - mkdocstrings:
       handlers:
         python:
