@@ -40,17 +40,13 @@ enum {
     BLOCK_ROW_BYTES = 1 << 16,
     /* The longest of 16 bits in packs of columns. */
     BLOCK_COLUMN_LENGTH_16_BIT = 320,
-    /* The most rows that the grid takes one after the other; and the longest, which is scaled, as
-     * all below. */
-    GRID_ROWS = 4,
+    /* The longest row that the grid takes, which is alone; scaled, as all below. `split` is faster
+     * for two. */
     GRID_ROW_LENGTH = 1 << 25,
-    /* Of 16 bits, the most elements of all rows. */
-    GRID_ELEMENTS_16_BIT = 1 << 23,
-    /* Up to here the grid takes one row alone: `split` is faster for two. */
-    GRID_LONE_ROW = 1 << 20,
-    /* The fewest rows for which clusters pay whose blocks have a multiprocessor each. */
-    SMEM_ROWS_16_BIT = 48,
-    SMEM_ROWS = 24,
+    /* The fewest rows for which clusters pay whose blocks have a multiprocessor each: in proportion
+     * to the memory's bandwidth too, with which `split` gets faster. */
+    SMEM_ROWS_16_BIT = 45,
+    SMEM_ROWS = 22,
     /* The fewest rows of which a block each keeps all multiprocessors busy. */
     ONLINE_ROWS = 256,
     /* The longest of 16 bits that it has whatever L2 holds. */
@@ -59,7 +55,7 @@ enum {
 
 /* The part of a memory's bandwidth at which a copy reads and writes: 4.23 of 4.8 TB/s on an H200,
  * in the run of RESULTS. */
-static const double COPY_SHARE = 0.88;
+static const double COPY_SHARE = 0.88, BANDWIDTH_OF_H200 = 4.8e12;
 
 /* Whether `online` is faster than `split`, which reads and writes as much in even shares: it takes
  * a block a row. For softmax of 16-bit rows it has less to compute; between packs it is level, and
@@ -78,10 +74,8 @@ static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, cons
     int64_t bytes = plan->N * ons_dtype_size(dtype);
     bool clusters = row->gpu->cluster_blocks >= 2, narrow = ons_dtype_size(dtype) == 2;
     int block_bytes = narrow ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
-    int64_t smem_rows = scaled(narrow ? SMEM_ROWS_16_BIT : SMEM_ROWS, row->gpu);
-    int64_t grid_rows = plan->N <= scaled(GRID_LONE_ROW, row->gpu) ? 1
-                        : narrow ? ceil_div(scaled(GRID_ELEMENTS_16_BIT, row->gpu), plan->N)
-                                 : GRID_ROWS;
+    double bandwidth = row->gpu->bandwidth ? row->gpu->bandwidth / BANDWIDTH_OF_H200 : 1;
+    double smem_rows = (double)scaled(narrow ? SMEM_ROWS_16_BIT : SMEM_ROWS, row->gpu) * bandwidth;
     int few = row->chunks > WARP * WARP_CHUNKS ? BLOCK_LONGER_ROWS_A_MULTIPROCESSOR
                                                : BLOCK_ROWS_A_MULTIPROCESSOR;
     bool few_rows = plan->rows <= few * row->gpu->multiprocessors;
@@ -121,7 +115,7 @@ static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, cons
             RESULTS
             "float32 8192x32768: cluster 1.00, fused_block 1.00; bfloat16 8192x32768: cluster "
             "1.01, fused_block 0.93; float32 1024x262144: cluster 0.93, online 0.64"};
-    if (plan->rows >= smem_rows && clustered.method == ONS_METHOD_cluster)
+    if ((double)plan->rows >= smem_rows && clustered.method == ONS_METHOD_cluster)
         return (choice){
             ONS_METHOD_cluster,
             "the row fits the registers and shared memory of a cluster: one read",
@@ -129,14 +123,13 @@ static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, cons
             "float32 512x524288: cluster 0.88, split 0.66; float32 256x1048576: cluster 0.77, "
             "split 0.66; bfloat16 512x524288: cluster 0.79, online 0.58"};
     const ons_plan in_grid = with_method(ONS_METHOD_grid, row, plan);
-    if (plan->rows <= grid_rows && plan->N <= scaled(GRID_ROW_LENGTH, row->gpu) &&
+    if (plan->rows == 1 && plan->N <= scaled(GRID_ROW_LENGTH, row->gpu) &&
         in_grid.method == ONS_METHOD_grid && in_grid.loader == ONS_CONTIGUOUS)
         return (choice){
-            ONS_METHOD_grid,
-            "very few rows, too long to be held elsewhere: the whole GPU takes each",
+            ONS_METHOD_grid, "one row, too long to be held elsewhere: the whole GPU takes it",
             RESULTS
             "float32 1x16777216: grid 0.58, split 0.53; bfloat16 1x16777216: grid 0.49, split "
-            "0.46; bfloat16 64x4194304: split 0.56, grid 0.38"};
+            "0.46"};
     if (online_is_ahead(row, bytes, plan))
         return (choice){
             ONS_METHOD_online, "rows too long to be held, and enough of them for a block each",
@@ -315,12 +308,16 @@ static bool has_row_form_alone(ons_method method) {
     return method == ONS_METHOD_fused_warp || method == ONS_METHOD_cluster;
 }
 
+void ons_gpu_to_plan_for(const ons_problem *problem, const ons_machine *machine, ons_gpu *gpu) {
+    if (machine->gpu)
+        *gpu = *machine->gpu;
+    else if (ons_gpu_describe(problem->gpu, gpu) != ONS_OK)
+        *gpu = ons_known_gpus[0];
+}
+
 ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
     ons_gpu gpu;
-    if (machine->gpu)
-        gpu = *machine->gpu;
-    else if (ons_gpu_describe(problem->gpu, &gpu) != ONS_OK)
-        gpu = ons_known_gpus[0];
+    ons_gpu_to_plan_for(problem, machine, &gpu);
     plan->copy_speed = COPY_SHARE * gpu.bandwidth;
     if (ons_operations[problem->operation].selects) return ons_topk_on_gpu(problem, &gpu, plan);
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;

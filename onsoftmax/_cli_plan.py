@@ -18,7 +18,7 @@ long that takes at the speed of a copy, what the other methods would cost, and
 at which lengths the method changes."""
 EPILOG = """examples:
   onsoftmax plan --shape 4096x32000
-  onsoftmax plan --shape 2048x131072 --dtype float32 --device cuda    also without a GPU: an H200 is assumed
+  onsoftmax plan --shape 2048x131072 --dtype float32 --device cuda    also without a GPU: an H100 is assumed
   onsoftmax plan --shape 2048x131072 --dtype bfloat16 --device A100   by its data sheet
   onsoftmax plan --shape 1024x128256 --operation softmax_topk -k 64 --device cuda
   onsoftmax plan --shape 1024x4096@0 --method online --bandwidth 20e9

@@ -162,7 +162,7 @@ def plan(
         With an array the result's type; with a shape the type of both, float32 by default.
     device : str, optional
         Where an array of that shape lies: "cpu", the default, or "cuda", which is the first GPU, and without
-        one an H200; "gpu", "cuda:0" and a torch.device will do. Or a GPU to plan for, here or not, by its
+        one an H100; "gpu", "cuda:0" and a torch.device will do. Or a GPU to plan for, here or not, by its
         data sheet: "RTX 4090", "L4", "A100" (SXM, 80 GB), "H100" (SXM), "H200" or "B200", in capitals or
         not, with spaces or without.
     operation : str
@@ -194,21 +194,26 @@ def plan(
         )
 
     facts = planned(method)
-    facts["k"] = facts["k"] or None
-    facts["longest_row"] = facts.get("longest_row") or None
-    facts["copy_speed"] = facts.get("copy_speed") or None
+    for name in ("k", "longest_row", "copy_speed", "measured_seconds", "measured_copy_seconds"):
+        facts[name] = facts.get(name) or None
     place = "cpu" if facts["device"] == "cpu" else "cuda"
-    others = tuple(_cost(each.name, planned) for each in methods(place, operation=operation))
+    known = methods(place, operation=operation)
+    needed = min(each.reads + each.writes for each in known)
+    others = tuple(_cost(each, needed / (each.reads + each.writes), planned) for each in known)
     return Plan(**facts, others=others, num_threads=num_threads)
 
 
-def _cost(name: str, planned: Callable[[str], dict[str, Any]]) -> Cost:
+def _cost(method: Method, most: float, planned: Callable[[str], dict[str, Any]]) -> Cost:
+    name = method.name
     try:
         facts = planned(name)
     except ValueError as error:
         why = str(error).partition(": ")[0].partition(" elements")[0]
         return Cost(name, None, None, why.removeprefix(f"method '{name}' ").removeprefix("holds "))
-    return Cost(name, facts["bytes_moved"], facts["on_chip_bytes"])
+    measured = facts.get("measured_seconds") or None
+    return Cost(
+        name, facts["bytes_moved"], facts["on_chip_bytes"], measured_seconds=measured, most_x_copy=most
+    )
 
 
 def show_config() -> dict[str, Any]:

@@ -28,6 +28,10 @@ class Cost:
     """Held in fast memory for one row."""
     cannot: str = ""
     """Why it cannot run."""
+    measured_seconds: float | None = None
+    """As Plan's."""
+    most_x_copy: float = 1.0
+    """The part of a copy's speed that its passes allow: those that are needed over those that it has."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,12 @@ class Plan:
     """In bytes a second: 0.88 of the bandwidth of the GPU's memory, as copies reach on an H200. The bandwidth
     is what the driver says, or the data sheet where no driver is asked; None where the driver says none."""
 
+    measured_seconds: float | None = None
+    """On the GPU, without the launch from the host: interpolated between times that were measured on an H100.
+    None for another GPU, another operation than softmax, and where rows have gaps."""
+    measured_copy_seconds: float | None = None
+    """The same of a copy of the array."""
+
     registers: int | None = None
     """Of a thread. This and what follows as the driver says, None without one."""
     spilled_bytes: int | None = None
@@ -109,13 +119,13 @@ class Plan:
     """That run at once."""
 
     def seconds(self, bandwidth: float | None = None) -> float | None:
-        """The time to move `bytes_moved` at the speed of a copy.
+        """The time to expect: `measured_seconds`, else the least, of moving `bytes_moved` as a copy does.
 
         Parameters
         ----------
         bandwidth : float, optional
-            Bytes a second. Else on the CPU that of a copy, measured once; on a GPU `copy_speed`, and None
-            where that is not known.
+            Of a copy, in bytes a second: the least time is then meant. Else on the CPU that of a copy,
+            measured once; on a GPU `copy_speed`, and None where that is not known.
 
         Raises
         ------
@@ -124,6 +134,8 @@ class Plan:
         """
         if bandwidth is not None and not bandwidth > 0:
             raise ValueError(f"bandwidth is {bandwidth}: expected bytes a second, above 0")
+        if self.measured_seconds and not bandwidth:
+            return self.measured_seconds
         speed = bandwidth or self._speed()
         return self.bytes_moved / speed if speed else None
 
@@ -168,7 +180,7 @@ class Plan:
         speed, cliffs = bandwidth or self._speed(), self.cliffs()
         return [
             self._summary(bandwidth, speed, cliffs),
-            self._table_of_others(speed),
+            self._table_of_others(bandwidth, speed),
             self._table_of_cliffs(cliffs),
         ]
 
@@ -199,18 +211,22 @@ class Plan:
         return "\n".join(lines)
 
     def _time(self, bandwidth: float | None, speed: float | None) -> str:
+        if self.measured_seconds and self.measured_copy_seconds and not bandwidth:
+            share = self.measured_copy_seconds / self.measured_seconds
+            return f"{duration(self.measured_seconds)}, measured on an H100: {_share(share)} x copy"
         if not speed:
             return "no bandwidth is known of this GPU: give a bandwidth for the time to expect"
-        known = "measured here" if self.device == "cpu" else "0.88 of the memory's bandwidth"
+        known = "measured here" if self.device == "cpu" else "0.88 of the bandwidth"
         source = "as given" if bandwidth else known
-        return f"{duration(self.bytes_moved / speed)} at the speed of a copy, {size(speed)}/s, {source}"
+        time = duration(self.bytes_moved / speed)
+        return f"at least {time} at the speed of a copy, {size(speed)}/s, {source}"
 
     def _what(self) -> str:
         return f"{self.operation} of k = {self.k}" if self.k else self.operation
 
     def _place(self) -> str:
         assumed = self.device == "cuda" and self.registers is None
-        return "a GPU (none here: an H200 is assumed)" if assumed else self.device
+        return "a GPU (none here: an H100 is assumed)" if assumed else self.device
 
     def _source(self) -> list[str]:
         if self.device in ("cpu", "cuda"):
@@ -239,17 +255,23 @@ class Plan:
             "multiprocessor",
         ]
 
-    def _table_of_others(self, speed: float | None) -> Table:
+    def _table_of_others(self, bandwidth: float | None, speed: float | None) -> Table:
         rows = []
         for cost in self.others:
             mark = "*" if cost.method == self.method else ""
             if cost.bytes_moved is None:
-                rows.append((cost.method + mark, "", "", "", cost.cannot))
+                rows.append((cost.method + mark, "", "", "", "", cost.cannot))
                 continue
-            time = duration(cost.bytes_moved / speed) if speed else ""
-            rows.append((cost.method + mark, size(cost.bytes_moved), time, size(cost.on_chip_bytes or 0), ""))
-        head = ("method", "moved", "at copy speed", "on chip a row", "holds only")
-        return Table("What each method would cost (* the plan's)", head, rows, frozenset({0, 4}))
+            time, share = "", f"at most {_share(cost.most_x_copy)}"
+            if cost.measured_seconds and self.measured_copy_seconds and not bandwidth:
+                time = duration(cost.measured_seconds)
+                share = f"{_share(self.measured_copy_seconds / cost.measured_seconds)} measured"
+            elif speed:
+                time = f">= {duration(cost.bytes_moved / speed)}"
+            moved, kept = size(cost.bytes_moved), size(cost.on_chip_bytes or 0)
+            rows.append((cost.method + mark, moved, time, share, kept, ""))
+        head = ("method", "moved", "time", "x copy", "on chip a row", "holds only")
+        return Table("What each method would cost (* the plan's)", head, rows, frozenset({0, 5}))
 
     def _table_of_cliffs(self, cliffs: Sequence[Cliff]) -> Table | str:
         if not cliffs:
@@ -282,6 +304,11 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return self.to_html()
+
+
+def _share(share: float) -> str:
+    """Two digits that count, and two places of what is near 1: 0.0027, 0.66, 1.00."""
+    return f"{share:.2f}" if share >= 0.095 else f"{share:.2g}"
 
 
 def size(count: float) -> str:

@@ -139,7 +139,7 @@ def test_plan_writes_a_page(capsys, tmp_path):
         (["--shape", "4x4", "--dtype", "float8"], "float8"),
         (
             ["--shape", "4x4", "--device", "tpu"],
-            "'tpu': expected 'cpu', 'cuda', None, or a GPU to plan for: H200",
+            "'tpu': expected 'cpu', 'cuda', None, or a GPU to plan for: H100",
         ),
         (["--shape", "4x4", "--device", "A100", "--method", "cluster"], "does not run here"),
         (["--shape", "4x4", "--method", "grid"], "'grid'"),

@@ -24,5 +24,5 @@ def test_bench_on_a_gpu(capsys, tmp_path):
 
 def test_the_plan_of_this_gpu():
     plan = ons.plan((2048, 131072), device="cuda")
-    assert plan.registers and "an H200 is assumed" not in str(plan)
+    assert plan.registers and "an H100 is assumed" not in str(plan)
     assert plan.cliffs()

@@ -23,7 +23,7 @@ FACTS = [
     "method", "reason", "measured", "compute", "rows", "N", "width", "tile", "bytes_moved", "on_chip_bytes",
     "workspace_bytes", "threads",
 ]  # fmt: skip
-GPU_FACTS = ["blocks_a_row", "elements_a_thread", "longest_row", "copy_speed"]
+GPU_FACTS = ["blocks_a_row", "elements_a_thread", "longest_row", "copy_speed", "measured_seconds"]
 
 
 def text_of(path):
@@ -43,7 +43,7 @@ def test_the_page_loads_nothing():
     assert not re.findall(r"https?://|\bimport\b\s*[({\"']|@import|url\(|\bfetch\(", text_of(PAGE))
 
 
-# in an interpreter that sees no GPU, so that the plan is an H200's, and with caches, as the page's is
+# in an interpreter that sees no GPU, so that the plan is an H100's, and with caches, as the page's is
 EXPECTED = """
 import json, sys
 import ml_dtypes

@@ -2,6 +2,8 @@
  * array as softmax takes it, for explain. */
 #include "arguments.h"
 
+#include "../plan_times.h"
+
 #include <string.h>
 
 static const char *const keeps_names[] = {"nothing", "tile", "row"};
@@ -99,10 +101,12 @@ static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_
     int count;
     bool known = !machine->gpu && ons_gpu_count(&count) == ONS_OK && count > 0 &&
                  ons_describe_kernel(problem, plan, &kernel) == ONS_OK;
-    PyObject *more =
-        Py_BuildValue("{s:L,s:i,s:i,s:L,s:d}", "blocks_a_row", (long long)plan->blocks_a_row,
-                      "elements_a_thread", plan->elements_a_thread, "warps", plan->threads / 32,
-                      "longest_row", (long long)plan->longest_row, "copy_speed", plan->copy_speed);
+    PyObject *more = Py_BuildValue(
+        "{s:L,s:i,s:i,s:L,s:d,s:d,s:d}", "blocks_a_row", (long long)plan->blocks_a_row,
+        "elements_a_thread", plan->elements_a_thread, "warps", plan->threads / 32, "longest_row",
+        (long long)plan->longest_row, "copy_speed", plan->copy_speed, "measured_seconds",
+        ons_measured_seconds(problem, machine, plan), "measured_copy_seconds",
+        ons_measured_copy_seconds(problem, machine, plan));
     int status = more ? PyDict_Update(facts, more) : -1;
     Py_XDECREF(more);
     if (status < 0 || !known) return status;

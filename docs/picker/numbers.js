@@ -36,6 +36,8 @@ function threeDigits(value, units, step) {
   const digits = value >= 100 || Number.isInteger(value) ? 0 : value >= 10 ? 1 : 2;
   return `${value.toFixed(digits)} ${units[unit]}`;
 }
+/* A share with two digits that count: 0.0019, 0.97. */
+const digits = (x) => x >= 0.995 ? x.toFixed(2) : String(Number(x.toPrecision(2)));
 const bytesText = (bytes) => threeDigits(bytes, ["bytes", "KB", "MB", "GB", "TB"], 1000);
 const memoryText = (bytes) => threeDigits(bytes, ["bytes", "KiB", "MiB", "GiB"], 1024);
 const timeText = (seconds) => threeDigits(seconds * 1e9, ["ns", "\u00b5s", "ms", "s"], 1000);

@@ -17,7 +17,6 @@ const PLACES = {
 const CPU_COPY_SPEED = 30; /* GB/s, as benchmarks/results has it; a GPU's is the planner's */
 const MOST_ROWS = 2 ** 24;
 const MOST_THREADS = 1024;
-const LAUNCH = 1.8e-6; /* seconds: a kernel of one short row in a CUDA graph, in the same results */
 
 /* What is asked, in the page's address: so that it can be shared. */
 const addressOf = ({ device, dtype, rows, N, threads }) =>
@@ -40,6 +39,7 @@ function pickerView(planner) {
   const state = { device: "cuda", dtype: "float32", rows: 4096, N: 4096, threads: 8,
     speed: { cpu: CPU_COPY_SPEED }, watched: null };
   state.speed.cuda = planner.plan(state).copy_speed / 1e9; /* of the first state, which is a GPU's */
+  const measuredSpeed = state.speed.cuda;
   takeAddress(state, planner);
   let regions = [], reaches = {}, mapped = "", asked = false;
   const share = (N) => `${100 * Math.log2(N) / 24}%`;
@@ -50,15 +50,21 @@ function pickerView(planner) {
     ? 1 - plan.tile / plan.N : 0;
   const passesOf = (plan) => plan.reads + plan.writes;
   const arrayBytes = (plan) => plan.bytes_moved / passesOf(plan);
-  /* The speed that memory allows, of a copy's: one read and one write over what is moved. */
-  const speedOf = (plan) => 2 / (passesOf(plan) + againOf(plan));
-  const secondsOf = (bytes) => bytes / (state.speed[state.device] * 1e9);
+  /* Whether the plan's time was measured: on the H100, not on a GPU of another speed. */
+  const isMeasured = (plan) => plan.measured_seconds > 0 && state.speed.cuda === measuredSpeed;
+  /* Its speed, of a copy's: as measured, else as memory allows, one read and one write over what is moved. */
+  const speedOf = (plan) => isMeasured(plan) ? plan.measured_copy_seconds / plan.measured_seconds
+    : 2 / (passesOf(plan) + againOf(plan));
+  const secondsOf = (plan) => isMeasured(plan) ? plan.measured_seconds
+    : plan.bytes_moved / (state.speed[state.device] * 1e9);
+  const speedText = (plan) => isMeasured(plan) ? `measured, ${digits(speedOf(plan))} of a copy\u2019s speed`
+    : `at most ${digits(speedOf(plan))} of a copy\u2019s speed`;
 
-  /* A region of the map as high as its speed, which falls where its rows are not kept whole. */
+  /* A region of the map as high as its speed, and at most as high as the map. */
   function shapeOf({ method, from, to }) {
     const points = span(0, 17).map((i) => {
       const N = Math.round(from * (to / from) ** (i / 16));
-      return [100 * i / 16, 100 - 100 * speedOf(planner.plan({ ...state, N, method }))];
+      return [100 * i / 16, 100 - 100 * Math.min(1, speedOf(planner.plan({ ...state, N, method })))];
     });
     return `--shape: polygon(0 100%, ${points.map(([x, y]) => `${x}% ${y.toFixed(2)}%`).join(", ")}, ` +
       `100% 100%); --top: ${points[0][1]}cqh`;
@@ -79,8 +85,8 @@ function pickerView(planner) {
   }
 
   function drawMap() {
-    const { device, dtype, rows, threads } = state;
-    const drawn = JSON.stringify([device, dtype, rows, threads]);
+    const { device, dtype, rows, threads, speed } = state;
+    const drawn = JSON.stringify([device, dtype, rows, threads, speed.cuda]);
     if (drawn === mapped) return;
     mapped = drawn;
     regions = regionsOf(planner, state);
@@ -124,15 +130,12 @@ function pickerView(planner) {
   const fact = (name, value, note) => h("div", { class: "fact", "data-fact": name },
     h("dt", {}, name), h("dd", {}, value), h("dd", { class: "note" }, note));
   function factsOf(plan) {
-    const gpu = state.device === "cuda", seconds = secondsOf(plan.bytes_moved);
-    const again = againOf(plan) * arrayBytes(plan);
+    const gpu = state.device === "cuda", again = againOf(plan) * arrayBytes(plan);
     const facts = [
       fact("Memory traffic", bytesText(plan.bytes_moved), again
         ? `and up to ${bytesText(again)} more: beyond ${withCommas(plan.tile)} a row is read twice`
         : `${counted(plan.reads, "read")} and ${counted(plan.writes, "write")} of the array`),
-      fact("Time at copy speed", timeText(seconds), gpu && seconds < LAUNCH
-        ? "a launch alone takes more" : again ? `up to ${timeText(secondsOf(plan.bytes_moved + again))}`
-          : speedOf(plan) === 1 ? "as fast as a copy" : `${speedOf(plan).toFixed(2)} of the speed of a copy`),
+      fact("Time", `${isMeasured(plan) ? "" : "\u2265 "}${timeText(secondsOf(plan))}`, speedText(plan)),
       fact("Tile", counted(plan.tile, "element"), counted(Math.ceil(plan.N / plan.tile), "tile") + " a row"),
       fact("On chip", memoryText(plan.on_chip_bytes), `of each row, in ${plan.compute}`),
     ];
@@ -156,8 +159,7 @@ function pickerView(planner) {
     const rows = methodsHere().map((info) => {
       const plan = planner.plan({ ...state, method: info.name });
       const fits = plan.status === 0;
-      const kept = info.keeps !== "row" || state.N <= reaches[info.name];
-      const time = fits ? `${kept ? "" : "\u2265 "}${timeText(secondsOf(plan.bytes_moved))}` : plan.longest_row
+      const time = fits ? `${isMeasured(plan) ? "" : "\u2265 "}${timeText(secondsOf(plan))}` : plan.longest_row
         ? `rows up to ${withCommas(plan.longest_row)}` : "not on this GPU";
       return h("tr", { "data-method": info.name, class: info.name === chosen ? "chosen" : null },
         h("th", { scope: "row" }, h("button", { type: "button", disabled: fits ? null : "",
@@ -200,6 +202,9 @@ function pickerView(planner) {
       region.classList.toggle("taken", region.dataset.method === plan.method);
     if (state.watched && planner.plan({ ...state, method: state.watched }).status !== 0)
       state.watched = null;
+    byId("kinds-of-times").textContent = isMeasured(plan)
+      ? "As measured on an H100, without the launch from the host; \u2265: at least, at the speed of a copy."
+      : "At least: at the speed of a copy.";
     drawOthers(plan.method);
     const watched = state.watched || plan.method;
     watcher.show(infoOf(watched), state.device);

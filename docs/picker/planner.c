@@ -1,11 +1,12 @@
 /* planner.c - the planner for the picker page: plan*.c compiled to WebAssembly, asked for C-ordered
  * arrays of `rows` rows of `N` elements. Numbers are doubles, which is what JavaScript has; all are
  * far below 2^53. */
-#include "../../csrc/onsoftmax.h"
+#include "../../csrc/plan_times.h"
 
 #define EXPORT(name) __attribute__((export_name(#name))) name
 
 static ons_plan plan;
+static double measured_seconds, measured_copy_seconds;
 
 /* Makes the plan that the calls below tell of. `method` counts the lines of methods.def, -1 is
  * auto; returns an ons_status. */
@@ -20,7 +21,11 @@ int EXPORT(make_plan)(ons_device device, ons_dtype dtype, double rows, double N,
     problem.operand[ONS_Y] = problem.operand[ONS_X];
     ons_coalesce(&problem);
     const ons_machine machine = {threads, 1 << 20, 1 << 25, 8, NULL}; /* some CPU's caches */
-    return ons_make_plan(&problem, method, &machine, &plan);
+    const ons_status status = ons_make_plan(&problem, method, &machine, &plan);
+    const bool made = status == ONS_OK;
+    measured_seconds = made ? ons_measured_seconds(&problem, &machine, &plan) : 0;
+    measured_copy_seconds = made ? ons_measured_copy_seconds(&problem, &machine, &plan) : 0;
+    return status;
 }
 
 int EXPORT(planned_method)(void) { return plan.method; }
@@ -28,22 +33,31 @@ const char *EXPORT(planned_reason)(void) { return plan.reason; }
 const char *EXPORT(planned_measured)(void) { return plan.measured ? plan.measured : ""; }
 const char *EXPORT(planned_compute)(void) { return ons_dtype_name(plan.compute); }
 
-/* The numbers of the plan, by their names in ons_plan; place counts them from 0. */
+/* The numbers of the plan, by their names in ons_plan, and what was measured; place counts them
+ * from 0. */
 typedef struct {
     const char *name;
     double value;
 } named_number;
 #define NUMBER(name) {#name, (double)plan.name}
-enum { NUMBERS = 12 };
+enum { NUMBERS = 14 };
 
 static named_number planned(int place) {
     const named_number numbers[NUMBERS] = {
-        NUMBER(rows),         NUMBER(N),
-        NUMBER(width),        NUMBER(tile),
-        NUMBER(bytes_moved),  NUMBER(on_chip_bytes),
-        NUMBER(threads),      NUMBER(workspace_bytes),
-        NUMBER(blocks_a_row), NUMBER(elements_a_thread),
-        NUMBER(longest_row),  NUMBER(copy_speed),
+        NUMBER(rows),
+        NUMBER(N),
+        NUMBER(width),
+        NUMBER(tile),
+        NUMBER(bytes_moved),
+        NUMBER(on_chip_bytes),
+        NUMBER(threads),
+        NUMBER(workspace_bytes),
+        NUMBER(blocks_a_row),
+        NUMBER(elements_a_thread),
+        NUMBER(longest_row),
+        NUMBER(copy_speed),
+        {"measured_seconds", measured_seconds},
+        {"measured_copy_seconds", measured_copy_seconds},
     };
     return numbers[place];
 }
