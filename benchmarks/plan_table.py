@@ -63,7 +63,7 @@ def table(document: dict[str, Any]) -> str:
         return {int(key): value for key, value in mapping.items()}
 
     lines = [
-        f"/* plan_times.def - by benchmarks/plan_table.py, from a run on {document['gpu']}, {document['date']}.",
+        f"/* plan_times.def - by benchmarks/plan_table.py. {document['gpu']}, {document['date']}.",
         " * TIME(log2 of the rows, time in units of 10 ns); of the copy log2 of the bytes read. */",
         "#ifdef ONS_COPY_TIMES",
         times(numbers(document["copy"])),
