@@ -162,7 +162,7 @@ def _merged(x: Tensor, axis: int, groups: tuple[Group, ...]) -> Tensor:
     return _core.merge(state, gives="pair")
 
 
-class _Rows(torch.autograd.Function):
+class _Rows(torch.autograd.Function):  # type: ignore[misc]
     """softmax and log_softmax."""
 
     @staticmethod
@@ -174,7 +174,7 @@ class _Rows(torch.autograd.Function):
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         (y,) = ctx.saved_tensors
         for group in ctx.groups:
@@ -186,7 +186,7 @@ class _Rows(torch.autograd.Function):
         return dx, None, None, None
 
 
-class _Values(torch.autograd.Function):
+class _Values(torch.autograd.Function):  # type: ignore[misc]
     """logsumexp."""
 
     @staticmethod
@@ -198,7 +198,7 @@ class _Values(torch.autograd.Function):
         return _core.finish(rows, axis, pairs=pairs, operation=operation)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         x, pairs = ctx.saved_tensors
         y = _core.finish(x.detach(), ctx.axis, pairs=pairs)

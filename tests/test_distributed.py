@@ -70,6 +70,6 @@ def test_whole(tmp_path, ranks, check):
 
 @pytest.mark.long("ranks")
 @pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("check", ["gone_from_the_collective", "gone_from_the_comparison"])
+@pytest.mark.parametrize("check", ["gone_from_the_collective", "gone_from_the_comparison", "changed_alone"])
 def test_a_rank_that_is_gone(tmp_path, ranks, check):
     run_ranks(tmp_path, ranks, check)
