@@ -124,6 +124,12 @@ typedef enum {
  * ONS_GRADIENT the loss's gradient of it, y the loss's gradient of what it was given; and scale
  * multiplies the result. y may be either of the two.
  *
+ * Where pairs are given to it, they are the rows' sums, each as two doubles.
+ *
+ * With `sums` y is what each row, or part of a row, adds up, to be merged with the other parts'
+ * (stride 0 along the row): of normalizer an ons_packed (packed.h), found without rounding; of an
+ * operation that takes a gradient two doubles, the sum and what it rounded away.
+ *
  * An operation that selects gives of each row its k largest elements, 1 <= k <= N, in descending
  * order, of equal ones the first; NaN is larger than all, and what `where` excludes is -inf. y has
  * their softmax, or its logarithm where `log`, and ONS_INDICES their places along the row: both
@@ -138,6 +144,7 @@ typedef struct {
     int64_t extent[ONS_MAX_DIMS];
     ons_operand operand[ONS_OPERANDS];
     double scale_by; /* for every row, where ONS_SCALE is absent */
+    bool sums;       /* the result is what the rows add up */
     /* of an operation that selects: */
     int64_t k;
     bool log, sorted; /* else in any order */

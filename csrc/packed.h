@@ -2,22 +2,26 @@
  * as a number that is added to without rounding. So the parts of a row merge to the same bits in
  * any order and grouping.
  *
- * The sum is relative to 2^(36 q), where q follows from m, and has four digits: digit k counts
- * 2^(-36 k). The digits of a new sum are below 2^36, but for its first one. A merge adds digit to
- * digit and carries nothing. A larger m moves the digits down by whole places, and drops those that
- * leave the last place. Whether a digit of a part is dropped depends on that part and on the
- * largest m alone, and what stays is a sum of integers: no order shows while each is below 2^53, as
- * it is up to 65536 parts. With more of them what is rounded is 2^-53 of the sum. (The idea is that
+ * The sum is relative to 2^(24 q), where q follows from m, and has four digits: digit k counts
+ * 2^(-24 (k + 1)). The digits of a new sum are below 2^24, but for its first one. A merge adds
+ * digit to digit and carries nothing. A larger m moves the digits down by whole places, and drops
+ * those that leave the last place. Whether a digit of a part is dropped depends on that part and on
+ * the largest m alone, and what stays is a sum of integers: no order shows while each is below
+ * 2^53, as it is for rows of up to 2^29 elements, however many parts they have. (The idea is that
  * of J. Demmel and H. D. Nguyen, Parallel reproducible summation, IEEE Transactions on Computers
- * 64(7), 2015.) A row's sum is above 2^-36; of a part of 2^36 elements or less, at most 2^-108 is
- * dropped. */
+ * 64(7), 2015.) A row's sum is above 2^-24; of a part at most 2^-96 is dropped.
+ *
+ * exact.h adds up elements in the same digits, so that where a row is cut does not show either. */
 #ifndef ONS_PACKED_H
 #define ONS_PACKED_H
 
 #include "onsoftmax.h"
 #include "state.h"
 
-enum { ONS_DIGITS = 4, ONS_DIGIT_BITS = 36, ONS_PACKED_VALUES = 1 + ONS_DIGITS };
+enum { ONS_DIGITS = 4, ONS_DIGIT_BITS = 24, ONS_PACKED_VALUES = 1 + ONS_DIGITS };
+
+/* What digit 0 counts; and a digit counts so much of the one before it. */
+#define ONS_DIGIT_UNIT 0x1p-24
 
 typedef struct {
     double m, digit[ONS_DIGITS];
@@ -47,7 +51,7 @@ ONS_INLINE double ons_place(double c) { return ceil(c / ONS_DIGIT_BITS); }
 
 ONS_INLINE ons_packed ons_packed_of(ons_pair pair) {
     ons_packed packed;
-    double d = pair.d, unit = 1.0;
+    double d = pair.d, unit = ONS_DIGIT_UNIT;
     packed.m = pair.m + 0.0; /* one zero, not two */
     if (ons_has_place(pair.m)) {
         const double c = ons_power_above(pair.m);
@@ -57,13 +61,20 @@ ONS_INLINE ons_packed ons_packed_of(ons_pair pair) {
     for (int k = 0; k < ONS_DIGITS; k++) {
         packed.digit[k] = floor(d / unit) * unit;
         d -= packed.digit[k];
-        unit *= ldexp(1.0, -ONS_DIGIT_BITS);
+        unit *= ONS_DIGIT_UNIT;
     }
     return packed;
 }
 
+/* The digits are carried first: the same sum may have come in other digits. */
 ONS_INLINE ons_pair ons_pair_of_packed(ons_packed packed) {
     ons_pair pair = {packed.m, 0.0};
+    for (int k = ONS_DIGITS - 1; k > 0; k--) {
+        const double above = ldexp(1.0, -ONS_DIGIT_BITS * k);
+        const double carry = floor(packed.digit[k] / above) * above;
+        packed.digit[k - 1] += carry;
+        packed.digit[k] -= carry;
+    }
     for (int k = ONS_DIGITS - 1; k >= 0; k--) pair.d += packed.digit[k];
     if (ons_has_place(packed.m)) {
         const double c = ons_power_above(packed.m);
@@ -97,7 +108,7 @@ ONS_INLINE ons_packed ons_packed_raise(ons_packed packed, double m) {
     const double places = ons_place(ons_power_above(m)) - ons_place(ons_power_above(packed.m));
     for (int left = places < ONS_DIGITS ? (int)places : ONS_DIGITS; left > 0; left--) {
         for (int k = ONS_DIGITS - 1; k > 0; k--)
-            packed.digit[k] = packed.digit[k - 1] * ldexp(1.0, -ONS_DIGIT_BITS);
+            packed.digit[k] = packed.digit[k - 1] * ONS_DIGIT_UNIT;
         packed.digit[0] = 0.0;
     }
     packed.m = m;

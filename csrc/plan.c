@@ -1,5 +1,6 @@
 /* plan.c - problem -> plan: which method, why, what it moves, the scratch it needs. plan_cpu.c and
  * plan_cuda.c choose, and hold all thresholds. */
+#include "packed.h"
 #include "plan.h"
 
 #include <string.h>
@@ -44,6 +45,10 @@ static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
     int64_t x = ons_dtype_size(problem->operand[ONS_X].dtype);
     const int64_t y = ons_dtype_size(problem->operand[ONS_Y].dtype);
     const bool given = problem->operand[ONS_PAIRS].data && !info->one_a_row && !info->selects;
+    if (problem->sums) {
+        if (info->gradient) x += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
+        return plan->rows * plan->N * x;
+    }
     const int reads = given ? 1 : ons_method_reads(plan->method, problem->operation);
     int64_t a_row = info->one_a_row ? y : 0;
     if (info->selects)
@@ -76,6 +81,10 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     plan->method = method;
     plan->reason = "asked for by name";
     const bool given = problem->operand[ONS_PAIRS].data && !operation->selects;
+    if (problem->sums) {
+        plan->method = on_cpu && !operation->gradient ? ONS_METHOD_online : ONS_METHOD_split;
+        plan->reason = "the rows' sums are the result: their elements are read once";
+    }
     if (given && method == ONS_METHOD_AUTO) {
         plan->method = ONS_METHOD_split;
         plan->reason = "the pairs of the rows are given: their elements are read once";
@@ -84,6 +93,9 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
         return ONS_E_OPERAND;
     ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
     if (status != ONS_OK) return status;
+    if (problem->sums && !on_cpu && !operation->gradient) /* each part has a packed state */
+        plan->workspace_bytes = plan->workspace_bytes / (2 * ons_dtype_size(plan->compute)) *
+                                (int64_t)sizeof(ons_packed);
     if (operation->gradient || operation->selects) plan->measured = NULL; /* of softmax */
     plan->bytes_moved = bytes_moved(problem, plan);
     return ONS_OK;

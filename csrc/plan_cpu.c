@@ -100,7 +100,7 @@ static int64_t columns_kept(const ons_problem *problem, const ons_plan *plan) {
 
 /* Whether the result is one value a row, which is read once by every method that is not `safe`. */
 static bool has_one_a_row(const ons_problem *problem) {
-    return ons_operations[problem->operation].one_a_row;
+    return ons_operations[problem->operation].one_a_row || problem->sums;
 }
 
 /* Rows of which there is one value each, and so short that several are worked on at once. */

@@ -204,7 +204,7 @@ static bool is_plain(const ons_problem *problem) {
 static bool has_no_gaps(const ons_problem *problem, int dim) {
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
     return x->stride[dim] == ons_dtype_size(x->dtype) &&
-           (ons_operations[problem->operation].one_a_row ||
+           (ons_operations[problem->operation].one_a_row || problem->sums ||
             y->stride[dim] == ons_dtype_size(y->dtype));
 }
 

@@ -29,7 +29,8 @@ static bool is_sound(const ons_problem *problem, const ons_plan *plan) {
 }
 
 ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *workspace) {
-    bool one_a_row = ons_operations[problem->operation].one_a_row; /* of an empty row too */
+    /* of an empty row too */
+    bool one_a_row = ons_operations[problem->operation].one_a_row || problem->sums;
     if (plan->rows == 0 || (plan->N == 0 && !one_a_row)) return ONS_OK;
     if (!is_sound(problem, plan)) return ONS_E_OPERAND;
     return problem->device == ONS_CPU ? ons_cpu_run(problem, plan)

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = {
     "README.md": "index.md",
     "docs/contract.md": "contract.md",
+    "docs/rows-over-gpus.md": "rows-over-gpus.md",
     "docs/performance.md": "performance.md",
     "docs/tools.md": "tools.md",
     "docs/how-it-works.md": "how-it-works.md",
@@ -81,6 +82,7 @@ nav:
   - Start: index.md
   - Contract: contract.md
   - API: api.md
+  - Rows over GPUs: rows-over-gpus.md
   - Performance: performance.md
   - Tools: tools.md
   - How it works: how-it-works.md
@@ -134,9 +136,12 @@ def api() -> str:
         raise SystemExit(
             f"docs/make_site.py: API and onsoftmax.__all__ differ in {', '.join(sorted(missing))}"
         )
+    over_ranks = {
+        "Rows over GPUs": [f"distributed.{name}" for name in ("softmax", "log_softmax", "logsumexp")]
+    }
     sections = [
         f"## {title}\n\n" + "\n".join(f"::: onsoftmax.{name}\n" for name in names)
-        for title, names in API.items()
+        for title, names in (API | over_ranks).items()
     ]
     return "# API\n\n" + "\n".join(sections)
 

@@ -361,6 +361,30 @@ def finish(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> Any: ...
+def sums(array: Any, /, axis: _Axis = -1, *, stream: Any = None, num_threads: int | None = None) -> Any: ...
+def gradient_sums(
+    grad: Any,
+    output: Any,
+    /,
+    axis: _Axis = -1,
+    *,
+    operation: str = "softmax_backward",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
+def gradient_finish(
+    grad: Any,
+    output: Any,
+    /,
+    axis: _Axis = -1,
+    *,
+    pairs: Any,
+    operation: str = "softmax_backward",
+    dtype: Any = None,
+    out: Any = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
 def merge(
     packed: Any, /, axis: _Axis = (), *, other: Any = None, gives: str = "packed", stream: Any = None
 ) -> Any: ...

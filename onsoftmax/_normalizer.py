@@ -24,9 +24,9 @@ class Normalizer:
     and `merge_all` add further parts. A value never changes. Its arrays are of the library and on the device
     of the array it was made of.
 
-    The order and the grouping of merges never show in the bits, up to 65536 parts a row: what a merge adds up
-    is integers. float64 rows with an abs(m) above 2^40 are excepted, where the m of two parts differ by less
-    than 746: such a merge rounds, by up to 2 eps.
+    The order and the grouping of merges never show in the bits, of rows up to 2^29 elements: what a merge
+    adds up is integers. float64 rows with an abs(m) above 2^40 are excepted, where the m of two parts differ
+    by less than 746: such a merge rounds, by up to 2 eps.
 
     Where rows are cut may show, as it changes how the sums inside of the parts round. On the CPU, softmax of
     float16, bfloat16 and float32 rows has the bits of ``method="online"`` where abs(m) is at most 16384 and

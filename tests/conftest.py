@@ -16,7 +16,7 @@ if not glob(os.path.join(ROOT, "onsoftmax", "_core.*.so")):
     sys.path[:] = [path for path in sys.path if os.path.realpath(path or os.getcwd()) != here]
 
 # What takes long, by topic. `pytest` leaves it out; `make check-long` runs it.
-TOPICS = ("emulation", "errors", "valgrind", "lengths")
+TOPICS = ("emulation", "errors", "valgrind", "lengths", "ranks")
 
 
 def pytest_addoption(parser):

@@ -3,6 +3,7 @@ somewhere; what is said of `auto` is what it does."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -18,12 +19,16 @@ from onsoftmax.bench import contestants, cpu_timing, runs
 README = os.path.join(ROOT, "README.md")
 PAGES = [
     README,
-    *(os.path.join(ROOT, "docs", f"{name}.md") for name in ("contract", "building", "tools", "performance")),
+    *(
+        os.path.join(ROOT, "docs", f"{name}.md")
+        for name in ("contract", "rows-over-gpus", "building", "tools", "performance")
+    ),
 ]
 HERE = all(map(os.path.isfile, PAGES))
 pytestmark = pytest.mark.skipif(not HERE, reason="the documents are not beside the tests")
 
 HAS_GPU = "cuda:0" in _core.config()["cuda"]
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
 def read(page):
@@ -50,7 +55,7 @@ def test_python_snippets_run(monkeypatch, tmp_path):
     names: dict = {}
     ran = 0
     for block in blocks("python"):
-        if 'device="cuda"' in block and not HAS_GPU:
+        if ('device="cuda"' in block and not HAS_GPU) or ("import torch" in block and not HAS_TORCH):
             compile(block, "README.md", "exec")
             continue
         exec(compile(block.replace("4096, 32000", "64, 320"), "README.md", "exec"), names)

@@ -18,6 +18,8 @@ typedef void ons_cpu_method(const ons_job *job);
 #include "../methods.def"
 #undef ONS_METHOD
 
+ons_cpu_method ons_cpu_exact; /* of problem->sums, but for gradients */
+
 /* run.c: scratch that the plan needs, and the run itself. */
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);

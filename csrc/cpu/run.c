@@ -49,7 +49,8 @@ ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan) {
     char *workspace = fits ? small : aligned_alloc(64, bytes);
     if (!workspace) return ONS_E_MEMORY;
     ons_job job = {problem, plan, kernels, workspace};
-    entries[plan->method](&job);
+    const bool exact = problem->sums && !ons_operations[problem->operation].gradient;
+    (exact ? ons_cpu_exact : entries[plan->method])(&job);
     if (!fits) free(workspace);
     return ONS_OK;
 }

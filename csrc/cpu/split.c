@@ -7,6 +7,8 @@
 #include "rows/candidates.h"
 #include "split.h"
 
+#include <string.h>
+
 typedef struct {
     const ons_job *job;
     int64_t first, blocks; /* the first strip of the wave; the blocks of a row */
@@ -128,6 +130,19 @@ static bool merge_and_anchor(wave *wave, int64_t strips) {
     return far;
 }
 
+/* The sums of the rows of the wave. */
+static void store_sums(const wave *wave, int64_t strips) {
+    ons_strip strip = ons_strip_of(wave->job, 0);
+    for (int64_t i = 0; i < strips; i++) {
+        ons_strip_at(&strip, wave->first + i);
+        for (int64_t row = 0; row < strip.rows.width; row++) {
+            const ons_state *state = &wave->merged[i * strip.plan->width + row];
+            const double sum[2] = {state->d, state->d_low};
+            memcpy(strip.y + row * strip.y_across, sum, sizeof sum);
+        }
+    }
+}
+
 static void divide_by_pairs(void *context, int worker, int64_t first, int64_t last) {
     const ons_job *job = context;
     ons_strip strip = ons_strip_of(job, worker);
@@ -166,6 +181,9 @@ void ons_cpu_split(const ons_job *job) {
         do {
             ons_parallel_for(units, grain, plan->threads, take_statistics, &wave);
         } while (merge_and_anchor(&wave, strips));
-        ons_parallel_for(units, grain, plan->threads, divide, &wave);
+        if (job->problem->sums)
+            store_sums(&wave, strips);
+        else
+            ons_parallel_for(units, grain, plan->threads, divide, &wave);
     }
 }

@@ -1,7 +1,8 @@
 /* gradient_split.cu - split of an operation that takes a gradient: the first kernel leaves the sum
  * of each part of a row in the workspace, the second adds up those of its row and writes its part.
  *
- * Moves 4 reads + 1 write of N; any N. */
+ * Moves 4 reads + 1 write of N; any N. Where the sums are the result, or are given, it is one of
+ * the two. */
 #include "launch_gradient.cuh"
 #include "passes.cuh"
 
@@ -37,20 +38,49 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     });
 }
 
+constexpr int64_t MAX_BLOCKS = 1 << 16; /* of the next two */
+
+/* The sums of all rows from those of their parts, as two doubles; a strip has `width` rows. */
+template <typename Real>
+__global__ void __launch_bounds__(SPLIT_THREADS)
+    gradient_give_sums_kernel(const __grid_constant__ problem_arguments args, int parts, int width,
+                              const row_sum<Real> *sums) {
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows;
+         row += step) {
+        const row_sum<Real> *of_row = sums + row / width * parts * width + row % width;
+        row_sum<Real> sum = {};
+#pragma unroll 1
+        for (int part = 0; part < parts; part++) sum.add(of_row[part * width]);
+        sum.put((double *)row_address(args, row).y);
+    }
+}
+
+/* The sums of all rows from what is given. */
+template <typename Real>
+__global__ void __launch_bounds__(SPLIT_THREADS)
+    gradient_take_sums_kernel(const __grid_constant__ problem_arguments args, row_sum<Real> *sums) {
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows; row += step)
+        sums[row] = row_sum<Real>::of((const double *)row_address(args, row, ONS_PAIRS).x);
+}
+
+/* A row has `sums_a_row` sums: one of each part, or one. */
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     gradient_finish_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
-                           int64_t chunks_a_part, row_sum<typename Rows::Real> *sums) {
+                           int64_t chunks_a_part, int sums_a_row,
+                           const row_sum<typename Rows::Real> *sums) {
     using Sum = row_sum<typename Rows::Real>;
     const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
-    sums = sums_of<Form>(sums, parts, part, args.first);
+    sums = sums_of<Form>(sums, sums_a_row, part, args.first);
     const int64_t index = part.strip * Form::ROWS + Form::row();
     Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
         Sum sum = {};
         if constexpr (Form::ROWS == 1)
-            sum = merge_sums_by_warp(sums, parts);
+            sum = merge_sums_by_warp(sums, sums_a_row);
         else
-            for (int i = 0; i < parts; i++) sum.add(sums[Form::slot(i)]);
+            for (int i = 0; i < sums_a_row; i++) sum.add(sums[Form::slot(i)]);
         with_gradient(args.operation(), [&](auto op) {
             for_each_tile<Form, TILE_CHUNKS>(
                 row, part.first, part.end, [&](int64_t chunk, const auto &tile) {
@@ -69,12 +99,23 @@ ons_status gradient_split(const launch_request &request) {
         const int64_t chunks_a_part = request.plan->tile / Rows::V;
         const launch_shape shape = {parts, request.plan->threads};
         auto *sums = (row_sum<typename Rows::Real> *)request.workspace;
-        if (!request.facts) {
+        const bool given = request.problem->operand[ONS_PAIRS].data;
+        const int64_t blocks = (request.plan->rows + SPLIT_THREADS - 1) / SPLIT_THREADS;
+        const launch_shape of_rows = {blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS, SPLIT_THREADS};
+        if (!request.facts && given) {
+            ons_status status =
+                launch(request, of_rows, gradient_take_sums_kernel<typename Rows::Real>,
+                       as_it_is(request), sums);
+            if (status != ONS_OK) return status;
+        } else if (!request.facts) {
             ons_status status = launch_strips(request, shape, gradient_sums_kernel<Rows, Form>,
                                               rows.arguments, parts, chunks_a_part, sums);
             if (status != ONS_OK) return status;
         }
+        if (request.problem->sums)
+            return launch(request, of_rows, gradient_give_sums_kernel<typename Rows::Real>,
+                          as_it_is(request), parts, (int)Form::ROWS, sums);
         return launch_strips(request, shape, gradient_finish_kernel<Rows, Form>, rows.arguments,
-                             parts, chunks_a_part, sums);
+                             parts, chunks_a_part, given ? 1 : parts, sums);
     });
 }

@@ -29,6 +29,7 @@ ons_cuda_method cluster_few_rows;  /* and of few */
 /* Of operations that take a gradient: fused_warp, fused_block, cluster, split. */
 ons_cuda_method gradient_warp, gradient_block, gradient_cluster, gradient_split;
 ons_cuda_method gradient_warp_staged; /* of short rows together */
+ons_cuda_method exact_sums;           /* of problem->sums, but for gradients: split */
 /* Of the operation that selects: fused_warp, cluster, split, online. */
 ons_cuda_method topk_warp, topk_cluster, topk_split, topk_online;
 ons_cuda_method topk_large; /* online, of a large k */

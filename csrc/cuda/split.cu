@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
 
 ons_status ons_cuda_split(const launch_request &request) {
     if (request.plan->variant == ONS_WITH_GRADIENT) return gradient_split(request);
+    if (request.problem->sums) return exact_sums(request);
     if (request.plan->variant == ONS_SELECTING) return topk_split(request);
     return with_rows<kinds_in_split>(request, [&](auto op, auto rows, auto is_columns) {
         using Op = decltype(op);

@@ -29,8 +29,8 @@ enum {
 };
 
 /* Those that a function takes, a bit each: of an operation whose result has the array's shape, of
- * one with a value a row, or a pair; of finish, which is given pairs; of one that selects; of
- * merge, pack and empty; and plan's. */
+ * one with a value a row, or a pair; of finish, which is given pairs; of sums, gradient_sums and
+ * gradient_finish; of one that selects; of merge, pack and empty; and plan's. */
 enum {
     OF_ALL = 1 << AXIS | 1 << METHOD | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
     OF_ROWS = OF_ALL | 1 << DTYPE | 1 << OUT,
@@ -38,6 +38,9 @@ enum {
     OF_PART = 1 << AXIS | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
     OF_PAIRS = OF_PART | 1 << DTYPES,
     OF_FINISH = OF_PART | 1 << DTYPE | 1 << OUT | 1 << OPERATION | 1 << PAIRS,
+    OF_SUMS = 1 << AXIS | 1 << STREAM | 1 << NUM_THREADS,
+    OF_GRADIENT_SUMS = OF_SUMS | 1 << OPERATION,
+    OF_GRADIENT_FINISH = OF_GRADIENT_SUMS | 1 << DTYPE | 1 << OUT | 1 << PAIRS,
     OF_TOPK = OF_ALL | 1 << DTYPE | 1 << LOG | 1 << SORTED | 1 << RETURN_NORMALIZER | 1 << DTYPES,
     OF_MERGE = 1 << AXIS | 1 << OTHER | 1 << GIVES | 1 << STREAM,
     OF_EMPTY = 1 << DTYPE,
@@ -78,6 +81,13 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
 int ons_add_operations(PyObject *module);
 /* finish: an operation on rows whose pairs are given. */
 PyObject *ons_finish_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+/* What rows, or parts of rows, add up: of the elements; and for a gradient. */
+PyObject *ons_sums_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *ons_gradient_sums_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                 PyObject *names);
+/* A gradient whose rows' sums are given. */
+PyObject *ons_gradient_finish_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *names);
 /* packed.c */
 PyObject *ons_merge_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_pack_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);

@@ -1,6 +1,8 @@
 /* call.c - the call of an operation: arrays to views, views to a problem, the run, the result. */
 #include "call_views.h"
 
+#include "../packed.h"
+
 static int copy_view(ons_module *module, const ons_call_views *views, void *stream,
                      ons_view *view) {
     return view->device == ONS_CPU ? ons_view_copy(view)
@@ -39,9 +41,9 @@ static int make_result(ons_module *module, const ons_dtype *dtype, ons_call_view
     return ons_check_shape("the new result", y, x);
 }
 
-/* A value a row, or a pair, which has a dimension of its own; as_y gets a dimension for each of
- * x's. */
-static int make_values(ons_module *module, const bool *reduced, bool keepdims, bool pair,
+/* A value a row; or so many of float64, which have a dimension of their own. as_y gets a dimension
+ * for each of x's. */
+static int make_values(ons_module *module, const bool *reduced, bool keepdims, int several,
                        ons_call_views *views, void *stream, ons_view *as_y) {
     const ons_view *x = &views->of[ONS_X];
     ons_view *y = &views->of[ONS_Y];
@@ -49,9 +51,9 @@ static int make_values(ons_module *module, const bool *reduced, bool keepdims, b
     shape.ndim = 0;
     for (int i = 0; i < x->ndim; i++)
         if (!reduced[i] || keepdims) shape.shape[shape.ndim++] = reduced[i] ? 1 : x->shape[i];
-    if (pair) shape.shape[shape.ndim++] = 2;
-    if (ons_new_result(module, &shape, false, views->library, pair ? ONS_FLOAT64 : x->dtype, stream,
-                       y) < 0 ||
+    if (several > 0) shape.shape[shape.ndim++] = several;
+    if (ons_new_result(module, &shape, false, views->library, several > 0 ? ONS_FLOAT64 : x->dtype,
+                       stream, y) < 0 ||
         ons_check_shape("the new result", y, &shape) < 0)
         return -1;
     *as_y = *y;
@@ -80,9 +82,10 @@ static int use_out(ons_module *module, PyObject *given, const ons_dtype *dtype,
     return out_library == ONS_TORCH ? ons_torch_written(module, given) : 0;
 }
 
-/* `function` takes such keywords, one of which may be the operation. */
-static PyObject *call(const char *function, int keywords, ons_operation operation, PyObject *self,
-                      PyObject *const *args, Py_ssize_t count, PyObject *names) {
+/* `function` takes such keywords, one of which may be the operation, which takes a gradient where
+ * the given one does. */
+static PyObject *call(const char *function, int keywords, ons_operation operation, bool sums,
+                      PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
     PyObject *given[KEYWORDS], *axes = NULL, *result = NULL;
     ons_call_views views;
@@ -101,11 +104,13 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
         return NULL;
     if (given[OPERATION] && ons_take_operation(given[OPERATION], &operation) < 0) return NULL;
     const ons_operation_info *info = &ons_operations[operation];
-    if (given[OPERATION] && (info->gradient || info->selects)) {
-        PyErr_Format(PyExc_ValueError, "%s() does no %s, which takes no pairs", function,
-                     info->name);
+    if (given[OPERATION] && (info->gradient != (arrays > 1) || info->selects)) {
+        PyErr_Format(PyExc_ValueError, "%s() does no %s, which takes %s", function, info->name,
+                     arrays > 1 ? "no gradient" : "no pairs");
         return NULL;
     }
+    const bool one_a_row = info->one_a_row || sums;
+    const int several = !sums ? 2 * info->pair : info->gradient ? 2 : ONS_PACKED_VALUES;
     if (keywords >> PAIRS & 1 && !given[PAIRS]) {
         PyErr_Format(PyExc_TypeError, "%s() needs pairs", function);
         return NULL;
@@ -151,14 +156,13 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     if (ons_check_all_unchanged(module, given, &views) < 0) goto done;
     const ons_dtype *wanted = typed ? &dtype : NULL;
     ons_view values;
-    if ((info->one_a_row
-             ? make_values(module, reduced, keepdims, info->pair, &views, stream, &values)
+    if ((one_a_row    ? make_values(module, reduced, keepdims, several, &views, stream, &values)
          : given[OUT] ? use_out(module, given[OUT], wanted, out_library, &views, stream)
                       : make_result(module, wanted, &views, stream)) < 0)
         goto done;
-    if (ons_make_problem(operation, of, info->one_a_row ? &values : &of[ONS_Y], reduced, &problem) <
-        0)
+    if (ons_make_problem(operation, of, one_a_row ? &values : &of[ONS_Y], reduced, &problem) < 0)
         goto done;
+    problem.sums = sums;
     problem.stream = stream;
     if (ons_run_call(module, &problem, method, threads, views.library) < 0 ||
         ons_leave(module, &views, given, stream) < 0 || ons_say_dtype(given, x) < 0)
@@ -167,8 +171,8 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
         result = given[OUT];
         Py_INCREF(result);
     } else {
-        bool number = info->one_a_row && views.library == ONS_NUMPY && x->device == ONS_CPU &&
-                      of[ONS_Y].ndim == 0;
+        bool number =
+            one_a_row && views.library == ONS_NUMPY && x->device == ONS_CPU && of[ONS_Y].ndim == 0;
         result = ons_hand_over(module, number ? ONS_NUMBER : views.library, array, &of[ONS_Y]);
     }
 done:
@@ -181,10 +185,26 @@ PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *arg
                    PyObject *names) {
     const ons_operation_info *info = &ons_operations[operation];
     int keywords = info->pair ? OF_PAIRS : info->one_a_row ? OF_VALUES : OF_ROWS;
-    return call(info->name, keywords, operation, self, args, count, names);
+    return call(info->name, keywords, operation, false, self, args, count, names);
 }
 
 PyObject *ons_finish_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
                           PyObject *names) {
-    return call("finish", OF_FINISH, ONS_OPERATION_softmax, self, args, count, names);
+    return call("finish", OF_FINISH, ONS_OPERATION_softmax, false, self, args, count, names);
+}
+
+PyObject *ons_sums_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    return call("sums", OF_SUMS, ONS_OPERATION_normalizer, true, self, args, count, names);
+}
+
+PyObject *ons_gradient_sums_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                 PyObject *names) {
+    const ons_operation operation = ONS_OPERATION_softmax_backward;
+    return call("gradient_sums", OF_GRADIENT_SUMS, operation, true, self, args, count, names);
+}
+
+PyObject *ons_gradient_finish_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *names) {
+    const ons_operation operation = ONS_OPERATION_softmax_backward;
+    return call("gradient_finish", OF_GRADIENT_FINISH, operation, false, self, args, count, names);
 }

@@ -194,6 +194,21 @@ static const char finish_doc[] =
     "or merged\n"
     "ones. No element may be above the m of its row. The other parameters are softmax's.";
 
+static const char sums_doc[] =
+    "sums($module, array, /, axis=-1, *, stream=None, num_threads=None)\n--\n\n"
+    "The state of each row, or part of a row, added up without rounding (csrc/exact.h), in 5 "
+    "float64 behind\nthe rows' shape: merge takes it. Where a row is cut does not show.";
+static const char gradient_sums_doc[] =
+    "gradient_sums($module, grad, output, /, axis=-1, *, operation='softmax_backward', "
+    "stream=None, num_threads=None)\n--\n\n"
+    "What the rows of that operation add up, in 2 float64 behind the rows' shape: the sum, and "
+    "what it\nrounded away.";
+static const char gradient_finish_doc[] =
+    "gradient_finish($module, grad, output, /, axis=-1, *, pairs, operation='softmax_backward', "
+    "dtype=None, out=None, stream=None, num_threads=None)\n--\n\n"
+    "The gradient of rows, or of parts of rows, whose sums are given: those that gradient_sums "
+    "gives, or the\nsums of these.";
+
 static PyMethodDef functions[] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, name##_doc},
@@ -201,6 +216,11 @@ static PyMethodDef functions[] = {
 #undef ONS_OPERATION
     {"finish", (PyCFunction)(void (*)(void))ons_finish_call, METH_FASTCALL | METH_KEYWORDS,
      finish_doc},
+    {"sums", (PyCFunction)(void (*)(void))ons_sums_call, METH_FASTCALL | METH_KEYWORDS, sums_doc},
+    {"gradient_sums", (PyCFunction)(void (*)(void))ons_gradient_sums_call,
+     METH_FASTCALL | METH_KEYWORDS, gradient_sums_doc},
+    {"gradient_finish", (PyCFunction)(void (*)(void))ons_gradient_finish_call,
+     METH_FASTCALL | METH_KEYWORDS, gradient_finish_doc},
     {NULL, NULL, 0, NULL},
 };
 

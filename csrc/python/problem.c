@@ -186,6 +186,7 @@ int ons_make_problem(ons_operation operation, const ons_view of[ONS_OPERANDS], c
     problem->k = 0;
     problem->log = false;
     problem->sorted = true;
+    problem->sums = false;
     problem->operation = operation;
     problem->device = x->device;
     problem->gpu = x->device == ONS_CUDA ? x->gpu : 0;

@@ -10,6 +10,7 @@
 #define ONS_CPU_PRIMITIVES_H
 
 #include "../../onsoftmax.h"
+#include "../../exact.h"
 #include "../../state.h"
 
 typedef struct {
@@ -102,6 +103,10 @@ typedef void ons_cut_fn(ons_candidates *row);
 typedef void ons_fill_fn(ons_candidates *row, const void *x, int64_t along, int64_t n,
                          int64_t place);
 typedef void ons_order_fn(ons_candidates *row);
+
+/* Adds the exponentials of n elements that lie side by side, relative to 2^c, to the digits of
+ * exact.h. Their sizes are at most ONS_LARGEST_REFERENCE, or they are far below c. */
+typedef void ons_add_exact_fn(double digit[ONS_DIGITS], double c, const void *x, int64_t n);
 
 /* A thread that stored past the caches calls it before another thread reads that. */
 typedef void ons_fence_fn(void);
@@ -247,6 +252,7 @@ typedef struct {
     bool has_pipelines;      /* of any operation; else `fused` runs strip by strip (run.c) */
     int64_t longest_batched; /* of rows in batches */
     double one; /* what 1 is kept as: a state's d is so many times what it stands for */
+    ons_add_exact_fn *add_exact;
     ons_of_candidates candidates;
     ons_movers move;
 } ons_kernels;

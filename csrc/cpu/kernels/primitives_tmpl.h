@@ -80,6 +80,7 @@
 #include "row_tmpl.h"
 #include "column_tmpl.h"
 #include "gradient_tmpl.h"
+#include "exact_tmpl.h"
 #include "topk_tmpl.h"
 #include "move_tmpl.h"
 #ifndef WITHOUT_PIPELINES

@@ -382,6 +382,10 @@ void ons_strip_take_pairs(ons_strip *strip) {
     for (int64_t i = 0; i < strip->rows.width; i++) {
         ons_pair pair;
         memcpy(&pair, strip->pairs + i * strip->pairs_across, sizeof pair);
+        if (strip->ending->finish_gradient) { /* a sum, and what it rounded away */
+            strip->rows.state[i] = (ons_state){0.0, 0.0, pair.m, pair.d};
+            continue;
+        }
         strip->anchor[i] = ons_needs_anchor(pair.m) ? pair.m : 0.0;
         strip->anchored |= strip->anchor[i] != 0.0;
         double m = pair.m - strip->anchor[i];

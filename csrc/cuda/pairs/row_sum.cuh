@@ -21,6 +21,12 @@ struct row_sum<float> {
     __device__ void add(const row_sum &other) { d += other.d; }
     __device__ row_sum of_lane_across(int lanes) const { return {__shfl_xor_sync(~0u, d, lanes)}; }
     __device__ float rounded() const { return (float)d; }
+
+    /* As two doubles, the sum and what it rounded away, which others take and give. */
+    __device__ void put(double *two) const { two[0] = d, two[1] = 0; }
+    __device__ static row_sum of(const double *two) {
+        return {isfinite(two[0]) ? two[0] + two[1] : two[0]};
+    }
 };
 
 template <>
@@ -47,6 +53,9 @@ struct row_sum<double> {
     }
     /* An infinite sum has rounded NaN away. */
     __device__ double rounded() const { return isfinite(d) ? d + d_low : d; }
+
+    __device__ void put(double *two) const { two[0] = d, two[1] = d_low; }
+    __device__ static row_sum of(const double *two) { return {two[0], two[1]}; }
 };
 
 /* Over LANES neighbouring lanes, in all of them. */

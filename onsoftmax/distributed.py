@@ -1,0 +1,205 @@
+"""softmax, log_softmax and logsumexp of rows that are cut over the ranks of a torch.distributed group.
+
+Each rank has a part of every row and gets the same part of the result. It reads its part once for the rows'
+states, all ranks exchange these in one all_gather, and each finishes its part: no rank needs another's
+elements. A gradient works alike.
+
+>>> from onsoftmax.distributed import log_softmax  # doctest: +SKIP
+>>> y = log_softmax(my_part_of_the_logits, group)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+try:
+    import torch
+    import torch.distributed as dist
+except ImportError as error:
+    raise ImportError("onsoftmax.distributed needs torch: pip install torch") from error
+
+from . import _core
+from ._ranks import agree, gather
+
+Tensor: TypeAlias = Any
+Group: TypeAlias = Any
+
+
+def softmax(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
+    """Softmax along an axis that is cut over the ranks of a group.
+
+    The result's bits do not depend on how many ranks share a row, where it is cut, or which rank has which
+    part; nor does the order of the ranks show. The state that a rank sends of a row is its maximum and the
+    sum of its exponentials in four digits, which are added up without rounding. These are 5 float64: 40 bytes
+    a row and rank. A pair of float64, 16 bytes, cannot do that: the sum of a part is rounded, and so a cut
+    shows in the last bit of one result in 2^28 on a CPU and of most on a GPU. Excepted are float64 rows with
+    an abs(m) above 2^40, and rows of more than 2^29 elements: these may differ in the last bits.
+
+    Parameters
+    ----------
+    local : torch.Tensor or DTensor
+        This rank's part of the rows, on the CPU or a GPU. float16, bfloat16, float32 or float64. The parts
+        may have different lengths along `axis`, 0 too; all else of their shape and their type are the same. A
+        DTensor brings its groups with it. Sharded on `axis`, over one dimension of its mesh or several, it is
+        taken part by part. Sharded elsewhere or replicated, it needs no exchange. Partial, it is added up
+        first, by DTensor's own redistribute.
+    group : ProcessGroup, optional
+        The ranks that share the rows: the default group if None. Not beside a DTensor.
+    axis : int
+        The axis that is cut.
+
+    Returns
+    -------
+    Tensor of local's shape and type
+        This rank's part of the softmax; of a DTensor one with its placements. Rows are NaN as in
+        `onsoftmax.softmax`: a NaN on one rank makes the row NaN on all. Differentiable once: the backward
+        step exchanges a sum of two float64 a row and rank, 16 bytes. The bits of a gradient may depend on the
+        cuts, as this sum is rounded in double, of float64 rows in two doubles.
+
+    Raises
+    ------
+    ValueError
+        Parts of different shapes or types, on every rank; a group beside a DTensor; a process that is not in
+        the group.
+    IndexError
+        axis is out of bounds.
+    TypeError
+        What is no tensor; a type that is none of the four.
+    RuntimeError
+        A rank that does not come, or is gone: within the group's timeout, with the words of this module or of
+        the group's backend. NCCL ends the process then, as its watchdog is set.
+
+    Notes
+    -----
+    The exchange is one collective, and nothing else, where the rows' shape and type are those of the group's
+    call before. Where they are not, the ranks first compare them over the group's store. So parts that do not
+    fit never meet in a collective, where backends hang or return wrong numbers.
+    TORCH_DISTRIBUTED_DEBUG=DETAIL also finds ranks that call different functions.
+
+    References
+    ----------
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018), section
+    3.1: the merge. J. Demmel and H. D. Nguyen, Parallel reproducible summation, IEEE Transactions on
+    Computers 64(7), 2015: the sum in digits.
+    """
+    return _call("softmax", local, group, axis)
+
+
+def log_softmax(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
+    """The logarithm of softmax along an axis that is cut over the ranks of a group.
+
+    All else is as in `softmax`.
+    """
+    return _call("log_softmax", local, group, axis)
+
+
+def logsumexp(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
+    """log(sum(exp(x))) along an axis that is cut over the ranks of a group.
+
+    All else is as in `softmax`, but for the result. It has local's shape without `axis`, and is the same on
+    all ranks; of a DTensor it is replicated over the dimensions of the mesh that cut the rows. Its gradient
+    must be the same on all ranks too, that of the whole loss. The backward step exchanges nothing.
+    """
+    return _call("logsumexp", local, group, axis)
+
+
+def _call(operation: str, local: Tensor, group: Group, axis: int) -> Tensor:
+    if not isinstance(local, torch.Tensor):
+        raise TypeError(f"local is of type {type(local).__name__}: expected a torch.Tensor")
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise TypeError(f"axis is {axis!r}: expected an int, one axis")
+    if not -local.ndim <= axis < local.ndim:
+        raise IndexError(f"axis {axis} is out of bounds for a tensor of {local.ndim} dimensions")
+    axis %= local.ndim
+    if hasattr(local, "device_mesh"):
+        return _call_on_dtensor(operation, local, group, axis)
+    return _of_parts(operation, local, axis, (_checked(group),))
+
+
+def _checked(group: Group) -> Group:
+    if group is None and not dist.is_initialized():
+        raise ValueError("group is None, and there is no default group: call torch's init_process_group")
+    group = dist.group.WORLD if group is None else group
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("this process is not in the group: expected one of its ranks")
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"group is of type {type(group).__name__}: expected a ProcessGroup")
+    return group
+
+
+def _of_parts(operation: str, local: Tensor, axis: int, groups: tuple[Group, ...]) -> Tensor:
+    for group in groups:
+        agree(local, axis, group)
+    return (_Values if operation == "logsumexp" else _Rows).apply(local, axis, groups, operation)
+
+
+def _call_on_dtensor(operation: str, x: Tensor, group: Group, axis: int) -> Tensor:
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    if group is not None:
+        raise ValueError("group is given beside a DTensor: expected None, as its mesh has the groups")
+    mesh = x.device_mesh
+    if any(placement.is_partial() for placement in x.placements):
+        x = x.redistribute(placements=[Replicate() if p.is_partial() else p for p in x.placements])
+    cut = [dim for dim, placement in enumerate(x.placements) if placement.is_shard(axis)]
+    y = _of_parts(operation, x.to_local(), axis, tuple(mesh.get_group(dim) for dim in cut))
+    if operation != "logsumexp":
+        return DTensor.from_local(y, mesh, x.placements, shape=x.shape, stride=x.stride())
+    placements = [
+        Replicate() if dim in cut else Shard(p.dim - (p.dim > axis)) if p.is_shard() else p
+        for dim, p in enumerate(x.placements)
+    ]
+    shape = x.shape[:axis] + x.shape[axis + 1 :]
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(y, mesh, placements, shape=shape, stride=stride)
+
+
+def _merged(x: Tensor, axis: int, groups: tuple[Group, ...]) -> Tensor:
+    """The pairs of the whole rows."""
+    state = _core.sums(x, axis)
+    for group in groups:
+        state = _core.merge(gather(state, group), 0)
+    return _core.merge(state, gives="pair")
+
+
+class _Rows(torch.autograd.Function):  # type: ignore[misc]
+    """softmax and log_softmax."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, axis: int, groups: tuple[Group, ...], operation: str) -> Tensor:
+        x = x.detach()
+        y = _core.finish(x, axis, pairs=_merged(x, axis, groups), operation=operation)
+        ctx.save_for_backward(y)
+        ctx.axis, ctx.groups, ctx.backward_step = axis, groups, f"{operation}_backward"
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        (y,) = ctx.saved_tensors
+        for group in ctx.groups:
+            agree(y, ctx.axis, group)
+        sums = _core.gradient_sums(grad, y, ctx.axis, operation=ctx.backward_step)
+        for group in ctx.groups:
+            sums = gather(sums, group).sum(0)
+        dx = _core.gradient_finish(grad, y, ctx.axis, pairs=sums, operation=ctx.backward_step)
+        return dx, None, None, None
+
+
+class _Values(torch.autograd.Function):  # type: ignore[misc]
+    """logsumexp."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, axis: int, groups: tuple[Group, ...], operation: str) -> Tensor:
+        ctx.axis = axis
+        pairs = _merged(x.detach(), axis, groups)
+        ctx.save_for_backward(x, pairs)
+        rows = x.detach().narrow(axis, 0, 0)  # the pairs are all it takes
+        return _core.finish(rows, axis, pairs=pairs, operation=operation)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        x, pairs = ctx.saved_tensors
+        y = _core.finish(x.detach(), ctx.axis, pairs=pairs)
+        return y.mul_(grad.unsqueeze(ctx.axis)), None, None, None
