@@ -316,6 +316,8 @@ def check_gone_from_the_comparison():
 
 
 if __name__ == "__main__":
+    if DEVICE == "cuda":
+        torch.cuda.set_device(RANK)
     dist.init_process_group(
         "nccl" if DEVICE == "cuda" else "gloo",
         init_method=f"file://{FILE}",

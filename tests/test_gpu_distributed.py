@@ -1,4 +1,4 @@
-"""Rows over the ranks of a torch.distributed group of one process, by NCCL on one GPU."""
+"""Rows over the ranks of a torch.distributed group: NCCL, one process a GPU."""
 
 import pytest
 from gpu_support import ON_GPU, generator, same_bits, torch
@@ -12,6 +12,12 @@ pytestmark = ON_GPU
 @pytest.mark.parametrize("check", ["bits", "gradients", "gradcheck", "bytes", "refused", "dtensor"])
 def test_one_rank(tmp_path, check):
     run_ranks(tmp_path, 1, check, device="cuda")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("check", ["bits", "order", "gradients", "gradcheck", "bytes", "refused", "dtensor"])
+def test_two_gpus(tmp_path, check):
+    run_ranks(tmp_path, 2, check, device="cuda")
 
 
 def state(x, cuts, axis):
