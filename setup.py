@@ -221,7 +221,7 @@ class build_core(build_ext):
             ext.extra_objects += compile_cuda(toolkit)
             # libstdc++ and libgcc inside too: the module then needs the C library alone
             ext.extra_link_args += [toolkit.runtime, "-ldl", "-lrt", "-lpthread", "-static-libgcc"]
-            ext.extra_link_args += ["-Wl,-Bstatic", "-lstdc++", "-Wl,-Bdynamic", "-lm"]
+            ext.extra_link_args += ["-l:libstdc++.a", "-lm"]
         # what was built with other flags is not up to date
         ext.depends.append(
             self.remember(repr((ext.extra_objects, ext.extra_compile_args, ext.extra_link_args)))
