@@ -176,8 +176,7 @@ int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons
     PyObject *arguments[] = {like->owner, type, torch->contiguous};
     PyObject *shape = own_shape ? NULL : ons_shape_of(like);
     if (own_shape)
-        tensor =
-            PyObject_Vectorcall(torch->empty_like, arguments, 1, module->names.empty_like_keywords);
+        tensor = ons_vectorcall(torch->empty_like, arguments, 1, module->names.empty_like_keywords);
     else
         tensor = shape ? ons_call_library(module, "torch_empty", "(OOO)", like->owner, shape, type)
                        : NULL;
