@@ -62,7 +62,7 @@ wheel-aarch64: export ONSOFTMAX_CUDA = 0
 
 # Python's headers say the same of both machines, but Debian's look for them in a folder of the machine's name.
 wheel-%:
-	rm -rf build/wheel-$*
+	rm -rf build/wheel-$* dist/onsoftmax-*_$*.whl
 	mkdir -p build/wheel-$*/include
 	ln -s /usr/include/x86_64-linux-gnu build/wheel-$*/include/$*-linux-gnu
 	CC=$*-linux-gnu-gcc CFLAGS='-I$(CURDIR)/build/wheel-$*/include' \
@@ -70,7 +70,7 @@ wheel-%:
 	    ONSOFTMAX_LDFLAGS='$(ONSOFTMAX_LDFLAGS) $(LIBGCC)' \
 	    $(PYTHON) -W ignore setup.py -q build --build-base build/wheel-$* bdist_wheel --plat-name linux_$* --dist-dir build/wheel-$*
 	$(PYTHON) -m auditwheel repair --plat auto --wheel-dir dist build/wheel-$*/*.whl
-	$(PYTHON) tests/wheel.py dist/onsoftmax-*_$*.whl
+	$(PYTHON) tests/wheel.py dist/onsoftmax-*_$*.whl $(WHEEL_CHECKS)
 
 soak:
 	$(PYTHON) tests/soak.py --seconds $(SECONDS)

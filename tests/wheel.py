@@ -30,6 +30,7 @@ LOADER = re.compile(r"ld-linux-[\w-]+\.so\.\d")
 # Seconds on a machine with nothing else to do; CI's has.
 INSTALL, FIRST_RESULT, BUSY = 10, 1, 3
 FIRST = "import onsoftmax; print(onsoftmax.softmax([1, 2, 3, 6, 2, 1]), onsoftmax.__file__)"
+COMMANDS = ["info", "explain 1 2 3 6 2 1", "bench --shape 64x1024 --rounds 1"]
 NEEDED_BY_TESTS = ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6", "mpmath"]
 
 
@@ -48,9 +49,14 @@ def check_module(module):
     there = {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"}
     check(there == {"PyInit__core"}, f"the module exports {there}")
     asked = {s.name for s in symbols if s["st_shndx"] == "SHN_UNDEF" and re.match("_?Py", s.name)}
+    versions = elf.get_section_by_name(".gnu.version")
+    numbered = enumerate(elf.get_section_by_name(".dynsym").iter_symbols())
+    old = {s.name for i, s in numbered if isinstance(versions.get_symbol(i)["ndx"], int)}
     weak = {s.name for s in symbols if s["st_info"]["bind"] == "STB_WEAK"}
     known = [*abi3info.FUNCTIONS.values(), *abi3info.DATAS.values()]
     stable = {it.symbol.name for it in known if (it.added.major, it.added.minor) <= (3, 10)}
+    unknown = {s.name for s in symbols} - there - asked - old - weak
+    check(not unknown, f"no symbols of the C library that the module is linked for: {unknown}")
     check(asked - stable <= weak, f"not of CPython 3.10's limited API: {asked - stable - weak}")
 
 
@@ -96,6 +102,8 @@ def run_installed(wheel, tests, folder):
     timed("installed", INSTALL, [*pip, wheel], **how)
     output = timed("first result", FIRST_RESULT, [python, "-c", FIRST], **how)
     check(f"{folder}/venv/" in output, f"another onsoftmax was imported: {output}")
+    for arguments in COMMANDS:
+        subprocess.run([f"{folder}/venv/bin/onsoftmax", *arguments.split()], check=True, **how)
     if tests:
         subprocess.run([*pip, *NEEDED_BY_TESTS], check=True, **how)
         pytest = [python, "-m", "pytest", "-c", f"{TESTS}/../pyproject.toml", "-p", "no:cacheprovider"]
