@@ -10,7 +10,7 @@ static descrgetfunc reader_of(PyObject *descriptor) {
 }
 
 int ons_know_torch(ons_module *module) {
-    if (module->torch.tensor) return 0;
+    if (__atomic_load_n(&module->torch.tensor, __ATOMIC_ACQUIRE)) return 0;
     PyObject *known = ons_call_library(module, "torch_knowledge", "()"), *capsule;
     if (!known) return -1;
     int status = -1;
@@ -37,8 +37,17 @@ int ons_know_torch(ons_module *module) {
     torch.get_layout = reader_of(torch.layout);
     bool asked = torch.get_requires_grad && torch.get_layout;
     torch.exchange = exchange && exchange->tensor_from_object && asked ? exchange : NULL;
-    for (int i = 0; i < KEPT; i++) Py_INCREF(*kept[i]); /* the types: as long as their table */
-    module->torch = torch;
+    ONS_LOCKED(module->device_array);
+    if (!module->torch.tensor) {
+        for (int i = 0; i < KEPT; i++) Py_INCREF(*kept[i]); /* the types: as long as their table */
+        PyObject *tensor = torch.tensor, *parameter = torch.parameter;
+        torch.tensor = torch.parameter = NULL;
+        module->torch = torch;
+        /* last: a thread that finds one of them finds all */
+        __atomic_store_n(&module->torch.parameter, parameter, __ATOMIC_RELEASE);
+        __atomic_store_n(&module->torch.tensor, tensor, __ATOMIC_RELEASE);
+    }
+    ONS_UNLOCKED();
     status = 0;
 done:
     Py_DECREF(known);

@@ -146,7 +146,8 @@ int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role ro
 /* Whether an object is simply a tensor, of torch once that is known: no other library's array. */
 static inline bool ons_is_tensor(const ons_module *module, PyObject *object) {
     PyObject *type = (PyObject *)Py_TYPE(object);
-    return type == module->torch.tensor || type == module->torch.parameter;
+    return type == __atomic_load_n(&module->torch.tensor, __ATOMIC_ACQUIRE) ||
+           type == __atomic_load_n(&module->torch.parameter, __ATOMIC_ACQUIRE);
 }
 /* 1: the tensor was looked at; 0: it needs the slow way, by _libraries.py; -1: an exception. */
 int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view);
