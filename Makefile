@@ -21,15 +21,22 @@ TOPIC ?= $(TOPICS)
 # What of the tests runs under the sanitizers; PYTEST="..." passes pytest more.
 TESTS ?= tests
 
+# The wheels run on systems with this glibc and later: gcc compiles, zig links against the symbols of that glibc.
+# -rtlib=none: exp, memcpy and others stay glibc's and gcc's, none comes from zig.
+GLIBC := 2.17
+LIBGCC = -L$(dir $(shell $*-linux-gnu-gcc -print-libgcc-file-name)) -l:libgcc_eh.a -l:libgcc.a
+
 # How long `make soak` takes.
 SECONDS ?= 60
 
-.PHONY: help build test soak check-long $(addprefix long-,$(TOPICS)) bench lint picker notebook site asan gpu-test gpu-sanitize $(SANITIZERS) clean
+.PHONY: help build test wheels soak check-long $(addprefix long-,$(TOPICS)) bench lint picker notebook site asan gpu-test gpu-sanitize $(SANITIZERS) clean
 
 help:
 	@echo 'make build   install in place (editable), with what the tests need'
 	@echo 'make test    all tests'
 	@echo 'make check-long  what takes long; TOPIC="..." chooses of: $(TOPICS)'
+	@echo 'make wheels  the wheels for x86-64 (with CUDA; ONSOFTMAX_CUDA=0: without) and aarch64 in dist/, checked;'
+	@echo '             from: pip install -e ".[wheels]"'
 	@echo 'make soak    random calls of every function for SECONDS (60), with faults around them, checked'
 	@echo 'make bench   the CPU benchmark; BENCH="..." passes it arguments (default: --quick)'
 	@echo 'make lint    ruff, mypy, pyright and clang-format, from: pip install -e ".[lint]"'
@@ -47,6 +54,23 @@ build:
 
 test:
 	$(PYTHON) -m pytest
+
+wheels: wheel-x86_64 wheel-aarch64
+
+wheel-x86_64: export ONSOFTMAX_CUDA ?= 1
+wheel-aarch64: export ONSOFTMAX_CUDA = 0
+
+# Python's headers say the same of both machines, but Debian's look for them in a folder of the machine's name.
+wheel-%:
+	rm -rf build/wheel-$* dist/onsoftmax-*_$*.whl
+	mkdir -p build/wheel-$*/include
+	ln -s /usr/include/x86_64-linux-gnu build/wheel-$*/include/$*-linux-gnu
+	CC=$*-linux-gnu-gcc CFLAGS='-I$(CURDIR)/build/wheel-$*/include' \
+	    LDSHARED='$(PYTHON) -m ziglang cc -target $*-linux-gnu.$(GLIBC) -rtlib=none -shared -s' \
+	    ONSOFTMAX_LDFLAGS='$(ONSOFTMAX_LDFLAGS) $(LIBGCC)' \
+	    $(PYTHON) -W ignore setup.py -q build --build-base build/wheel-$* bdist_wheel --plat-name linux_$* --dist-dir build/wheel-$*
+	$(PYTHON) -m auditwheel repair --plat auto --wheel-dir dist build/wheel-$*/*.whl
+	$(PYTHON) tests/wheel.py dist/onsoftmax-*_$*.whl $(WHEEL_CHECKS)
 
 soak:
 	$(PYTHON) tests/soak.py --seconds $(SECONDS)

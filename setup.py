@@ -20,6 +20,8 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, OptionError, PlatformError
 
 USUAL_ARCHS = ["75", "80", "90", "100", "120"]
+# One module serves CPython 3.10 and every later one; a free-threaded one needs a module of its own.
+stable_abi = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
 CUDA_OBJECTS = "build/cuda"  # not in setuptools' own place, which is a new one for each `pip install -e`
 
 warnings = ["-fvisibility=hidden", "-Wall", "-Wextra"]
@@ -209,14 +211,18 @@ class build_core(build_ext):
         super().build_extensions()
 
     def build_extension(self, ext):
+        if stable_abi:  # a module of an earlier build, for this Python alone, would be imported first
+            for path in glob("onsoftmax/_core" + sysconfig.get_config_var("EXT_SUFFIX")):
+                os.remove(path)
         toolkit = choose_toolkit()
         if toolkit is None:
             ext.sources.append("csrc/cuda/absent.c")
         else:
+            ext.sources.append("csrc/cuda/old_glibc.c")
             ext.extra_objects += compile_cuda(toolkit)
             # libstdc++ and libgcc inside too: the module then needs the C library alone
             ext.extra_link_args += [toolkit.runtime, "-ldl", "-lrt", "-lpthread", "-static-libgcc"]
-            ext.extra_link_args += ["-Wl,-Bstatic", "-lstdc++", "-Wl,-Bdynamic", "-lm"]
+            ext.extra_link_args += ["-l:libstdc++.a", "-lm"]
         # what was built with other flags is not up to date
         ext.depends.append(
             self.remember(repr((ext.extra_objects, ext.extra_compile_args, ext.extra_link_args)))
@@ -248,8 +254,11 @@ setup(
                 + glob("csrc/*.map")
             ),
             include_dirs=[numpy.get_include()],
+            define_macros=[("Py_LIMITED_API", "0x030a0000")] if stable_abi else [],
+            py_limited_api=stable_abi,
             extra_compile_args=c_flags,
             extra_link_args=link_flags,
         )
     ],
+    options={"bdist_wheel": {"py_limited_api": "cp310"}} if stable_abi else {},
 )

@@ -130,7 +130,7 @@ def test_commands_run(monkeypatch, tmp_path, capsys, threads_restored):
 
 def test_every_option_is_known(capsys):
     """Also those that the comments list. The other commands install and test: .ci/run has them."""
-    assert {words[0] for words in commands()} <= {"onsoftmax", "pip", "ONSOFTMAX_CUDA=1"}
+    assert {words[0] for words in commands()} <= {"onsoftmax", "pip", "make", "ONSOFTMAX_CUDA=1"}
     for line in "".join(blocks("sh")).splitlines():
         named = re.match(r"onsoftmax ([a-z]+) ", line)
         if named and named[1] != "info":

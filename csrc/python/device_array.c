@@ -8,15 +8,7 @@
  * the result has waited for what wrote it, and who drops it unread does not mind what it holds. */
 #include "device_array.h"
 
-static bool is_finalizing(void) {
-#if PY_VERSION_HEX >= 0x030d0000
-    return Py_IsFinalizing();
-#else
-    return _Py_IsFinalizing();
-#endif
-}
-
-bool ons_python_is_gone(void) { return !Py_IsInitialized() || is_finalizing(); }
+bool ons_python_is_gone(void) { return !Py_IsInitialized() || ons_is_finalizing(); }
 
 PyObject *ons_new_device_array(ons_module *module, int gpu, void *stream, ons_dtype dtype, int ndim,
                                const int64_t *shape) {
@@ -24,7 +16,7 @@ PyObject *ons_new_device_array(ons_module *module, int gpu, void *stream, ons_dt
     for (int i = 0; i < ndim; i++)
         if (__builtin_mul_overflow(bytes, shape[i], &bytes)) return PyErr_NoMemory();
     PyTypeObject *type = (PyTypeObject *)module->device_array;
-    ons_device_array *array = (ons_device_array *)type->tp_alloc(type, 0);
+    ons_device_array *array = (ons_device_array *)PyType_GenericAlloc(type, 0);
     if (!array) return NULL;
     void *memory;
     ons_status status = ons_gpu_allocate(gpu, stream, bytes, &memory);

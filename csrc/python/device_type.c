@@ -10,7 +10,7 @@ static void dealloc(ons_device_array *self) {
         (void)ons_gpu_free(self->gpu, self->stream, self->memory);
     Py_XDECREF(self->held);
     Py_XDECREF(self->stream_owner);
-    type->tp_free(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
 

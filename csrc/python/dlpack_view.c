@@ -62,13 +62,13 @@ static PyObject *capsule_of(ons_module *module, PyObject *array, bool own_stream
     if (version) {
         if (gpu) before = ons_gpu_make_current(number_of_gpu);
         PyObject *arguments[] = {version, number};
-        capsule = PyObject_Vectorcall(
-            method, arguments, 0,
-            gpu ? module->names.dlpack_keywords_gpu : module->names.dlpack_keywords);
+        capsule =
+            ons_vectorcall(method, arguments, 0,
+                           gpu ? module->names.dlpack_keywords_gpu : module->names.dlpack_keywords);
         if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
             PyErr_Clear();
-            capsule = PyObject_Vectorcall(method, &number, 0,
-                                          gpu ? module->names.dlpack_keywords_old : NULL);
+            capsule =
+                ons_vectorcall(method, &number, 0, gpu ? module->names.dlpack_keywords_old : NULL);
         }
         if (before >= 0) ons_gpu_make_current(before);
     }

@@ -109,12 +109,16 @@ int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, 
     int status = array ? view_any_numpy(module, array, view) : -1;
     const bool text = PyUnicode_Check(object) || PyBytes_Check(object);
     if (array && status < 0 && PyErr_ExceptionMatches(PyExc_TypeError) &&
-        (text || PyArray_TYPE((PyArrayObject *)array) == NPY_OBJECT))
-        PyErr_Format(PyExc_TypeError, "got %s%s: expected an array, a number, or numbers in lists",
-                     object == Py_None ? "None" : Py_TYPE(object)->tp_name,
-                     text || object == Py_None ? ""
-                     : PyLong_Check(object)    ? " beyond 64 bits"
-                                               : ", and something in it is no number");
+        (text || PyArray_TYPE((PyArrayObject *)array) == NPY_OBJECT)) {
+        PyObject *kind = object == Py_None ? PyUnicode_FromString("None") : ons_type_name(object);
+        if (kind)
+            PyErr_Format(PyExc_TypeError,
+                         "got %U%s: expected an array, a number, or numbers in lists", kind,
+                         text || object == Py_None ? ""
+                         : PyLong_Check(object)    ? " beyond 64 bits"
+                                                   : ", and something in it is no number");
+        Py_XDECREF(kind);
+    }
     Py_XDECREF(array);
     return status;
 }

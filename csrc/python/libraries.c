@@ -8,15 +8,19 @@ int ons_import_numpy(void) {
 }
 
 PyObject *ons_call_library(ons_module *module, const char *function, const char *format, ...) {
-    if (!module->libraries) {
-        module->libraries = PyImport_ImportModule("onsoftmax._libraries");
-        if (!module->libraries) return NULL;
+    PyObject *libraries = __atomic_load_n(&module->libraries, __ATOMIC_ACQUIRE), *none = NULL;
+    if (!libraries) {
+        libraries = PyImport_ImportModule("onsoftmax._libraries");
+        if (!libraries) return NULL;
+        if (!__atomic_compare_exchange_n(&module->libraries, &none, libraries, false,
+                                         __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+            Py_DECREF(libraries); /* another thread has it already, and it is the same */
     }
     va_list values;
     va_start(values, format);
     PyObject *arguments = Py_VaBuildValue(format, values), *result = NULL;
     va_end(values);
-    PyObject *called = PyObject_GetAttrString(module->libraries, function);
+    PyObject *called = PyObject_GetAttrString(libraries, function);
     if (arguments && called) result = PyObject_Call(called, arguments, NULL);
     Py_XDECREF(arguments);
     Py_XDECREF(called);

@@ -12,8 +12,12 @@ static PyObject *host_array(ons_module *module, const char *name, PyObject *obje
     if (!array) return NULL;
     int refused = 0;
     if (!PyArray_Check(array)) {
-        PyErr_Format(PyExc_TypeError, "%s is of type %s, which gives %R: expected a NumPy array",
-                     name, Py_TYPE(object)->tp_name, array);
+        PyObject *type = ons_type_name(object);
+        if (type)
+            PyErr_Format(PyExc_TypeError,
+                         "%s is of type %U, which gives %R: expected a NumPy array", name, type,
+                         array);
+        Py_XDECREF(type);
         refused = -1;
     } else {
         refused = ons_refuse_masked(module, name, array);

@@ -4,8 +4,13 @@
  * whatever is not plainly strided memory of one of our types is left to _libraries.py. */
 #include "views.h"
 
+/* What reads a descriptor of an object: NULL where it is none. */
+static descrgetfunc reader_of(PyObject *descriptor) {
+    return (descrgetfunc)PyType_GetSlot(Py_TYPE(descriptor), Py_tp_descr_get);
+}
+
 int ons_know_torch(ons_module *module) {
-    if (module->torch.tensor) return 0;
+    if (__atomic_load_n(&module->torch.tensor, __ATOMIC_ACQUIRE)) return 0;
     PyObject *known = ons_call_library(module, "torch_knowledge", "()"), *capsule;
     if (!known) return -1;
     int status = -1;
@@ -28,10 +33,21 @@ int ons_know_torch(ons_module *module) {
         if (!exchange) goto done;
     }
     while (exchange && exchange->major != 1) exchange = exchange->previous;
-    bool asked = Py_TYPE(torch.requires_grad)->tp_descr_get && Py_TYPE(torch.layout)->tp_descr_get;
+    torch.get_requires_grad = reader_of(torch.requires_grad);
+    torch.get_layout = reader_of(torch.layout);
+    bool asked = torch.get_requires_grad && torch.get_layout;
     torch.exchange = exchange && exchange->tensor_from_object && asked ? exchange : NULL;
-    for (int i = 0; i < KEPT; i++) Py_INCREF(*kept[i]); /* the types: as long as their table */
-    module->torch = torch;
+    ONS_LOCKED(module->device_array);
+    if (!module->torch.tensor) {
+        for (int i = 0; i < KEPT; i++) Py_INCREF(*kept[i]); /* the types: as long as their table */
+        PyObject *tensor = torch.tensor, *parameter = torch.parameter;
+        torch.tensor = torch.parameter = NULL;
+        module->torch = torch;
+        /* last: a thread that finds one of them finds all */
+        __atomic_store_n(&module->torch.parameter, parameter, __ATOMIC_RELEASE);
+        __atomic_store_n(&module->torch.tensor, tensor, __ATOMIC_RELEASE);
+    }
+    ONS_UNLOCKED();
     status = 0;
 done:
     Py_DECREF(known);
@@ -46,11 +62,6 @@ static int is_answer(PyObject *answer, PyObject *wanted) {
     return same;
 }
 
-/* An attribute of a tensor by the descriptor that the type has for it: no name is looked up. */
-static PyObject *attribute_of(PyObject *tensor, PyObject *descriptor) {
-    return Py_TYPE(descriptor)->tp_descr_get(descriptor, tensor, (PyObject *)Py_TYPE(tensor));
-}
-
 /* Whether tensors may have tangents: a level of forward-mode differentiation is open, or torch has
  * no _current_level, which says so. */
 static bool may_have_tangents(const ons_module *module) {
@@ -62,11 +73,13 @@ static bool may_have_tangents(const ons_module *module) {
 /* Whether the memory of a tensor is its values, and reading it loses no gradient or tangent. */
 static int is_plain_memory(const ons_module *module, PyObject *tensor) {
     const ons_torch *torch = &module->torch;
+    PyObject *type = (PyObject *)Py_TYPE(tensor);
     if (may_have_tangents(module)) return 0;
-    int yes = is_answer(attribute_of(tensor, torch->requires_grad), Py_False);
+    /* by the descriptors that the type has for them: no name is looked up */
+    int yes = is_answer(torch->get_requires_grad(torch->requires_grad, tensor, type), Py_False);
     if (yes == 0) yes = is_answer(PyObject_CallNoArgs(torch->is_grad_enabled), Py_False);
     if (yes == 1) yes = is_answer(PyObject_CallOneArg(torch->is_neg, tensor), Py_False);
-    if (yes == 1) yes = is_answer(attribute_of(tensor, torch->layout), torch->strided);
+    if (yes == 1) yes = is_answer(torch->get_layout(torch->layout, tensor, type), torch->strided);
     return yes;
 }
 
@@ -172,8 +185,7 @@ int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons
     PyObject *arguments[] = {like->owner, type, torch->contiguous};
     PyObject *shape = own_shape ? NULL : ons_shape_of(like);
     if (own_shape)
-        tensor =
-            PyObject_Vectorcall(torch->empty_like, arguments, 1, module->names.empty_like_keywords);
+        tensor = ons_vectorcall(torch->empty_like, arguments, 1, module->names.empty_like_keywords);
     else
         tensor = shape ? ons_call_library(module, "torch_empty", "(OOO)", like->owner, shape, type)
                        : NULL;

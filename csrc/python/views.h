@@ -5,6 +5,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "limited_api.h"
+
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL onsoftmax_numpy_api
 #ifndef ONS_IMPORTS_NUMPY
@@ -47,9 +49,10 @@ typedef struct {
 
 /* What is asked of torch in every call, kept from the first tensor on. */
 typedef struct {
-    PyObject *tensor, *parameter;              /* the types that the exchange is taken for */
-    const dlpack_exchange *exchange;           /* NULL: this torch has none */
-    PyObject *requires_grad, *layout, *is_neg; /* as the type Tensor has them */
+    PyObject *tensor, *parameter;               /* the types that the exchange is taken for */
+    const dlpack_exchange *exchange;            /* NULL: this torch has none */
+    PyObject *requires_grad, *layout, *is_neg;  /* as the type Tensor has them */
+    descrgetfunc get_requires_grad, get_layout; /* what reads such of a tensor */
     PyObject *empty_like, *is_grad_enabled, *increment_version, *strided, *contiguous, *dtypes;
     PyObject *forward_ad; /* the variables of the module torch.autograd.forward_ad */
     /* shortcuts to a new tensor: of (shape, strides, dtype), a GPU's on the current one; or None */
@@ -143,7 +146,8 @@ int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role ro
 /* Whether an object is simply a tensor, of torch once that is known: no other library's array. */
 static inline bool ons_is_tensor(const ons_module *module, PyObject *object) {
     PyObject *type = (PyObject *)Py_TYPE(object);
-    return type == module->torch.tensor || type == module->torch.parameter;
+    return type == __atomic_load_n(&module->torch.tensor, __ATOMIC_ACQUIRE) ||
+           type == __atomic_load_n(&module->torch.parameter, __ATOMIC_ACQUIRE);
 }
 /* 1: the tensor was looked at; 0: it needs the slow way, by _libraries.py; -1: an exception. */
 int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view);
@@ -209,6 +213,10 @@ int ons_device_array_keep(ons_module *module, PyObject *array, PyObject *stream_
 /* On a GPU: an array that is in the order of no stream of its own is made ready on `stream`. */
 int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, ons_view *view,
              ons_library *library);
+/* The name of an object's type: a new string. */
+static inline PyObject *ons_type_name(PyObject *object) {
+    return PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+}
 /* Whether the object is a plain Python value that NumPy makes an array of: no library to give it
  * back to. */
 bool ons_is_plain(PyObject *object);
