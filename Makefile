@@ -65,9 +65,10 @@ wheel-%:
 	rm -rf build/wheel-$* dist/onsoftmax-*_$*.whl
 	mkdir -p build/wheel-$*/include
 	ln -s /usr/include/x86_64-linux-gnu build/wheel-$*/include/$*-linux-gnu
+	$*-linux-gnu-gcc -O2 -fPIC -fvisibility=hidden -c csrc/cuda/old_glibc.c -o build/wheel-$*/old_glibc.o
 	CC=$*-linux-gnu-gcc CFLAGS='-I$(CURDIR)/build/wheel-$*/include' \
 	    LDSHARED='$(PYTHON) -m ziglang cc -target $*-linux-gnu.$(GLIBC) -rtlib=none -shared -s' \
-	    ONSOFTMAX_LDFLAGS='$(ONSOFTMAX_LDFLAGS) $(LIBGCC)' \
+	    ONSOFTMAX_LDFLAGS='$(ONSOFTMAX_LDFLAGS) build/wheel-$*/old_glibc.o $(LIBGCC)' \
 	    $(PYTHON) -W ignore setup.py -q build --build-base build/wheel-$* bdist_wheel --plat-name linux_$* --dist-dir build/wheel-$*
 	$(PYTHON) -m auditwheel repair --plat auto --wheel-dir dist build/wheel-$*/*.whl
 	$(PYTHON) tests/wheel.py dist/onsoftmax-*_$*.whl $(WHEEL_CHECKS)

@@ -218,7 +218,6 @@ class build_core(build_ext):
         if toolkit is None:
             ext.sources.append("csrc/cuda/absent.c")
         else:
-            ext.sources.append("csrc/cuda/old_glibc.c")
             ext.extra_objects += compile_cuda(toolkit)
             # libstdc++ and libgcc inside too: the module then needs the C library alone
             ext.extra_link_args += [toolkit.runtime, "-ldl", "-lrt", "-lpthread", "-static-libgcc"]
