@@ -58,6 +58,7 @@ test:
 wheels: wheel-x86_64 wheel-aarch64
 
 wheel-x86_64: export ONSOFTMAX_CUDA ?= 1
+wheel-x86_64: export ONSOFTMAX_CUDA_ARCHS ?= 90
 wheel-aarch64: export ONSOFTMAX_CUDA = 0
 
 # Python's headers say the same of both machines, but Debian's look for them in a folder of the machine's name.
