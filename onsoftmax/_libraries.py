@@ -14,6 +14,21 @@ NUMPY, TORCH, JAX, CUPY = range(4)
 X, Y, WHERE, SCALE = range(4)
 
 
+class ByOperator(TypeError, RuntimeError):
+    """An array whose values are not all there is to it. A call that has an operator in `module` goes by that
+    one; another raises this."""
+
+    def __init__(self, module: str, message: str) -> None:
+        super().__init__(message)
+        self.module = module
+
+
+def operator_of(error: ByOperator, name: str) -> Callable[..., Any] | None:
+    """What takes such arrays in the place of the function of that name."""
+    operators: dict[str, Callable[..., Any]] = importlib.import_module(error.module).OPERATORS
+    return operators.get(name)
+
+
 def _library_of(array: object) -> str:
     """The top-level package of the first class in the array's ancestry that belongs to a library we know."""
     for cls in type(array).__mro__:
@@ -170,23 +185,30 @@ def _torch_data(tensor: Any) -> Any:
     """The tensor without autograd and without the lazy views that DLPack cannot show."""
     torch = sys.modules["torch"]
     if _is_in_a_transform(torch, tensor):
-        raise RuntimeError(
-            "got a tensor inside vmap, grad or another transform of torch.func: expected a plain tensor; a "
-            "call on the whole tensor with axis= needs no vmap, and softmax_backward gives the gradient"
+        raise ByOperator(
+            "onsoftmax.torch",
+            "got a tensor inside vmap, grad or another transform of torch.func, which this function does not "
+            "support: expected a plain tensor",
+        )
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise ByOperator(
+            "onsoftmax.torch",
+            f"got a {type(tensor).__name__}, whose values its class alone knows: expected a plain tensor",
         )
     if tensor.layout is not torch.strided:
         raise TypeError(
             f"got a tensor of layout {tensor.layout}: expected torch.strided; pass tensor.to_dense()"
         )
-    if tensor.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError(
-            "got a tensor that requires grad, and no gradient flows through this function: "
-            "pass tensor.detach(), or call it under torch.no_grad()"
-        )
     if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
         raise RuntimeError(
             "got a dual tensor of forward-mode differentiation, and no tangent flows through this function: "
             "pass tensor.detach()"
+        )
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise ByOperator(
+            "onsoftmax.torch",
+            "got a tensor that requires grad, and no gradient flows through this function: "
+            "pass tensor.detach(), or call it under torch.no_grad()",
         )
     if tensor.dtype.is_complex:
         raise TypeError(

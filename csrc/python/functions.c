@@ -171,6 +171,31 @@
     "--------\n"                                                                                   \
     ">>> import onsoftmax as ons\n"
 
+/* After an exception: the call by an operator of the array's library, where the exception names one. */
+static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *args, Py_ssize_t count,
+                             PyObject *names) {
+    ons_module *module = PyModule_GetState(self);
+    PyObject *type, *value, *traceback, *function = NULL, *made = NULL;
+    if (!module->libraries) return NULL;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    PyObject *kind = PyObject_GetAttrString(module->libraries, "ByOperator");
+    if (kind && PyErr_GivenExceptionMatches(type, kind))
+        function = ons_call_library(module, "operator_of", "(Os)", value, name);
+    if (function && function != Py_None)
+        made = ons_vectorcall(function, args, (size_t)count, names);
+    if (made || PyErr_Occurred()) { /* then in the place of the first exception */
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(traceback);
+    } else {
+        PyErr_Restore(type, value, traceback);
+    }
+    Py_XDECREF(kind);
+    Py_XDECREF(function);
+    return made;
+}
+
 #define CALL_OF_ROW ons_call
 #define CALL_OF_VALUE ons_call
 #define CALL_OF_PAIR ons_call
@@ -181,7 +206,9 @@
         "\n\n" PARAMETERS_OF_##result KINDS returns ERRORS example;                       \
     static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count, \
                                  PyObject *names) {                                       \
-        return CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names);          \
+        PyObject *made =                                                                  \
+            CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names);             \
+        return made ? made : by_operator(self, #name, args, count, names);                \
     }
 #include "../operations.def"
 #undef ONS_OPERATION_IN_PYTHON
