@@ -171,9 +171,10 @@
     "--------\n"                                                                                   \
     ">>> import onsoftmax as ons\n"
 
-/* After an exception: the call by an operator of the array's library, where the exception names one. */
-static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *args, Py_ssize_t count,
-                             PyObject *names) {
+/* After an exception: the call by an operator of the array's library, where the exception names
+ * one. */
+static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *args,
+                             Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
     PyObject *type, *value, *traceback, *function = NULL, *made = NULL;
     if (!module->libraries) return NULL;
@@ -201,14 +202,13 @@ static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *
 #define CALL_OF_PAIR ons_call
 #define CALL_OF_GRADIENT ons_call
 #define CALL_OF_TOPK ons_topk_call
-#define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                     \
-    static const char name##_doc[] = #name SIGNATURE_OF_##result what                     \
-        "\n\n" PARAMETERS_OF_##result KINDS returns ERRORS example;                       \
-    static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count, \
-                                 PyObject *names) {                                       \
-        PyObject *made =                                                                  \
-            CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names);             \
-        return made ? made : by_operator(self, #name, args, count, names);                \
+#define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                      \
+    static const char name##_doc[] = #name SIGNATURE_OF_##result what                      \
+        "\n\n" PARAMETERS_OF_##result KINDS returns ERRORS example;                        \
+    static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count,  \
+                                 PyObject *names) {                                        \
+        PyObject *made = CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names); \
+        return made ? made : by_operator(self, #name, args, count, names);                 \
     }
 #include "../operations.def"
 #undef ONS_OPERATION_IN_PYTHON
