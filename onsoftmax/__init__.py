@@ -26,6 +26,7 @@ except ModuleNotFoundError as error:
         "To use an installed one, run Python in another directory. To build this one, "
         "run `pip install -e .` or `python setup.py build_ext --inplace` in the checkout."
     ) from None
+from . import _torch_compile
 from ._describe import Method, methods, plan, show_config
 from ._explain import explain
 from ._normalizer import Normalizer, normalizer
@@ -34,6 +35,8 @@ from ._record import Step
 from ._topk import TopK, TopKWithNormalizer, softmax_topk
 from ._trace import Trace
 from ._version import __version__ as __version__
+
+_torch_compile.prepare()
 
 __all__ = [
     "Cliff",

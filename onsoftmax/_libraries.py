@@ -23,9 +23,17 @@ class ByOperator(TypeError, RuntimeError):
         self.module = module
 
 
+_FOR_GRADIENT = (
+    "onsoftmax.torch",
+    "got a tensor that requires grad, and no gradient flows through this function: pass tensor.detach(), or "
+    "call it under torch.no_grad()",
+)
+
+
 def operator_of(error: ByOperator, name: str) -> Callable[..., Any] | None:
     """What takes such arrays in the place of the function of that name."""
-    operators: dict[str, Callable[..., Any]] = importlib.import_module(error.module).OPERATORS
+    module = sys.modules.get(error.module) or importlib.import_module(error.module)
+    operators: dict[str, Callable[..., Any]] = module.OPERATORS
     return operators.get(name)
 
 
@@ -153,6 +161,9 @@ def torch_knowledge() -> tuple[Any, ...]:
         getattr(shortcuts, "_empty_strided_cpu", None),
         getattr(shortcuts, "_empty_strided_cuda", None),
         vars(torch.autograd.forward_ad),
+        torch.is_autocast_enabled,
+        ByOperator,
+        _FOR_GRADIENT,
         getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
     )
 
@@ -205,11 +216,7 @@ def _torch_data(tensor: Any) -> Any:
             "pass tensor.detach()"
         )
     if tensor.requires_grad and torch.is_grad_enabled():
-        raise ByOperator(
-            "onsoftmax.torch",
-            "got a tensor that requires grad, and no gradient flows through this function: "
-            "pass tensor.detach(), or call it under torch.no_grad()",
-        )
+        raise ByOperator(*_FOR_GRADIENT)
     if tensor.dtype.is_complex:
         raise TypeError(
             f"dtype {tensor.dtype} is not supported: expected float16, bfloat16, float32 or float64"

@@ -1,8 +1,9 @@
 """softmax and its relatives inside autograd, torch.func, torch.compile and torch.autocast.
 
-Nothing here needs to be called: onsoftmax.softmax and the others come here by themselves with a tensor that requires
-grad, one inside a transform, or one of a subclass, and under torch.compile. The operators are torch.ops.onsoftmax.*,
-for export and for other front ends. Softmax and LogSoftmax are modules as torch.nn has them.
+Nothing here needs to be called: onsoftmax.softmax and the others come here by themselves with a tensor that
+requires grad, one inside a transform, or one of a subclass, and under torch.compile. The operators are
+torch.ops.onsoftmax.*, for torch.export and for other front ends. Softmax and LogSoftmax are modules as
+torch.nn has them.
 
 >>> import torch, onsoftmax as ons
 >>> x = torch.zeros(3, requires_grad=True)
@@ -21,7 +22,7 @@ import torch
 
 from . import _core
 from ._libraries import dtype_name
-from ._torch_operators import CALLS
+from ._torch_calls import CALLS
 
 __all__ = ["LogSoftmax", "Softmax", "log_softmax", "log_softmax_backward", "logsumexp", "softmax"]
 __all__ += ["softmax_backward", "softmax_topk"]
@@ -30,24 +31,62 @@ _Axes = int | Sequence[int] | None
 
 
 def _axes(axis: _Axes, array: torch.Tensor) -> list[int]:
+    if isinstance(axis, int):
+        return [axis]
     if axis is None:
         return list(range(array.ndim))
-    return [operator.index(axis)] if not isinstance(axis, Sequence) else [operator.index(a) for a in axis]
+    return [operator.index(a) for a in axis] if isinstance(axis, Sequence) else [operator.index(axis)]
 
 
-def _given(where: Any, scale: Any, stream: Any, **others: Any) -> tuple[tuple[Any, Any], dict[str, Any]]:
-    """The mask and the scale where they are tensors, and what else an operator takes by name."""
+def _tensor(value: Any, array: torch.Tensor) -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else torch.as_tensor(value, device=array.device)
+
+
+def _call(
+    name: str,
+    arrays: tuple[Any, ...],
+    axis: _Axes,
+    where: Any,
+    scale: Any,
+    stream: Any,
+    method: str,
+    num_threads: int | None,
+    **keywords: Any,
+) -> Any:
+    """The operator's call: what it takes by place, and by name what is not as it is by itself."""
+    x: torch.Tensor = arrays[0]
     if stream is not None:
         raise ValueError(
-            "stream= is not taken where the call goes by torch's operators (gradients, transforms, torch.compile): the "
-            "work is on the current stream, which `with torch.cuda.stream(...)` sets"
+            "stream= is not taken where torch's operators do the work (gradients, transforms, torch.compile) "
+            "on the current stream: expected the call in `with torch.cuda.stream(...)`"
         )
-    by_name = {name: value for name, value in others.items() if value is not None}
-    if isinstance(scale, (int, float)):
+    if method != "auto":
+        keywords["method"] = method
+    if num_threads is not None:
+        keywords["num_threads"] = num_threads
+    axes = _axes(axis, x)
+    if where is None and isinstance(scale, (int, float)):
         if scale != 1:
-            by_name["scale_by"] = float(scale)
-        return (where, None), by_name
-    return (where, torch.as_tensor(scale)), by_name
+            keywords["scale_by"] = float(scale)
+        return CALLS[name](*arrays, axes, **keywords)
+    tensors = [None if where is None else _tensor(where, x), _tensor(scale, x)]
+    return CALLS[name](*arrays, axes, *tensors, **keywords)
+
+
+def _typed(dtype: Any, out: torch.Tensor | None) -> dict[str, torch.dtype]:
+    """The type of the result, where the caller says it, as torch has it."""
+    if dtype is None:
+        return {} if out is None else {"dtype": out.dtype}
+    if isinstance(dtype, torch.dtype):
+        return {"dtype": dtype}
+    named = getattr(torch, dtype_name(dtype), None)
+    if not isinstance(named, torch.dtype):
+        raise TypeError(f"dtype is {dtype!r}: expected float16, bfloat16, float32 or float64")
+    return {"dtype": named}
+
+
+def _into(out: torch.Tensor | None, result: torch.Tensor) -> torch.Tensor:
+    return result if out is None else out.copy_(result)
 
 
 def _of_rows(name: str) -> Any:
@@ -64,9 +103,8 @@ def _of_rows(name: str) -> Any:
         stream: Any = None,
         num_threads: int | None = None,
     ) -> torch.Tensor:
-        tensors, given = _given(where, scale, stream, method=method, dtype=_type(dtype, out), num_threads=num_threads)
-        result: torch.Tensor = CALLS[name](array, _axes(axis, array), *tensors, **given)
-        return result if out is None else out.copy_(result)
+        typed = _typed(dtype, out)
+        return _into(out, _call(name, (array,), axis, where, scale, stream, method, num_threads, **typed))
 
     return _named(function, name)
 
@@ -86,23 +124,10 @@ def _of_gradient(name: str) -> Any:
         stream: Any = None,
         num_threads: int | None = None,
     ) -> torch.Tensor:
-        tensors, given = _given(where, scale, stream, method=method, dtype=_type(dtype, out), num_threads=num_threads)
-        result: torch.Tensor = CALLS[name](grad, output, _axes(axis, output), *tensors, **given)
-        return result if out is None else out.copy_(result)
+        arrays, typed = (grad, output), _typed(dtype, out)
+        return _into(out, _call(name, arrays, axis, where, scale, stream, method, num_threads, **typed))
 
     return _named(function, name)
-
-
-def _type(dtype: Any, out: torch.Tensor | None) -> torch.dtype | None:
-    """The result's type as torch has it."""
-    if dtype is None:
-        return None if out is None else out.dtype
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    named = getattr(torch, dtype_name(dtype), None)
-    if not isinstance(named, torch.dtype):
-        raise TypeError(f"dtype is {dtype!r}: expected float16, bfloat16, float32 or float64")
-    return named
 
 
 def _named(function: Any, name: str) -> Any:
@@ -130,8 +155,9 @@ def logsumexp(
     num_threads: int | None = None,
 ) -> torch.Tensor:
     """onsoftmax.logsumexp by the operator torch.ops.onsoftmax.logsumexp."""
-    tensors, given = _given(where, scale, stream, method=method, num_threads=num_threads)
-    result: torch.Tensor = CALLS["logsumexp"](array, _axes(axis, array), *tensors, keepdims=keepdims, **given)
+    result: torch.Tensor = _call(
+        "logsumexp", (array,), axis, where, scale, stream, method, num_threads, keepdims=keepdims
+    )
     return result
 
 
@@ -150,22 +176,34 @@ def softmax_topk(
     scale: Any = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-    dtypes: Any = None,
+    dtypes: None = None,  # for the normalizer
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """onsoftmax.softmax_topk by the operator torch.ops.onsoftmax.softmax_topk, as a plain tuple."""
+    """onsoftmax.softmax_topk by the operator torch.ops.onsoftmax.softmax_topk: values, indices."""
     if return_normalizer:
-        raise ValueError("return_normalizer is not taken where gradients flow: use logsumexp for its logarithm")
-    tensors, given = _given(where, scale, stream, method=method, dtype=_type(dtype, None), num_threads=num_threads)
-    if log:
-        given["log"] = True
-    if not sorted:
-        given["sorted"] = False
-    values, indices = CALLS["softmax_topk"](array, k, _axes(axis, array), *tensors, **given)
+        raise ValueError(
+            "return_normalizer is not taken where torch's operators do the work (gradients, transforms, "
+            "torch.compile): expected softmax_topk without it, beside logsumexp"
+        )
+    typed = _typed(dtype, None)
+    arrays = (array, operator.index(k))
+    values, indices = _call(
+        "softmax_topk",
+        arrays,
+        axis,
+        where,
+        scale,
+        stream,
+        method,
+        num_threads,
+        log=log,
+        sorted=sorted,
+        **typed,
+    )
     return values, indices
 
 
 class Softmax(torch.nn.Module):
-    """torch.nn.Softmax by onsoftmax.softmax: of any shape, along dim, an int, a tuple of ints, or None for all."""
+    """torch.nn.Softmax by onsoftmax.softmax: of any shape, along dim, an int, several, or None for all."""
 
     function = staticmethod(_core.softmax)
 
@@ -188,6 +226,10 @@ class LogSoftmax(Softmax):
 
 
 OPERATORS = {
-    name: globals()[name]
-    for name in ("softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward")
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "logsumexp": logsumexp,
+    "softmax_topk": softmax_topk,
+    "softmax_backward": softmax_backward,
+    "log_softmax_backward": log_softmax_backward,
 }

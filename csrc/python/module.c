@@ -175,7 +175,7 @@ static int module_exec(PyObject *self) {
 }
 
 /* Every object that the module holds, for the two functions that Python's collector calls. */
-static PyObject **const *held(ons_module *module, PyObject **all[26]) {
+static PyObject **const *held(ons_module *module, PyObject **all[29]) {
     ons_torch *torch = &module->torch;
     ons_names *names = &module->names;
     PyObject **const list[] = {
@@ -197,6 +197,9 @@ static PyObject **const *held(ons_module *module, PyObject **all[26]) {
         &torch->empty_on_cpu,
         &torch->empty_on_gpu,
         &torch->forward_ad,
+        &torch->is_autocast_enabled,
+        &torch->by_operator,
+        &torch->for_gradient,
         &names->dlpack,
         &names->dlpack_device,
         &names->current_level,
@@ -212,7 +215,7 @@ static PyObject **const *held(ons_module *module, PyObject **all[26]) {
 }
 
 static int module_traverse(PyObject *self, visitproc visit, void *arg) {
-    PyObject **all[26];
+    PyObject **all[29];
     for (PyObject **const *each = held(PyModule_GetState(self), all); *each; each++)
         Py_VISIT(**each);
     return 0;
@@ -220,7 +223,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static int module_clear(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
-    PyObject **all[26];
+    PyObject **all[29];
     for (PyObject **const *each = held(module, all); *each; each++) Py_CLEAR(**each);
     module->torch.exchange = NULL;
     Py_CLEAR(module->bfloat16);

@@ -15,11 +15,23 @@ int ons_know_torch(ons_module *module) {
     if (!known) return -1;
     int status = -1;
     ons_torch torch;
-    PyObject **const kept[] = {
-        &torch.tensor,       &torch.parameter,  &torch.requires_grad,   &torch.layout,
-        &torch.is_neg,       &torch.empty_like, &torch.is_grad_enabled, &torch.increment_version,
-        &torch.strided,      &torch.contiguous, &torch.dtypes,          &torch.empty_on_cpu,
-        &torch.empty_on_gpu, &torch.forward_ad};
+    PyObject **const kept[] = {&torch.tensor,
+                               &torch.parameter,
+                               &torch.requires_grad,
+                               &torch.layout,
+                               &torch.is_neg,
+                               &torch.empty_like,
+                               &torch.is_grad_enabled,
+                               &torch.increment_version,
+                               &torch.strided,
+                               &torch.contiguous,
+                               &torch.dtypes,
+                               &torch.empty_on_cpu,
+                               &torch.empty_on_gpu,
+                               &torch.forward_ad,
+                               &torch.is_autocast_enabled,
+                               &torch.by_operator,
+                               &torch.for_gradient};
     enum { KEPT = sizeof kept / sizeof *kept };
     if (!PyTuple_Check(known) || PyTuple_GET_SIZE(known) != KEPT + 1) {
         PyErr_SetString(PyExc_SystemError, "torch_knowledge does not say what ons_torch holds");
@@ -70,14 +82,21 @@ static bool may_have_tangents(const ons_module *module) {
     return !level || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
 }
 
-/* Whether the memory of a tensor is its values, and reading it loses no gradient or tangent. */
+/* Whether the memory of a tensor is its values, and reading it loses no tangent. -1: it would lose
+ * a gradient, or another exception. */
 static int is_plain_memory(const ons_module *module, PyObject *tensor) {
     const ons_torch *torch = &module->torch;
     PyObject *type = (PyObject *)Py_TYPE(tensor);
     if (may_have_tangents(module)) return 0;
     /* by the descriptors that the type has for them: no name is looked up */
     int yes = is_answer(torch->get_requires_grad(torch->requires_grad, tensor, type), Py_False);
-    if (yes == 0) yes = is_answer(PyObject_CallNoArgs(torch->is_grad_enabled), Py_False);
+    if (yes == 0) {
+        yes = is_answer(PyObject_CallNoArgs(torch->is_grad_enabled), Py_False);
+        if (yes == 0) {
+            PyErr_SetObject(torch->by_operator, torch->for_gradient);
+            return -1;
+        }
+    }
     if (yes == 1) yes = is_answer(PyObject_CallOneArg(torch->is_neg, tensor), Py_False);
     if (yes == 1) yes = is_answer(torch->get_layout(torch->layout, tensor, type), torch->strided);
     return yes;
@@ -114,7 +133,8 @@ static bool has_table(const ons_module *module, PyObject *object) {
 int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view) {
     if (!has_table(module, object)) return 0;
     int plain = is_plain_memory(module, object);
-    if (plain < 0) PyErr_Clear();
+    if (plain < 0 && PyErr_ExceptionMatches(module->torch.by_operator)) return -1;
+    if (plain < 0) PyErr_Clear(); /* _libraries.py finds the words for it */
     if (plain != 1) return 0;
     int seen = ons_view_plain_tensor(module, object, role, view);
     if (seen == 1 && view->device == ONS_CUDA &&
@@ -133,6 +153,19 @@ int ons_torch_stream(ons_module *module, int gpu, void **stream) {
     *stream = PyLong_AsVoidPtr(handle);
     Py_DECREF(handle);
     return *stream || !PyErr_Occurred() ? 0 : -1;
+}
+
+int ons_check_autocast(ons_module *module, const ons_view *view) {
+    ons_torch *torch = &module->torch;
+    if (view->device != ONS_CUDA || (view->dtype != ONS_FLOAT16 && view->dtype != ONS_BFLOAT16))
+        return 0;
+    int off = is_answer(PyObject_CallNoArgs(torch->is_autocast_enabled), Py_False);
+    if (off == 0) {
+        PyObject *values = Py_BuildValue("(ss)", "onsoftmax.torch", "got a tensor under autocast");
+        if (values) PyErr_SetObject(torch->by_operator, values);
+        Py_XDECREF(values);
+    }
+    return off == 1 ? 0 : -1;
 }
 
 /* A contiguous tensor of like's shape by torch's shortcut, at 0.6 of what torch.empty_like costs.

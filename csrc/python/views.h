@@ -55,6 +55,9 @@ typedef struct {
     descrgetfunc get_requires_grad, get_layout; /* what reads such of a tensor */
     PyObject *empty_like, *is_grad_enabled, *increment_version, *strided, *contiguous, *dtypes;
     PyObject *forward_ad; /* the variables of the module torch.autograd.forward_ad */
+    PyObject *is_autocast_enabled;
+    PyObject *by_operator,
+        *for_gradient; /* the exception ByOperator, and what it is made of there */
     /* shortcuts to a new tensor: of (shape, strides, dtype), a GPU's on the current one; or None */
     PyObject *empty_on_cpu, *empty_on_gpu;
 } ons_torch;
@@ -156,6 +159,8 @@ int ons_view_plain_tensor(ons_module *module, PyObject *object, ons_role role, o
 /* Keeps what ons_torch holds, at the first tensor that comes. */
 int ons_know_torch(ons_module *module);
 int ons_torch_stream(ons_module *module, int gpu, void **stream);
+/* Raises ByOperator where torch.autocast has a wider result in mind for rows of such a tensor. */
+int ons_check_autocast(ons_module *module, const ons_view *view);
 int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
                    ons_view *view);
 /* Memory of torch's allocator, in the order of its current stream; what to drop to free it. */

@@ -1,0 +1,56 @@
+"""Functions of the C core inside torch.compile, which cannot look into them: in its graphs it takes those of
+onsoftmax.torch in their place.
+
+torch._dynamo, which traces, is to be told so. It takes seconds to import, and torch itself does so at the
+first compilation: it is told then.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from . import _core
+
+_TRACER = "torch._dynamo"
+
+
+def _tell(tracer: ModuleType) -> None:
+    substitute = getattr(tracer, "substitute_in_graph", None)  # torch 2.5 and later
+    if substitute is None:
+        return
+    for name, function in importlib.import_module("onsoftmax.torch").OPERATORS.items():
+        substitute(getattr(_core, name), skip_signature_check=True)(function)
+
+
+class _AtImport(importlib.abc.MetaPathFinder):
+    """Finds the tracer as Python does, and has it told as soon as it is imported."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != _TRACER:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_tell(module: ModuleType) -> None:
+                execute(module)
+                _tell(module)
+
+            spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
+        return spec
+
+
+def prepare() -> None:
+    if _TRACER in sys.modules:
+        _tell(sys.modules[_TRACER])
+    else:
+        sys.meta_path.insert(0, _AtImport())
