@@ -201,6 +201,11 @@ def _torch_data(tensor: Any) -> Any:
             "got a tensor inside vmap, grad or another transform of torch.func, which this function does not "
             "support: expected a plain tensor",
         )
+    if type(tensor).__name__ == "DTensor":
+        raise TypeError(
+            "got a DTensor: expected a plain tensor, or softmax, log_softmax and logsumexp of "
+            "onsoftmax.distributed, which take it"
+        )
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise ByOperator(
             "onsoftmax.torch",

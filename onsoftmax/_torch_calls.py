@@ -81,7 +81,7 @@ class _Differentiable:
         behind = 1 + arrays_of(name)  # the keywords and the arrays
         mapped = _vmap(name, self)
 
-        class Function(torch.autograd.Function):
+        class Steps:
             @staticmethod
             def forward(keywords: dict[str, Any], *given: Any) -> Any:
                 return (run if _is_plain(given[0]) else operator)(*given, **keywords)
@@ -99,12 +99,16 @@ class _Differentiable:
             def vmap(info: Any, in_dims: Any, keywords: dict[str, Any], *given: Any) -> Any:
                 return mapped(info, in_dims[1:], *given, **keywords)
 
+        # By the name that grad_fn shows.
+        title = "".join(word.capitalize() for word in name.split("_"))
+        function = type(torch.autograd.Function)(f"Onsoftmax{title}", (Steps, torch.autograd.Function), {})
+
         self.name, self.operator, self.run, self.scale = name, operator, run, arrays_of(name) + 2
         self.widens = name in _WIDENED
-        self.transformed = Function.apply
+        self.transformed = function.apply
         # what it comes to outside of transforms, without inspecting forward's parameters: that takes longer
         # than all else
-        self.apply = super(torch.autograd.Function, Function).apply
+        self.apply = super(torch.autograd.Function, function).apply
 
     def __call__(self, *given: Any, **keywords: Any) -> Any:
         """Of tensors, by the operator under torch.compile and of subclasses."""

@@ -90,7 +90,7 @@ def _float_type(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
 
 
 def _of_rows(x: Tensor, *_: Any, dtype: torch.dtype | None = None, **__: Any) -> Tensor:
-    return torch.empty_like(x, dtype=_float_type(x, dtype))
+    return x.new_empty(x.shape, dtype=_float_type(x, dtype))
 
 
 def _of_gradient(
@@ -99,7 +99,7 @@ def _of_gradient(
     if dtype is None:
         types = {_float_type(grad, None), _float_type(output, None)}
         dtype = types.pop() if len(types) == 1 else torch.float64 if torch.float64 in types else torch.float32
-    return torch.empty_like(output, dtype=dtype)
+    return output.new_empty(output.shape, dtype=dtype)
 
 
 def _of_values(x: Tensor, axes: Sequence[int], *_: Any, keepdims: bool = False, **__: Any) -> Tensor:

@@ -38,8 +38,14 @@ def _axes(axis: _Axes, array: torch.Tensor) -> list[int]:
     return [operator.index(a) for a in axis] if isinstance(axis, Sequence) else [operator.index(axis)]
 
 
-def _tensor(value: Any, array: torch.Tensor) -> torch.Tensor:
-    return value if isinstance(value, torch.Tensor) else torch.as_tensor(value, device=array.device)
+def _tensor(name: str, value: Any, array: torch.Tensor) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.as_tensor(value, device=array.device)
+    except (TypeError, ValueError, RuntimeError):
+        expected = "a mask of bool" if name == "where" else "a real number, or an array of them"
+        raise TypeError(f"{name} is of type {type(value).__name__}: expected {expected}") from None
 
 
 def _call(
@@ -60,6 +66,11 @@ def _call(
             "stream= is not taken where torch's operators do the work (gradients, transforms, torch.compile) "
             "on the current stream: expected the call in `with torch.cuda.stream(...)`"
         )
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(
+            f"got an array of type {type(x).__name__} beside a tensor that requires grad or is inside a transform: "
+            "expected tensors alone"
+        )
     if method != "auto":
         keywords["method"] = method
     if num_threads is not None:
@@ -69,7 +80,7 @@ def _call(
         if scale != 1:
             keywords["scale_by"] = float(scale)
         return CALLS[name](*arrays, axes, **keywords)
-    tensors = [None if where is None else _tensor(where, x), _tensor(scale, x)]
+    tensors = [None if where is None else _tensor("where", where, x), _tensor("scale", scale, x)]
     return CALLS[name](*arrays, axes, *tensors, **keywords)
 
 

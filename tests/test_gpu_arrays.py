@@ -122,8 +122,7 @@ def test_torch_kinds_of_tensors():
         assert ons.softmax(x).is_inference()
     with torch.no_grad():
         assert not ons.softmax(x.clone().requires_grad_()).requires_grad
-    with pytest.raises(RuntimeError, match="requires grad"):
-        ons.softmax(x.clone().requires_grad_())
+    assert ons.softmax(x.clone().requires_grad_()).requires_grad
     with pytest.raises(TypeError, match="sparse"):
         ons.softmax(x.to_sparse())
     with pytest.raises(TypeError, match="complex"):
@@ -133,8 +132,7 @@ def test_torch_kinds_of_tensors():
     for nothing in (torch._efficientzerotensor((3, 4), device="cuda"), torch._to_functional_tensor(x)):
         with pytest.raises(BufferError, match="no data"):
             ons.softmax(nothing)
-    with pytest.raises((RuntimeError, BufferError)):
-        torch.vmap(ons.softmax)(x)
+    assert_right(torch.vmap(ons.softmax)(x), x)
 
 
 def test_torch_out():

@@ -1,0 +1,157 @@
+"""torch's operators of our functions: gradients, transforms, torch.compile, on the CPU."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+
+import onsoftmax as ons
+
+torch = pytest.importorskip("torch")
+checks = pytest.importorskip("torch_operator_checks")
+
+
+def test_gradients():
+    checks.check_gradients("cpu")
+
+
+def test_operators():
+    checks.check_operators("cpu")
+
+
+def test_samples_of_torch():
+    assert checks.check_samples("cpu") >= 100
+
+
+def test_transforms():
+    checks.check_transforms("cpu")
+
+
+def test_compiled_graphs():
+    checks.check_compiled("cpu", "aot_eager")
+
+
+def test_compiled_code():
+    checks.check_bits_compiled("cpu", "inductor")
+
+
+@pytest.mark.parametrize("first", ["onsoftmax", "torch._dynamo"])
+def test_torch_compile_in_any_order_of_imports(first):
+    source = f"""
+import {first}
+import torch, onsoftmax as ons
+compiled = torch.compile(lambda x: ons.softmax(x) + 1, fullgraph=True, backend="eager")
+x = torch.ones(3, requires_grad=True)
+assert torch.equal(compiled(x), ons.softmax(x) + 1)
+"""
+    subprocess.run([sys.executable, "-c", source], check=True)
+
+
+def test_the_import_takes_no_torch():
+    source = (
+        "import sys, onsoftmax; assert not any(name.partition('.')[0] == 'torch' for name in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", source], check=True)
+
+
+def test_export():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return ons.softmax(x, 0)
+
+    program = torch.export.export(Model(), (torch.ones(3, 4),))
+    assert "onsoftmax.softmax" in program.graph_module.code
+    x = torch.randn(3, 4)
+    assert torch.equal(program.module()(x), ons.softmax(x, 0))
+
+
+def test_where_they_are_called():
+    """By themselves where torch's operators are needed; the others stay plain calls."""
+    x = torch.randn(3, 4)
+    assert ons.softmax(x).grad_fn is None
+    assert "OnsoftmaxLogSoftmax" in str(ons.log_softmax(x.clone().requires_grad_()).grad_fn)
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    y = ons.softmax(TwoTensor(x, 2 * x))
+    assert type(y) is TwoTensor and torch.equal(y.b, ons.softmax(2 * x))
+    with torch.no_grad():
+        assert ons.softmax(x.clone().requires_grad_()).grad_fn is None
+    for keywords in (
+        {"dtype": torch.float64},
+        {"dtype": "float16"},
+        {"where": x.numpy() > 0},
+        {"scale": x[:, :1].numpy()},
+    ):
+        assert torch.equal(ons.softmax(x.clone().requires_grad_(), **keywords), ons.softmax(x, **keywords))
+    out = torch.empty(3, 4, dtype=torch.float64)
+    assert ons.softmax(x.clone().requires_grad_(), out=out) is out
+    assert torch.equal(out.detach(), ons.softmax(x, dtype=torch.float64))
+
+
+def test_gradient_keeps_what_it_needs():
+    """softmax and log_softmax their result, not the array."""
+    import weakref
+
+    x = torch.randn(3, 4, requires_grad=True)
+    for function, kept in ((ons.softmax, False), (ons.log_softmax, False), (ons.logsumexp, True)):
+        given = 2 * x
+        y, gone = function(given), weakref.ref(given.untyped_storage()._cdata and given)
+        del given
+        assert (gone() is not None) == kept
+        y.sum().backward()
+    y = ons.softmax(x)
+    with torch.no_grad():
+        y.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_integers_and_mixed_types():
+    x = torch.randn(3, 8, requires_grad=True)
+    y = ons.softmax(x, dtype=torch.float64)
+    (grad,) = torch.autograd.grad(y, x, torch.ones_like(y).cumsum(-1))
+    theirs = torch.softmax(x, -1, dtype=torch.float64)
+    (expected,) = torch.autograd.grad(theirs, x, torch.ones_like(y).cumsum(-1))
+    assert grad.dtype == torch.float32
+    torch.testing.assert_close(grad, expected)
+
+
+@pytest.mark.parametrize("name", ["Softmax", "LogSoftmax"])
+def test_modules(name):
+    import onsoftmax.torch
+
+    x = torch.randn(3, 4, 5)
+    for dim in (-1, 0, 1):
+        ours, theirs = getattr(onsoftmax.torch, name)(dim), getattr(torch.nn, name)(dim)
+        assert repr(ours) == repr(theirs) and list(ours.parameters()) == []
+        torch.testing.assert_close(copy.deepcopy(ours)(x), theirs(x))
+    model = torch.nn.Sequential(torch.nn.Linear(5, 5), getattr(onsoftmax.torch, name)(dim=(0, 2)))
+    model(x).sum().backward()
+    assert model[0].weight.grad is not None
+
+
+def test_errors():
+    x = torch.randn(3, 4, requires_grad=True)
+    for error, words, call in [
+        (RuntimeError, "scale requires grad", lambda: ons.softmax(x, scale=x[:, :1])),
+        (ValueError, "with torch.cuda.stream", lambda: ons.softmax(x, stream=1)),
+        (TypeError, "did you mean axis", lambda: ons.softmax(x, dim=0)),
+        (TypeError, "dtype is int32", lambda: ons.softmax(x, dtype=torch.int32)),
+        (IndexError, "axis 5 is out of bounds", lambda: ons.softmax(x, 5)),
+        (ValueError, "method is 'x'", lambda: ons.softmax(x, method="x")),
+        (ValueError, "k is 9", lambda: ons.softmax_topk(x, 9)),
+        (
+            ValueError,
+            "expected softmax_topk without it",
+            lambda: ons.softmax_topk(x, 2, return_normalizer=True),
+        ),
+        (TypeError, "scale is of type str", lambda: ons.softmax(x, scale="a")),
+        (ValueError, "where has shape", lambda: ons.softmax(x, where=torch.ones(5) > 0)),
+        (TypeError, "where has dtype", lambda: ons.softmax(x, where=torch.ones(4))),
+        (TypeError, "axis is 1.5", lambda: ons.softmax(x, 1.5)),
+        (TypeError, "to_dense", lambda: ons.softmax(x.to_sparse())),
+        (RuntimeError, "softmax_backward|jvp", lambda: torch.func.jvp(ons.softmax, (x,), (x,))),
+    ]:
+        with pytest.raises(error, match=words):
+            call()

@@ -1,0 +1,255 @@
+"""What tests/test_torch_operators.py checks on the CPU, and tests/test_gpu_torch_operators.py on a GPU."""
+
+import warnings
+
+import pytest
+import torch
+
+import onsoftmax as ons
+import onsoftmax.torch  # defines the operators
+
+OPS = torch.ops.onsoftmax
+GRADIENT_CHECKS = {"fast_mode": False, "check_batched_grad": False}
+
+
+def rows(shape, device, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=dtype).to(device).requires_grad_()
+
+
+def mask(shape, device):
+    where = torch.rand(shape, generator=torch.Generator().manual_seed(1)) > 0.3
+    where[..., 0] = True
+    return where.to(device)
+
+
+def cases(device):
+    """Of each function: a name, a call of tensors that gradients flow to, and these."""
+    x, column = rows((3, 4, 5), device), torch.tensor([[[0.5]], [[2.0]], [[-1.0]]], device=device)
+    where = mask((3, 4, 5), device)
+    for name in ("softmax", "log_softmax", "logsumexp"):
+        function = getattr(ons, name)
+        options = {
+            "": {},
+            "@0": {"axis": 0},
+            "@(0,2)": {"axis": (0, 2)},
+            "@None": {"axis": None},
+            "where": {"where": where},
+            "scale": {"scale": 0.5},
+            "scales": {"scale": column},
+            "online": {"method": "online"},
+        }
+        if name == "logsumexp":
+            options["keepdims"] = {"axis": 1, "keepdims": True}
+        if name == "log_softmax":  # -inf - -inf is no difference
+            del options["where"]
+            yield "log_softmax where", lambda t: ons.log_softmax(t, where=where).masked_fill(~where, 0), (x,)
+        for label, keywords in options.items():
+            yield f"{name} {label}", lambda t, f=function, k=keywords: f(t, **k), (x,)
+        yield f"{name} 0-d", function, (rows((), device),)
+        yield f"{name} of nothing", function, (rows((0, 3), device),)
+    for name in ("softmax_backward", "log_softmax_backward"):
+        forward = torch.softmax if name == "softmax_backward" else torch.log_softmax
+        function, grad = getattr(ons, name), rows((3, 4, 5), device, 1)
+        for axis in (-1, 0):
+            y = forward(x.detach(), axis).requires_grad_()
+            yield f"{name} @{axis}", lambda g, y, f=function, a=axis: f(g, y, a), (grad, y)
+        y = forward(x.detach(), -1).requires_grad_()
+        yield f"{name} where scale", lambda g, y, f=function: f(g, y, where=where, scale=0.5), (grad, y)
+    for keywords in ({}, {"log": True}, {"axis": 0}, {"where": where, "scale": 2}, {"sorted": False}):
+        yield f"topk {keywords}", lambda t, k=keywords: ons.softmax_topk(t, 2, **k).values, (x,)
+    yield "topk 0-d", lambda t: ons.softmax_topk(t, 1).values, (rows((), device),)
+
+
+def check_gradients(device):
+    """Against finite differences, the second derivatives too."""
+    count = 0
+    for name, call, given in cases(device):
+        assert torch.autograd.gradcheck(call, given), name
+        assert torch.autograd.gradgradcheck(call, given), name
+        count += 1
+    assert count == 43
+
+
+def check_operators(device):
+    """torch's own checks: schema, fakes with shapes that vary, autograd's registration, AOTAutograd."""
+    x, y = rows((3, 4, 5), device), torch.softmax(rows((3, 4, 5), device, 1), -1).detach().requires_grad_()
+    where, scale = mask((3, 4, 5), device), torch.ones((1, 4, 1), device=device)
+    integers = torch.arange(12, device=device).view(3, 4)
+    narrow = x.detach().to(torch.bfloat16)
+    for name in ("softmax", "log_softmax", "logsumexp"):
+        operator = getattr(OPS, name).default
+        for given, keywords in [
+            ((x, [-1]), {}),
+            ((x, [0, 2], where, scale), {"method": "online"} if device == "cpu" else {}),
+            ((x.permute(2, 0, 1), [0]), {"scale_by": 0.5, "num_threads": 1} if device == "cpu" else {}),
+            ((integers, [-1]), {}),
+            ((narrow, [1]), {}),
+        ]:
+            torch.library.opcheck(operator, given, keywords)
+        torch.library.opcheck(
+            operator, (x, [0]), {"keepdims": True} if name == "logsumexp" else {"dtype": torch.float32}
+        )
+    for name in ("softmax_backward", "log_softmax_backward"):
+        operator = getattr(OPS, name).default
+        torch.library.opcheck(operator, (x, y, [-1]))
+        torch.library.opcheck(operator, (x, y, [0], where, scale))
+        torch.library.opcheck(operator, (x.detach().float(), y.detach().bfloat16(), [0]))
+    for keywords in ({}, {"log": True}, {"dtype": torch.float32}):
+        torch.library.opcheck(OPS.softmax_topk.default, (x, 2, [-1]), keywords)
+    torch.library.opcheck(OPS.softmax_topk.default, (x, 3, [1], where))
+
+
+# Of torch's operators: the same by ours, of what its own tests give to each.
+def _softmax(function):
+    return lambda x, dim, dtype=None, **_: function(x, dim, dtype=dtype)
+
+
+SAMPLES = {
+    "softmax": _softmax(ons.softmax),
+    "log_softmax": _softmax(ons.log_softmax),
+    "logsumexp": lambda x, dim, keepdim=False: ons.logsumexp(x, dim, keepdims=keepdim),
+    "topk": None,
+}
+
+
+def _topk(x, k, dim=-1, *_):
+    return ons.softmax_topk(x, k, dim).values
+
+
+def _expected_topk(x, k, dim=-1, *_):
+    """At our places, where the largest elements are: of equal ones torch may take any."""
+    places = ons.softmax_topk(x.detach(), k, dim).indices
+    if x.ndim:
+        assert torch.equal(x.gather(dim, places), x.topk(k, dim).values)
+    y = torch.softmax(x, dim)
+    return y.gather(dim, places) if x.ndim else y
+
+
+def samples(device):
+    """torch's own (OpInfo): pairs of calls, ours and torch's, and the tensors that they take."""
+    pytest.importorskip("expecttest")  # which torch's module of samples imports
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    for info in op_db:
+        if info.name not in SAMPLES or info.aten_name not in SAMPLES:
+            continue
+        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64):
+            if dtype not in info.supported_dtypes(torch.device(device).type):
+                continue
+            for sample in info.sample_inputs(device, dtype, requires_grad=dtype.is_floating_point):
+                x, given, keywords = sample.input, sample.args, sample.kwargs
+                if info.name != "topk":
+                    calls = SAMPLES[info.name], info.op
+                elif dtype.is_floating_point and keywords.get("largest", True) and all(given[2:]):
+                    calls = _topk, _expected_topk
+                else:
+                    continue
+                yield *(lambda t, f=f, g=given, k=keywords: f(t, *g, **k) for f in calls), x
+
+
+def _value_and_gradient(call, x):
+    leaf = x.detach().clone().requires_grad_(x.requires_grad)
+    y = call(leaf)
+    if not y.requires_grad:
+        return [y]
+    weights = torch.linspace(-1, 1, y.numel(), device=x.device).view(y.shape).to(y.dtype)
+    return [y.detach(), *torch.autograd.grad(y, leaf, weights)]
+
+
+def _assert_close(ours, theirs, exact):
+    """As near as torch comes, of 16 bits to what float64 gives."""
+    assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+    if ours.dtype.itemsize > 2 or ours.numel() == 0:
+        torch.testing.assert_close(ours, theirs)
+        return
+    off, allowed = ((each.double() - exact).abs().max() for each in (ours, theirs))
+    assert off <= max(1.2 * allowed, torch.finfo(ours.dtype).eps * exact.abs().max())
+
+
+def check_samples(device):
+    """Values and gradients of torch's samples. How many there were."""
+    count = 0
+    for ours, theirs, x in samples(device):
+        exact = x.detach().double().requires_grad_(x.requires_grad) if x.is_floating_point() else x
+        results = [
+            _value_and_gradient(call, given) for call, given in ((ours, x), (theirs, x), (theirs, exact))
+        ]
+        for three in zip(*results, strict=True):
+            _assert_close(*three)
+        count += 1
+    return count
+
+
+def _hessian_of_one(function):
+    return torch.func.jacrev(torch.func.grad(lambda t: function(t)[1]))
+
+
+def check_transforms(device):
+    """torch.func's, of each function, against a loop and against torch."""
+    x, where = rows((4, 3, 5), device).detach(), mask((4, 3, 5), device)
+    for function, expected in ((ons.softmax, torch.softmax), (ons.log_softmax, torch.log_softmax)):
+        for axis in (-1, 0, -2):
+            mapped = torch.vmap(lambda t, f=function, a=axis: f(t, a), in_dims=1, out_dims=1)(x)
+            torch.testing.assert_close(mapped, torch.stack([expected(t, axis) for t in x.unbind(1)], 1))
+        torch.testing.assert_close(torch.vmap(torch.vmap(function))(x), expected(x, -1))
+        for transform in (torch.func.jacrev, _hessian_of_one):
+            jacobian = torch.vmap(transform(lambda t, f=function: f(t, -1)))(x[0])
+            theirs = torch.vmap(transform(lambda t, f=expected: f(t, -1)))(x[0])
+            torch.testing.assert_close(jacobian, theirs)
+    each = torch.stack([ons.softmax(t, where=w) for t, w in zip(x, where, strict=True)])
+    assert torch.equal(torch.vmap(lambda t, w: ons.softmax(t, where=w))(x, where), each)
+    assert torch.equal(
+        torch.vmap(lambda w: ons.softmax(x[0], where=w))(where)[2], ons.softmax(x[0], where=where[2])
+    )
+    each = torch.stack([ons.softmax(t, scale=s) for t, s in zip(x, x[:, :, :1], strict=True)])
+    assert torch.equal(torch.vmap(lambda t, s: ons.softmax(t, scale=s))(x, x[:, :, :1]), each)
+    assert torch.equal(torch.vmap(ons.logsumexp)(x), ons.logsumexp(x))
+    values, indices = torch.vmap(lambda t: tuple(ons.softmax_topk(t, 2)))(x)
+    assert torch.equal(values, ons.softmax_topk(x, 2).values) and indices.shape == (4, 3, 2)
+    grads = torch.vmap(torch.func.grad(lambda t: ons.logsumexp(t, None)))(x)
+    torch.testing.assert_close(grads, torch.softmax(x.flatten(1), -1).view_as(x))
+
+
+def loss(x, where, target):
+    """Every function, with results that are no sums of rounding errors."""
+    y = ons.softmax(x) * ons.softmax(x, 0, scale=0.5, where=where)
+    largest = ons.softmax_topk(x, 3, log=True).values
+    nll = -ons.log_softmax(x).gather(-1, target).mean()
+    return y.sum(), nll, largest.mean(), ons.logsumexp(x, keepdims=True).square().mean()
+
+
+def check_compiled(device, backend, **options):
+    """Without a graph break, for shapes that vary in one graph, with the bits of the call that is not."""
+    torch._dynamo.reset()
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend=backend, **options)
+    for shape in ((4, 33), (5, 64), (17, 100), (2, 1000)):
+        x, where = rows(shape, device, dtype=torch.float32), mask(shape, device)
+        target = torch.zeros((shape[0], 1), dtype=torch.int64, device=device)
+        results = []
+        for function in (loss, compiled):
+            values = function(x, where, target)
+            results.append((*values, *torch.autograd.grad(sum(values), x)))
+        torch.testing.assert_close(results[1], results[0])
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs + 1
+
+
+def check_bits_compiled(device, backend, **options):
+    """Of the operators' results: what lies between them a compiler may round as it likes."""
+    torch._dynamo.reset()
+    calls = [
+        lambda x: ons.softmax(x),
+        lambda x: ons.log_softmax(x, 0),
+        lambda x: ons.logsumexp(x, scale=2.0),
+        lambda x: ons.softmax_topk(x, 3).values,
+        lambda x: ons.softmax(x, dtype=torch.float64),
+    ]
+    for call in calls:
+        compiled = torch.compile(call, fullgraph=True, backend=backend, **options)
+        for dtype in (torch.float32, torch.bfloat16):
+            x = rows((5, 300), device, dtype=dtype).detach()
+            for _ in range(3):  # a CUDA graph is recorded at the second and run from the third on
+                y = compiled(x)
+                assert y.dtype == call(x).dtype and torch.equal(y, call(x))
