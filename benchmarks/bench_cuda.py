@@ -6,7 +6,6 @@ import argparse
 import gc
 import json
 import os
-import platform
 import random
 import sys
 import time
@@ -17,33 +16,16 @@ from typing import Any
 import gpu_report as report
 from gpu_options import WEIGHTS, complete, parse
 
-from onsoftmax.bench.machine import driver, obstacle, versions
+from onsoftmax.bench.machine import about_gpu, obstacle
 
 RESULTS = Path(__file__).parent / "results"
 WARM_SHARE = 0.2  # of the time at most, to compile QuACK's kernels ahead
-PACKAGES = ["torch", "triton", "quack-kernels", "liger-kernel", "numpy", "nvidia-cutlass-dsl"]
-PACKAGES += ["cupy-cuda13x", "cupy-cuda12x"]
 
 
 def about(options: argparse.Namespace) -> dict[str, Any]:
     """The machine, the versions, the options."""
-    import torch
-
-    import onsoftmax as ons
-
-    properties = torch.cuda.get_device_properties(0)
-    ours = {"onsoftmax": ons.__version__, "python": platform.python_version()}
-    return {
-        "date": time.strftime("%Y-%m-%d"),
-        "gpu": properties.name,
-        "multiprocessors": properties.multi_processor_count,
-        "cache_bytes": properties.L2_cache_size,
-        "memory_bytes": properties.total_memory,
-        "driver": driver(),
-        "cuda": torch.version.cuda,
-        "versions": ours | versions(PACKAGES),
-        "options": {key: value for key, value in vars(options).items() if key not in ("json", "show")},
-    }
+    chosen = {key: value for key, value in vars(options).items() if key not in ("json", "show")}
+    return about_gpu() | {"options": chosen}
 
 
 def describe(case: Any) -> dict[str, Any]:

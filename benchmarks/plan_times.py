@@ -14,7 +14,6 @@ import argparse
 import itertools
 import json
 import math
-import platform
 import random
 import statistics
 import time
@@ -69,33 +68,23 @@ class Bench:
 
     def seconds(self, call: Callable[[Any, Any], Any], rows: int, N: int, check: bool = True) -> float:
         """Of one call; the median of five samples, each some replays of a graph of calls."""
-        torch, sets = self.torch, self.sets(rows, N)
-        call(*sets[0])
-        alone = self.elapsed(lambda: call(*sets[0]))
-        graph = torch.cuda.CUDAGraph()
+        from onsoftmax.bench.gpu_timing import captured, elapsed
+
+        sets = self.sets(rows, N)
+        calls = [lambda x=x, y=y: call(x, y) for x, y in sets]
+        calls[0]()
+        alone = elapsed(calls[:1]) / 1e3
         length = max(
             1, min(max(len(sets), SHORTEST if rows * N < 2**16 else 1), math.ceil(LONGEST_GRAPH / alone))
         )
-        with torch.cuda.graph(graph):
-            for x, y in itertools.islice(itertools.cycle(sets), length):
-                call(x, y)
+        replay = captured(list(itertools.islice(itertools.cycle(calls), length)))
         sets[0][1].fill_(math.nan)
-        once = self.elapsed(graph.replay)
+        once = elapsed([replay]) / 1e3
         if check:
             self.check(*sets[0])
         repeat = max(1, min(100, math.ceil(SAMPLE / once)))
-        samples = [self.elapsed(graph.replay, repeat) for _ in range(SAMPLES if once < ENDLESS else 1)]
+        samples = [elapsed([replay] * repeat) / 1e3 for _ in range(SAMPLES if once < ENDLESS else 1)]
         return statistics.median(samples) / (repeat * length)
-
-    def elapsed(self, call: Callable[[], Any], times: int = 1) -> float:
-        first, last = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.torch.cuda._sleep(30_000)
-        first.record()
-        for _ in range(times):
-            call()
-        last.record()
-        last.synchronize()
-        return float(first.elapsed_time(last)) / 1e3
 
     def check(self, x: Any, y: Any) -> None:
         """ArithmeticError for a wrong answer in the first and the last rows."""
@@ -206,20 +195,11 @@ def check(count: int) -> None:
 def measure(dtypes: list[str], methods: list[str], seconds: float) -> dict[str, Any]:
     import torch
 
-    import onsoftmax as ons
-    from onsoftmax.bench.machine import driver, versions
+    from onsoftmax.bench.machine import about_gpu
 
-    properties = torch.cuda.get_device_properties(0)
     start = time.monotonic()
     jobs = [(dtype, packed, method) for dtype in dtypes for method in methods for packed in (True, False)]
-    document = {
-        "date": time.strftime("%Y-%m-%d"),
-        "gpu": properties.name,
-        "driver": driver(),
-        "versions": {"onsoftmax": ons.__version__, "python": platform.python_version()} | versions(["torch"]),
-        "copy": {},
-        "times": [],
-    }
+    document: dict[str, Any] = {**about_gpu(), "copy": {}, "times": []}
     bench = CopyBench("float32")
     for _ in range(300):  # until the clocks are up
         bench.y.copy_(bench.x)

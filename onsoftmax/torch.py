@@ -68,8 +68,8 @@ def _call(
         )
     if not isinstance(x, torch.Tensor):
         raise TypeError(
-            f"got an array of type {type(x).__name__} beside a tensor that requires grad or is inside a transform: "
-            "expected tensors alone"
+            f"got an array of type {type(x).__name__} beside a tensor that requires grad or is inside a "
+            "transform: expected tensors alone"
         )
     if method != "auto":
         keywords["method"] = method

@@ -14,6 +14,8 @@ from typing import Any
 from .. import __version__, _core
 
 PACKAGES = ("numpy", "scipy", "torch", "onnx", "onnxruntime", "ml_dtypes")
+GPU_PACKAGES = ("torch", "triton", "quack-kernels", "liger-kernel", "numpy", "nvidia-cutlass-dsl")
+GPU_PACKAGES += ("jax", "cupy-cuda13x", "cupy-cuda12x")
 
 
 def versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
@@ -48,6 +50,24 @@ def driver() -> str:
         return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
     except (OSError, subprocess.CalledProcessError, IndexError):
         return "unknown"
+
+
+def about_gpu() -> dict[str, Any]:
+    """When a run on a GPU was made, on what and with what."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    ours = {"onsoftmax": __version__, "python": platform.python_version()}
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "gpu": properties.name,
+        "multiprocessors": properties.multi_processor_count,
+        "cache_bytes": properties.L2_cache_size,
+        "memory_bytes": properties.total_memory,
+        "driver": driver(),
+        "cuda": torch.version.cuda,
+        "versions": ours | versions(GPU_PACKAGES),
+    }
 
 
 def obstacle() -> str:
