@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = {
     "README.md": "index.md",
     "docs/contract.md": "contract.md",
+    "docs/in-a-training-loop.md": "in-a-training-loop.md",
     "docs/rows-over-gpus.md": "rows-over-gpus.md",
     "docs/performance.md": "performance.md",
     "docs/tools.md": "tools.md",
@@ -82,6 +83,7 @@ nav:
   - Start: index.md
   - Contract: contract.md
   - API: api.md
+  - In a training loop: in-a-training-loop.md
   - Rows over GPUs: rows-over-gpus.md
   - Performance: performance.md
   - Tools: tools.md
@@ -136,12 +138,13 @@ def api() -> str:
         raise SystemExit(
             f"docs/make_site.py: API and onsoftmax.__all__ differ in {', '.join(sorted(missing))}"
         )
-    over_ranks = {
-        "Rows over GPUs": [f"distributed.{name}" for name in ("softmax", "log_softmax", "logsumexp")]
+    modules = {
+        "In a training loop": ["torch.Softmax", "torch.LogSoftmax"],
+        "Rows over GPUs": [f"distributed.{name}" for name in ("softmax", "log_softmax", "logsumexp")],
     }
     sections = [
         f"## {title}\n\n" + "\n".join(f"::: onsoftmax.{name}\n" for name in names)
-        for title, names in (API | over_ranks).items()
+        for title, names in (API | modules).items()
     ]
     return "# API\n\n" + "\n".join(sections)
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.library import register_vmap
 
 from ._torch_gradients import GRADIENTS, Call, again
-from ._torch_operators import LIBRARY, NAMES, Tensor, arrays_of, implementation
+from ._torch_operators import LIBRARY, NAMES, arrays_of, implementation
 
 # ---------------------------------------------------------------- vmap
 
@@ -108,7 +109,8 @@ class _Differentiable:
         self.transformed = function.apply
         # what it comes to outside of transforms, without inspecting forward's parameters: that takes longer
         # than all else
-        self.apply = super(torch.autograd.Function, function).apply
+        base: Any = super(torch.autograd.Function, function)
+        self.apply = base.apply
 
     def __call__(self, *given: Any, **keywords: Any) -> Any:
         """Of tensors, by the operator under torch.compile and of subclasses."""

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-
-from ._torch_operators import Tensor
+from torch import Tensor
 
 # The calls that a gradient is made of, by name: _torch_calls.py has them.
 again: dict[str, Callable[..., Any]] = {}

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.library import Library, register_fake
 
 from . import _core
 
-Tensor = torch.Tensor
 LIBRARY = Library("onsoftmax", "DEF")
 _TENSORS = "Tensor? where=None, Tensor? scale=None"
 _CALL = "str method='auto', float scale_by=1.0, int? num_threads=None"

@@ -15,7 +15,7 @@ tensor([ 0.2222, -0.1111, -0.1111])
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from ._torch_calls import CALLS
 __all__ = ["LogSoftmax", "Softmax", "log_softmax", "log_softmax_backward", "logsumexp", "softmax"]
 __all__ += ["softmax_backward", "softmax_topk"]
 
-_Axes = int | Sequence[int] | None
+_Axes = int | tuple[int, ...] | None
 
 
 def _axes(axis: _Axes, array: torch.Tensor) -> list[int]:
@@ -35,7 +35,7 @@ def _axes(axis: _Axes, array: torch.Tensor) -> list[int]:
         return [axis]
     if axis is None:
         return list(range(array.ndim))
-    return [operator.index(a) for a in axis] if isinstance(axis, Sequence) else [operator.index(axis)]
+    return [operator.index(a) for a in axis] if isinstance(axis, tuple) else [operator.index(axis)]
 
 
 def _tensor(name: str, value: Any, array: torch.Tensor) -> torch.Tensor:
@@ -213,18 +213,17 @@ def softmax_topk(
     return values, indices
 
 
-class Softmax(torch.nn.Module):
+class Softmax(torch.nn.Module):  # type: ignore[misc]  # of what mypy does not look into
     """torch.nn.Softmax by onsoftmax.softmax: of any shape, along dim, an int, several, or None for all."""
 
-    function = staticmethod(_core.softmax)
+    function: Callable[..., torch.Tensor] = staticmethod(_core.softmax)
 
     def __init__(self, dim: _Axes = -1) -> None:
         super().__init__()
         self.dim = dim
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = type(self).function(x, self.dim)
-        return result
+        return type(self).function(x, self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"

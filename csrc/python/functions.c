@@ -155,8 +155,9 @@
     "RuntimeError\n"                                                                               \
     "    A GPU array in a build without CUDA, without a driver or without a GPU; an error of "     \
     "CUDA; a tensor\n"                                                                             \
-    "    that requires grad or has a tangent; an array that converting another argument reshapes " \
-    "or moves.\n"                                                                                  \
+    "    that has a tangent, or a gradient that does not flow through here; an array that "        \
+    "converting\n"                                                                                 \
+    "    another argument reshapes or moves.\n"                                                    \
     "MemoryError\n"                                                                                \
     "    No memory for the result or the scratch.\n"                                               \
     "\n"                                                                                           \
