@@ -14,7 +14,6 @@ import argparse
 import itertools
 import json
 import os
-import platform
 import statistics
 import sys
 import time
@@ -27,9 +26,9 @@ import torch.distributed as dist
 from torch.distributed.nn.functional import all_gather as all_gather_with_gradient
 from torch.distributed.tensor import DTensor, Shard, init_device_mesh
 
-import onsoftmax as ons
 from onsoftmax import distributed
 from onsoftmax._ranks import gather
+from onsoftmax.bench.machine import about_cpu, about_gpu
 
 OPERATIONS = ["log_softmax", "softmax", "logsumexp"]
 CACHES = 4  # tensors of so many times the cache in all take turns
@@ -244,19 +243,11 @@ def time_exchange(ranks: Ranks, M: int, rounds: int) -> dict[str, Any]:
 
 
 def about(ranks: Ranks, options: argparse.Namespace) -> dict[str, Any]:
-    gpu = torch.cuda.get_device_properties(ranks.device).name if ranks.on_gpu else None
-    nccl = ".".join(map(str, torch.cuda.nccl.version())) if ranks.on_gpu else None
-    return {
-        "date": time.strftime("%Y-%m-%d"),
+    machine = about_gpu() if ranks.on_gpu else about_cpu()
+    return machine | {
         "ranks": ranks.count,
         "backend": dist.get_backend(),
-        "gpu": gpu,
-        "versions": {
-            "onsoftmax": ons.__version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "nccl": nccl,
-        },
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if ranks.on_gpu else None,
         "shape": list(options.shape),
         "dtype": options.dtype,
         "rounds": options.rounds,
@@ -265,7 +256,7 @@ def about(ranks: Ranks, options: argparse.Namespace) -> dict[str, Any]:
 
 def show(document: dict[str, Any]) -> None:
     M, N = document["shape"]
-    print(f"{M} x {N} {document['dtype']} over {document['ranks']} ranks of {document['gpu'] or 'CPUs'}")
+    print(f"{M} x {N} {document['dtype']} over {document['ranks']} ranks of {document.get('gpu', 'CPUs')}")
     print("| operation | onsoftmax | torch | DTensor | speed-up |\n| --- | ---: | ---: | ---: | ---: |")
     for case in document["cases"]:
         times = " | ".join(f"{case['ms'][name][0]:.3f} ms" for name in CONTESTANTS)

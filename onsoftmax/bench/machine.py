@@ -56,7 +56,7 @@ def about_gpu() -> dict[str, Any]:
     """When a run on a GPU was made, on what and with what."""
     import torch
 
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    properties = torch.cuda.get_device_properties(0)
     ours = {"onsoftmax": __version__, "python": platform.python_version()}
     return {
         "date": time.strftime("%Y-%m-%d"),
