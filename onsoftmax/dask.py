@@ -1,0 +1,129 @@
+"""softmax, log_softmax and logsumexp of Dask arrays, lazily: also of rows that are cut in chunks.
+
+>>> import dask.array as da, onsoftmax.dask  # doctest: +SKIP
+>>> y = onsoftmax.dask.softmax(x)  # doctest: +SKIP
+>>> da.store(y, on_disk)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+try:
+    from ._dask_call import Call
+except ImportError as error:
+    raise ImportError('onsoftmax.dask needs Dask: pip install "dask[array]>=2025.1"') from error
+
+DaskArray: TypeAlias = Any
+_Axis: TypeAlias = int | tuple[int, ...] | None
+
+
+def softmax(
+    array: DaskArray,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: str = "auto",
+    dtype: Any = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    num_threads: int | None = None,
+) -> DaskArray:
+    """Softmax of a Dask array, lazily.
+
+    Where the rows lie in one chunk along `axis`, each chunk is read once, and `onsoftmax.softmax` takes it.
+
+    Where they are cut, each chunk is read twice: for the states of its rows, and when the states of all
+    chunks have been merged, for the result. It is not kept between. So its source, all that the array's
+    graph has, is computed twice too, and must give the same both times. ``array.persist()`` first, where
+    that takes longer than the memory is worth: what is in memory is not copied. A worker holds one chunk and
+    its result at a time, and the states: 40 bytes for each row of each chunk.
+
+    Parameters
+    ----------
+    array : dask.array.Array, or what dask.array.asarray takes
+        Its chunks are of NumPy or CuPy. float16, bfloat16, float32 or float64; integers and bool become
+        float64. Lengths may be unknown.
+    axis : int, tuple of ints, or None
+        What is one row; None for all axes.
+    method : str
+        As in `onsoftmax.softmax`, where the rows lie in one chunk; else 'auto' alone.
+    dtype : dtype, optional
+        The result's type: one of the four.
+    where : mask of bool, optional
+    scale : float, or array with length 1 along axis
+        As in `onsoftmax.softmax`. Arrays may be of NumPy or Dask, and get the chunks of `array`.
+    num_threads : int, optional
+        The threads for one chunk: 1 if None, as Dask computes several chunks side by side. Not beside CuPy.
+
+    Returns
+    -------
+    dask.array.Array
+        With the chunks of `array`.
+
+        The bits do not depend on where rows are cut, or in how many chunks, as those of
+        `onsoftmax.distributed` do not. They are rather those of another method than those of
+        `onsoftmax.softmax`, which rows in one chunk have: of float32 rows some 15 % of the elements differ in
+        the last bit. Excepted are float64 rows with an abs(m) above 2^40, and rows of more than 2^29
+        elements: there the last bits may depend on the cuts.
+
+    Raises
+    ------
+    ValueError, TypeError, AxisError
+        As in `onsoftmax.softmax`, before anything is computed. ValueError too for a named method where rows
+        are cut; and for a `where` or `scale` of known length where that of `array` is not known, or the other
+        way round.
+
+    References
+    ----------
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018), section
+    3.1: the merge. J. Demmel and H. D. Nguyen, Parallel reproducible summation, IEEE Transactions on
+    Computers 64(7), 2015: the sum in digits.
+
+    Examples
+    --------
+    >>> import dask.array as da, onsoftmax.dask
+    >>> x = da.from_array([1.0, 2.0, 3.0, 6.0, 2.0, 1.0], chunks=3)
+    >>> onsoftmax.dask.softmax(x).compute().round(4)
+    array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])
+    """
+    return Call("softmax", array, axis, method, where, scale, num_threads, dtype).rows()
+
+
+def log_softmax(
+    array: DaskArray,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: str = "auto",
+    dtype: Any = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    num_threads: int | None = None,
+) -> DaskArray:
+    """The logarithm of softmax of a Dask array, lazily. All else is as in `softmax`."""
+    return Call("log_softmax", array, axis, method, where, scale, num_threads, dtype).rows()
+
+
+def logsumexp(
+    array: DaskArray,
+    /,
+    axis: _Axis = -1,
+    *,
+    keepdims: bool = False,
+    method: str = "auto",
+    where: Any = None,
+    scale: Any = 1.0,
+    num_threads: int | None = None,
+) -> DaskArray:
+    """log(sum(exp(x))) of each row of a Dask array, lazily. Each chunk is read once.
+
+    The result has the array's shape without `axis`, or 1 there with `keepdims`. All else is as in `softmax`.
+
+    >>> import dask.array as da, onsoftmax.dask
+    >>> x = da.from_array([1.0, 2.0, 3.0, 6.0, 2.0, 1.0], chunks=3)
+    >>> float(onsoftmax.dask.logsumexp(x).compute().round(4))
+    6.0952
+    """
+    call = Call("logsumexp", array, axis, method, where, scale, num_threads)
+    return call.values(keepdims)
