@@ -14,7 +14,7 @@ from typing import Any
 import dask
 from dask._task_spec import Alias, GraphNode, Task, TaskRef, convert_legacy_graph
 from dask.array import Array
-from dask.base import clone_key
+from dask.base import clone_key, tokenize
 from dask.highlevelgraph import HighLevelGraph
 from dask.utils import ensure_dict
 
@@ -35,7 +35,7 @@ def read_again(arrays: list[Any], states: Any, axis: tuple[int, ...]) -> list[An
         row = (states.name, *(0 if dim in axis else i for dim, i in enumerate(block)), 0)
         for key in _needed(graph, [(x.name, *block) for x in arrays]):
             waits[key].add(row)
-    names = {key: clone_key(key, states.name) for key in waits}
+    names = {key: _cloned(key, states.name) for key in waits}
     tasks = {names[key]: _renamed(graph, key, names, rows) for key, rows in waits.items()}
     again = []
     for x in arrays:
@@ -54,6 +54,11 @@ def _needed(graph: dict[Any, GraphNode], keys: list[Any]) -> set[Any]:
             found.add(key)
             keys.extend(graph[key].dependencies if key in graph else ())
     return found
+
+
+def _cloned(key: Any, seed: str) -> Any:
+    named = isinstance(key[0] if isinstance(key, tuple) and key else key, str)
+    return clone_key(key if named else f"task-{tokenize(key)}", seed)
 
 
 def _renamed(graph: dict[Any, GraphNode], key: Any, names: dict[Any, Any], rows: set[Any]) -> GraphNode:

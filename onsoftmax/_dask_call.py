@@ -35,7 +35,7 @@ class Call:
         dtype: Any = None,
     ) -> None:
         self.operation, self.method = operation, method
-        self.x = x = array if isinstance(array, da.Array) else da.asarray(array)
+        self.x = x = _taken("array", array)
         if hasattr(x, "expr"):
             raise RuntimeError("Dask's option array.query-planning is on: onsoftmax.dask expects it off")
         if num_threads is None and isinstance(x._meta, np.ndarray):
@@ -133,6 +133,15 @@ class Call:
         )
 
 
+def _taken(name: str, given: Any) -> _Array:
+    try:
+        return given if isinstance(given, da.Array) else da.asarray(given)
+    except (TypeError, AttributeError) as error:  # as Dask cannot read its type
+        raise TypeError(
+            f"{name} is of type {type(given).__name__}: expected a Dask array, or what da.asarray takes"
+        ) from error
+
+
 def _dims_of(axis: _Axis, ndim: int) -> tuple[int, ...]:
     """Of an axis that the core has taken."""
     if axis is None or ndim == 0:
@@ -143,7 +152,7 @@ def _dims_of(axis: _Axis, ndim: int) -> tuple[int, ...]:
 
 def _aligned(name: str, given: Any, x: _Array, axis: tuple[int, ...]) -> _Array:
     """where or scale with as many dimensions as x, and with x's chunks where it is longer than 1."""
-    array = given if isinstance(given, da.Array) else da.asarray(given)
+    array = _taken(name, given)
     shape = array.shape
     fits = array.ndim <= x.ndim
     if fits:

@@ -82,7 +82,6 @@ def _converted(
 
     No cut shows in states: a chunk is halved until what is converted is small.
     """
-    library = _library(x)
     if x.size > _PIECE_ELEMENTS:
         dim = int(np.argmax(x.shape))
         middle = x.shape[dim] // 2
@@ -97,21 +96,15 @@ def _converted(
             )
             for half in (slice(middle), slice(middle, None))
         )
-        return _core.merge(first, other=second) if dim in axis else library.concatenate((first, second), dim)
+        return _core.merge(first, other=second) if dim in axis else np.concatenate((first, second), dim)
     with np.errstate(over="ignore", invalid="ignore"):
         products = (x.astype(np.float64) * scale).astype(arithmetic)  # rounded once, as everywhere
-    return _sums(library.where(where, products, arithmetic.type(-np.inf)), axis, num_threads)
+    if where is not True:
+        products = np.where(where, products, arithmetic.type(-np.inf))
+    return _sums(products, axis, num_threads)
 
 
 def _part(array: Any, dim: int, half: slice) -> Any:
     """That of a chunk, or of what is beside it, which may be a number."""
     whole = np.ndim(array) == 0 or array.shape[dim] == 1
     return array if whole else array[(slice(None),) * dim + (half,)]
-
-
-def _library(x: Any) -> Any:
-    if isinstance(x, np.ndarray):
-        return np
-    import cupy
-
-    return cupy
