@@ -11,7 +11,6 @@ from collections import defaultdict
 from itertools import product
 from typing import Any
 
-import dask
 from dask._task_spec import Alias, GraphNode, Task, TaskRef, convert_legacy_graph
 from dask.array import Array
 from dask.base import clone_key, tokenize
@@ -26,10 +25,10 @@ def read_again(arrays: list[Any], states: Any, axis: tuple[int, ...]) -> list[An
     begin a block, those that need no other, wait for the states of its rows: so nobody reads ahead while
     these are computed. What is in memory already, as in a persisted array, is not copied.
     """
-    optimized = dask.optimize(*arrays)  # together, so that what they share stays shared
-    graph: dict[Any, GraphNode] = {}
-    for x in optimized:
-        graph |= convert_legacy_graph(ensure_dict(x.__dask_graph__()))
+    # together, so that what they share stays shared
+    all_tasks = HighLevelGraph.merge(*(x.__dask_graph__() for x in arrays))
+    optimized = Array.__dask_optimize__(all_tasks, [x.__dask_keys__() for x in arrays])
+    graph = convert_legacy_graph(ensure_dict(optimized))
     waits: dict[Any, set[Any]] = defaultdict(set)
     for block in product(*map(range, arrays[0].numblocks)):
         row = (states.name, *(0 if dim in axis else i for dim, i in enumerate(block)), 0)

@@ -1,7 +1,6 @@
 """Arrays of other libraries: what goes in and comes out, and what is refused."""
 
 import ctypes
-import re
 
 import numpy as np
 import oracle
