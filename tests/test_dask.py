@@ -88,7 +88,7 @@ def cuts(length):
     return places.map(lambda places: tuple(np.diff([0, *places, length]).tolist()))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     rows=cuts(6),
     columns=st.tuples(cuts(40), cuts(40)).filter(lambda both: len(both[0]) > 1 and len(both[1]) > 1),
@@ -355,9 +355,8 @@ class Target:
     elements = worst = 0
     def __setitem__(self, place, y):
         self.elements += y.size
-        for part in y:
-            error = np.abs(part.reshape(-1, 1000) - wanted) / wanted
-            self.worst = max(self.worst, error.max())
+        assert (y == y[0]).all()  # as the rows are
+        self.worst = max(self.worst, (np.abs(y[0].reshape(-1, 1000) - wanted) / wanted).max())
 
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 x = da.from_array(Source(), chunks=(16, 50000), meta=np.empty((0, 0), np.float32))
