@@ -31,48 +31,56 @@ def softmax(
 ) -> DaskArray:
     """Softmax of a Dask array, lazily.
 
-    Where the rows lie in one chunk along `axis`, each chunk is read once, and `onsoftmax.softmax` takes it.
+    Where the rows lie in one chunk along `axis`, each chunk is read once.
 
     Where they are cut, each chunk is read twice: for the states of its rows, and when the states of all
-    chunks have been merged, for the result. It is not kept between. So its source, all that the array's
-    graph has, is computed twice too, and must give the same both times. ``array.persist()`` first, where
-    that takes longer than the memory is worth: what is in memory is not copied. A worker holds one chunk and
-    its result at a time, and the states: 40 bytes for each row of each chunk.
+    chunks have been merged, for the result. A worker (of Dask's threads, each thread) holds one chunk and its
+    result at a time. Between the readings nothing is kept but the states: 40 bytes for each row of each
+    chunk.
 
     Parameters
     ----------
     array : dask.array.Array, or what dask.array.asarray takes
         Its chunks are of NumPy or CuPy. float16, bfloat16, float32 or float64; integers and bool become
-        float64. Lengths may be unknown.
+        float64. Lengths may be unknown (nan).
     axis : int, tuple of ints, or None
         What is one row; None for all axes.
     method : str
-        As in `onsoftmax.softmax`, where the rows lie in one chunk; else 'auto' alone.
+        As in `onsoftmax.softmax` where the rows lie in one chunk; where they are cut, 'auto'.
     dtype : dtype, optional
         The result's type: one of the four.
-    where : mask of bool, optional
-    scale : float, or array with length 1 along axis
-        As in `onsoftmax.softmax`. Arrays may be of NumPy or Dask, and get the chunks of `array`.
+    where : mask of bool that broadcasts, optional
+    scale : float, or array that broadcasts with length 1 along axis
+        As in `onsoftmax.softmax`. Arrays are of Dask, or of the kind of the chunks. They get the chunks of
+        `array`.
     num_threads : int, optional
-        The threads for one chunk: 1 if None, as Dask computes several chunks side by side. Not beside CuPy.
+        The threads for one chunk on the CPU: 1 if None, as Dask computes several chunks side by side.
 
     Returns
     -------
     dask.array.Array
         With the chunks of `array`.
 
-        The bits do not depend on where rows are cut, or in how many chunks, as those of
-        `onsoftmax.distributed` do not. They are rather those of another method than those of
-        `onsoftmax.softmax`, which rows in one chunk have: of float32 rows some 15 % of the elements differ in
-        the last bit. Excepted are float64 rows with an abs(m) above 2^40, and rows of more than 2^29
-        elements: there the last bits may depend on the cuts.
-
     Raises
     ------
     ValueError, TypeError, AxisError
-        As in `onsoftmax.softmax`, before anything is computed. ValueError too for a named method where rows
-        are cut; and for a `where` or `scale` of known length where that of `array` is not known, or the other
-        way round.
+        As in `onsoftmax.softmax`, when this is called, not when the result is computed. Also ValueError where
+        rows are cut and a method is named; and where a length of `where` or `scale` is unknown and that of
+        `array` is not, or the other way round.
+    RuntimeError
+        Dask's option array.query-planning is on.
+
+    Notes
+    -----
+    To read a chunk is to compute all that the graph of `array` has for it. The second reading has tasks of its
+    own, as Dask keeps what a task made until its last use. They begin when the states of their rows are
+    there. The source must give the same numbers both times. What is in memory already, as after
+    ``array.persist()``, is neither computed again nor copied.
+
+    The bits do not depend on where the rows are cut, nor in how many chunks, as in `onsoftmax.distributed`.
+    Excepted are float64 rows with an abs(m) above 2^40, and rows of more than 2^29 elements. Rows in one chunk
+    have the bits of `onsoftmax.softmax`. These are other ones in the last place of some elements, of float32
+    rows some 15 %.
 
     References
     ----------
