@@ -27,6 +27,7 @@ PAGES = {
     "docs/contract.md": "contract.md",
     "docs/in-a-training-loop.md": "in-a-training-loop.md",
     "docs/rows-over-gpus.md": "rows-over-gpus.md",
+    "docs/larger-than-memory.md": "larger-than-memory.md",
     "docs/performance.md": "performance.md",
     "docs/tools.md": "tools.md",
     "docs/how-it-works.md": "how-it-works.md",
@@ -85,6 +86,7 @@ nav:
   - API: api.md
   - In a training loop: in-a-training-loop.md
   - Rows over GPUs: rows-over-gpus.md
+  - Larger than memory: larger-than-memory.md
   - Performance: performance.md
   - Tools: tools.md
   - How it works: how-it-works.md
@@ -141,6 +143,7 @@ def api() -> str:
     modules = {
         "In a training loop": ["torch.Softmax", "torch.LogSoftmax"],
         "Rows over GPUs": [f"distributed.{name}" for name in ("softmax", "log_softmax", "logsumexp")],
+        "Larger than memory": [f"dask.{name}" for name in ("softmax", "log_softmax", "logsumexp")],
     }
     sections = [
         f"## {title}\n\n" + "\n".join(f"::: onsoftmax.{name}\n" for name in names)

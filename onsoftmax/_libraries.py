@@ -58,8 +58,8 @@ def prepare(array: Any, role: int) -> tuple[int, Any]:
         return CUPY, _cupy(array, role)
     if library == "dask":
         raise TypeError(
-            "got a Dask array, which onsoftmax does not take: pass array.compute(), or have each chunk taken "
-            "with array.map_blocks(onsoftmax.softmax), where the axis is not cut in chunks"
+            "got a Dask array: expected a call of onsoftmax.dask.softmax, log_softmax or logsumexp, which "
+            "take it lazily; or array.compute() for the other functions"
         )
     if hasattr(array, "__dlpack__"):
         return NUMPY, array

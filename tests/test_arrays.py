@@ -1,7 +1,6 @@
 """Arrays of other libraries: what goes in and comes out, and what is refused."""
 
 import ctypes
-import re
 
 import numpy as np
 import oracle
@@ -332,16 +331,16 @@ def test_jax_float64(jax):
 
 def test_dask_is_told_what_to_do():
     dask = type("Array", (), {"__module__": "dask.array.core"})
-    with pytest.raises(TypeError, match=r"Dask array.*compute\(\).*map_blocks") as caught:
+    with pytest.raises(TypeError, match=r"Dask array.*onsoftmax\.dask\.softmax.*compute\(\)"):
         ons.softmax(dask())
-    for name in re.findall(r"onsoftmax\.(\w+)", str(caught.value)):
-        assert hasattr(ons, name)
 
 
 def test_what_dask_is_told_works():
     da = pytest.importorskip("dask.array")
+    import onsoftmax.dask
+
     x = da.from_array(VALUES[0], chunks=(2, -1))
     with pytest.raises(TypeError, match="Dask array"):
         ons.softmax(x)
-    for y in (x.map_blocks(ons.softmax).compute(), ons.softmax(x.compute())):
+    for y in (onsoftmax.dask.softmax(x).compute(), ons.softmax(x.compute())):
         assert same_bits(y, ons.softmax(VALUES[0]))

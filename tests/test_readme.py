@@ -21,14 +21,14 @@ PAGES = [
     README,
     *(
         os.path.join(ROOT, "docs", f"{name}.md")
-        for name in ("contract", "rows-over-gpus", "building", "tools", "performance")
+        for name in ("contract", "rows-over-gpus", "larger-than-memory", "building", "tools", "performance")
     ),
 ]
 HERE = all(map(os.path.isfile, PAGES))
 pytestmark = pytest.mark.skipif(not HERE, reason="the documents are not beside the tests")
 
 HAS_GPU = "cuda:0" in _core.config()["cuda"]
-HAS_TORCH = importlib.util.find_spec("torch") is not None
+MISSING = [name for name in ("torch", "dask") if importlib.util.find_spec(name) is None]
 
 
 def read(page):
@@ -55,7 +55,7 @@ def test_python_snippets_run(monkeypatch, tmp_path):
     names: dict = {}
     ran = 0
     for block in blocks("python"):
-        if ('device="cuda"' in block and not HAS_GPU) or ("import torch" in block and not HAS_TORCH):
+        if ('device="cuda"' in block and not HAS_GPU) or any(f"import {name}" in block for name in MISSING):
             compile(block, "README.md", "exec")
             continue
         exec(compile(block.replace("4096, 32000", "64, 320"), "README.md", "exec"), names)
