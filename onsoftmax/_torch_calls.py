@@ -57,18 +57,23 @@ def _widened(name: str, x: Tensor, keywords: dict[str, Any]) -> tuple[Tensor, di
 # ---------------------------------------------------------------- autograd
 
 
+_NO_CLASS_ASKS = Tensor.__torch_dispatch__
+_transforms_active = torch._C._are_functorch_transforms_active
+_modes = torch._C._len_torch_dispatch_stack
+
+
 def _is_plain(x: Any) -> bool:
     """Whether the class of a tensor leaves what is done with it to others."""
-    return type(x).__torch_dispatch__ is Tensor.__torch_dispatch__
+    return type(x).__torch_dispatch__ is _NO_CLASS_ASKS
 
 
 def _is_memory(x: Tensor) -> bool:
     """Whether nothing stands between a tensor and what is done with its memory."""
     return (
-        type(x).__torch_dispatch__ is Tensor.__torch_dispatch__
+        type(x).__torch_dispatch__ is _NO_CLASS_ASKS
         and (x.is_cpu or x.is_cuda)
-        and not torch._C._are_functorch_transforms_active()
-        and torch._C._len_torch_dispatch_stack() == 0
+        and not _transforms_active()
+        and _modes() == 0
     )
 
 
@@ -131,25 +136,30 @@ class _Differentiable:
                 "scale requires grad, and no gradient flows to it: multiply the array by it first, without "
                 "scale="
             )
-        if torch._C._are_functorch_transforms_active():
+        if _transforms_active():
             return self.transformed(keywords, *given)
         return self.apply(keywords, *given)
 
-    def kernel(self, *given: Any, **keywords: Any) -> Any:
-        """What autograd does with the operator."""
-        for each in given:
-            if isinstance(each, Tensor) and each.requires_grad and torch.is_grad_enabled():
-                return self.with_gradient(given, keywords)
-        if _is_memory(given[0]):
-            return self.run(*given, **keywords)
-        with torch._C._AutoDispatchBelowAutograd():
-            return self.operator(*given, **keywords)
+    def kernel(self) -> Callable[..., Any]:
+        """What autograd does with the operator. Names are bound here, as each costs some of its time."""
+        run, operator, with_gradient = self.run, self.operator, self.with_gradient
+        enabled, any_requires_grad = torch.is_grad_enabled, torch._C._any_requires_grad
+
+        def kernel(*given: Any, **keywords: Any) -> Any:
+            if enabled() and any_requires_grad(*given):
+                return with_gradient(given, keywords)
+            if _is_memory(given[0]):
+                return run(*given, **keywords)
+            with torch._C._AutoDispatchBelowAutograd():
+                return operator(*given, **keywords)
+
+        return kernel
 
 
 CALLS = {name: _Differentiable(name) for name in NAMES}
 again |= CALLS
 for _name, _call in CALLS.items():
-    LIBRARY.impl(_name, _call.kernel, "Autograd")
+    LIBRARY.impl(_name, _call.kernel(), "Autograd")
     register_vmap(f"onsoftmax::{_name}", _vmap(_name, _call.operator), lib=LIBRARY)
 
 
