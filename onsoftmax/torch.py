@@ -22,7 +22,11 @@ import torch
 
 from . import _core
 from ._libraries import dtype_name
-from ._torch_calls import CALLS
+
+try:
+    from ._torch_calls import CALLS
+except (ImportError, AttributeError) as error:
+    raise ImportError(f"onsoftmax.torch needs torch 2.5 or later: this is {torch.__version__}") from error
 
 __all__ = ["LogSoftmax", "Softmax", "log_softmax", "log_softmax_backward", "logsumexp", "softmax"]
 __all__ += ["softmax_backward", "softmax_topk"]
