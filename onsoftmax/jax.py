@@ -1,0 +1,247 @@
+"""softmax and its relatives inside jax.jit, jax.grad, jax.vmap and the other transformations of JAX.
+
+onsoftmax.softmax and the others come here by themselves with a JAX tracer: nothing here needs to be called,
+but for rows that are cut over devices, inside jax.shard_map, which `axis_name` is for.
+
+>>> import jax, onsoftmax as ons
+>>> jax.jit(jax.grad(lambda x: ons.softmax(x)[0]))(jax.numpy.zeros(3)).round(4)
+Array([ 0.2222, -0.1111, -0.1111], dtype=float32)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from . import _jax_operators as operators
+from . import _jax_ranks as ranks
+from ._jax_arguments import check_parts, refuse, take
+from ._jax_types import parted
+from ._libraries import jax_floating
+from ._types import MethodName
+
+__all__ = ["log_softmax", "log_softmax_backward", "logsumexp", "softmax", "softmax_backward", "softmax_topk"]
+
+_Axis = int | tuple[int, ...] | None
+Array = Any
+AxisName = Any
+
+
+def softmax(
+    array: Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: Any = None,
+    out: None = None,
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+    axis_name: AxisName = None,
+) -> Array:
+    """onsoftmax.softmax as a call that JAX compiles into a program, on the CPU or a GPU.
+
+    Parameters
+    ----------
+    array : jax.Array or tracer, any shape
+        Logits, dimensionless. float16, bfloat16, float32, and with jax_enable_x64 float64; other numbers
+        become JAX's default float.
+    axis, method, dtype, where, scale
+        As onsoftmax.softmax takes them; where and scale may be tracers too. Gradients flow to the array and
+        to a scale that is an array.
+    out, stream : None
+        JAX's arrays are immutable, and its programs have their own stream.
+    num_threads : int, optional
+        Of a CPU, at most so many; by default get_num_threads() when the call is traced. A GPU has no use for
+        it.
+    axis_name : str or tuple of str, optional
+        Inside jax.shard_map, the axes of the mesh over which the rows are cut along `axis`; each device has a
+        part of every row. They exchange 40 bytes a row, and in the backward step 16. The result's bits do not
+        depend on how many devices share a row (docs/rows-over-gpus.md). Differentiable once; goes with axis,
+        dtype and num_threads alone.
+
+    Returns
+    -------
+    jax.Array
+        Of the array's shape, and of its type or `dtype`. The bits are those of onsoftmax.softmax on the same
+        array outside a transformation.
+
+    Raises
+    ------
+    ValueError, TypeError, AxisError
+        As onsoftmax.softmax, when the call is traced.
+    jax.errors.JaxRuntimeError
+        When the program runs: memory, or a GPU that lacks what the method needs.
+
+    Notes
+    -----
+    Differentiable as often as wanted in reverse mode. The backward step is onsoftmax.softmax_backward, which
+    needs the result alone. vmap makes one call of all that it maps. In a program that XLA partitions by
+    itself each device gets the whole array; jax.shard_map avoids that.
+
+    References
+    ----------
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018).
+    """
+    return _of_rows("softmax", array, axis, method, dtype, out, where, scale, stream, num_threads, axis_name)
+
+
+def log_softmax(
+    array: Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: Any = None,
+    out: None = None,
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+    axis_name: AxisName = None,
+) -> Array:
+    """onsoftmax.log_softmax; all else is as in `softmax`."""
+    return _of_rows(
+        "log_softmax", array, axis, method, dtype, out, where, scale, stream, num_threads, axis_name
+    )
+
+
+def logsumexp(
+    array: Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+    keepdims: bool = False,
+    axis_name: AxisName = None,
+) -> Array:
+    """onsoftmax.logsumexp; all else is as in `softmax`.
+
+    With axis_name the result is the same on all devices, while JAX counts it as one that varies over them:
+    jax.lax.pmean makes it one.
+    """
+    refuse(None, stream)
+    x, where, scale, call = take("logsumexp", array, axis, method, None, where, scale, num_threads)
+    if axis_name is None:
+        y = operators.values(call, x, where, scale)
+    else:
+        check_parts(array, call, where, scale)
+        y = ranks.values(call, axis_name, parted(x, axis_name))
+    if np.ndim(array) == 0:
+        return y.reshape(())
+    return y if keepdims else jnp.squeeze(y, call.axes)
+
+
+def softmax_topk(
+    array: Array,
+    k: int,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: Any = None,
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+    log: bool = False,
+    sorted: bool = True,
+    return_normalizer: bool = False,
+    dtypes: None = None,
+) -> tuple[Array, Array]:
+    """onsoftmax.softmax_topk, as the plain tuple (values, indices); all else is as in `softmax`."""
+    refuse(None, stream)
+    if return_normalizer:
+        raise ValueError(
+            "return_normalizer is not taken inside JAX's transformations: use logsumexp for its logarithm"
+        )
+    x, where, scale, call = take("softmax_topk", array, axis, method, dtype, where, scale, num_threads, k=k)
+    call = call._replace(k=int(k), log=bool(log), sorted=bool(sorted))
+    values, indices = operators.selected(call, x, where, scale)
+    return (values.reshape(()), indices.reshape(())) if np.ndim(array) == 0 else (values, indices)
+
+
+def softmax_backward(
+    grad: Array,
+    output: Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: Any = None,
+    out: None = None,
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """onsoftmax.softmax_backward; all else is as in `softmax`. Differentiable too."""
+    return _of_gradient(
+        "softmax_backward", grad, output, axis, method, dtype, out, where, scale, stream, num_threads
+    )
+
+
+def log_softmax_backward(
+    grad: Array,
+    output: Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: Any = None,
+    out: None = None,
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """onsoftmax.log_softmax_backward; all else is as in `softmax`. Differentiable too."""
+    return _of_gradient(
+        "log_softmax_backward", grad, output, axis, method, dtype, out, where, scale, stream, num_threads
+    )
+
+
+def _of_rows(
+    operation: str, array: Array, axis: Any, method: str, dtype: Any, out: Any, where: Any, scale: Any,
+    stream: Any, num_threads: Any, axis_name: AxisName,
+) -> Array:  # fmt: skip
+    refuse(out, stream)
+    x, where, scale, call = take(operation, array, axis, method, dtype, where, scale, num_threads)
+    if axis_name is not None:
+        check_parts(array, call, where, scale)
+        return ranks.rows(call, axis_name, parted(x, axis_name))
+    return operators.rows(call, x, where, scale).reshape(np.shape(array))
+
+
+def _of_gradient(
+    operation: str, grad: Array, output: Array, axis: Any, method: str, dtype: Any, out: Any, where: Any,
+    scale: Any, stream: Any, num_threads: Any,
+) -> Array:  # fmt: skip
+    refuse(out, stream)
+    grad = jax_floating(jnp.asarray(grad))
+    y, where, scale, call = take(
+        operation, output, axis, method, dtype, where, scale, num_threads, other=grad
+    )
+    if dtype is None:
+        call = call._replace(
+            dtype=grad.dtype if grad.dtype == y.dtype else jnp.promote_types(grad.dtype, y.dtype)
+        )
+    return operators.gradient(call, grad.reshape(y.shape), y, where, scale).reshape(np.shape(output))
+
+
+OPERATORS = {
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "logsumexp": logsumexp,
+    "softmax_topk": softmax_topk,
+    "softmax_backward": softmax_backward,
+    "log_softmax_backward": log_softmax_backward,
+}
