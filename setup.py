@@ -249,7 +249,10 @@ setup(
         Extension(
             "onsoftmax._core",
             sources=sorted(
-                glob("csrc/*.c") + glob("csrc/cpu/**/*.c", recursive=True) + glob("csrc/python/*.c")
+                glob("csrc/*.c")
+                + glob("csrc/cpu/**/*.c", recursive=True)
+                + glob("csrc/xla/*.c")
+                + glob("csrc/python/*.c")
             ),
             depends=sorted(
                 glob("csrc/**/*.h", recursive=True)

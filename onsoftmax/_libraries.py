@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -77,6 +78,8 @@ def prepare(array: Any, role: int) -> tuple[int, Any]:
 
 def as_numpy(array: Any) -> Any:
     """A mask or a scale of any library as a NumPy array."""
+    if is_jax_tracer(array):
+        _refuse_jax_tracer()
     gpu = _gpu_of(array)
     if gpu is not None:
         place = "a GPU" if gpu == UNKNOWN else f"cuda:{gpu}"
@@ -265,20 +268,40 @@ def _on_torch_stream(
 # ---------------------------------------------------------------- JAX
 
 
-def _jax(array: Any, role: int) -> Any:
+def is_jax_tracer(array: Any) -> bool:
+    return _library_of(array) in ("jax", "jaxlib") and isinstance(array, sys.modules["jax"].core.Tracer)
+
+
+def _refuse_jax_tracer() -> None:
     jax = sys.modules["jax"]
-    if role == Y:
-        raise TypeError("out is a JAX array, which is immutable: leave out= away, and take the result")
-    if isinstance(array, jax.core.Tracer):
+    if importlib.util.find_spec("jax.ffi") is None:
         raise TypeError(
-            "got a JAX tracer: onsoftmax works on concrete arrays, outside jax.jit, jax.grad and "
-            "jax.vmap; use jax.nn.softmax inside them, or jax.pure_callback"
+            f"got a JAX tracer, and JAX {jax.__version__} has no jax.ffi: inside jax.jit, jax.grad and jax.vmap "
+            "onsoftmax needs JAX 0.5 or later; use jax.nn.softmax there"
         )
-    if role == WHERE or jax.numpy.issubdtype(array.dtype, jax.numpy.floating):
+    raise ByOperator(
+        "onsoftmax.jax",
+        "got a JAX tracer, which this function does not support: call it on concrete arrays, outside jax.jit, "
+        "jax.grad and jax.vmap, or by jax.pure_callback",
+    )
+
+
+def jax_floating(array: Any) -> Any:
+    """The array, or one of numbers as JAX's default float."""
+    jax = sys.modules["jax"]
+    if jax.numpy.issubdtype(array.dtype, jax.numpy.floating):
         return array
     if jax.numpy.issubdtype(array.dtype, jax.numpy.complexfloating):
         raise TypeError(f"dtype {array.dtype} is not supported: expected real numbers")
     return array.astype(float)
+
+
+def _jax(array: Any, role: int) -> Any:
+    if role == Y:
+        raise TypeError("out is a JAX array, which is immutable: leave out= away, and take the result")
+    if is_jax_tracer(array):
+        _refuse_jax_tracer()
+    return array if role == WHERE else jax_floating(array)
 
 
 def jax_has_64_bits() -> bool:

@@ -93,6 +93,10 @@ PyObject *ons_merge_call(PyObject *self, PyObject *const *args, Py_ssize_t count
 PyObject *ons_pack_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 extern const char ons_merge_doc[], ons_pack_doc[], ons_empty_doc[];
+/* traced.c */
+PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *ons_xla_target(PyObject *self, PyObject *platform);
+extern const char ons_check_call_doc[], ons_xla_target_doc[];
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_list_methods(PyObject *self, PyObject *operation);
 PyObject *ons_as_numpy(PyObject *self, PyObject *object);

@@ -1,0 +1,129 @@
+/* traced.c - what onsoftmax/jax.py needs where arrays have no values yet: the checks of a call, and
+ * the target that XLA will call. */
+#include "call_views.h"
+
+#include "../xla/ffi.h"
+
+#include <string.h>
+
+enum {
+    OF_TRACED = 1 << AXIS | 1 << METHOD | 1 << DTYPE | 1 << WHERE | 1 << SCALE | 1 << NUM_THREADS |
+                1 << DEVICE | 1 << OPERATION | 1 << K | 1 << OTHER
+};
+
+/* The axes that are reduced, counted from the end. */
+static PyObject *reduced_axes(const ons_view *x, const bool *reduced) {
+    PyObject *axes = PyList_New(0);
+    for (int i = 0; axes && i < x->ndim; i++) {
+        PyObject *axis = reduced[i] ? PyLong_FromLong(i - x->ndim) : NULL;
+        if (reduced[i] && (!axis || PyList_Append(axes, axis) < 0)) Py_CLEAR(axes);
+        Py_XDECREF(axis);
+    }
+    PyObject *all = axes ? PyList_AsTuple(axes) : NULL;
+    Py_XDECREF(axes);
+    return all;
+}
+
+/* As XLA will lay it out. */
+static void make_c_order(ons_view *view) {
+    int64_t stride = ons_dtype_size(view->dtype);
+    for (int i = view->ndim - 1; i >= 0; i--) {
+        view->strides[i] = stride;
+        /* it overflows where ons_make_problem finds too many elements */
+        (void)__builtin_mul_overflow(stride, view->shape[i] ? view->shape[i] : 1, &stride);
+    }
+}
+
+static int check_plan(const ons_problem *problem, ons_method method, int threads) {
+    ons_plan plan;
+    const ons_machine machine = ons_this_machine(threads);
+    const ons_status status = ons_make_plan(problem, method, &machine, &plan);
+    if (status == ONS_OK) return 0;
+    ons_set_error(status, method, problem, &machine, &plan);
+    return -1;
+}
+
+/* k, and a view of results that have so many elements along the axis. */
+static int check_selection(PyObject *plain, PyObject *axes, const bool *reduced, ons_view *of,
+                           ons_problem *problem) {
+    int axis;
+    const ons_view *x = &of[ONS_X];
+    if (ons_check_one_axis(axes, x, reduced, &axis) < 0) return -1;
+    if (ons_take_k(plain, x->ndim > 0 ? x->shape[axis] : 1, axis, &problem->k) < 0) return -1;
+    of[ONS_INDICES] = *x; /* but for what is owned */
+    of[ONS_INDICES].owner = of[ONS_INDICES].held = of[ONS_INDICES].stream_owner = NULL;
+    of[ONS_INDICES].dtype = ONS_INT64;
+    return 0;
+}
+
+PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    ons_module *module = PyModule_GetState(self);
+    PyObject *given[KEYWORDS], *axes = NULL, *plain = NULL, *result = NULL;
+    ons_view of[ONS_OPERANDS];
+    ons_view *const x = &of[ONS_X];
+    ons_library library;
+    ons_operation operation;
+    ons_method method;
+    ons_dtype dtype;
+    ons_problem problem;
+    bool reduced[ONS_MAX_DIMS];
+    int threads = module->num_threads;
+    int64_t k = 0;
+    if (ons_take_arguments("check_call", "an array", 1, OF_TRACED, args, count, names, given) < 0 ||
+        ons_take_operation(given[OPERATION], &operation) < 0 ||
+        ons_take_threads(given[NUM_THREADS], &threads) < 0 ||
+        ons_take_dtype(module, given[DTYPE], &dtype) < 0)
+        return NULL;
+    const ons_device device = given[DEVICE] ? ONS_CUDA : ONS_CPU;
+    memset(of, 0, sizeof of);
+    if ((given[K] && !(plain = ons_plain_k(given[K]))) ||
+        (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) ||
+        ons_take(module, args[0], ONS_X, NULL, x, &library) < 0 ||
+        ons_take_method(given[METHOD], device, &method) < 0 ||
+        ons_take_axes(module, axes, x->ndim, reduced) < 0 ||
+        (given[K] && check_selection(plain, axes, reduced, of, &problem) < 0))
+        goto done;
+    k = given[K] ? problem.k : 0;
+    problem.scale_by = 1.0;
+    if ((given[WHERE] && ons_take_mask(module, given[WHERE], x, NULL, &of[ONS_WHERE]) < 0) ||
+        (given[SCALE] &&
+         ons_take_scale(module, given[SCALE], x, NULL, &of[ONS_SCALE], &problem.scale_by) < 0) ||
+        (given[OTHER] &&
+         (ons_take(module, given[OTHER], ONS_X, NULL, &of[ONS_GRADIENT], &library) < 0 ||
+          ons_check_shape("grad", &of[ONS_GRADIENT], x) < 0)))
+        goto done;
+    for (int i = 0; i < ONS_OPERANDS; i++)
+        if (of[i].data) make_c_order(&of[i]);
+    if (ons_make_problem(operation, of, x, reduced, &problem) < 0) goto done;
+    problem.device = device;
+    problem.k = k;
+    if (check_plan(&problem, method, threads) == 0) result = reduced_axes(x, reduced);
+done:
+    Py_XDECREF(plain);
+    Py_XDECREF(axes);
+    for (int i = 0; i < ONS_OPERANDS; i++) ons_release_view(&of[i]);
+    return result;
+}
+
+PyObject *ons_xla_target(PyObject *self, PyObject *platform) {
+    (void)self;
+    const bool cuda = PyUnicode_CompareWithASCIIString(platform, "CUDA") == 0;
+    /* a function's address as the pointer that a capsule holds */
+    union {
+        xla_error *(*handler)(xla_frame *);
+        void *address;
+    } target = {.handler = cuda ? ons_xla_on_cuda : ons_xla_on_cpu};
+    return PyCapsule_New(target.address, "xla._CUSTOM_CALL_TARGET", NULL);
+}
+
+const char ons_check_call_doc[] =
+    "check_call($module, array, /, axis=-1, *, operation='softmax', other=None, k=None, "
+    "method='auto',\n"
+    "           dtype=None, where=None, scale=1.0, num_threads=None, device=None)\n--\n\n"
+    "The axes, counted from the end, that a call reduces, of arrays on the CPU of which shape and "
+    "type alone\nare looked at. other: the gradient, array being the output. device: None, or "
+    "'cuda', where it will run.\n\nRaises what the call would.";
+const char ons_xla_target_doc[] =
+    "xla_target($module, platform, /)\n--\n\n"
+    "The handler that XLA calls on a platform, 'cpu' or 'CUDA', as the capsule that "
+    "jax.ffi.register_ffi_target\ntakes.";

@@ -1,0 +1,256 @@
+/* call.c - what a call of XLA's asks for: its attributes, its arrays, and the problem they make.
+ *
+ * Attributes:
+ *   operation     an operation's name, or merge
+ *   operands      a letter for each argument: x the array, or what the forward step gave; g a
+ *                 gradient; w a mask; s a scale; p pairs
+ *   axes          those that a row runs along, from the end: -1 is the last one
+ *   method, num_threads, scale      as in Python; scale where no argument is one
+ *   flags         1: log, 2: sorted, of an operation that selects; 4: what the rows add up is
+ *                 wanted (ons_problem.sums)
+ * An argument has as many dimensions as the result. Where it has length 1 and the result has more,
+ * it is one for all: so arguments come that vmap does not map. A result with one value a row has
+ * length 1 along the axes. States and pairs are float64 as they lie in memory, shown as uint32,
+ * since JAX by default has no float64: in a last dimension of their own. */
+#include "ffi.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = sizeof(double) / sizeof(uint32_t), LOG = 1, SORTED = 2, SUMS = 4 };
+
+static bool is(const xla_text *text, const char *name) {
+    return text->length == strlen(name) && memcmp(text->text, name, text->length) == 0;
+}
+
+static const void *attribute(const xla_frame *frame, const char *name, int type) {
+    const xla_attributes *all = &frame->attributes;
+    for (int64_t i = 0; i < all->count; i++)
+        if (all->types[i] == type && is(all->names[i], name)) return all->values[i];
+    return NULL;
+}
+
+static const void *scalar(const xla_frame *frame, const char *name, int dtype) {
+    const xla_scalar *found = attribute(frame, name, XLA_IS_SCALAR);
+    return found && found->dtype == dtype ? found->value : NULL;
+}
+
+static bool take_names(const xla_text *operation, const xla_text *method, ons_xla_call *call) {
+    call->merges = is(operation, "merge");
+    int found = call->merges ? 0 : -1;
+    for (int i = 0; i < ONS_OPERATION_COUNT; i++)
+        if (is(operation, ons_operations[i].name)) found = i;
+    if (found < 0) return false;
+    call->problem.operation = (ons_operation)found;
+    for (int i = ONS_METHOD_AUTO; i < ONS_METHOD_COUNT; i++)
+        if (is(method, ons_method_name((ons_method)i))) {
+            call->method = (ons_method)i;
+            return true;
+        }
+    return false;
+}
+
+static bool all_are_buffers(const xla_buffers *all) {
+    for (int64_t i = 0; i < all->count; i++)
+        if (all->types[i] != XLA_IS_BUFFER) return false;
+    return true;
+}
+
+/* Of elements; of words, which are float64. */
+static bool take_dtype(int given, ons_dtype *dtype) {
+    switch (given) {
+    case XLA_FLOAT16: *dtype = ONS_FLOAT16; return true;
+    case XLA_BFLOAT16: *dtype = ONS_BFLOAT16; return true;
+    case XLA_FLOAT32: *dtype = ONS_FLOAT32; return true;
+    case XLA_UINT32:
+    case XLA_FLOAT64: *dtype = ONS_FLOAT64; return true;
+    case XLA_BOOL: *dtype = ONS_BOOL; return true;
+    case XLA_INT32: *dtype = ONS_INT32; return true;
+    case XLA_INT64: *dtype = ONS_INT64; return true;
+    default: return false;
+    }
+}
+
+/* The dimensions as arrays have them, and which of them are a row's. */
+typedef struct {
+    int dims;
+    int64_t extent[ONS_MAX_DIMS];
+    bool reduced[ONS_MAX_DIMS];
+} frame_shape;
+
+/* Those along which an operand's length may be another one than the problem's. */
+typedef enum { NONE, VALUES_A_ROW, SELECTED } exception;
+
+/* The problem's dimensions are those that tell rows apart, then those of a row. */
+static bool add_operand(ons_role role, const xla_buffer *buffer, const frame_shape *shape,
+                        exception except, ons_problem *problem) {
+    ons_operand *operand = &problem->operand[role];
+    const bool words = buffer->dtype == XLA_UINT32;
+    if (!take_dtype(buffer->dtype, &operand->dtype) || buffer->dims != shape->dims + words)
+        return false;
+    int64_t stride = ons_dtype_size(operand->dtype), stride_of[ONS_MAX_DIMS];
+    if (words) stride *= buffer->shape[shape->dims] / WORDS;
+    for (int i = shape->dims - 1; i >= 0; i--) {
+        const int64_t length = buffer->shape[i];
+        const bool row = shape->reduced[i], same = length == shape->extent[i];
+        if (!same && length != 1 && !(except == SELECTED && row)) return false;
+        stride_of[i] = same || (except == SELECTED && row) ? stride : 0;
+        if (except == VALUES_A_ROW && row) stride_of[i] = 0;
+        stride *= length;
+    }
+    operand->data = buffer->data;
+    int dim = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < shape->dims; i++)
+            if (shape->reduced[i] == (pass == 1)) operand->stride[dim++] = stride_of[i];
+    /* of no axis: rows of one element */
+    if (dim == problem->dims - 1) operand->stride[dim] = ons_dtype_size(operand->dtype);
+    return true;
+}
+
+/* A scale as the CPU takes it. */
+static const char *widen_scale(const xla_buffer *buffer, ons_xla_call *call) {
+    ons_operand *scale = &call->problem.operand[ONS_SCALE];
+    if (scale->dtype == ONS_FLOAT64) return NULL;
+    if (scale->dtype != ONS_FLOAT32) return "the scale is neither float32 nor float64";
+    size_t count = 1;
+    for (int64_t i = 0; i < buffer->dims; i++) count *= (size_t)buffer->shape[i];
+    call->scale = malloc((count + 1) * sizeof(double));
+    if (!call->scale) return "no memory for the scale in float64";
+    for (size_t i = 0; i < count; i++) call->scale[i] = ((const float *)buffer->data)[i];
+    scale->data = (char *)call->scale;
+    scale->dtype = ONS_FLOAT64;
+    for (int dim = 0; dim < call->problem.dims; dim++)
+        scale->stride[dim] *= (int64_t)(sizeof(double) / sizeof(float));
+    return NULL;
+}
+
+static bool take_shape(const xla_array *axes, const xla_buffer *x, const xla_buffer *y,
+                       frame_shape *shape, ons_problem *problem) {
+    const int64_t *axis = axes->values;
+    shape->dims = (int)(y->dims - (y->dtype == XLA_UINT32));
+    if (shape->dims < 0 || shape->dims >= ONS_MAX_DIMS || x->dims != shape->dims) return false;
+    for (size_t i = 0; i < axes->length; i++) {
+        if (axis[i] < -shape->dims || axis[i] >= 0) return false;
+        shape->reduced[axis[i] + shape->dims] = true;
+    }
+    int64_t elements = 1;
+    bool empty = false;
+    for (int i = 0; i < shape->dims; i++) {
+        shape->extent[i] = shape->reduced[i] ? x->shape[i] : y->shape[i];
+        problem->reduced_dims += shape->reduced[i];
+        empty |= shape->extent[i] == 0;
+        if (__builtin_mul_overflow(elements, shape->extent[i], &elements)) return false;
+    }
+    problem->dims = shape->dims;
+    int dim = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < shape->dims; i++)
+            if (shape->reduced[i] == (pass == 1)) problem->extent[dim++] = shape->extent[i];
+    if (problem->reduced_dims == 0) {
+        problem->dims = dim + 1;
+        problem->extent[dim] = 1;
+        problem->reduced_dims = 1;
+    }
+    return elements <= ONS_MAX_ELEMENTS || empty;
+}
+
+/* States one behind the other, of the parts of a row, to the row's pair. */
+static bool take_merging(const xla_frame *frame, ons_xla_call *call) {
+    if (frame->arguments.count != 1 || frame->results.count != 1) return false;
+    const xla_buffer *from = frame->arguments.buffers[0], *to = frame->results.buffers[0];
+    const int64_t last = from->dims - 1;
+    ons_merging *all = &call->merging;
+    if (last < 1 || from->dtype != XLA_UINT32 || to->dtype != XLA_UINT32) return false;
+    if (from->shape[last] != ONS_PACKED_VALUES * WORDS || to->shape[to->dims - 1] != 2 * WORDS)
+        return false;
+    all->rows = 1;
+    for (int64_t i = 0; i < last - 1; i++) all->rows *= from->shape[i];
+    all->parts = from->shape[last - 1];
+    all->gives = ONS_GIVES_PAIR;
+    all->arrays = 1;
+    all->dims = 2;
+    all->merged_dims = 1;
+    all->extent[0] = all->rows;
+    all->extent[1] = all->parts;
+    all->from[0].data = from->data;
+    all->from[0].value_stride = sizeof(double);
+    all->from[0].stride[1] = ONS_PACKED_VALUES * (int64_t)sizeof(double);
+    all->from[0].stride[0] = all->from[0].stride[1] * all->parts;
+    all->to = to->data;
+    return true;
+}
+
+static ons_role role_of(char letter) {
+    switch (letter) {
+    case 'x': return ONS_X;
+    case 'g': return ONS_GRADIENT;
+    case 'w': return ONS_WHERE;
+    case 's': return ONS_SCALE;
+    case 'p': return ONS_PAIRS;
+    default: return ONS_OPERANDS;
+    }
+}
+
+const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call *call) {
+    const xla_text *operation = attribute(frame, "operation", XLA_IS_TEXT),
+                   *operands = attribute(frame, "operands", XLA_IS_TEXT),
+                   *method = attribute(frame, "method", XLA_IS_TEXT);
+    const xla_array *axes = attribute(frame, "axes", XLA_IS_ARRAY);
+    const double *scale = scalar(frame, "scale", XLA_FLOAT64);
+    const int32_t *threads = scalar(frame, "num_threads", XLA_INT32),
+                  *flags = scalar(frame, "flags", XLA_INT32);
+    memset(call, 0, sizeof *call);
+    call->problem.device = device;
+    if (!operation || !operands || !method || !axes || !scale || !threads || !flags ||
+        axes->dtype != XLA_INT64)
+        return "an attribute is missing, or has another type";
+    if (!take_names(operation, method, call)) return "the operation or the method is unknown";
+    if (!all_are_buffers(&frame->arguments) || !all_are_buffers(&frame->results))
+        return "an argument or a result is no array";
+    if (call->merges) return take_merging(frame, call) ? NULL : "these are no states to merge";
+
+    ons_problem *problem = &call->problem;
+    const ons_operation_info *info = &ons_operations[problem->operation];
+    const xla_buffers *given = &frame->arguments;
+    const xla_buffer *x = NULL, *y = frame->results.count > 0 ? frame->results.buffers[0] : NULL;
+    if (given->count != (int64_t)operands->length || frame->results.count != 1 + info->selects)
+        return "there are more or fewer arrays than the operation takes";
+    for (int64_t i = 0; i < given->count; i++)
+        if (role_of(operands->text[i]) == ONS_X) x = given->buffers[i];
+    frame_shape shape = {0};
+    if (!x || !take_shape(axes, x, y, &shape, problem)) return "the arrays' shapes do not fit";
+    call->threads = *threads;
+    problem->scale_by = *scale;
+    problem->log = *flags & LOG;
+    problem->sorted = *flags & SORTED;
+    problem->sums = *flags & SUMS;
+    problem->operand[ONS_WHERE].dtype = ONS_BOOL;
+    problem->operand[ONS_SCALE].dtype = problem->operand[ONS_PAIRS].dtype = ONS_FLOAT64;
+    const exception except = info->selects                      ? SELECTED
+                             : info->one_a_row || problem->sums ? VALUES_A_ROW
+                                                                : NONE;
+    bool fits = add_operand(ONS_Y, y, &shape, except, problem);
+    if (info->selects) {
+        fits = fits && add_operand(ONS_INDICES, frame->results.buffers[1], &shape, except, problem);
+        for (int i = 0; i < shape.dims; i++)
+            if (shape.reduced[i]) problem->k = y->shape[i];
+    }
+    for (int64_t i = 0; fits && i < given->count; i++) {
+        const ons_role role = role_of(operands->text[i]);
+        fits =
+            role != ONS_OPERANDS && add_operand(role, given->buffers[i], &shape,
+                                                role == ONS_PAIRS ? VALUES_A_ROW : NONE, problem);
+        if (fits && role == ONS_SCALE && device == ONS_CPU) {
+            const char *wrong = widen_scale(given->buffers[i], call);
+            if (wrong) return wrong;
+        }
+    }
+    if (!fits) return "an array has a type or a shape that does not fit the others";
+    if (problem->sums) problem->operand[ONS_Y].dtype = problem->operand[ONS_X].dtype;
+    for (int dim = 0; dim < problem->dims; dim++)
+        if (problem->extent[dim] == 0) /* the others may be large */
+            memset(problem->extent, 0, sizeof problem->extent);
+    ons_coalesce(problem);
+    return NULL;
+}

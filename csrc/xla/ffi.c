@@ -1,0 +1,102 @@
+/* ffi.c - the handlers: a frame to a call, its run on XLA's stream, and errors as XLA has them. */
+#include "ffi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static xla_error *fail(const xla_frame *frame, int code, const char *what, const char *why) {
+    char text[256];
+    snprintf(text, sizeof text, "onsoftmax: %s%s", what, why);
+    xla_error_made made = {.size = sizeof made, .text = text, .code = code};
+    return frame->api->make_error(&made);
+}
+
+/* The answer to a frame that asks which version the handler is written for. On a GPU it may need
+ * memory for the time of a call, so that a graph of CUDA's cannot have it: no trait says it can. */
+static bool answers(const xla_frame *frame) {
+    for (xla_extension *each = frame->extensions; each; each = each->next)
+        if (each->type == XLA_METADATA) {
+            xla_metadata *asked = (xla_metadata *)each;
+            asked->answer->version.major = XLA_MAJOR;
+            asked->answer->version.minor = XLA_MINOR;
+            asked->answer->traits = 0;
+            return true;
+        }
+    return false;
+}
+
+static bool is_empty(const xla_buffer *buffer) {
+    bool empty = false;
+    for (int64_t i = 0; i < buffer->dims; i++) empty |= buffer->shape[i] == 0;
+    return empty;
+}
+
+static xla_error *free_memory(const xla_frame *frame, const xla_memory_asked *given) {
+    xla_memory_freed freed = {.size = sizeof freed,
+                              .context = frame->context,
+                              .bytes = given->bytes,
+                              .memory = given->memory};
+    return given->memory ? frame->api->free(&freed) : NULL;
+}
+
+/* On a GPU the scratch is XLA's, in the order of its stream. */
+static xla_error *run_problem(const xla_frame *frame, const ons_xla_call *call) {
+    ons_plan plan;
+    const ons_machine machine = ons_this_machine(call->threads);
+    xla_memory_asked scratch = {
+        .size = sizeof scratch, .context = frame->context, .alignment = 256};
+    ons_status status = ons_make_plan(&call->problem, call->method, &machine, &plan);
+    if (status == ONS_OK && call->problem.device == ONS_CUDA && plan.workspace_bytes > 0) {
+        scratch.bytes = (size_t)plan.workspace_bytes;
+        xla_error *error = frame->api->allocate(&scratch);
+        if (error) return error;
+    }
+    if (status == ONS_OK) status = ons_run(&call->problem, &plan, scratch.memory);
+    xla_error *error = free_memory(frame, &scratch);
+    if (error || status == ONS_OK) return error;
+    char method[64];
+    snprintf(method, sizeof method, "method %s: ", ons_method_name(call->method));
+    return fail(frame, status == ONS_E_MEMORY ? XLA_RESOURCE_EXHAUSTED : XLA_INVALID_ARGUMENT,
+                method, ons_status_text(status));
+}
+
+static xla_error *run_merging(const xla_frame *frame, const ons_xla_call *call) {
+    ons_merging merging = call->merging;
+    merging.device = call->problem.device;
+    merging.gpu = call->problem.gpu;
+    merging.stream = call->problem.stream;
+    const ons_status status = ons_merge(&merging);
+    return status == ONS_OK ? NULL : fail(frame, XLA_INTERNAL, "", ons_status_text(status));
+}
+
+/* The stream, and the GPU that the result lies on. */
+static xla_error *find_gpu(const xla_frame *frame, ons_problem *problem) {
+    xla_stream_asked asked = {.size = sizeof asked, .context = frame->context};
+    xla_error *error = frame->api->get_stream(&asked);
+    if (error) return error;
+    problem->stream = asked.stream;
+    const ons_status status = ons_gpu_of(frame->results.buffers[0]->data, &problem->gpu);
+    if (status != ONS_OK) return fail(frame, XLA_INTERNAL, "", ons_status_text(status));
+    return problem->gpu >= 0 ? NULL : fail(frame, XLA_INTERNAL, "the result is on no GPU", "");
+}
+
+static xla_error *handle(const xla_frame *frame, ons_device device) {
+    if (answers(frame) || frame->stage != XLA_RUN) return NULL;
+    if (frame->api->version.major != XLA_MAJOR || frame->api->size < sizeof(xla_api))
+        return fail(frame, XLA_INVALID_ARGUMENT, "this version of XLA's interface is unknown", "");
+    ons_xla_call call;
+    xla_error *error = NULL;
+    const char *wrong = ons_xla_take(frame, device, &call);
+    if (wrong) {
+        error = fail(frame, XLA_INVALID_ARGUMENT, wrong, "");
+    } else if (!is_empty(frame->results.buffers[0])) {
+        if (device == ONS_CUDA) error = find_gpu(frame, &call.problem);
+        if (!error) error = call.merges ? run_merging(frame, &call) : run_problem(frame, &call);
+    }
+    free(call.scale);
+    return error;
+}
+
+xla_error *ons_xla_on_cpu(xla_frame *frame) { return handle(frame, ONS_CPU); }
+
+xla_error *ons_xla_on_cuda(xla_frame *frame) { return handle(frame, ONS_CUDA); }

@@ -1,0 +1,27 @@
+/* ffi.h - the operations as a target of XLA's foreign function interface, for onsoftmax/jax.py. */
+#ifndef ONS_XLA_FFI_H
+#define ONS_XLA_FFI_H
+
+#include "../onsoftmax.h"
+#include "../packed.h"
+#include "abi.h"
+
+/* The target's handlers, for CPUs and for GPUs. They run on XLA's threads and know nothing of
+ * Python. */
+xla_error *ons_xla_on_cpu(xla_frame *frame);
+xla_error *ons_xla_on_cuda(xla_frame *frame);
+
+/* What a call asks for: states merged; or a problem, its device and stream yet to come. */
+typedef struct {
+    bool merges;
+    ons_merging merging;
+    ons_problem problem;
+    ons_method method;
+    int threads;
+    double *scale; /* a copy that the problem has, to be freed; or NULL */
+} ons_xla_call;
+
+/* call.c: fills it in from the frame's attributes and arrays. NULL, or what is wrong with them. */
+const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call *call);
+
+#endif

@@ -1,0 +1,289 @@
+"""softmax and its relatives inside jax.jit, jax.grad, jax.vmap and the other transformations of JAX.
+
+onsoftmax.softmax and the others come here by themselves with a JAX tracer: nothing here needs to be called, but for
+rows that are cut over devices, inside jax.shard_map, which `axis_name` is for.
+
+>>> import jax, onsoftmax as ons
+>>> jax.jit(jax.grad(lambda x: ons.softmax(x)[0]))(jax.numpy.zeros(3)).round(4)
+Array([ 0.2222, -0.1111, -0.1111], dtype=float32)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import _core
+from . import _jax_operators as operators
+from ._libraries import check_jax_float64, dtype_name, jax_floating
+from ._types import MethodName
+
+__all__ = ["log_softmax", "log_softmax_backward", "logsumexp", "softmax", "softmax_backward", "softmax_topk"]
+
+_Axis = int | tuple[int, ...] | None
+Array = Any
+
+
+def softmax(
+    array: Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: Any = None,
+    out: None = None,
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """onsoftmax.softmax as a call that JAX compiles into a program, on the CPU or a GPU.
+
+    Parameters
+    ----------
+    array : jax.Array or tracer, any shape
+        Logits, dimensionless. float16, bfloat16, float32, and with jax_enable_x64 float64; other numbers become
+        JAX's default float.
+    axis, method, dtype, where, scale
+        As onsoftmax.softmax takes them; where and scale may be tracers too. Gradients flow to the array and to a
+        scale that is an array.
+    out, stream : None
+        JAX's arrays are immutable, and its programs have their own stream.
+    num_threads : int, optional
+        Of a CPU, at most so many; by default get_num_threads() when the call is traced. A GPU has no use for it.
+
+    Returns
+    -------
+    jax.Array
+        Of the array's shape, and of its type or `dtype`. The bits are those of onsoftmax.softmax on the same
+        array outside a transformation.
+
+    Raises
+    ------
+    ValueError, TypeError, AxisError
+        As onsoftmax.softmax, when the call is traced.
+    jax.errors.JaxRuntimeError
+        When the program runs: memory, or a GPU that lacks what the method needs.
+
+    Notes
+    -----
+    Differentiable as often as wanted in reverse mode. The backward step is onsoftmax.softmax_backward, which needs
+    the result alone. vmap makes one call of all that it maps. In a program that XLA partitions by itself each
+    device gets the whole array; jax.shard_map avoids that.
+
+    References
+    ----------
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018).
+    """
+    return _of_rows("softmax", array, axis, method, dtype, out, where, scale, stream, num_threads)
+
+
+def log_softmax(
+    array: Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: Any = None,
+    out: None = None,
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """onsoftmax.log_softmax; all else is as in `softmax`."""
+    return _of_rows("log_softmax", array, axis, method, dtype, out, where, scale, stream, num_threads)
+
+
+def logsumexp(
+    array: Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+    keepdims: bool = False,
+) -> Array:
+    """onsoftmax.logsumexp; all else is as in `softmax`."""
+    _refuse(None, stream)
+    x, where, scale, call = _take("logsumexp", array, axis, method, None, where, scale, num_threads)
+    y = operators.values(call, x, where, scale)
+    if np.ndim(array) == 0:
+        return y.reshape(())
+    return y if keepdims else jnp.squeeze(y, call.axes)
+
+
+def softmax_topk(
+    array: Array,
+    k: int,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: Any = None,
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+    log: bool = False,
+    sorted: bool = True,
+    return_normalizer: bool = False,
+    dtypes: None = None,
+) -> tuple[Array, Array]:
+    """onsoftmax.softmax_topk, as the plain tuple (values, indices); all else is as in `softmax`."""
+    _refuse(None, stream)
+    if return_normalizer:
+        raise ValueError(
+            "return_normalizer is not taken inside JAX's transformations: use logsumexp for its logarithm"
+        )
+    x, where, scale, call = _take("softmax_topk", array, axis, method, dtype, where, scale, num_threads, k=k)
+    call = call._replace(k=int(k), log=bool(log), sorted=bool(sorted))
+    values, indices = operators.selected(call, x, where, scale)
+    return (values.reshape(()), indices.reshape(())) if np.ndim(array) == 0 else (values, indices)
+
+
+def softmax_backward(
+    grad: Array,
+    output: Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: Any = None,
+    out: None = None,
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """onsoftmax.softmax_backward; all else is as in `softmax`. Differentiable too."""
+    return _of_gradient(
+        "softmax_backward", grad, output, axis, method, dtype, out, where, scale, stream, num_threads
+    )
+
+
+def log_softmax_backward(
+    grad: Array,
+    output: Array,
+    /,
+    axis: _Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: Any = None,
+    out: None = None,
+    where: Array | None = None,
+    scale: Array = 1.0,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """onsoftmax.log_softmax_backward; all else is as in `softmax`. Differentiable too."""
+    return _of_gradient(
+        "log_softmax_backward", grad, output, axis, method, dtype, out, where, scale, stream, num_threads
+    )
+
+
+def _of_rows(
+    operation: str, array: Array, axis: Any, method: str, dtype: Any, out: Any, where: Any, scale: Any,
+    stream: Any, num_threads: Any,
+) -> Array:  # fmt: skip
+    _refuse(out, stream)
+    x, where, scale, call = _take(operation, array, axis, method, dtype, where, scale, num_threads)
+    return operators.rows(call, x, where, scale).reshape(np.shape(array))
+
+
+def _of_gradient(
+    operation: str, grad: Array, output: Array, axis: Any, method: str, dtype: Any, out: Any, where: Any,
+    scale: Any, stream: Any, num_threads: Any,
+) -> Array:  # fmt: skip
+    _refuse(out, stream)
+    grad = jax_floating(jnp.asarray(grad))
+    y, where, scale, call = _take(operation, output, axis, method, dtype, where, scale, num_threads, other=grad)
+    if dtype is None:
+        call = call._replace(dtype=grad.dtype if grad.dtype == y.dtype else jnp.promote_types(grad, y))
+    return operators.gradient(call, grad.reshape(y.shape), y, where, scale).reshape(np.shape(output))
+
+
+def _refuse(out: Any, stream: Any) -> None:
+    if out is not None:
+        raise TypeError("out is given, and JAX's arrays are immutable: leave out= away, and take the result")
+    if stream is not None:
+        raise ValueError("stream is given, and JAX's programs have their own: expected None")
+
+
+def _shown(array: Array) -> Any:
+    """An array of that shape and type that takes no memory, for checks."""
+    return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+
+
+def _take(
+    operation: str,
+    array: Array,
+    axis: Any,
+    method: str,
+    dtype: Any,
+    where: Any,
+    scale: Any,
+    num_threads: int | None,
+    *,
+    other: Any = None,
+    k: Any = None,
+) -> tuple[Array, Array | None, Array | None, operators.Call]:
+    """The arguments as operators take them, of which an array of no dimension has one, too."""
+    x = jax_floating(jnp.asarray(array))
+    where = None if where is None or where is True else jnp.asarray(where)
+    number = scale is None or (np.ndim(scale) == 0 and not isinstance(scale, jax.Array))
+    scale = scale if number else jnp.asarray(scale)
+    axes = _core.check_call(
+        _shown(x),
+        axis,
+        operation=operation,
+        other=None if other is None else _shown(other),
+        k=k,
+        method=method,
+        dtype=dtype,
+        where=None if where is None else _shown(where),
+        scale=scale if number else _shown(scale),
+        num_threads=num_threads,
+        device="cuda" if jax.default_backend() == "gpu" else None,
+    )
+    kind = jnp.dtype(x.dtype if dtype is None else dtype_name(dtype))
+    if kind == np.float64:
+        check_jax_float64()
+    if x.ndim == 0:
+        x, axes = x.reshape(1), (-1,)
+    call = operators.Call(
+        operation,
+        axes,
+        kind,
+        x.dtype,
+        method,
+        float(scale) if number else 1.0,
+        _core.get_num_threads() if num_threads is None else int(num_threads),
+    )
+    scale = None if number else _as_scale(scale)
+    return x, _of_all_dimensions(where, x), _of_all_dimensions(scale, x), call
+
+
+def _as_scale(scale: Array) -> Array:
+    """In a type that holds it and that csrc/xla takes."""
+    return jax_floating(scale).astype(jnp.result_type(jnp.float32, jax_floating(scale)))
+
+
+def _of_all_dimensions(array: Array | None, x: Array) -> Array | None:
+    return None if array is None else array.reshape((1,) * (x.ndim - array.ndim) + array.shape)
+
+
+OPERATORS = {
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "logsumexp": logsumexp,
+    "softmax_topk": softmax_topk,
+    "softmax_backward": softmax_backward,
+    "log_softmax_backward": log_softmax_backward,
+}
