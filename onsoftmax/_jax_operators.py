@@ -77,7 +77,7 @@ def _allowed(x: Array, where: Array | None) -> Array:
 
 def _wide(*arrays: Array) -> list[Array]:
     """In a type that sums may have."""
-    dtype = jnp.result_type(jnp.float32, *arrays)
+    dtype = jnp.result_type(jnp.float32, *(array.dtype for array in arrays))
     return [array.astype(dtype) for array in arrays]
 
 
@@ -131,7 +131,7 @@ def _values_forward(call: Call, x: Array, where: Array | None, scale: Array | No
 
 def _values_backward(call: Call, kept: Any, grad: Array) -> Any:
     x, where, scale = kept
-    unscaled = grad * rows(call.again("softmax", x.dtype), x, where, scale)
+    unscaled = _allowed(grad * rows(call.again("softmax", x.dtype), x, where, scale), where)
     return call.scaled(unscaled, scale).astype(x.dtype), None, _of_scale(scale, x, unscaled)
 
 

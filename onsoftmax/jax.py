@@ -205,7 +205,7 @@ def _of_gradient(
     grad = jax_floating(jnp.asarray(grad))
     y, where, scale, call = _take(operation, output, axis, method, dtype, where, scale, num_threads, other=grad)
     if dtype is None:
-        call = call._replace(dtype=grad.dtype if grad.dtype == y.dtype else jnp.promote_types(grad, y))
+        call = call._replace(dtype=grad.dtype if grad.dtype == y.dtype else jnp.promote_types(grad.dtype, y.dtype))
     return operators.gradient(call, grad.reshape(y.shape), y, where, scale).reshape(np.shape(output))
 
 
@@ -272,7 +272,8 @@ def _take(
 
 def _as_scale(scale: Array) -> Array:
     """In a type that holds it and that csrc/xla takes."""
-    return jax_floating(scale).astype(jnp.result_type(jnp.float32, jax_floating(scale)))
+    scale = jax_floating(scale)
+    return scale.astype(jnp.result_type(jnp.float32, scale.dtype))
 
 
 def _of_all_dimensions(array: Array | None, x: Array) -> Array | None:

@@ -213,11 +213,17 @@ const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call
     ons_problem *problem = &call->problem;
     const ons_operation_info *info = &ons_operations[problem->operation];
     const xla_buffers *given = &frame->arguments;
+    bool has[ONS_OPERANDS + 1] = {false};
     const xla_buffer *x = NULL, *y = frame->results.count > 0 ? frame->results.buffers[0] : NULL;
     if (given->count != (int64_t)operands->length || frame->results.count != 1 + info->selects)
         return "there are more or fewer arrays than the operation takes";
-    for (int64_t i = 0; i < given->count; i++)
-        if (role_of(operands->text[i]) == ONS_X) x = given->buffers[i];
+    for (int64_t i = 0; i < given->count; i++) {
+        const ons_role role = role_of(operands->text[i]);
+        if (has[role] || role == ONS_OPERANDS) return "an operand is unknown, or is given twice";
+        has[role] = true;
+        if (role == ONS_X) x = given->buffers[i];
+    }
+    if (has[ONS_GRADIENT] != info->gradient) return "a gradient is missing, or is not taken";
     frame_shape shape = {0};
     if (!x || !take_shape(axes, x, y, &shape, problem)) return "the arrays' shapes do not fit";
     call->threads = *threads;
@@ -248,9 +254,10 @@ const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call
     }
     if (!fits) return "an array has a type or a shape that does not fit the others";
     if (problem->sums) problem->operand[ONS_Y].dtype = problem->operand[ONS_X].dtype;
-    for (int dim = 0; dim < problem->dims; dim++)
-        if (problem->extent[dim] == 0) /* the others may be large */
-            memset(problem->extent, 0, sizeof problem->extent);
+    const int outer = problem->dims - problem->reduced_dims;
+    bool empty = false;
+    for (int dim = outer; dim < problem->dims; dim++) empty |= problem->extent[dim] == 0;
+    for (int dim = outer; empty && dim < problem->dims; dim++) problem->extent[dim] = 0;
     ons_coalesce(problem);
     return NULL;
 }

@@ -1,6 +1,7 @@
 /* ffi.c - the handlers: a frame to a call, its run on XLA's stream, and errors as XLA has them. */
 #include "ffi.h"
 
+#include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -97,6 +98,15 @@ static xla_error *handle(const xla_frame *frame, ons_device device) {
     return error;
 }
 
-xla_error *ons_xla_on_cpu(xla_frame *frame) { return handle(frame, ONS_CPU); }
+/* XLA's threads take numbers below the smallest normal one for 0. Calls from elsewhere do not, and
+ * the pool's threads get the mode of the thread that starts them. */
+xla_error *ons_xla_on_cpu(xla_frame *frame) {
+    fenv_t theirs;
+    fegetenv(&theirs);
+    fesetenv(FE_DFL_ENV);
+    xla_error *error = handle(frame, ONS_CPU);
+    fesetenv(&theirs);
+    return error;
+}
 
 xla_error *ons_xla_on_cuda(xla_frame *frame) { return handle(frame, ONS_CUDA); }
