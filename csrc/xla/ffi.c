@@ -1,9 +1,11 @@
 /* ffi.c - the handlers: a frame to a call, its run on XLA's stream, and errors as XLA has them. */
+#define _GNU_SOURCE
 #include "ffi.h"
 
 #include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 static xla_error *fail(const xla_frame *frame, int code, const char *what, const char *why) {
     char text[256];
@@ -30,6 +32,21 @@ static bool is_empty(const xla_buffer *buffer) {
     bool empty = false;
     for (int64_t i = 0; i < buffer->dims; i++) empty |= buffer->shape[i] == 0;
     return empty;
+}
+
+/* XLA gets memory for large results anew for each run of a program. Most of what such a result
+ * costs is the system giving and clearing its pages, so that they had better be huge ones. */
+static void want_huge_pages(const xla_buffer *result, int64_t element) {
+    enum { LARGE = 1 << 23, HUGE_PAGE = 1 << 21 };
+    int64_t bytes = element;
+    for (int64_t i = 0; i < result->dims; i++) bytes *= result->shape[i];
+#ifdef MADV_HUGEPAGE
+    const uintptr_t first = ((uintptr_t)result->data + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE,
+                    end = ((uintptr_t)result->data + (uintptr_t)bytes) / HUGE_PAGE * HUGE_PAGE;
+    if (bytes >= LARGE) madvise((void *)first, end - first, MADV_HUGEPAGE); /* it may decline */
+#else
+    (void)bytes;
+#endif
 }
 
 static xla_error *free_memory(const xla_frame *frame, const xla_memory_asked *given) {
@@ -91,7 +108,11 @@ static xla_error *handle(const xla_frame *frame, ons_device device) {
     if (wrong) {
         error = fail(frame, XLA_INVALID_ARGUMENT, wrong, "");
     } else if (!is_empty(frame->results.buffers[0])) {
-        if (device == ONS_CUDA) error = find_gpu(frame, &call.problem);
+        if (device == ONS_CUDA)
+            error = find_gpu(frame, &call.problem);
+        else if (!call.merges)
+            want_huge_pages(frame->results.buffers[0],
+                            ons_dtype_size(call.problem.operand[ONS_Y].dtype));
         if (!error) error = call.merges ? run_merging(frame, &call) : run_problem(frame, &call);
     }
     free(call.scale);
