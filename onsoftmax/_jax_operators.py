@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _core
+from ._jax_types import result
 
 Array = Any
 _TARGET = "onsoftmax"
@@ -96,7 +97,7 @@ def _of_scale(scale: Array | None, x: Array, unscaled: Array) -> Array | None:
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def rows(call: Call, x: Array, where: Array | None, scale: Array | None) -> Array:
     """softmax and log_softmax."""
-    return run(call, jax.ShapeDtypeStruct(x.shape, call.dtype), {"x": x, "w": where, "s": scale})
+    return run(call, result(x.shape, call.dtype, x), {"x": x, "w": where, "s": scale})
 
 
 def _rows_forward(call: Call, x: Array, where: Array | None, scale: Array | None) -> Any:
@@ -122,7 +123,7 @@ rows.defvjp(_rows_forward, _rows_backward)
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def values(call: Call, x: Array, where: Array | None, scale: Array | None) -> Array:
     """logsumexp, whose result has length 1 along the axes."""
-    return run(call, jax.ShapeDtypeStruct(call.shape(x, 1), call.dtype), {"x": x, "w": where, "s": scale})
+    return run(call, result(call.shape(x, 1), call.dtype, x), {"x": x, "w": where, "s": scale})
 
 
 def _values_forward(call: Call, x: Array, where: Array | None, scale: Array | None) -> Any:
@@ -146,7 +147,7 @@ def selected(call: Call, x: Array, where: Array | None, scale: Array | None) -> 
     """softmax_topk: values and indices."""
     shape = call.shape(x, call.k)
     indices = jax.dtypes.canonicalize_dtype(np.int64)
-    results = (jax.ShapeDtypeStruct(shape, call.dtype), jax.ShapeDtypeStruct(shape, indices))
+    results = (result(shape, call.dtype, x), result(shape, indices, x))
     flags = _LOG * call.log | _SORTED * call.sorted
     found: tuple[Array, Array] = run(call, results, {"x": x, "w": where, "s": scale}, flags)
     return found
@@ -178,8 +179,8 @@ selected.defvjp(_selected_forward, _selected_backward)
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def gradient(call: Call, grad: Array, output: Array, where: Array | None, scale: Array | None) -> Array:
     """softmax_backward and log_softmax_backward."""
-    result = jax.ShapeDtypeStruct(output.shape, call.dtype)
-    return run(call, result, {"g": grad, "x": output, "w": where, "s": scale})
+    made = result(output.shape, call.dtype, output)
+    return run(call, made, {"g": grad, "x": output, "w": where, "s": scale})
 
 
 def _gradient_forward(call: Call, grad: Array, output: Array, where: Array | None, scale: Array | None) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 
 from . import _core
 from . import _jax_operators as operators
+from ._jax_types import aligned
 from ._libraries import check_jax_float64, dtype_name, jax_floating
 from ._types import MethodName
 
@@ -267,7 +268,7 @@ def _take(
         _core.get_num_threads() if num_threads is None else int(num_threads),
     )
     scale = None if number else _as_scale(scale)
-    return x, _of_all_dimensions(where, x), _of_all_dimensions(scale, x), call
+    return *aligned(x, _of_all_dimensions(where, x), _of_all_dimensions(scale, x)), call
 
 
 def _as_scale(scale: Array) -> Array:

@@ -1,0 +1,47 @@
+"""The types that JAX's arrays have inside jax.shard_map: along which axes of the mesh they vary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+Array = Any
+_type_of = getattr(jax, "typeof", None) or jax.core.get_aval  # from JAX 0.6 on, and before
+
+
+def result(shape: tuple[int, ...], dtype: Any, like: Array) -> Any:
+    """The type of an array of that shape which lies and varies as another one does."""
+    kind = _type_of(like)
+    sharding = getattr(kind, "sharding", None)
+    if sharding is None or sharding.mesh.empty:  # no mesh is known
+        return jax.ShapeDtypeStruct(shape, dtype)
+    if shape != kind.shape:
+        sharding = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*[None] * len(shape)))
+    return kind.update(shape=shape, dtype=np.dtype(dtype), weak_type=False, sharding=sharding)
+
+
+def aligned(*arrays: Array | None) -> list[Any]:
+    """The arrays, each varying along all axes along which any of them does. The gradient of one that did not
+    is added up over these."""
+    along = [frozenset() if array is None else _varying(array) for array in arrays]
+    everywhere = frozenset().union(*along)
+    return [
+        array if array is None or own == everywhere else _vary(array, tuple(everywhere - own))
+        for array, own in zip(arrays, along, strict=True)
+    ]
+
+
+def _varying(array: Array) -> frozenset[str]:
+    kind = _type_of(array)
+    axes: frozenset[str] = getattr(getattr(kind, "manual_axis_type", kind), "varying", None) or getattr(
+        kind, "vma", frozenset()
+    )
+    return axes
+
+
+def _vary(array: Array, axes: tuple[str, ...]) -> Array:
+    if hasattr(jax.lax, "pcast"):
+        return jax.lax.pcast(array, axes, to="varying")
+    return jax.lax.pvary(array, axes)
