@@ -18,6 +18,7 @@ import numpy as np
 
 from . import _core
 from . import _jax_operators as operators
+from . import _jax_ranks as ranks
 from ._jax_types import aligned
 from ._libraries import check_jax_float64, dtype_name, jax_floating
 from ._types import MethodName
@@ -26,6 +27,7 @@ __all__ = ["log_softmax", "log_softmax_backward", "logsumexp", "softmax", "softm
 
 _Axis = int | tuple[int, ...] | None
 Array = Any
+AxisName = Any
 
 
 def softmax(
@@ -40,6 +42,7 @@ def softmax(
     scale: Array = 1.0,
     stream: None = None,
     num_threads: int | None = None,
+    axis_name: AxisName = None,
 ) -> Array:
     """onsoftmax.softmax as a call that JAX compiles into a program, on the CPU or a GPU.
 
@@ -55,6 +58,11 @@ def softmax(
         JAX's arrays are immutable, and its programs have their own stream.
     num_threads : int, optional
         Of a CPU, at most so many; by default get_num_threads() when the call is traced. A GPU has no use for it.
+    axis_name : str or tuple of str, optional
+        Inside jax.shard_map, the axes of the mesh over which the rows are cut along `axis`; each device has a part
+        of every row. They exchange 40 bytes a row, and in the backward step 16. The result's bits do not depend on
+        how many devices share a row (docs/rows-over-gpus.md). Differentiable once; goes with axis, dtype and
+        num_threads alone.
 
     Returns
     -------
@@ -79,7 +87,9 @@ def softmax(
     ----------
     M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018).
     """
-    return _of_rows("softmax", array, axis, method, dtype, out, where, scale, stream, num_threads)
+    return _of_rows(
+        "softmax", array, axis, method, dtype, out, where, scale, stream, num_threads, axis_name
+    )
 
 
 def log_softmax(
@@ -94,9 +104,12 @@ def log_softmax(
     scale: Array = 1.0,
     stream: None = None,
     num_threads: int | None = None,
+    axis_name: AxisName = None,
 ) -> Array:
     """onsoftmax.log_softmax; all else is as in `softmax`."""
-    return _of_rows("log_softmax", array, axis, method, dtype, out, where, scale, stream, num_threads)
+    return _of_rows(
+        "log_softmax", array, axis, method, dtype, out, where, scale, stream, num_threads, axis_name
+    )
 
 
 def logsumexp(
@@ -110,11 +123,20 @@ def logsumexp(
     stream: None = None,
     num_threads: int | None = None,
     keepdims: bool = False,
+    axis_name: AxisName = None,
 ) -> Array:
-    """onsoftmax.logsumexp; all else is as in `softmax`."""
+    """onsoftmax.logsumexp; all else is as in `softmax`.
+
+    With axis_name the result is the same on all devices, while JAX counts it as one that varies over them:
+    jax.lax.pmean makes it one.
+    """
     _refuse(None, stream)
     x, where, scale, call = _take("logsumexp", array, axis, method, None, where, scale, num_threads)
-    y = operators.values(call, x, where, scale)
+    if axis_name is None:
+        y = operators.values(call, x, where, scale)
+    else:
+        _check_parts(array, call, where, scale)
+        y = ranks.values(call, axis_name, x)
     if np.ndim(array) == 0:
         return y.reshape(())
     return y if keepdims else jnp.squeeze(y, call.axes)
@@ -191,10 +213,13 @@ def log_softmax_backward(
 
 def _of_rows(
     operation: str, array: Array, axis: Any, method: str, dtype: Any, out: Any, where: Any, scale: Any,
-    stream: Any, num_threads: Any,
+    stream: Any, num_threads: Any, axis_name: AxisName,
 ) -> Array:  # fmt: skip
     _refuse(out, stream)
     x, where, scale, call = _take(operation, array, axis, method, dtype, where, scale, num_threads)
+    if axis_name is not None:
+        _check_parts(array, call, where, scale)
+        return ranks.rows(call, axis_name, x)
     return operators.rows(call, x, where, scale).reshape(np.shape(array))
 
 
@@ -215,6 +240,14 @@ def _refuse(out: Any, stream: Any) -> None:
         raise TypeError("out is given, and JAX's arrays are immutable: leave out= away, and take the result")
     if stream is not None:
         raise ValueError("stream is given, and JAX's programs have their own: expected None")
+
+
+def _check_parts(array: Array, call: operators.Call, where: Any, scale: Any) -> None:
+    """Of rows that are cut over devices."""
+    if len(call.axes) != 1 or np.ndim(array) == 0:
+        raise ValueError(f"axis_name is given, and {len(call.axes)} axes of an array of {np.ndim(array)} dimensions: expected one axis, the one that is cut")
+    if where is not None or scale is not None or call.scale_by != 1 or call.method != "auto":
+        raise ValueError("axis_name is given, and where, scale or method: expected axis, dtype and num_threads alone")
 
 
 def _shown(array: Array) -> Any:
