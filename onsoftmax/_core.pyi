@@ -405,6 +405,22 @@ def plan(
     k: SupportsIndex | None = None,
     caches: tuple[int, int, int] | None = None,
 ) -> dict[str, Any]: ...
+def check_call(
+    array: Any,
+    /,
+    axis: _Axis = -1,
+    *,
+    operation: str = "softmax",
+    other: Any = None,
+    k: SupportsIndex | None = None,
+    method: str = "auto",
+    dtype: Any = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    num_threads: int | None = None,
+    device: str | None = None,
+) -> tuple[int, ...]: ...
+def xla_target(platform: str, /) -> Any: ...
 def methods(operation: str, /) -> list[dict[str, Any]]: ...
 def as_numpy(array: Any, /) -> NDArray[Any]: ...
 def set_num_threads(n: int, /) -> None: ...

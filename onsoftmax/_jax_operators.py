@@ -1,8 +1,8 @@
 """The operations as calls of XLA's foreign function interface (csrc/xla), and their gradients.
 
-A gradient is a call of the same target, with a gradient of its own, so that there are higher derivatives. Each
-array comes with all dimensions of the first one, of length 1 where it is one for all; axes count from the end. So
-vmap adds its dimension in front, and it is one call still.
+A gradient is a call of the same target, with a gradient of its own, so that there are higher derivatives.
+Each array comes with all dimensions of the first one, of length 1 where it is one for all; axes count from
+the end. So vmap adds its dimension in front, and it is one call still.
 """
 
 from __future__ import annotations
@@ -183,13 +183,14 @@ def gradient(call: Call, grad: Array, output: Array, where: Array | None, scale:
     return run(call, made, {"g": grad, "x": output, "w": where, "s": scale})
 
 
-def _gradient_forward(call: Call, grad: Array, output: Array, where: Array | None, scale: Array | None) -> Any:
-    return gradient(call, grad, output, where, scale), (grad, output, where, scale)
+def _gradient_forward(call: Call, *given: Array | None) -> Any:
+    return gradient(call, *given), given
 
 
 def _gradient_backward(call: Call, kept: Any, change: Array) -> Any:
     """Of s y (g - sum(g y)), with the change v of it: s y (v - sum(v y)) for g, and for y
-    s (v (g - sum(g y)) - g sum(v y)). Of s (g - e^y sum(g)): s (v - sum(v e^y)) for g, and -s v e^y sum(g) for y."""
+    s (v (g - sum(g y)) - g sum(v y)). Of s (g - e^y sum(g)): s (v - sum(v e^y)) for g, and
+    -s v e^y sum(g) for y."""
     grad, output, where, scale = kept
     g, y, v = (_allowed(each, where) for each in _wide(grad, output, change))
     if call.operation == "softmax_backward":

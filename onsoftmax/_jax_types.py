@@ -35,10 +35,11 @@ def aligned(*arrays: Array | None) -> list[Any]:
 
 def _varying(array: Array) -> frozenset[str]:
     kind = _type_of(array)
-    axes: frozenset[str] = getattr(getattr(kind, "manual_axis_type", kind), "varying", None) or getattr(
-        kind, "vma", frozenset()
-    )
-    return axes
+    if hasattr(kind, "manual_axis_type"):  # from JAX 0.10 on
+        varying: frozenset[str] = kind.manual_axis_type.varying
+        return varying
+    before: frozenset[str] = getattr(kind, "vma", frozenset())
+    return before
 
 
 def _vary(array: Array, axes: tuple[str, ...]) -> Array:

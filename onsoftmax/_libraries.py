@@ -276,13 +276,13 @@ def _refuse_jax_tracer() -> None:
     jax = sys.modules["jax"]
     if importlib.util.find_spec("jax.ffi") is None:
         raise TypeError(
-            f"got a JAX tracer, and JAX {jax.__version__} has no jax.ffi: inside jax.jit, jax.grad and jax.vmap "
-            "onsoftmax needs JAX 0.5 or later; use jax.nn.softmax there"
+            f"got a JAX tracer, and JAX {jax.__version__} has no jax.ffi: inside jax.jit, jax.grad and "
+            "jax.vmap onsoftmax needs JAX 0.5 or later; use jax.nn.softmax there"
         )
     raise ByOperator(
         "onsoftmax.jax",
-        "got a JAX tracer, which this function does not support: call it on concrete arrays, outside jax.jit, "
-        "jax.grad and jax.vmap, or by jax.pure_callback",
+        "got a JAX tracer, which this function does not support: call it on concrete arrays, outside "
+        "jax.jit, jax.grad and jax.vmap, or by jax.pure_callback",
     )
 
 

@@ -1,7 +1,7 @@
 """softmax and its relatives inside jax.jit, jax.grad, jax.vmap and the other transformations of JAX.
 
-onsoftmax.softmax and the others come here by themselves with a JAX tracer: nothing here needs to be called, but for
-rows that are cut over devices, inside jax.shard_map, which `axis_name` is for.
+onsoftmax.softmax and the others come here by themselves with a JAX tracer: nothing here needs to be called,
+but for rows that are cut over devices, inside jax.shard_map, which `axis_name` is for.
 
 >>> import jax, onsoftmax as ons
 >>> jax.jit(jax.grad(lambda x: ons.softmax(x)[0]))(jax.numpy.zeros(3)).round(4)
@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _core
 from . import _jax_operators as operators
 from . import _jax_ranks as ranks
-from ._jax_types import aligned
-from ._libraries import check_jax_float64, dtype_name, jax_floating
+from ._jax_arguments import check_parts, refuse, take
+from ._libraries import jax_floating
 from ._types import MethodName
 
 __all__ = ["log_softmax", "log_softmax_backward", "logsumexp", "softmax", "softmax_backward", "softmax_topk"]
@@ -49,20 +47,21 @@ def softmax(
     Parameters
     ----------
     array : jax.Array or tracer, any shape
-        Logits, dimensionless. float16, bfloat16, float32, and with jax_enable_x64 float64; other numbers become
-        JAX's default float.
+        Logits, dimensionless. float16, bfloat16, float32, and with jax_enable_x64 float64; other numbers
+        become JAX's default float.
     axis, method, dtype, where, scale
-        As onsoftmax.softmax takes them; where and scale may be tracers too. Gradients flow to the array and to a
-        scale that is an array.
+        As onsoftmax.softmax takes them; where and scale may be tracers too. Gradients flow to the array and
+        to a scale that is an array.
     out, stream : None
         JAX's arrays are immutable, and its programs have their own stream.
     num_threads : int, optional
-        Of a CPU, at most so many; by default get_num_threads() when the call is traced. A GPU has no use for it.
+        Of a CPU, at most so many; by default get_num_threads() when the call is traced. A GPU has no use for
+        it.
     axis_name : str or tuple of str, optional
-        Inside jax.shard_map, the axes of the mesh over which the rows are cut along `axis`; each device has a part
-        of every row. They exchange 40 bytes a row, and in the backward step 16. The result's bits do not depend on
-        how many devices share a row (docs/rows-over-gpus.md). Differentiable once; goes with axis, dtype and
-        num_threads alone.
+        Inside jax.shard_map, the axes of the mesh over which the rows are cut along `axis`; each device has a
+        part of every row. They exchange 40 bytes a row, and in the backward step 16. The result's bits do not
+        depend on how many devices share a row (docs/rows-over-gpus.md). Differentiable once; goes with axis,
+        dtype and num_threads alone.
 
     Returns
     -------
@@ -79,17 +78,15 @@ def softmax(
 
     Notes
     -----
-    Differentiable as often as wanted in reverse mode. The backward step is onsoftmax.softmax_backward, which needs
-    the result alone. vmap makes one call of all that it maps. In a program that XLA partitions by itself each
-    device gets the whole array; jax.shard_map avoids that.
+    Differentiable as often as wanted in reverse mode. The backward step is onsoftmax.softmax_backward, which
+    needs the result alone. vmap makes one call of all that it maps. In a program that XLA partitions by
+    itself each device gets the whole array; jax.shard_map avoids that.
 
     References
     ----------
     M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018).
     """
-    return _of_rows(
-        "softmax", array, axis, method, dtype, out, where, scale, stream, num_threads, axis_name
-    )
+    return _of_rows("softmax", array, axis, method, dtype, out, where, scale, stream, num_threads, axis_name)
 
 
 def log_softmax(
@@ -130,12 +127,12 @@ def logsumexp(
     With axis_name the result is the same on all devices, while JAX counts it as one that varies over them:
     jax.lax.pmean makes it one.
     """
-    _refuse(None, stream)
-    x, where, scale, call = _take("logsumexp", array, axis, method, None, where, scale, num_threads)
+    refuse(None, stream)
+    x, where, scale, call = take("logsumexp", array, axis, method, None, where, scale, num_threads)
     if axis_name is None:
         y = operators.values(call, x, where, scale)
     else:
-        _check_parts(array, call, where, scale)
+        check_parts(array, call, where, scale)
         y = ranks.values(call, axis_name, x)
     if np.ndim(array) == 0:
         return y.reshape(())
@@ -160,12 +157,12 @@ def softmax_topk(
     dtypes: None = None,
 ) -> tuple[Array, Array]:
     """onsoftmax.softmax_topk, as the plain tuple (values, indices); all else is as in `softmax`."""
-    _refuse(None, stream)
+    refuse(None, stream)
     if return_normalizer:
         raise ValueError(
             "return_normalizer is not taken inside JAX's transformations: use logsumexp for its logarithm"
         )
-    x, where, scale, call = _take("softmax_topk", array, axis, method, dtype, where, scale, num_threads, k=k)
+    x, where, scale, call = take("softmax_topk", array, axis, method, dtype, where, scale, num_threads, k=k)
     call = call._replace(k=int(k), log=bool(log), sorted=bool(sorted))
     values, indices = operators.selected(call, x, where, scale)
     return (values.reshape(()), indices.reshape(())) if np.ndim(array) == 0 else (values, indices)
@@ -215,10 +212,10 @@ def _of_rows(
     operation: str, array: Array, axis: Any, method: str, dtype: Any, out: Any, where: Any, scale: Any,
     stream: Any, num_threads: Any, axis_name: AxisName,
 ) -> Array:  # fmt: skip
-    _refuse(out, stream)
-    x, where, scale, call = _take(operation, array, axis, method, dtype, where, scale, num_threads)
+    refuse(out, stream)
+    x, where, scale, call = take(operation, array, axis, method, dtype, where, scale, num_threads)
     if axis_name is not None:
-        _check_parts(array, call, where, scale)
+        check_parts(array, call, where, scale)
         return ranks.rows(call, axis_name, x)
     return operators.rows(call, x, where, scale).reshape(np.shape(array))
 
@@ -227,91 +224,16 @@ def _of_gradient(
     operation: str, grad: Array, output: Array, axis: Any, method: str, dtype: Any, out: Any, where: Any,
     scale: Any, stream: Any, num_threads: Any,
 ) -> Array:  # fmt: skip
-    _refuse(out, stream)
+    refuse(out, stream)
     grad = jax_floating(jnp.asarray(grad))
-    y, where, scale, call = _take(operation, output, axis, method, dtype, where, scale, num_threads, other=grad)
+    y, where, scale, call = take(
+        operation, output, axis, method, dtype, where, scale, num_threads, other=grad
+    )
     if dtype is None:
-        call = call._replace(dtype=grad.dtype if grad.dtype == y.dtype else jnp.promote_types(grad.dtype, y.dtype))
+        call = call._replace(
+            dtype=grad.dtype if grad.dtype == y.dtype else jnp.promote_types(grad.dtype, y.dtype)
+        )
     return operators.gradient(call, grad.reshape(y.shape), y, where, scale).reshape(np.shape(output))
-
-
-def _refuse(out: Any, stream: Any) -> None:
-    if out is not None:
-        raise TypeError("out is given, and JAX's arrays are immutable: leave out= away, and take the result")
-    if stream is not None:
-        raise ValueError("stream is given, and JAX's programs have their own: expected None")
-
-
-def _check_parts(array: Array, call: operators.Call, where: Any, scale: Any) -> None:
-    """Of rows that are cut over devices."""
-    if len(call.axes) != 1 or np.ndim(array) == 0:
-        raise ValueError(f"axis_name is given, and {len(call.axes)} axes of an array of {np.ndim(array)} dimensions: expected one axis, the one that is cut")
-    if where is not None or scale is not None or call.scale_by != 1 or call.method != "auto":
-        raise ValueError("axis_name is given, and where, scale or method: expected axis, dtype and num_threads alone")
-
-
-def _shown(array: Array) -> Any:
-    """An array of that shape and type that takes no memory, for checks."""
-    return np.broadcast_to(np.zeros((), array.dtype), array.shape)
-
-
-def _take(
-    operation: str,
-    array: Array,
-    axis: Any,
-    method: str,
-    dtype: Any,
-    where: Any,
-    scale: Any,
-    num_threads: int | None,
-    *,
-    other: Any = None,
-    k: Any = None,
-) -> tuple[Array, Array | None, Array | None, operators.Call]:
-    """The arguments as operators take them, of which an array of no dimension has one, too."""
-    x = jax_floating(jnp.asarray(array))
-    where = None if where is None or where is True else jnp.asarray(where)
-    number = scale is None or (np.ndim(scale) == 0 and not isinstance(scale, jax.Array))
-    scale = scale if number else jnp.asarray(scale)
-    axes = _core.check_call(
-        _shown(x),
-        axis,
-        operation=operation,
-        other=None if other is None else _shown(other),
-        k=k,
-        method=method,
-        dtype=dtype,
-        where=None if where is None else _shown(where),
-        scale=scale if number else _shown(scale),
-        num_threads=num_threads,
-        device="cuda" if jax.default_backend() == "gpu" else None,
-    )
-    kind = jnp.dtype(x.dtype if dtype is None else dtype_name(dtype))
-    if kind == np.float64:
-        check_jax_float64()
-    if x.ndim == 0:
-        x, axes = x.reshape(1), (-1,)
-    call = operators.Call(
-        operation,
-        axes,
-        kind,
-        x.dtype,
-        method,
-        float(scale) if number else 1.0,
-        _core.get_num_threads() if num_threads is None else int(num_threads),
-    )
-    scale = None if number else _as_scale(scale)
-    return *aligned(x, _of_all_dimensions(where, x), _of_all_dimensions(scale, x)), call
-
-
-def _as_scale(scale: Array) -> Array:
-    """In a type that holds it and that csrc/xla takes."""
-    scale = jax_floating(scale)
-    return scale.astype(jnp.result_type(jnp.float32, scale.dtype))
-
-
-def _of_all_dimensions(array: Array | None, x: Array) -> Array | None:
-    return None if array is None else array.reshape((1,) * (x.ndim - array.ndim) + array.shape)
 
 
 OPERATORS = {

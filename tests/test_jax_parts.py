@@ -1,0 +1,99 @@
+"""Arrays on several devices inside jax.shard_map: whole rows, and rows that are cut."""
+
+import pytest
+from support import run_python
+
+pytest.importorskip("jax")
+
+START = """
+import jax, jax.numpy as jnp, numpy as np, onsoftmax as ons, pytest
+from onsoftmax import _core, jax as ons_jax
+P = jax.sharding.PartitionSpec
+x = jnp.asarray(np.random.default_rng(0).standard_normal((8, 24), dtype=np.float32) * 3)
+weights = jnp.asarray(np.random.default_rng(1).standard_normal((8, 24), dtype=np.float32))
+
+def mesh(devices):
+    return jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("i",))
+
+def near(a, b):
+    np.testing.assert_allclose(np.float64(a), np.float64(b), 1e-5, 1e-5)
+
+def parts(function, devices, axis=-1, check=True, out=True):
+    spec = P(*["i" if i == axis % x.ndim else None for i in range(x.ndim)])
+    specs = {"in_specs": spec, "out_specs": spec if out else P(), "check_vma": check}
+    return jax.jit(jax.shard_map(function, mesh=mesh(devices), **specs))
+"""
+
+WHOLE = """
+scale, mask, specs = jnp.float32(0.5), x[0] > -3, (P("i"), P(), P())
+for name in ("softmax", "log_softmax", "logsumexp"):
+    def whole(x, scale, mask, function=getattr(ons, name)):
+        return function(x, scale=scale, where=mask)
+    def loss(x, scale, function):
+        return jnp.sin(function(x, scale, mask if name != "log_softmax" else mask | True)).sum()
+    right = jax.grad(loss, (0, 1))(x, scale, whole)
+    for check in (True, False):
+        cut = jax.shard_map(whole, mesh=mesh(4), in_specs=specs, out_specs=P("i"), check_vma=check)
+        assert np.array_equal(jax.jit(cut)(x, scale, mask), whole(x, scale, mask)), name
+        for made, expected in zip(jax.jit(jax.grad(lambda *a: loss(*a, cut), (0, 1)))(x, scale), right):
+            near(made, expected)
+# XLA partitions the program by itself
+spread = jax.device_put(x, jax.sharding.NamedSharding(mesh(4), P("i")))
+assert np.array_equal(jax.jit(ons.softmax)(spread), ons.softmax(x))
+if hasattr(jax.sharding, "AxisType"):
+    explicit = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(explicit):
+        spread = jax.device_put(x, jax.sharding.NamedSharding(explicit, P("i")))
+        for function in (ons.softmax, ons.logsumexp):
+            assert np.array_equal(jax.jit(function)(spread), function(x))
+"""
+
+CUT = """
+def pairs_of(x, axis):
+    return _core.merge(_core.sums(np.asarray(x), axis)[None], 0, gives="pair")
+
+for axis, dtype in ((-1, "float32"), (0, "bfloat16")):
+    y = x.astype(dtype)
+    for devices in (1, 2, 4):
+        for name in ("softmax", "log_softmax"):
+            f = parts(lambda y: getattr(ons_jax, name)(y, axis, axis_name="i"), devices, axis)
+            right = _core.finish(np.asarray(y), axis, pairs=pairs_of(y, axis), operation=name)
+            assert np.array_equal(np.asarray(f(y)), right), (axis, devices, name)
+for devices, check in ((4, True), (2, False)):
+    def values(x):
+        y = ons_jax.logsumexp(x, axis_name="i")
+        return jax.lax.pmean(y, "i") if check else y
+    f = parts(values, devices, check=check, out=False)
+    right = _core.finish(np.asarray(x)[:, :0], pairs=pairs_of(x, -1), operation="logsumexp")
+    assert np.array_equal(f(x), right)
+    made = jax.jit(jax.grad(lambda x: jnp.sin(f(x)).sum()))(x)
+    near(made, jax.grad(lambda x: jnp.sin(jax.nn.logsumexp(x, -1)).sum())(x))
+    for name in ("softmax", "log_softmax"):
+        f = parts(lambda x: getattr(ons_jax, name)(x, axis_name="i"), devices, check=check)
+        made = jax.jit(jax.grad(lambda x: (jnp.sin(f(x)) * weights).sum()))(x)
+        near(made, jax.grad(lambda x: (jnp.sin(getattr(jax.nn, name)(x)) * weights).sum())(x))
+f = parts(jax.vmap(lambda row: ons_jax.softmax(row, axis_name="i")), 4)
+assert np.array_equal(f(x), _core.finish(np.asarray(x), pairs=pairs_of(x, -1)))
+near(jax.grad(lambda x: jnp.sin(f(x)).sum())(x), jax.grad(lambda x: jnp.sin(jax.nn.softmax(x)).sum())(x))
+with jax.enable_x64(True):
+    wide = x.astype("float64")
+    assert np.array_equal(
+        parts(lambda x: ons_jax.softmax(x, axis_name="i"), 4)(wide),
+        _core.finish(np.asarray(wide), pairs=pairs_of(wide, -1)),
+    )
+for given in ({"where": x > 0}, {"scale": 2.0}, {"method": "safe"}, {"axis": None}, {"axis": ()}):
+    with pytest.raises(ValueError, match="axis_name is given"):
+        ons_jax.softmax(x, axis_name="i", **given)
+with pytest.raises(ValueError, match="axis_name is given"):
+    ons_jax.logsumexp(jnp.float32(0), axis_name="i")
+with pytest.raises(NameError, match="nowhere"):
+    ons_jax.softmax(x, axis_name="nowhere")
+"""
+
+
+@pytest.mark.parametrize("code", [WHOLE, CUT], ids=["whole", "cut"])
+def test_shard_map(code):
+    done = run_python(
+        ["-c", START + code], XLA_FLAGS="--xla_force_host_platform_device_count=4", JAX_PLATFORMS="cpu"
+    )
+    assert done.returncode == 0, done.stderr
