@@ -8,6 +8,7 @@ import pytest
 from support import METHODS, run_python
 
 import onsoftmax as ons
+from onsoftmax import _core
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -229,6 +230,16 @@ def test_a_wrong_program_is_an_error(wrong):
             x, **{name: value for name, value in attributes.items() if value is not None}
         ).block_until_ready()
     assert np.allclose(jax.ffi.ffi_call("onsoftmax", jax.ShapeDtypeStruct(x.shape, x.dtype))(x, **GOOD), 0.2)
+
+
+def test_a_gpus_call_without_a_gpu_is_an_error():
+    """XLA has no stream for it here."""
+    jax.ffi.register_ffi_target("onsoftmax_on_a_gpu", _core.xla_target("CUDA"), platform="cpu")
+    call = jax.ffi.ffi_call("onsoftmax_on_a_gpu", jax.ShapeDtypeStruct((4, 5), "float32"))
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        jax.block_until_ready(call(jnp.ones((4, 5)), **GOOD))
+    empty = jax.ffi.ffi_call("onsoftmax_on_a_gpu", jax.ShapeDtypeStruct((0, 5), "float32"))
+    assert empty(jnp.ones((0, 5)), **GOOD).shape == (0, 5)
 
 
 # ---------------------------------------------------------------- 64 bits, several devices

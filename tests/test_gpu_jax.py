@@ -1,0 +1,173 @@
+"""The operations inside jax.jit, jax.grad and jax.vmap on a GPU: the bits of a call outside, XLA's stream."""
+
+import functools
+import os
+
+import numpy as np
+import pytest
+from gpu_support import ON_GPU
+from support import run_python
+
+import onsoftmax as ons
+
+pytestmark = ON_GPU
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # of the memory, most, at its start
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+from jax_checks import DTYPES, ROWS, assert_near, ours, plain, same  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def gpu():
+    """The GPU; what a test makes goes there by default."""
+    try:
+        gpu = jax.devices("gpu")[0]
+    except RuntimeError as error:
+        pytest.skip(f"JAX sees no GPU: {error}")
+    with jax.default_device(gpu):
+        yield gpu
+
+
+def array(*shape, dtype="float32", seed=0):
+    return 3 * jax.random.normal(jax.random.key(seed), shape, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((64, 500), -1), ((64, 500), 0), ((3, 70, 129), (0, 2)), ((2, 200_001), -1), ((1, 1 << 22), 1)],
+)
+def test_a_program_has_the_bits_of_the_call(dtype, shape, axis, gpu):
+    x, grad = array(*shape, dtype=dtype), array(*shape, dtype=dtype, seed=1)
+    for operation in (*ROWS, "logsumexp"):
+        function = functools.partial(getattr(ons, operation), axis=axis)
+        y = jax.jit(function)(x)
+        assert same(y, function(x)) and y.devices() == {gpu}, operation
+    for operation in ROWS:
+        y, backward = getattr(ons, operation)(x, axis), getattr(ons, f"{operation}_backward")
+        assert same(jax.jit(backward, static_argnums=2)(grad, y, axis), backward(grad, y, axis)), operation
+    if isinstance(axis, int):
+        function = functools.partial(ons.softmax_topk, k=3, axis=axis)
+        assert same(jax.jit(function)(x), function(x))
+
+
+@pytest.mark.parametrize("method", [method.name for method in ons.methods("cuda")])
+def test_methods(method):
+    """Those with scratch memory too, many times over: it is XLA's, and free again behind each call."""
+    for shape in ((64, 500), (3, 30_000)):
+        x = array(*shape)
+        function = functools.partial(ons.softmax, method=method)
+        try:
+            expected = function(x)
+        except ValueError as error:
+            with pytest.raises(ValueError) as caught:
+                jax.jit(function)(x)
+            assert str(caught.value) == str(error)
+            continue
+        program = jax.jit(lambda x, f=function: [f(x + i) for i in range(4)])
+        for _ in range(10):
+            assert same(program(x)[0], expected)
+
+
+def test_masks_and_scales():
+    x, mask = array(64, 500), array(64, 500, seed=2) > -3
+    for given in (
+        {"where": mask},
+        {"where": mask[0]},
+        {"scale": 0.3},
+        {"scale": jnp.full((64, 1), 0.5)},
+        {"scale": jnp.float16(0.5)},
+        {"where": mask, "scale": jnp.arange(64.0).reshape(64, 1)},
+    ):
+        for operation in (*ROWS, "logsumexp"):
+            function = getattr(ons, operation)
+            traced = {name: value for name, value in given.items() if isinstance(value, jax.Array)}
+            fixed = {name: value for name, value in given.items() if name not in traced}
+            made = jax.jit(lambda x, arrays, f=function, fixed=fixed: f(x, **arrays, **fixed))(x, traced)
+            assert same(made, function(x, **given)), (operation, given)
+
+
+def test_shapes():
+    for shape in ((), (0,), (3, 0), (0, 3), (1, 1), (5, 1)):
+        x = jnp.zeros(shape)
+        for operation in (*ROWS, "logsumexp"):
+            function = getattr(ons, operation)
+            assert same(jax.jit(function)(x), function(x)), (shape, operation)
+
+
+@pytest.mark.parametrize("operation", [*ROWS, "logsumexp"])
+def test_gradients(operation):
+    """First and second derivatives, beside those that JAX finds itself."""
+    x, scale = array(5, 300), jnp.full((5, 1), 0.7)
+
+    def loss(function, x, scale):
+        return jnp.sin(function(operation, x, scale=scale)).sum()
+
+    def slope(function, x, scale):
+        return sum(
+            jnp.cos(each).sum() for each in jax.grad(functools.partial(loss, function), (0, 1))(x, scale)
+        )
+
+    for derivative, tolerance in ((loss, 1e-5), (slope, 1e-3)):
+        made, right = (
+            jax.jit(jax.grad(functools.partial(derivative, f), (0, 1)))(x, scale) for f in (ours, plain)
+        )
+        assert_near(made, right, tolerance)
+    mapped = jax.jit(jax.vmap(jax.grad(lambda x: loss(ours, x, 0.5))))(x)
+    assert_near(mapped, jax.grad(lambda x: loss(plain, x, 0.5))(x), 1e-5)
+    top = jax.jit(jax.grad(lambda x: ons.softmax_topk(x, 1).values.sum()))(x)
+    assert_near(top, jax.grad(lambda x: jax.nn.softmax(x).max(-1).sum())(x), 1e-5)
+
+
+def test_programs_are_in_order():
+    """Of XLA's stream, inside loops, which it may record as graphs, and among calls outside programs."""
+    x = array(200, 5000)
+
+    @jax.jit
+    def ours_in_a_loop(x):
+        return jax.lax.fori_loop(
+            0, 50, lambda i, y: ons.softmax(jnp.sin(y) * 9, method="split") + ons.softmax(y), x
+        )
+
+    @jax.jit
+    def theirs_in_a_loop(x):
+        return jax.lax.fori_loop(0, 50, lambda i, y: jax.nn.softmax(jnp.sin(y) * 9) + jax.nn.softmax(y), x)
+
+    expected = theirs_in_a_loop(x)
+    for _ in range(10):
+        y = ours_in_a_loop(x)
+        filler = [jnp.tanh(y + i) for i in range(3)]
+        np.testing.assert_allclose(ons.softmax(y), ons.softmax(expected), rtol=1e-4)
+        del filler
+
+
+CUT = """
+import jax, jax.numpy as jnp, numpy as np, onsoftmax as ons
+from onsoftmax import jax as ons_jax
+P = jax.sharding.PartitionSpec
+x = 3 * jax.random.normal(jax.random.key(0), (64, 4000))
+results = []
+for devices in {1, len(jax.devices("gpu"))}:
+    mesh = jax.sharding.Mesh(np.array(jax.devices("gpu")[:devices]), ("i",))
+    specs = {"mesh": mesh, "in_specs": P(None, "i"), "out_specs": P(None, "i")}
+    for name in ("softmax", "log_softmax"):
+        f, theirs = getattr(ons_jax, name), getattr(jax.nn, name)
+        f = jax.shard_map(lambda x, f=f: f(x, axis_name="i"), **specs)
+        np.testing.assert_allclose(jax.jit(f)(x), theirs(x), 2e-5, 1e-30)
+        made = jax.jit(jax.grad(lambda x: jnp.sin(f(x)).sum()))(x)
+        np.testing.assert_allclose(made, jax.grad(lambda x: jnp.sin(theirs(x)).sum())(x), 1e-4, 1e-5)
+        results.append((name, np.asarray(jax.jit(f)(x))))
+    specs["out_specs"] = P()
+    f = jax.shard_map(lambda x: jax.lax.pmean(ons_jax.logsumexp(x, axis_name="i"), "i"), **specs)
+    np.testing.assert_allclose(jax.jit(f)(x), jax.nn.logsumexp(x, -1), 1e-6)
+    np.testing.assert_allclose(jax.jit(jax.grad(lambda x: f(x).sum()))(x), jax.nn.softmax(x), 2e-5, 1e-30)
+for name, y in results:
+    assert np.array_equal(y, dict(results)[name]), name
+print(len(jax.devices("gpu")))
+"""
+
+
+def test_rows_cut_over_devices():
+    """The states are added up, merged and finished on the GPU; on several where they are."""
+    done = run_python(["-c", CUT], XLA_PYTHON_CLIENT_PREALLOCATE="false")
+    assert done.returncode == 0, done.stderr
