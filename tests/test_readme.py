@@ -28,7 +28,7 @@ HERE = all(map(os.path.isfile, PAGES))
 pytestmark = pytest.mark.skipif(not HERE, reason="the documents are not beside the tests")
 
 HAS_GPU = "cuda:0" in _core.config()["cuda"]
-MISSING = [name for name in ("torch", "dask") if importlib.util.find_spec(name) is None]
+MISSING = [name for name in ("torch", "dask", "jax") if importlib.util.find_spec(name) is None]
 
 
 def read(page):

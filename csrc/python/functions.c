@@ -149,7 +149,7 @@
     "TypeError\n"                                                                                  \
     "    longdouble, complex, object, string and masked arrays; a mask that is not bool; what is " \
     "no stream;\n"                                                                                 \
-    "    a JAX tracer; a float64 result in JAX without jax_enable_x64.\n"                          \
+    "    out with a JAX tracer; a float64 result in JAX without jax_enable_x64.\n"                 \
     "BufferError\n"                                                                                \
     "    A DLPack capsule that was used already, or of an unknown version or device.\n"            \
     "RuntimeError\n"                                                                               \
