@@ -100,7 +100,9 @@ static xla_error *find_gpu(const xla_frame *frame, ons_problem *problem) {
 
 static xla_error *handle(const xla_frame *frame, ons_device device) {
     if (answers(frame) || frame->stage != XLA_RUN) return NULL;
-    if (frame->api->version.major != XLA_MAJOR || frame->api->size < sizeof(xla_api))
+    /* version 0.1 says that it ends with get_stream, and goes on as the later ones do */
+    if (frame->api->version.major != XLA_MAJOR ||
+        frame->api->size < offsetof(xla_api, get_stream) + sizeof frame->api->get_stream)
         return fail(frame, XLA_INVALID_ARGUMENT, "this version of XLA's interface is unknown", "");
     ons_xla_call call;
     xla_error *error = NULL;
