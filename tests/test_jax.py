@@ -261,9 +261,10 @@ mask = jax.numpy.asarray(np.arange(50) % 7 > 0)
 for function in (ons.softmax, ons.log_softmax, ons.logsumexp):
     given = {} if function is ons.log_softmax else {"where": mask}
     check_grads(jax.jit(lambda x, s: function(x, scale=s, **given)), (x, scale), order=1, modes=["rev"])
-for function in (ons.softmax, ons.log_softmax):
-    backward = getattr(ons, function.__name__ + "_backward")
-    check_grads(jax.jit(lambda g, y: backward(g, y, where=mask)), (x, function(x)), order=1, modes=["rev"])
+    if function is not ons.logsumexp:
+        backward = getattr(ons, function.__name__ + "_backward")
+        masked = jax.jit(lambda g, y: backward(g, y, where=mask))
+        check_grads(masked, (x, function(x)), order=1, modes=["rev"])
 """
 
 
