@@ -78,24 +78,28 @@ typedef struct {
     bool reduced[ONS_MAX_DIMS];
 } frame_shape;
 
-/* Those along which an operand's length may be another one than the problem's. */
-typedef enum { NONE, VALUES_A_ROW, SELECTED } exception;
+/* How long an operand is along a row: as x is, one value, or k. */
+typedef enum { ROW, VALUE, SELECTED } kind_of_row;
 
-/* The problem's dimensions are those that tell rows apart, then those of a row. */
+/* `states` float64 a row as words; 0: elements. A result has all of the problem's rows. The
+ * problem's dimensions are those that tell rows apart, then those of a row. */
 static bool add_operand(ons_role role, const xla_buffer *buffer, const frame_shape *shape,
-                        exception except, ons_problem *problem) {
+                        kind_of_row kind, int states, ons_problem *problem) {
+    const bool result = role == ONS_Y || role == ONS_INDICES;
     ons_operand *operand = &problem->operand[role];
-    const bool words = buffer->dtype == XLA_UINT32;
-    if (!take_dtype(buffer->dtype, &operand->dtype) || buffer->dims != shape->dims + words)
+    if (!take_dtype(buffer->dtype, &operand->dtype) || buffer->dims != shape->dims + (states > 0) ||
+        (buffer->dtype == XLA_UINT32) != (states > 0) ||
+        (states > 0 && buffer->shape[shape->dims] != states * WORDS))
         return false;
-    int64_t stride = ons_dtype_size(operand->dtype), stride_of[ONS_MAX_DIMS];
-    if (words) stride *= buffer->shape[shape->dims] / WORDS;
+    int64_t stride = ons_dtype_size(operand->dtype) * (states > 0 ? states : 1);
+    int64_t stride_of[ONS_MAX_DIMS];
     for (int i = shape->dims - 1; i >= 0; i--) {
-        const int64_t length = buffer->shape[i];
-        const bool row = shape->reduced[i], same = length == shape->extent[i];
-        if (!same && length != 1 && !(except == SELECTED && row)) return false;
-        stride_of[i] = same || (except == SELECTED && row) ? stride : 0;
-        if (except == VALUES_A_ROW && row) stride_of[i] = 0;
+        const bool row = shape->reduced[i];
+        const int64_t length = buffer->shape[i], wanted = !row || kind == ROW ? shape->extent[i]
+                                                          : kind == VALUE     ? 1
+                                                                              : problem->k;
+        if (length != wanted && (result || length != 1)) return false;
+        stride_of[i] = length == wanted && !(row && kind == VALUE) ? stride : 0;
         stride *= length;
     }
     operand->data = buffer->data;
@@ -125,22 +129,24 @@ static const char *widen_scale(const xla_buffer *buffer, ons_xla_call *call) {
     return NULL;
 }
 
-static bool take_shape(const xla_array *axes, const xla_buffer *x, const xla_buffer *y,
+static bool take_shape(const xla_array *axes, const xla_buffer *x, const xla_buffer *y, bool words,
                        frame_shape *shape, ons_problem *problem) {
     const int64_t *axis = axes->values;
-    shape->dims = (int)(y->dims - (y->dtype == XLA_UINT32));
-    if (shape->dims < 0 || shape->dims >= ONS_MAX_DIMS || x->dims != shape->dims) return false;
+    shape->dims = (int)x->dims;
+    if (shape->dims >= ONS_MAX_DIMS || y->dims != shape->dims + words) return false;
     for (size_t i = 0; i < axes->length; i++) {
         if (axis[i] < -shape->dims || axis[i] >= 0) return false;
         shape->reduced[axis[i] + shape->dims] = true;
+        problem->k = y->shape[axis[i] + shape->dims];
     }
     int64_t elements = 1;
-    bool empty = false;
+    bool empty = false, many = false;
     for (int i = 0; i < shape->dims; i++) {
         shape->extent[i] = shape->reduced[i] ? x->shape[i] : y->shape[i];
         problem->reduced_dims += shape->reduced[i];
         empty |= shape->extent[i] == 0;
-        if (__builtin_mul_overflow(elements, shape->extent[i], &elements)) return false;
+        many |=
+            __builtin_mul_overflow(elements, shape->extent[i] ? shape->extent[i] : 1, &elements);
     }
     problem->dims = shape->dims;
     int dim = 0;
@@ -152,7 +158,10 @@ static bool take_shape(const xla_array *axes, const xla_buffer *x, const xla_buf
         problem->extent[dim] = 1;
         problem->reduced_dims = 1;
     }
-    return elements <= ONS_MAX_ELEMENTS || empty;
+    if (empty) /* of rows without elements; the row's other lengths may be large */
+        for (int i = problem->dims - problem->reduced_dims; i < problem->dims; i++)
+            problem->extent[i] = 0;
+    return empty || (!many && elements <= ONS_MAX_ELEMENTS);
 }
 
 /* States one behind the other, of the parts of a row, to the row's pair. */
@@ -161,11 +170,14 @@ static bool take_merging(const xla_frame *frame, ons_xla_call *call) {
     const xla_buffer *from = frame->arguments.buffers[0], *to = frame->results.buffers[0];
     const int64_t last = from->dims - 1;
     ons_merging *all = &call->merging;
-    if (last < 1 || from->dtype != XLA_UINT32 || to->dtype != XLA_UINT32) return false;
-    if (from->shape[last] != ONS_PACKED_VALUES * WORDS || to->shape[to->dims - 1] != 2 * WORDS)
+    if (last < 1 || to->dims != last || from->dtype != XLA_UINT32 || to->dtype != XLA_UINT32 ||
+        from->shape[last] != ONS_PACKED_VALUES * WORDS || to->shape[last - 1] != 2 * WORDS)
         return false;
     all->rows = 1;
-    for (int64_t i = 0; i < last - 1; i++) all->rows *= from->shape[i];
+    for (int64_t i = 0; i < last - 1; i++) {
+        if (to->shape[i] != from->shape[i]) return false;
+        all->rows *= from->shape[i];
+    }
     all->parts = from->shape[last - 1];
     all->gives = ONS_GIVES_PAIR;
     all->arrays = 1;
@@ -192,6 +204,44 @@ static ons_role role_of(char letter) {
     }
 }
 
+/* The arrays of a problem whose operation and flags are known. */
+static const char *take_arrays(const xla_frame *frame, const xla_text *operands,
+                               const xla_array *axes, ons_xla_call *call) {
+    ons_problem *problem = &call->problem;
+    const ons_operation_info *info = &ons_operations[problem->operation];
+    const xla_buffers *given = &frame->arguments, *results = &frame->results;
+    if (given->count != (int64_t)operands->length || results->count != 1 + info->selects)
+        return "there are more or fewer arrays than the operation takes";
+    const xla_buffer *of[ONS_OPERANDS] = {NULL};
+    for (int64_t i = 0; i < given->count; i++) {
+        const ons_role role = role_of(operands->text[i]);
+        if (role == ONS_OPERANDS || of[role]) return "an operand is unknown, or is given twice";
+        of[role] = given->buffers[i];
+    }
+    of[ONS_Y] = results->buffers[0];
+    of[ONS_INDICES] = info->selects ? results->buffers[1] : NULL;
+    if (!of[ONS_X] || (of[ONS_GRADIENT] != NULL) != info->gradient ||
+        (info->selects && axes->length != 1))
+        return "the array, its gradient or its axis is missing, or is not taken";
+    if (problem->sums && !info->pair && !info->gradient) return "the operation has no sums";
+    const int states = problem->sums ? (info->gradient ? 2 : ONS_PACKED_VALUES) : 2 * info->pair;
+    frame_shape shape = {0};
+    if (!take_shape(axes, of[ONS_X], of[ONS_Y], states > 0, &shape, problem))
+        return "the arrays' shapes do not fit";
+    problem->operand[ONS_WHERE].dtype = ONS_BOOL;
+    problem->operand[ONS_SCALE].dtype = problem->operand[ONS_PAIRS].dtype = ONS_FLOAT64;
+    for (int i = 0; i < ONS_OPERANDS; i++) {
+        kind_of_row kind = i == ONS_SCALE || i == ONS_PAIRS ? VALUE : ROW;
+        if (i == ONS_INDICES || (i == ONS_Y && info->selects)) kind = SELECTED;
+        if (i == ONS_Y && (info->one_a_row || problem->sums)) kind = VALUE;
+        const int words = i == ONS_PAIRS ? 2 : i == ONS_Y ? states : 0;
+        if (of[i] && !add_operand((ons_role)i, of[i], &shape, kind, words, problem))
+            return "an array has a type or a shape that does not fit the others";
+    }
+    if (states > 0) problem->operand[ONS_Y].dtype = problem->operand[ONS_X].dtype;
+    return of[ONS_SCALE] && problem->device == ONS_CPU ? widen_scale(of[ONS_SCALE], call) : NULL;
+}
+
 const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call *call) {
     const xla_text *operation = attribute(frame, "operation", XLA_IS_TEXT),
                    *operands = attribute(frame, "operands", XLA_IS_TEXT),
@@ -201,63 +251,20 @@ const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call
     const int32_t *threads = scalar(frame, "num_threads", XLA_INT32),
                   *flags = scalar(frame, "flags", XLA_INT32);
     memset(call, 0, sizeof *call);
-    call->problem.device = device;
     if (!operation || !operands || !method || !axes || !scale || !threads || !flags ||
-        axes->dtype != XLA_INT64)
-        return "an attribute is missing, or has another type";
+        axes->dtype != XLA_INT64 || *threads < 1)
+        return "an attribute is missing, or is another one than expected";
     if (!take_names(operation, method, call)) return "the operation or the method is unknown";
     if (!all_are_buffers(&frame->arguments) || !all_are_buffers(&frame->results))
         return "an argument or a result is no array";
-    if (call->merges) return take_merging(frame, call) ? NULL : "these are no states to merge";
-
-    ons_problem *problem = &call->problem;
-    const ons_operation_info *info = &ons_operations[problem->operation];
-    const xla_buffers *given = &frame->arguments;
-    bool has[ONS_OPERANDS + 1] = {false};
-    const xla_buffer *x = NULL, *y = frame->results.count > 0 ? frame->results.buffers[0] : NULL;
-    if (given->count != (int64_t)operands->length || frame->results.count != 1 + info->selects)
-        return "there are more or fewer arrays than the operation takes";
-    for (int64_t i = 0; i < given->count; i++) {
-        const ons_role role = role_of(operands->text[i]);
-        if (has[role] || role == ONS_OPERANDS) return "an operand is unknown, or is given twice";
-        has[role] = true;
-        if (role == ONS_X) x = given->buffers[i];
-    }
-    if (has[ONS_GRADIENT] != info->gradient) return "a gradient is missing, or is not taken";
-    frame_shape shape = {0};
-    if (!x || !take_shape(axes, x, y, &shape, problem)) return "the arrays' shapes do not fit";
     call->threads = *threads;
-    problem->scale_by = *scale;
-    problem->log = *flags & LOG;
-    problem->sorted = *flags & SORTED;
-    problem->sums = *flags & SUMS;
-    problem->operand[ONS_WHERE].dtype = ONS_BOOL;
-    problem->operand[ONS_SCALE].dtype = problem->operand[ONS_PAIRS].dtype = ONS_FLOAT64;
-    const exception except = info->selects                      ? SELECTED
-                             : info->one_a_row || problem->sums ? VALUES_A_ROW
-                                                                : NONE;
-    bool fits = add_operand(ONS_Y, y, &shape, except, problem);
-    if (info->selects) {
-        fits = fits && add_operand(ONS_INDICES, frame->results.buffers[1], &shape, except, problem);
-        for (int i = 0; i < shape.dims; i++)
-            if (shape.reduced[i]) problem->k = y->shape[i];
-    }
-    for (int64_t i = 0; fits && i < given->count; i++) {
-        const ons_role role = role_of(operands->text[i]);
-        fits =
-            role != ONS_OPERANDS && add_operand(role, given->buffers[i], &shape,
-                                                role == ONS_PAIRS ? VALUES_A_ROW : NONE, problem);
-        if (fits && role == ONS_SCALE && device == ONS_CPU) {
-            const char *wrong = widen_scale(given->buffers[i], call);
-            if (wrong) return wrong;
-        }
-    }
-    if (!fits) return "an array has a type or a shape that does not fit the others";
-    if (problem->sums) problem->operand[ONS_Y].dtype = problem->operand[ONS_X].dtype;
-    const int outer = problem->dims - problem->reduced_dims;
-    bool empty = false;
-    for (int dim = outer; dim < problem->dims; dim++) empty |= problem->extent[dim] == 0;
-    for (int dim = outer; empty && dim < problem->dims; dim++) problem->extent[dim] = 0;
-    ons_coalesce(problem);
-    return NULL;
+    call->problem.device = device;
+    call->problem.scale_by = *scale;
+    call->problem.log = *flags & LOG;
+    call->problem.sorted = *flags & SORTED;
+    call->problem.sums = *flags & SUMS;
+    if (call->merges) return take_merging(frame, call) ? NULL : "these are no states to merge";
+    const char *wrong = take_arrays(frame, operands, axes, call);
+    if (!wrong) ons_coalesce(&call->problem);
+    return wrong;
 }
