@@ -1,4 +1,4 @@
-"""Arrays on a GPU where there is none: csrc/python over a stand-in for CUDA in the host's memory."""
+"""Arrays on a GPU where there is none: csrc/python and csrc/xla over a stand-in for CUDA in host memory."""
 
 import os
 import shutil
@@ -39,6 +39,7 @@ def test_arrays_on_a_stand_in(tmp_path):
     done = subprocess.run(build, env=plain, **how)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     plain["PYTHONPATH"] = str(tmp_path)
-    done = subprocess.run([sys.executable, os.path.join(HERE, "stand_in_checks.py")], env=plain, **how)
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert done.stdout.split()[-1] == "done" and not done.stderr
+    for checks in ("stand_in_checks.py", "stand_in_xla_checks.py"):
+        done = subprocess.run([sys.executable, os.path.join(HERE, checks)], env=plain, **how)
+        assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+        assert done.stdout.split()[-1] == "done" and not done.stderr
