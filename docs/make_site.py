@@ -142,6 +142,7 @@ def api() -> str:
         )
     modules = {
         "In a training loop": ["torch.Softmax", "torch.LogSoftmax"],
+        "Inside JAX": [f"jax.{name}" for name in ("softmax", "log_softmax", "logsumexp", "softmax_topk")],
         "Rows over GPUs": [f"distributed.{name}" for name in ("softmax", "log_softmax", "logsumexp")],
         "Larger than memory": [f"dask.{name}" for name in ("softmax", "log_softmax", "logsumexp")],
     }
