@@ -33,6 +33,14 @@ def aligned(*arrays: Array | None) -> list[Any]:
     ]
 
 
+def parted(array: Array, axis_name: Any) -> Array:
+    """The array as one that varies along the axes of that name: a part."""
+    jax.lax.psum(1, axis_name)  # NameError where there is no such axis
+    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    missing = tuple(name for name in names if name not in _varying(array))
+    return _vary(array, missing) if missing else array
+
+
 def _varying(array: Array) -> frozenset[str]:
     kind = _type_of(array)
     if hasattr(kind, "manual_axis_type"):  # from JAX 0.10 on
@@ -43,6 +51,6 @@ def _varying(array: Array) -> frozenset[str]:
 
 
 def _vary(array: Array, axes: tuple[str, ...]) -> Array:
-    if hasattr(jax.lax, "pcast"):
+    if hasattr(jax.lax, "pcast"):  # from JAX 0.9 on
         return jax.lax.pcast(array, axes, to="varying")
-    return jax.lax.pvary(array, axes)
+    return jax.lax.pvary(array, axes) if hasattr(jax.lax, "pvary") else array

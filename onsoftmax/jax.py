@@ -18,6 +18,7 @@ import numpy as np
 from . import _jax_operators as operators
 from . import _jax_ranks as ranks
 from ._jax_arguments import check_parts, refuse, take
+from ._jax_types import parted
 from ._libraries import jax_floating
 from ._types import MethodName
 
@@ -133,7 +134,7 @@ def logsumexp(
         y = operators.values(call, x, where, scale)
     else:
         check_parts(array, call, where, scale)
-        y = ranks.values(call, axis_name, x)
+        y = ranks.values(call, axis_name, parted(x, axis_name))
     if np.ndim(array) == 0:
         return y.reshape(())
     return y if keepdims else jnp.squeeze(y, call.axes)
@@ -216,7 +217,7 @@ def _of_rows(
     x, where, scale, call = take(operation, array, axis, method, dtype, where, scale, num_threads)
     if axis_name is not None:
         check_parts(array, call, where, scale)
-        return ranks.rows(call, axis_name, x)
+        return ranks.rows(call, axis_name, parted(x, axis_name))
     return operators.rows(call, x, where, scale).reshape(np.shape(array))
 
 

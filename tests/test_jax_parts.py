@@ -77,6 +77,19 @@ for devices, check, name in ((4, True, "softmax"), (2, False, "log_softmax")):
 f = parts(jax.vmap(lambda row: ons_jax.softmax(row, axis_name="i")), 4)
 assert np.array_equal(f(x), _core.finish(np.asarray(x), pairs=pairs_of(x, -1)))
 near(jax.grad(lambda x: jnp.sin(f(x)).sum())(x), jax.grad(lambda x: jnp.sin(jax.nn.softmax(x)).sum())(x))
+# the same on each device, as parts of rows four times as long
+same = jax.shard_map(
+    lambda x: ons_jax.logsumexp(x, axis_name="i")[None], mesh=mesh(4), in_specs=P(), out_specs=P("i")
+)
+near(jax.jit(same)(x)[3], jax.nn.logsumexp(jnp.concatenate([x] * 4, 1), 1))
+made = jax.jit(jax.grad(lambda x: same(x)[2].sum()))(x)
+near(made, jax.grad(lambda x: jax.nn.logsumexp(jnp.concatenate([x] * 4, 1), 1).sum())(x))
+both = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 2), ("d", "m"))
+for name, spec in (("m", P("d", "m")), (("d", "m"), P(None, ("d", "m")))):
+    f = jax.shard_map(lambda x: ons_jax.softmax(x, axis_name=name), mesh=both, in_specs=spec, out_specs=spec)
+    assert np.array_equal(jax.jit(f)(x), _core.finish(np.asarray(x), pairs=pairs_of(x, -1)))
+    made = jax.jit(jax.grad(lambda x: jnp.sin(f(x)).sum()))(x)
+    near(made, jax.grad(lambda x: jnp.sin(jax.nn.softmax(x)).sum())(x))
 for given in ({"where": x > 0}, {"scale": 2.0}, {"method": "safe"}, {"axis": None}, {"axis": ()}):
     with pytest.raises(ValueError, match="axis_name is given"):
         ons_jax.softmax(x, axis_name="i", **given)
