@@ -57,12 +57,16 @@ static xla_error *free_memory(const xla_frame *frame, const xla_memory_asked *gi
     return given->memory ? frame->api->free(&freed) : NULL;
 }
 
+/* What kernels read and write of the scratch at a time, in bytes. XLA refuses to promise more than
+ * its allocators have, which is less on some than on others. */
+enum { PACK = 16 };
+
 /* On a GPU the scratch is XLA's, in the order of its stream. */
 static xla_error *run_problem(const xla_frame *frame, const ons_xla_call *call) {
     ons_plan plan;
     const ons_machine machine = ons_this_machine(call->threads);
     xla_memory_asked scratch = {
-        .size = sizeof scratch, .context = frame->context, .alignment = 256};
+        .size = sizeof scratch, .context = frame->context, .alignment = PACK};
     ons_status status = ons_make_plan(&call->problem, call->method, &machine, &plan);
     if (status == ONS_OK && call->problem.device == ONS_CUDA && plan.workspace_bytes > 0) {
         scratch.bytes = (size_t)plan.workspace_bytes;
