@@ -12,8 +12,9 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 from . import _core
 
@@ -25,7 +26,18 @@ def _tell(tracer: ModuleType) -> None:
     if substitute is None:
         return
     for name, function in importlib.import_module("onsoftmax.torch").OPERATORS.items():
-        substitute(getattr(_core, name), skip_signature_check=True)(function)
+        substitute(getattr(_core, name), skip_signature_check=True)(_traced(function))
+
+
+def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    torch = sys.modules["torch"]
+
+    def traced(array: Any, /, *given: Any, **keywords: Any) -> Any:
+        if not isinstance(array, torch.Tensor):  # a list, an array of NumPy: a call outside of graphs
+            torch._dynamo.graph_break()
+        return function(array, *given, **keywords)
+
+    return traced
 
 
 class _AtImport(importlib.abc.MetaPathFinder):

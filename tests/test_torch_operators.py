@@ -48,6 +48,18 @@ assert torch.equal(compiled(x), ons.softmax(x) + 1)
     subprocess.run([sys.executable, "-c", source], check=True)
 
 
+def test_what_is_no_tensor_under_torch_compile():
+    """It runs as it is, outside of the graphs."""
+    import numpy as np
+
+    def both(x, row):
+        return ons.softmax(x) * 2, ons.softmax(row), ons.softmax([1.0, 2.0])
+
+    x, row = torch.randn(3), np.arange(3.0)
+    for ours, plain in zip(torch.compile(both, backend="eager")(x, row), both(x, row), strict=True):
+        assert type(ours) is type(plain) and bool((ours == plain).all())
+
+
 def test_the_import_takes_no_torch():
     source = (
         "import sys, onsoftmax; assert not any(name.partition('.')[0] == 'torch' for name in sys.modules)"
