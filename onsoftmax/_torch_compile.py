@@ -33,8 +33,9 @@ def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
     torch = sys.modules["torch"]
 
     def traced(array: Any, /, *given: Any, **keywords: Any) -> Any:
-        if not isinstance(array, torch.Tensor):  # a list, an array of NumPy: a call outside of graphs
-            torch._dynamo.graph_break()
+        asked_for_more = keywords.get("stream") is not None or keywords.get("return_normalizer")
+        if asked_for_more or not isinstance(array, torch.Tensor):  # a list, an array of NumPy
+            torch._dynamo.graph_break()  # it is called outside of graphs
         return function(array, *given, **keywords)
 
     return traced

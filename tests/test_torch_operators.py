@@ -48,12 +48,13 @@ assert torch.equal(compiled(x), ons.softmax(x) + 1)
     subprocess.run([sys.executable, "-c", source], check=True)
 
 
-def test_what_is_no_tensor_under_torch_compile():
+def test_what_no_operator_takes_under_torch_compile():
     """It runs as it is, outside of the graphs."""
     import numpy as np
 
     def both(x, row):
-        return ons.softmax(x) * 2, ons.softmax(row), ons.softmax([1.0, 2.0])
+        more = ons.softmax_topk(x, 2, return_normalizer=True)
+        return ons.softmax(x) * 2, ons.softmax(row), ons.softmax([1.0, 2.0]), more.normalizer.m, more.values
 
     x, row = torch.randn(3), np.arange(3.0)
     for ours, plain in zip(torch.compile(both, backend="eager")(x, row), both(x, row), strict=True):
