@@ -22,8 +22,7 @@ static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
 /* An entry takes 8 bytes, of float64 16: as a pair does. */
 static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
 
-/* The first shape that holds the row and has more than k of the two numbers that a lane gives for
- * the bound, by a quarter: k of k bound little. Else the first that holds it. */
+/* The first shape that holds the row. */
 static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     static const int shapes[][2] = {
 #define ONS_TOPK_SHAPE(lanes, chunks) {lanes, chunks},
@@ -31,20 +30,17 @@ static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
 #undef ONS_TOPK_SHAPE
     };
     const int count = sizeof shapes / sizeof *shapes;
-    int found = -1;
-    for (int i = count - 1; i >= 0; i--)
-        if (shapes[i][0] * shapes[i][1] >= row->chunks &&
-            (found < 0 || 2 * 4 * shapes[i][0] >= 5 * k))
-            found = i;
+    int i = 0;
+    while (i < count - 1 && shapes[i][0] * shapes[i][1] < row->chunks) i++;
     plan->longest_row = (int64_t)shapes[count - 1][0] * shapes[count - 1][1] * row->chunk;
-    if (found < 0) return false;
-    plan->lanes = shapes[found][0];
-    plan->elements_a_thread = shapes[found][1] * row->chunk;
+    if (plan->N > plan->longest_row) return false;
+    plan->lanes = shapes[i][0];
+    plan->elements_a_thread = shapes[i][1] * row->chunk;
     plan->tile = plan->lanes * plan->elements_a_thread;
     plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
-    /* each row has its elements and its list in shared memory, of some 4 k entries at most */
+    /* each row has its elements and two lists in shared memory */
     const int64_t row_bytes = plan->tile * ons_dtype_size(plan->compute) +
-                              2 * power_of_two_from(4 * k) * entry_bytes(plan);
+                              2 * (topk_warp_room(k) + 2 * WARP) * entry_bytes(plan);
     while (plan->threads > WARP && plan->threads / plan->lanes * row_bytes > row->gpu->shared_bytes)
         plan->threads /= 2;
     plan->width = plan->threads / plan->lanes;
@@ -59,14 +55,13 @@ static bool fits_tiles(const row_of_chunks *row, const ons_plan *plan) {
 }
 
 static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
-    const int chunks = row->narrow ? TOPK_CHUNKS_16_BIT : TOPK_CHUNKS;
     const int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
     plan->lanes = 0;
     plan->width = 1;
     plan->workspace_bytes = 0;
     plan->blocks_a_row = 1;
     plan->longest_row = LONGEST_ROW;
-    plan->elements_a_thread = chunks * row->chunk;
+    plan->elements_a_thread = TOPK_CHUNKS * row->chunk;
     if (plan->N > LONGEST_ROW) return ONS_E_ROW_TOO_LONG;
     const bool by_tiles = plan->method == ONS_METHOD_split || plan->method == ONS_METHOD_online;
     if (by_tiles && k <= ONS_LARGEST_K && fits_tiles(row, plan)) {
@@ -97,9 +92,9 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
         return shape_warp(row, k, plan) ? ONS_OK : ONS_E_ROW_TOO_LONG;
     }
     if (plan->method == ONS_METHOD_split || blocks < 2) return ONS_E_NO_CLUSTERS;
-    plan->longest_row = (int64_t)blocks * TOPK_THREADS * chunks * row->chunk;
+    plan->longest_row = (int64_t)blocks * TOPK_THREADS * TOPK_CHUNKS * row->chunk;
     plan->threads = TOPK_THREADS;
-    ons_share_out(ceil_div(row->chunks, (int64_t)chunks * WARP), TOPK_BLOCKS * TOPK_THREADS / WARP,
+    ons_share_out(ceil_div(row->chunks, TOPK_CHUNKS * WARP), TOPK_THREADS / WARP,
                   TOPK_THREADS / WARP, blocks, false, plan);
     plan->tile = plan->blocks_a_row * plan->threads * plan->elements_a_thread;
     return plan->N > plan->longest_row ? ONS_E_ROW_TOO_LONG : ONS_OK;

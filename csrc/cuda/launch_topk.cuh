@@ -132,12 +132,11 @@ struct tile_of_rows<contiguous_rows<X, Y, ALL_FIT>, K> {
     using type = packed_tile<X, K>;
 };
 
-/* The list of a row has room for more than k entries, so that a bound need not be exact; of a short
- * row for all. */
-inline int topk_room(int64_t k, int64_t N, int least) {
-    int room = least;
-    while (room < 2 * k || (room < 4 * k && room < N && N <= LONGEST_LISTED)) room *= 2;
-    return room;
+/* The list of a block has room for so many entries or more: a power of two, so that it can be
+ * sorted, and more than k, so that a bound need not be exact. */
+inline int topk_room(const launch_request &request, int least) {
+    while (least < 2 * request.problem->k) least *= 2;
+    return least;
 }
 
 template <typename Rows, typename Method>
@@ -149,16 +148,9 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
         return {operand->data, problem->dims == 1 ? 0 : operand->stride[0],
                 operand->stride[problem->dims - 1], operand->dtype};
     };
-    topk_arguments<Rows> arguments = {rows,
-                                      at(ONS_Y),
-                                      at(ONS_INDICES),
-                                      at(ONS_PAIRS),
-                                      (int)problem->k,
-                                      topk_room(problem->k, request.plan->N, room),
-                                      problem->log,
-                                      1,
-                                      request.plan->N,
-                                      request.workspace};
+    topk_arguments<Rows> arguments = {
+        rows,         at(ONS_Y), at(ONS_INDICES), at(ONS_PAIRS),    (int)problem->k, room,
+        problem->log, 1,         request.plan->N, request.workspace};
     return method(rows_of<Rows>{rows}, arguments);
 }
 
@@ -188,7 +180,7 @@ ons_status with_topk_type(const launch_request &request, int room, Method method
 }
 
 /* Calls method(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has room for
- * `room` entries or more. */
+ * `room` entries. */
 template <typename Method>
 ons_status with_topk_rows(const launch_request &request, int room, Method method) {
     if (request.plan->loader == ONS_CONTIGUOUS) switch (request.problem->operand[ONS_X].dtype) {

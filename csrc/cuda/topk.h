@@ -6,11 +6,10 @@
 #include "cuda.h"
 
 enum {
-    LONGEST_LISTED = 1024,      /* row of which nearly all elements may be listed */
-    TOPK_THREADS = 512,         /* the most of a block that holds a row, or a part of one; */
-    TOPK_BLOCKS = 2,            /* so many find room on a multiprocessor, of rows without gaps */
-    TOPK_CHUNKS = 8,            /* of a thread there, */
-    TOPK_CHUNKS_16_BIT = 16,    /* and of 16-bit rows */
+    TOPK_THREADS = 1024,        /* the most of a block that holds a part of a row, and of all on a
+                                 * multiprocessor; */
+    TOPK_CHUNKS = 8,            /* of a thread there */
+    TOPK_MERGE_THREADS = 512,   /* of a block that merges the parts of a row */
     TOPK_TILE_THREADS = 256,    /* the most of a block that reads a row tile by tile, */
     TOPK_TILE_BLOCKS = 4,       /* of which so many find room on a multiprocessor; */
     TOPK_QUEUE = 4096,          /* the tops that it has room for, */
@@ -18,5 +17,9 @@ enum {
     TOPK_TILE_CHUNKS = 4,       /* the chunks of a thread in a tile, */
     TOPK_TILE_CHUNKS_16_BIT = 8 /* and of 16-bit rows */
 };
+
+/* The entries that the list of a row has room for in fused_warp: a bound need not be exact. A
+ * multiple of what is read at once. */
+static inline int64_t topk_warp_room(int64_t k) { return k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4; }
 
 #endif

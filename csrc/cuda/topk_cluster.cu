@@ -4,31 +4,36 @@
  * elements from there on are listed in the first block's shared memory, which puts them in order.
  *
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
+#include "pairs/buckets.cuh"
 #include "pairs/cluster.cuh"
 #include "rows/select.cuh"
+#include "rows/signs.cuh"
 #include "launch_topk.cuh"
 
-/* Of a thread: a chunk of 16-bit elements takes half as many registers. */
-template <typename Rows>
-constexpr int CHUNKS_OF = Rows::NARROW ? TOPK_CHUNKS_16_BIT : TOPK_CHUNKS;
+/* One of a thread's elements, which all come to in the same few instructions. */
+template <typename Tile>
+__device__ __forceinline__ typename Tile::Real element_of_tile(const Tile &tile, unsigned e) {
+    typename Tile::Real found = tile.element(0);
+#pragma unroll
+    for (unsigned i = 1; i < Tile::K * Tile::V; i++)
+        if (i == e) found = tile.element(i);
+    return found;
+}
 
-/* How many blocks find room on a multiprocessor: others take more registers. */
 template <typename Rows>
-constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > sizeof(float)
-                              ? 1
-                              : TOPK_BLOCKS;
-
-template <typename Rows>
-__global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
+__global__ void __launch_bounds__(TOPK_THREADS)
     topk_cluster_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     using Real = typename Rows::Real;
+    using Key = key_type<Real>;
     using Entry = entry<Real>;
-    constexpr int K = CHUNKS_OF<Rows>, V = Rows::V;
+    constexpr int K = TOPK_CHUNKS, V = Rows::V;
     using Tile = typename tile_of_rows<Rows, K>::type;
+    using Signs = signs<Tile>;
+#if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
     /* of every warp: the largest elements of its quarters, and its state */
-    Real *const tops = (Real *)(list + args.room);
+    Real *const tops = (Real *)(list + 2 * args.room);
     state<Real> *const states = (state<Real> *)(tops + 4 * blocks_of_row() * warps_of_block());
     __shared__ int counters[3], listed;
     const int blocks = blocks_of_row(), warps = blocks * warps_of_block();
@@ -37,13 +42,9 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
     const uint32_t chunk = block_a_row::chunk<K>(warp), first = chunk * V;
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
     if (threadIdx.x == 0) listed = counters[0] = counters[1] = counters[2] = 0;
-#if __CUDA_ARCH__ >= 900
     __shared__ arrivals arrived;
-    if (blocks > 1) {
-        arrived.make_ready();
-        arrive_at_row();
-    }
-#endif
+    arrived.make_ready();
+    arrivals::say_ready();
 
     Tile tile;
     Rows::template visit<false>(args, row_of_blocks(), [&](const auto &from) {
@@ -52,84 +53,88 @@ __global__ void __launch_bounds__(TOPK_THREADS, BLOCKS_OF<Rows>)
     const Real top = tile.largest(), m = max_over_lanes<WARP>(top);
     const Real d =
         normalizer_over_lanes<WARP>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
-    using Key = key_type<Real>;
     const Key own = first < N ? key_of(top) : 0;
-    Key mine[2] = {own, 0};
-    if (blocks == 1) {
-        if (threadIdx.x % WARP == 0) states[warp] = {m, d};
-        __syncthreads();
-    } else {
-#if __CUDA_ARCH__ >= 900
-        const Real of_quarter = max_over_lanes<WARP / 4>(top);
-        row_numbers<Real> four;
-        four.m = __shfl_sync(~0u, of_quarter, 0);
-        four.first = __shfl_sync(~0u, of_quarter, WARP / 4);
-        four.second = __shfl_sync(~0u, of_quarter, WARP / 2);
-        four.steps = __shfl_sync(~0u, of_quarter, 3 * WARP / 4);
-        wait_for_row();
-        arrived.announce(warps * (sizeof(state<Real>) + sizeof four));
-        const int to = threadIdx.x % WARP;
-        if (to < blocks) {
-            arrived.send(states + warp, to, {m, d});
-            arrived.send((row_numbers<Real> *)tops + warp, to, four);
-        }
-        arrived.await();
-        for (int i = 0; i < 2; i++) {
-            const int quarter = threadIdx.x + i * blockDim.x;
-            const uint32_t begins =
-                (quarter / 4 * (K * WARP) + quarter % 4 * (WARP / 4)) * (uint32_t)V;
-            mine[i] = quarter < 4 * warps && begins < N ? key_of(tops[quarter]) : 0;
-        }
-#endif
+    const Real of_quarter = max_over_lanes<WARP / 4>(top);
+    row_numbers<Real> four;
+    four.m = __shfl_sync(~0u, of_quarter, 0);
+    four.first = __shfl_sync(~0u, of_quarter, WARP / 4);
+    four.second = __shfl_sync(~0u, of_quarter, WARP / 2);
+    four.steps = __shfl_sync(~0u, of_quarter, 3 * WARP / 4);
+    arrivals::await_ready();
+    arrived.announce(warps * (sizeof(state<Real>) + sizeof four));
+    const int to = threadIdx.x % WARP;
+    if (to < blocks) {
+        arrived.send(states + warp, to, {m, d});
+        arrived.send((row_numbers<Real> *)tops + warp, to, four);
     }
-    const state<Real> total = block_a_row::merge_held(states, warps);
-    const Key largest = key_of(total.m);
+    arrived.await();
+    Key mine[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int quarter = threadIdx.x + i * blockDim.x;
+        const uint32_t begins = (quarter / 4 * (K * WARP) + quarter % 4 * (WARP / 4)) * (uint32_t)V;
+        mine[i] = quarter < 4 * warps && begins < N ? key_of(tops[quarter]) : 0;
+    }
     bound<Key> from = {bound_of_tops(mine, (int)k), N};
     bool counts = from.key == 0; /* the elements, where there are too few tops */
     int *const count_at = in_first_block(&listed);
     Entry *const list_at = in_first_block(list);
+    state<Real> total;
+    bool merged = false;
+    auto merge_once = [&] {
+        if (!merged) total = block_a_row::merge_held(states, warps);
+        merged = true;
+    };
     int count = 0;
     while (true) {
         if (counts) {
+            merge_once();
             Tile copy = tile;
             group_of_blocks group = {counters};
             from = bound_by_counting<WARP>(copy, own, first, 0, N, k, (uint32_t)args.room, from.key,
-                                           largest, group);
+                                           key_of(total.m), group);
             if (threadIdx.x == 0 && block_of_row() == 0) listed = 0;
             meet_in_row();
         }
-        if (own >= from.key)
-            each_from<WARP>(tile, from, first, N, [&](Key key, uint32_t at) {
+        if (own >= from.key) {
+            unsigned from_there = Signs::not_below(tile, number_of(from.key));
+            while (from_there) {
+                const unsigned bit = 31 - __clz(from_there), e = Signs::element(bit);
+                from_there ^= 1u << bit;
+                const uint32_t at = first + e / V * (WARP * V) + e % V;
+                const Key key = key_of(element_of_tile(tile, e));
+                if (at >= N || !from.has(key, at)) continue;
                 const int slot = atomicAdd(count_at, 1);
-                if (slot < args.room) list_at[slot] = Entry::of(key, at);
-                return slot < args.room; /* else they are too many anyway */
-            });
-        meet_in_row();
+                if (slot >= args.room) break; /* they are too many anyway */
+                list_at[slot] = Entry::of(key, at);
+            }
+        }
+        arrive_at_row();
+        merge_once(); /* meanwhile */
+        wait_for_row();
         count = *(volatile int *)count_at;
         if (count <= args.room) break;
         counts = true;
     }
-    if (block_of_row() == 0) {
-        const topk_of_row<Rows> results(args, row, total);
-        give_first(
-            list, (uint32_t)count, (uint32_t)count, k, threadIdx.x, blockDim.x,
-            [] { __syncthreads(); },
-            [&](uint32_t order, const Entry &one) { results.put(order, one); });
-        if (threadIdx.x == 0) put_pair(args, row, total);
-    }
     /* the first block stays until its count is read no more */
-    if (blocks > 1) arrive_at_row();
-    if (blocks > 1 && block_of_row() == 0) wait_for_row();
+    arrivals::say_ready();
+    if (block_of_row() > 0) return;
+    const topk_of_row<Rows> results(args, row, total);
+    give_first(list, list + args.room, (uint32_t)count, k, from.key, key_of(total.m),
+               [&](uint32_t order, const Entry &one) { results.put(order, one); });
+    if (threadIdx.x == 0) put_pair(args, row, total);
+    wait_for_row();
+#endif
 }
 
 ons_status topk_cluster(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_topk_rows(request, 256, [&](auto rows, const auto &arguments) {
+    return with_topk_rows(request, topk_room(request, 256), [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
         using Real = typename Rows::Real;
         launch_shape shape = {1, plan->threads};
         shape.blocks = shape.cluster = (int)plan->blocks_a_row;
-        shape.shared_bytes = arguments.room * (int)sizeof(entry<Real>) +
+        shape.shared_bytes = 2 * arguments.room * (int)sizeof(entry<Real>) +
                              shape.cluster * plan->threads / WARP * 6 * (int)sizeof(Real);
         return launch_strips(request, shape, topk_cluster_kernel<Rows>, arguments);
     });

@@ -10,6 +10,7 @@
  *
  * Moves 1 read of N. Of a row of which more is from the bound on than there is room for, the
  * elements are listed in a second read, tile by tile, with a bound that rises. */
+#include "pairs/buckets.cuh"
 #include "rows/select.cuh"
 #include "topk_parts.cuh"
 #include "pairs/reduce.cuh"
@@ -171,28 +172,6 @@ __device__ __noinline__ void keep_from(Entry *queue, uint32_t count, Key from, i
     __syncthreads();
 }
 
-/* A key that k of the queue's tops are not below, and few more: by bisection. */
-template <typename Entry>
-__device__ __noinline__ auto bound_of_queue(const Entry *queue, uint32_t count, uint32_t k,
-                                            group_of_blocks &group) {
-    using Key = decltype(queue->key());
-    Key low = 0, high = ~Key(0);
-    uint32_t from_low = count;
-    while (low < high && from_low > k + k / 8) {
-        const Key middle = low + (high - low) / 2 + ((high - low) & 1);
-        int mine = 0;
-        for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) mine += queue[i].key() >= middle;
-        const uint32_t above = (uint32_t)group.sum(mine);
-        if (above >= k) {
-            low = middle;
-            from_low = above;
-        } else {
-            high = middle - 1;
-        }
-    }
-    return low;
-}
-
 /* The sum of a tile's exponentials. */
 template <typename Tile, typename Real>
 __device__ __forceinline__ Real sum_of(const Tile &tile, const reference<Real> &to) {
@@ -223,7 +202,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     using Tile = tile_of_thread<Rows>;
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ state<Real> parts[TOPK_TILE_THREADS / WARP];
-    __shared__ int queued, listed, counters[3];
+    __shared__ int queued, listed;
     Entry *const list = (Entry *)shared, *const queue = list + args.room;
     const block_share<Rows> share(args);
     const uint32_t room = (uint32_t)args.room, k = share.k, end = share.end;
@@ -231,7 +210,6 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     const uint32_t step = blockDim.x * Tile::K; /* chunks of a tile */
     running_state<Real> so_far;
     Real least = arithmetic<Real>::nan(); /* of the tops that are queued */
-    group_of_blocks group = {counters};
     uint32_t chunk = share.begin / V + own_chunk<Rows>();
     uint32_t tiles = (end - share.begin + step * V - 1) / (step * V); /* that are left */
     const bool has_elements = chunk * V < end;
@@ -239,7 +217,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     uint32_t next_slot = threadIdx.x; /* of these */
     if (threadIdx.x == 0) {
         queued = (int)queued_first;
-        listed = counters[0] = counters[1] = counters[2] = 0;
+        listed = 0;
     }
     /* Of k threads' maxima, where there are so many; else of k tops. The queue keeps those from it
      * on. */
@@ -248,7 +226,10 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
         Key from = bound_of_tops(keys, (int)k);
         const uint32_t count = (uint32_t)queued;
         if (count > TOPK_QUEUE) return from;
-        if (from == 0 && count >= k) from = bound_of_queue(queue, count, k, group);
+        if (from == 0 && count >= k)
+            from = bound_by_ranges<Key>(k, [&](auto visit) {
+                for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) visit(queue[i].key());
+            });
         keep_from(queue, count, from, &queued);
         return from;
     };
@@ -312,9 +293,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     }
     uint32_t count = (uint32_t)listed;
     if (!fits) count = list_tile_by_tile<Rows>(args, share, from, key_of(total.m));
-    auto give = [&](auto put) {
-        give_first(list, count, count, k, threadIdx.x, blockDim.x, [] { __syncthreads(); }, put);
-    };
+    auto give = [&](auto put) { give_first(list, queue, count, k, from, key_of(total.m), put); };
     if (args.workspace) {
         const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, share.which);
         give([&](uint32_t order, const Entry &one) { part.entries[order] = one; });
@@ -329,7 +308,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
 
 static ons_status launch_shares(const launch_request &request, bool in_parts) {
     const ons_plan *plan = request.plan;
-    return with_topk_rows(request, TOPK_LISTED, [&](auto rows, auto arguments) {
+    return with_topk_rows(request, topk_room(request, TOPK_LISTED), [&](auto rows, auto arguments) {
         using Rows = typename decltype(rows)::Rows;
         ons_plan shares = *plan;
         if (in_parts) cut_rows(plan, &arguments);

@@ -5,11 +5,12 @@
  * order when it is full, which gives a new bound.
  *
  * Moves 1 read of N. */
+#include "pairs/buckets.cuh"
 #include "rows/select.cuh"
 #include "topk_parts.cuh"
 
 template <typename Rows>
-__global__ void __launch_bounds__(TOPK_THREADS)
+__global__ void __launch_bounds__(TOPK_MERGE_THREADS)
     topk_merge_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     using Real = typename Rows::Real;
     using Entry = entry<Real>;
@@ -49,8 +50,8 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     }
     const state<Real> total = merge_by_warp(part.pair, (int)args.parts);
     const topk_of_row<Rows> results(args, row, total);
-    give_first(list, (uint32_t)listed, (uint32_t)listed, (uint32_t)args.k, threadIdx.x, blockDim.x,
-               sync, [&](uint32_t order, const Entry &one) { results.put(order, one); });
+    give_first(list, list + args.room, (uint32_t)listed, (uint32_t)args.k, least, key_of(total.m),
+               [&](uint32_t order, const Entry &one) { results.put(order, one); });
     if (threadIdx.x == 0) put_pair(args, row, total);
 }
 
@@ -63,11 +64,12 @@ ons_status topk_split(const launch_request &request) {
     auto merge = [&](auto rows, auto arguments) {
         using Rows = typename decltype(rows)::Rows;
         cut_rows(plan, &arguments);
-        launch_shape shape = {1, TOPK_THREADS};
-        shape.shared_bytes = arguments.room * (int)sizeof(entry<typename Rows::Real>);
+        launch_shape shape = {1, TOPK_MERGE_THREADS};
+        shape.shared_bytes = 2 * arguments.room * (int)sizeof(entry<typename Rows::Real>);
         return launch_strips(request, shape, topk_merge_kernel<Rows>, arguments);
     };
-    const int room = 2 * TOPK_THREADS; /* and more than k and a block's threads */
+    const int room =
+        topk_room(request, 2 * TOPK_MERGE_THREADS); /* and more than k and a block's threads */
     return plan->compute == ONS_FLOAT64
                ? with_topk_arguments<general_rows<double>>(request, as_it_is(request), room, merge)
                : with_topk_arguments<general_rows<float>>(request, as_it_is(request), room, merge);

@@ -1,18 +1,14 @@
 /* topk_warp.cu - fused_warp of the operation that selects: a row stays in the registers of a warp,
- * or of as few of its lanes as hold it, and a block has several rows. The k-th largest of two
- * numbers a lane, the largest of its even chunks and of its odd ones, bounds the k-th element from
- * below. The few elements from there on are listed in shared memory, and put in order.
+ * or of as few of its lanes as hold it, and a block has several rows. Where k is small, the k-th
+ * largest of two numbers a lane, the largest of its even chunks and of its odd ones, bounds the
+ * k-th element from below; where too many elements are left, as of every larger k, the bound is
+ * found by counting (choose). The elements from there on are listed in shared memory, and put in
+ * order.
  *
  * Moves 1 read of N. Stops at 32 lanes of WARP_CHUNKS chunks. */
 #include "launch_topk.cuh"
-#include "rows/select.cuh"
-
-/* The lanes that share a row, for bound_by_counting; other rows of the warp come with it. */
-template <int LANES>
-struct group_of_lanes {
-    __device__ int sum(int n) const { return count_over_lanes<LANES>(n); }
-    __device__ bool any(bool b) const { return __any_sync(~0u, b); }
-};
+#include "pairs/buckets.cuh"
+#include "rows/signs.cuh"
 
 /* The k-th largest of two numbers each of LANES lanes: a bitonic network, in which number 2 * lane
  * + i is a lane's i-th. NaN may be lost. */
@@ -81,53 +77,6 @@ __device__ inline void lay_out(const real_tile<Real, K> &tile, Real *row, int la
     for (int e = 0; e < K * V; e++) row[lane * V + place<LANES, V>(e)] = tile.x[e];
 }
 
-/* Which elements of a tile are not below a number, a bit each: the sign of the difference says it.
- */
-template <typename Tile>
-struct signs {
-    static constexpr int n = Tile::K * Tile::V;
-    static_assert(n <= 32);
-
-    __device__ static constexpr unsigned element(unsigned bit) { return n - 1 - bit; }
-    __device__ static constexpr unsigned bit(unsigned e) { return n - 1 - e; }
-
-    __device__ static unsigned not_below(const Tile &tile, typename Tile::Real least) {
-        unsigned below = 0;
-#pragma unroll
-        for (int e = 0; e < n; e++) below = __funnelshift_l(sign(tile.element(e), least), below, 1);
-        return ~below & ~0u >> (32 - n);
-    }
-
-   private:
-    __device__ static unsigned sign(float x, float least) { return __float_as_uint(x - least); }
-    __device__ static unsigned sign(double x, double least) { return x < least ? ~0u : 0; }
-};
-/* Of 16-bit elements two at a time: the bits of the first ones are the lower half. */
-template <typename X, int K>
-struct signs_of_pairs {
-    static constexpr int n = K * packed_tile<X, K>::V, PAIRS = n / 2;
-    static_assert(PAIRS <= 16);
-
-    __device__ static constexpr unsigned element(unsigned bit) { return 2 * (bit % 16) + bit / 16; }
-    __device__ static constexpr unsigned bit(unsigned e) { return e / 2 + 16 * (e % 2); }
-
-    __device__ static unsigned not_below(const packed_tile<X, K> &tile, float least) {
-        using pair = pair_of_16_bits<X>;
-        const pair from = {from_real<X>(least), from_real<X>(least)};
-        unsigned below = 0;
-#pragma unroll
-        for (int i = 0; i < PAIRS; i++) {
-            const pair apart = *(const pair *)&tile.raw[i / 2].word[i % 2] - from;
-            below = below >> 1 | (*(const unsigned *)&apart & 0x80008000u);
-        }
-        return ~(below >> (16 - PAIRS)) & 0x10001u * (0xffffu >> (16 - PAIRS));
-    }
-};
-template <int K>
-struct signs<packed_tile<__half, K>> : signs_of_pairs<__half, K> {};
-template <int K>
-struct signs<packed_tile<__nv_bfloat16, K>> : signs_of_pairs<__nv_bfloat16, K> {};
-
 /* Entries that are read at once; a list has room for so many more, which also puts the lists of
  * neighbouring rows into different banks. */
 enum { LIST_PAD = 4 };
@@ -159,14 +108,111 @@ __device__ inline void order_few(Entry *list, uint32_t count, int lane) {
     __syncwarp();
 }
 
-template <typename Rows, int LANES, int K>
-constexpr int ELEMENTS_OF_ROW = LANES * K * Rows::V;
+/* Which of a lane's elements are kept, a bit each as in signs.cuh, and how many all lanes keep. */
+struct kept_of_row {
+    unsigned bits;
+    uint32_t count;
+};
 
-/* Of one row in shared memory: its elements, and its list. */
+/* The first `count` of the row's elements that have a bit. */
+template <int LANES, typename Tile>
+__device__ inline unsigned first_of(unsigned bits, uint32_t count, int lane) {
+    using Signs = signs<Tile>;
+    unsigned kept = 0;
+    uint32_t before = 0;
+#pragma unroll 1
+    for (int k = 0; k < Tile::K; k++) {
+        unsigned of_chunk = 0;
+#pragma unroll
+        for (int i = 0; i < Tile::V; i++) of_chunk |= 1u << Signs::bit(k * Tile::V + i);
+        uint32_t upto = before + __popc(bits & of_chunk);
+#pragma unroll
+        for (int apart = 1; apart < LANES; apart *= 2) {
+            const uint32_t other = __shfl_up_sync(~0u, upto, apart, LANES);
+            if (lane >= apart) upto += other - before;
+        }
+        uint32_t at = upto - __popc(bits & of_chunk);
+#pragma unroll
+        for (int i = 0; i < Tile::V; i++) {
+            const unsigned bit = 1u << Signs::bit(k * Tile::V + i);
+            if (bits & bit && at++ < count) kept |= bit;
+        }
+        before = __shfl_sync(~0u, upto, LANES - 1, LANES);
+    }
+    return kept;
+}
+
+/* k to `room` elements of each row, of more that are not below `low`: by counting those that are
+ * not below a number. That is the one given, then the middle between the last ones that were too
+ * low and too high; every third time it is an element. So neither equal elements nor one far from
+ * all others make it long: where k is reached within equal ones, the first of these are kept. m is
+ * the largest; element(bit) gives one of this lane's. */
+template <int LANES, typename Tile, typename Real, typename Element>
+__device__ inline void choose(const Tile &tile, kept_of_row *kept, uint32_t k, uint32_t room,
+                              Real low, Real number, bool is_element, Real m, int lane,
+                              Element element) {
+    using Signs = signs<Tile>;
+    constexpr unsigned OF_ROW = ~0u >> (32 - LANES);
+    unsigned above = 0, equal = 0, nan = 0; /* fewer than k; of those the first are kept */
+    uint32_t wanted = 0;
+    Real high = m;
+    const int first_step = is_element ? 0 : 1;
+    if (__any_sync(~0u, isnan(m))) {
+#pragma unroll
+        for (int e = 0; e < Signs::n; e++)
+            if (isnan(tile.element(e))) nan |= 1u << Signs::bit(e);
+    }
+    for (int step = first_step;; step++) {
+        const bool open = kept->count > room && !wanted;
+        const unsigned ballot = __ballot_sync(~0u, open && kept->bits & ~above);
+        if (ballot == 0) break;
+        const bool by_element = step % 3 == 0;
+        if (by_element && step > first_step) {
+            const unsigned between = kept->bits & ~above,
+                           lanes = ballot >> (threadIdx.x % WARP / LANES * LANES) & OF_ROW;
+            const int lane = max(31 - __clz(lanes), 0);
+            number = __shfl_sync(~0u, between ? element(31 - __clz(between)) : 0, lane, LANES);
+        } else if (step > first_step && isfinite(low)) {
+            number = low + (high - low) / 2;
+        } else if (step > first_step) { /* twice as far from the largest as the last one */
+            number = high + (high - m);
+        }
+        const unsigned from = (isnan(number) ? nan : Signs::not_below(tile, number)) & kept->bits;
+        const uint32_t count = (uint32_t)count_over_lanes<LANES>(__popc(from));
+        if (open && count >= k) {
+            *kept = {from, count};
+            low = number;
+        } else if (open) {
+            above |= from;
+            high = number;
+        }
+        if (!by_element) continue;
+        const unsigned more = isnan(number) ? 0 : (Signs::above(tile, number) | nan) & kept->bits;
+        const uint32_t larger_ones = (uint32_t)count_over_lanes<LANES>(__popc(more));
+        if (!open || count < k) continue;
+        if (larger_ones >= k) {
+            *kept = {more, larger_ones};
+        } else {
+            above = more;
+            equal = from & ~more;
+            wanted = k - larger_ones;
+        }
+    }
+    if (__any_sync(~0u, wanted > 0)) {
+        const unsigned first = first_of<LANES, Tile>(equal, wanted, lane);
+        if (wanted > 0) *kept = {above | first, k};
+    }
+}
+
+/* Of one row in shared memory: its elements, in whose place come the buckets and the list in order;
+ * and its list. */
 template <typename Rows, int LANES, int K>
-__host__ __device__ inline int bytes_of_elements() {
+__host__ __device__ inline int bytes_of_elements(int room) {
     using Tile = typename tile_of_rows<Rows, K>::type;
-    return ELEMENTS_OF_ROW<Rows, LANES, K> * (int)sizeof(typename stored_as<Tile>::type);
+    const int elements = LANES * K * Rows::V * (int)sizeof(typename stored_as<Tile>::type);
+    const int in_order = LANES * BUCKETS_A_LANE * (int)sizeof(uint32_t) +
+                         room * (int)sizeof(entry<typename Rows::Real>);
+    return elements > in_order ? elements : in_order;
 }
 
 template <typename Rows, int LANES, int K>
@@ -176,38 +222,44 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     using Tile = typename tile_of_rows<Rows, K>::type;
     using X = typename stored_as<Tile>::type;
     using Entry = entry<Real>;
+    using Key = key_type<Real>;
+    using Signs = signs<Tile>;
     constexpr int V = Rows::V, n = K * V;
     extern __shared__ __align__(16) unsigned char shared[];
     const int own = threadIdx.x / LANES, lane = threadIdx.x % LANES, rows = blockDim.x / LANES;
-    X *const elements = (X *)(shared + own * bytes_of_elements<Rows, LANES, K>());
-    Entry *const list = (Entry *)(shared + rows * bytes_of_elements<Rows, LANES, K>()) +
+    unsigned char *const memory = shared + own * bytes_of_elements<Rows, LANES, K>(args.room);
+    X *const elements = (X *)memory;
+    Entry *const list = (Entry *)(shared + rows * bytes_of_elements<Rows, LANES, K>(args.room)) +
                         own * (args.room + LIST_PAD);
     const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first;
-    const uint32_t N = row < args.rows ? (uint32_t)args.N : 0;
+    const uint32_t N = row < args.rows ? (uint32_t)args.N : 0, first = lane * V;
+    auto place_of = [&](unsigned bit) {
+        const uint32_t e = Signs::element(bit);
+        return first + e / V * (LANES * V) + e % V;
+    };
+    auto element_at = [&](unsigned bit) { return to_real<Real>(elements[place_of(bit)]); };
 
     Tile tile;
     Rows::template visit<true>(
         args, index, [&](const auto &from) { tile = from.template load<K, LANES>(lane); });
-    lay_out<typename stored_as<Tile>::type, K, LANES>(tile, elements, lane);
+    lay_out<X, K, LANES>(tile, elements, lane);
     const Real tops[2] = {largest_of_half(tile, 0), largest_of_half(tile, 1)};
-    const Real largest = larger(tops[0], tops[1]), m = max_over_lanes<LANES>(largest);
+    const Real m = max_over_lanes<LANES>(larger(tops[0], tops[1]));
     const Real d =
         normalizer_over_lanes<LANES>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
     const state<Real> total = {m, d};
 
+    const bool few = args.k <= 2 * LANES;
     Real least = -arithmetic<Real>::infinity();
-    if (args.k <= 2 * LANES) least = kth_over_lanes<LANES>(tops[0], tops[1], args.k);
-    using Signs = signs<Tile>;
-    /* 0 - -0 and -0 - -0 have no sign */
-    unsigned chosen = Signs::not_below(tile, least == 0 ? (Real)-0.0 : least);
-    const uint32_t first = lane * V;
-    if (!__all_sync(~0u, least > -arithmetic<Real>::infinity())) {
+    if (few) least = kth_over_lanes<LANES>(tops[0], tops[1], args.k);
+    kept_of_row kept = {Signs::not_below(tile, least), 0};
+    if (!__all_sync(~0u, N == LANES * n || least > -arithmetic<Real>::infinity())) {
 #pragma unroll
         for (int e = 0; e < n; e++)
-            if (first + place<LANES, V>(e) >= N) chosen &= ~(1u << Signs::bit(e));
+            if (first + place<LANES, V>(e) >= N) kept.bits &= ~(1u << Signs::bit(e));
     }
     auto slots = [&] { /* up to this lane's last one */
-                       int slot = __popc(chosen);
+                       int slot = __popc(kept.bits);
 #pragma unroll
                        for (int apart = 1; apart < LANES; apart *= 2) {
                            const int before = __shfl_up_sync(~0u, slot, apart, LANES);
@@ -216,63 +268,66 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
                        return slot;
     };
     int slot = slots();
-    uint32_t count = __shfl_sync(~0u, slot, LANES - 1, LANES);
-    if (__any_sync(~0u, count > (uint32_t)args.room)) {
-        Tile copy = tile;
-        group_of_lanes<LANES> group;
-        const auto bound =
-            bound_by_counting<LANES>(copy, key_of(largest), first, 0, N, (uint32_t)args.k,
-                                     (uint32_t)args.room, key_of(least), key_of(m), group);
-        chosen = 0;
-#pragma unroll
-        for (int e = 0; e < n; e++) {
-            const uint32_t at = first + place<LANES, V>(e);
-            if (at < N && bound.has(key_of(tile.element(e)), at)) chosen |= 1u << Signs::bit(e);
-        }
-        slot = slots();
-        count = __shfl_sync(~0u, slot, LANES - 1, LANES);
-    }
-    slot -= __popc(chosen);
+    kept.count = __shfl_sync(~0u, slot, LANES - 1, LANES);
     __syncwarp();
-    while (chosen) {
-        const unsigned bit = 31 - __clz(chosen), e = Signs::element(bit);
-        chosen ^= 1u << bit;
-        const uint32_t at = first + e / V * (LANES * V) + e % V;
-        list[slot++] = Entry::of(key_of(to_real<Real>(elements[at])), at);
+    if (__any_sync(~0u, kept.count > (uint32_t)args.room)) {
+        Real number = least;
+        if (!few) number = -max_over_lanes<LANES>(-fmin(tops[0], tops[1]));
+        choose<LANES>(tile, &kept, (uint32_t)args.k, (uint32_t)args.room, least, number, few, m,
+                      lane, element_at);
+        slot = slots();
     }
+    slot -= __popc(kept.bits);
+    Key smallest = ~Key(0);
+    while (kept.bits) {
+        const unsigned bit = 31 - __clz(kept.bits);
+        kept.bits ^= 1u << bit;
+        const Key key = key_of(element_at(bit));
+        smallest = key < smallest ? key : smallest;
+        list[slot++] = Entry::of(key, place_of(bit));
+    }
+    const uint32_t count = kept.count;
     if (lane < LIST_PAD) list[count + lane] = {}; /* none is before another */
     __syncwarp();
-    const uint32_t most = ~least_of_warp(~count);
     const bool exists = row < args.rows;
     const topk_of_row<Rows> results(args, exists ? row : 0, total);
     auto put = [&](uint32_t order, const Entry &one) { results.put(order, one); };
-    if (most <= 2 * LANES) {
+    if (__all_sync(~0u, count <= 2 * LANES)) {
         order_few<LANES>(list, count, lane);
 #pragma unroll 1
         for (uint32_t i = lane; i < (uint32_t)args.k && i < count; i += LANES) put(i, list[i]);
     } else {
-        give_first(list, count, most, (uint32_t)args.k, lane, LANES, [] { __syncwarp(); }, put);
+#pragma unroll
+        for (int apart = LANES / 2; apart > 0; apart /= 2) {
+            const Key other = __shfl_xor_sync(~0u, smallest, apart);
+            smallest = other < smallest ? other : smallest;
+        }
+        uint32_t *const buckets = (uint32_t *)memory;
+        put_by_buckets<LANES>(
+            list, (Entry *)(buckets + LANES * BUCKETS_A_LANE), buckets, count, (uint32_t)args.k,
+            smallest, key_of(m), lane, LANES, [] { __syncwarp(); }, put);
     }
     if (exists && lane == 0) put_pair(args, row, total);
 }
 
 ons_status topk_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_topk_rows(request, 32, [&](auto rows, const auto &arguments) {
-        using Rows = typename decltype(rows)::Rows;
-        ons_status status = ONS_E_OPERAND;
-        const int chunks = plan->elements_a_thread / Rows::V;
+    return with_topk_rows(request, (int)topk_warp_room(request.problem->k),
+                          [&](auto rows, const auto &arguments) {
+                              using Rows = typename decltype(rows)::Rows;
+                              ons_status status = ONS_E_OPERAND;
+                              const int chunks = plan->elements_a_thread / Rows::V;
 #define ONS_TOPK_SHAPE(L, K)                                                             \
     if (plan->lanes == L && chunks == K) {                                               \
         launch_shape shape = {1, plan->threads};                                         \
         const int row_bytes =                                                            \
-            bytes_of_elements<Rows, L, K>() +                                            \
+            bytes_of_elements<Rows, L, K>(arguments.room) +                              \
             (arguments.room + LIST_PAD) * (int)sizeof(entry<typename Rows::Real>);       \
         shape.shared_bytes = plan->threads / L * row_bytes;                              \
         status = launch_strips(request, shape, topk_warp_kernel<Rows, L, K>, arguments); \
     }
 #include "instances.def"
 #undef ONS_TOPK_SHAPE
-        return status;
-    });
+                              return status;
+                          });
 }

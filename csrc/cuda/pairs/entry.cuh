@@ -98,33 +98,6 @@ __device__ inline void sort_entries(Entry *list, uint32_t n, uint32_t thread, ui
     sync();
 }
 
-/* Up to so many entries each counts those before it; more are sorted. */
-constexpr uint32_t MOST_COUNTED = 128;
-
 __device__ inline uint32_t power_from(uint32_t n) { return n <= 1 ? 1 : 1u << (32 - __clz(n - 1)); }
-
-/* Calls put(place in the order, entry) for the first k of `count` entries, in a list that has room
- * for a power of two from `most` on: the largest count of those that come here together. */
-template <typename Entry, typename Sync, typename Put>
-__device__ inline void give_first(Entry *list, uint32_t count, uint32_t most, uint32_t k,
-                                  uint32_t thread, uint32_t threads, Sync sync, Put put) {
-    if (most <= MOST_COUNTED) {
-#pragma unroll 1
-        for (uint32_t i = thread; i < count; i += threads) {
-            const Entry own = list[i];
-            uint32_t before = 0;
-#pragma unroll 4
-            for (uint32_t j = 0; j < count; j++) before += list[j].is_before(own);
-            if (before < k) put(before, own);
-        }
-        return;
-    }
-    const uint32_t n = power_from(most);
-#pragma unroll 1
-    for (uint32_t i = count + thread; i < n; i += threads) list[i] = {};
-    sort_entries(list, n, thread, threads, sync);
-#pragma unroll 1
-    for (uint32_t i = thread; i < k && i < count; i += threads) put(i, list[i]);
-}
 
 #endif

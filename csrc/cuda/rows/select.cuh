@@ -52,27 +52,67 @@ __device__ inline uint32_t least_of_warp(uint32_t key) {
 #endif
 }
 
-/* A key that k of a block's keys are not below, n of each thread, and few more than k: by
- * bisection. 0 is no key; where there are fewer than k, 0. */
-template <int n, typename Key>
-__device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
+/* The number of keys of a block between two, by 256 ranges that are as wide. */
+struct ranges_of_keys {
+    static constexpr int RANGES = 256, A_LANE = RANGES / WARP;
+    uint32_t keys[RANGES];
+
+    /* The last range from which on there are `wanted` or more, how many there are, and how many of
+     * them are in the ranges after it. Where there are fewer, -1. */
+    __device__ int find(uint32_t wanted, uint32_t *from_there, uint32_t *after) const {
+        const int lane = threadIdx.x % WARP;
+        const uint4 *const own = (const uint4 *)(keys + A_LANE * (WARP - 1 - lane));
+        const uint4 low = own[0], high = own[1];
+        const uint32_t n[A_LANE] = {high.w, high.z, high.y, high.x, low.w, low.z, low.y, low.x};
+        uint32_t upto = 0;
+#pragma unroll
+        for (int i = 0; i < A_LANE; i++) upto += n[i];
+        const uint32_t in_lane = upto;
+#pragma unroll
+        for (int apart = 1; apart < WARP; apart *= 2) {
+            const uint32_t before = __shfl_up_sync(~0u, upto, apart);
+            if (lane >= apart) upto += before;
+        }
+        const unsigned reached = __ballot_sync(~0u, upto >= wanted);
+        if (reached == 0) return -1;
+        uint32_t so_far = upto - in_lane, before = so_far;
+        int range = 0;
+#pragma unroll
+        for (int i = 0; i < A_LANE; i++)
+            if (so_far < wanted) {
+                before = so_far;
+                so_far += n[i];
+                range = A_LANE * (WARP - lane) - 1 - i;
+            }
+        const int from = __ffs(reached) - 1;
+        *from_there = __shfl_sync(~0u, so_far, from);
+        *after = __shfl_sync(~0u, before, from);
+        return __shfl_sync(~0u, range, from);
+    }
+};
+
+/* A key that k of a block's keys, or few more, are not below: by counting those in each of the
+ * ranges between the least and the largest, then in those of the range that the k-th is in. 0 is no
+ * key; where there are fewer than k, 0. each(visit) calls visit(key) for those of this thread. */
+template <typename Key, typename Each>
+__device__ inline Key bound_by_ranges(uint32_t k, Each each) {
     using Word = std::conditional_t<sizeof(Key) == 4, unsigned, unsigned long long>;
+    constexpr int RANGES = ranges_of_keys::RANGES, BITS = 8;
+    __shared__ __align__(16) ranges_of_keys ranges;
     __shared__ Word least, largest;
+    Key low = ~Key(0), high = 0;
+    each([&](Key key) {
+        low = key && key < low ? key : low;
+        high = key > high ? key : high;
+    });
+    low = least_of_warp(low);
+    high = ~least_of_warp(~high);
     if (threadIdx.x == 0) {
         least = ~Word(0);
         largest = 0;
     }
-    Key low = ~Key(0), high = 0;
-    int from_low = 0;
-#pragma unroll
-    for (int i = 0; i < n; i++) {
-        from_low += __syncthreads_count(mine[i] != 0);
-        low = mine[i] && mine[i] < low ? mine[i] : low;
-        high = mine[i] > high ? mine[i] : high;
-    }
-    if (from_low < k) return 0;
-    low = least_of_warp(low);
-    high = ~least_of_warp(~high);
+    for (int i = threadIdx.x; i < RANGES; i += blockDim.x) ranges.keys[i] = 0;
+    __syncthreads();
     if (threadIdx.x % WARP == 0) {
         atomicMin(&least, (Word)low);
         atomicMax(&largest, (Word)high);
@@ -80,21 +120,36 @@ __device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
     __syncthreads();
     low = (Key)least;
     high = (Key)largest;
-    const int enough = k + k / 8 + 1;
-#pragma unroll 1
-    while (low < high && from_low > enough) {
-        const Key middle = low + (high - low) / 2 + ((high - low) & 1);
-        int above = 0;
-#pragma unroll
-        for (int i = 0; i < n; i++) above += __syncthreads_count(mine[i] >= middle);
-        if (above >= k) {
-            low = middle;
-            from_low = above;
-        } else {
-            high = middle - 1;
-        }
+    uint32_t after = 0; /* keys above those that are counted */
+    while (true) {
+        const int bits = high > low ? (sizeof(Key) == 4 ? 32 - __clz((int)(high - low))
+                                                        : 64 - __clzll((long long)(high - low)))
+                                    : 0;
+        const int shift = max(bits - BITS, 0);
+        each([&](Key key) {
+            if (key >= low && key <= high) atomicAdd(ranges.keys + ((key - low) >> shift), 1);
+        });
+        __syncthreads();
+        uint32_t from_there, after_it;
+        const int range = ranges.find(k - after, &from_there, &after_it);
+        if (range < 0) return 0;
+        low += (Key)range << shift;
+        if (after + from_there <= k + k / 8 + 1 || shift == 0) return low;
+        high = low + (((Key)1 << shift) - 1);
+        after += after_it;
+        __syncthreads();
+        for (int i = threadIdx.x; i < RANGES; i += blockDim.x) ranges.keys[i] = 0;
+        __syncthreads();
     }
-    return low;
+}
+
+/* The same of n keys a thread. */
+template <int n, typename Key>
+__device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
+    return bound_by_ranges<Key>((uint32_t)k, [&](auto visit) {
+#pragma unroll
+        for (int i = 0; i < n; i++) visit(mine[i]);
+    });
 }
 
 /* A bound that k to `room` elements of a row, or of a part of one, keep, where there are k: by

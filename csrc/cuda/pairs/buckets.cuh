@@ -1,0 +1,130 @@
+/* buckets.cuh - a few entries put in order by buckets: each goes to the bucket of its key, of which
+ * the first holds the largest, and counts those before it there. */
+#ifndef ONS_BUCKETS_CUH
+#define ONS_BUCKETS_CUH
+
+#include "entry.cuh"
+#include "lanes.cuh"
+
+/* Which bucket a key is in: by its distance from the largest one. Keys are nearly logarithms, so
+ * that a number far from all others leaves those apart; where there are numbers on both sides of 0,
+ * which has most keys around it, it is the distance of the numbers. */
+template <typename Real>
+class bucket_of_key {
+    using Key = key_type<Real>;
+
+   public:
+    __device__ bucket_of_key(Key least, Key largest_, uint32_t buckets)
+        : largest(largest_), top(number_of(largest_)), last(buckets - 1) {
+        const Real low = number_of(least);
+        by_number = low <= 0 && top >= 0 && isfinite(top - low);
+        scale = (float)buckets / away(least);
+    }
+    __device__ uint32_t operator()(Key key) const {
+        return min((uint32_t)(away(key) * scale), last); /* NaN becomes 0 */
+    }
+
+   private:
+    __device__ float away(Key key) const {
+        return by_number ? (float)(top - number_of(key)) : (float)(largest - key);
+    }
+
+    Key largest;
+    Real top;
+    uint32_t last;
+    float scale;
+    bool by_number;
+};
+
+/* Buckets for the first so many threads of those that come together to take as many each. */
+constexpr int BUCKETS_A_LANE = 16;
+
+/* Where each bucket begins, in place of how many entries it has; to be called by LANES lanes. */
+template <int LANES>
+__device__ inline void begin_buckets(uint32_t *buckets, int lane) {
+    uint4 *const own = (uint4 *)(buckets + lane * BUCKETS_A_LANE);
+    uint4 four[BUCKETS_A_LANE / 4];
+    uint32_t n = 0;
+#pragma unroll
+    for (int i = 0; i < BUCKETS_A_LANE / 4; i++) {
+        four[i] = own[i];
+        n += four[i].x + four[i].y + four[i].z + four[i].w;
+    }
+    uint32_t upto = n;
+#pragma unroll
+    for (int apart = 1; apart < LANES; apart *= 2) {
+        const uint32_t before = __shfl_up_sync(~0u, upto, apart, LANES);
+        if (lane >= apart) upto += before;
+    }
+    uint32_t at = upto - n;
+#pragma unroll
+    for (int i = 0; i < BUCKETS_A_LANE / 4; i++) {
+        const uint4 is = four[i];
+        own[i] = {at, at + is.x, at + is.x + is.y, at + is.x + is.y + is.z};
+        at += is.x + is.y + is.z + is.w;
+    }
+}
+
+/* Calls put(place in the order, entry) for the first k of `count` entries, with keys between the
+ * two given. There is room for as many in `sorted`, and for LANES * BUCKETS_A_LANE in `buckets`. To
+ * be called by `threads` threads, of which LANES or more are in one warp, this one the `thread`-th;
+ * sync() is their barrier. */
+template <int LANES, typename Real, typename Sync, typename Put>
+__device__ inline void put_by_buckets(const entry<Real> *list, entry<Real> *sorted,
+                                      uint32_t *buckets, uint32_t count, uint32_t k,
+                                      key_type<Real> least, key_type<Real> largest, uint32_t thread,
+                                      uint32_t threads, Sync sync, Put put) {
+    constexpr uint32_t BUCKETS = LANES * BUCKETS_A_LANE;
+    const bucket_of_key<Real> bucket(least, largest, BUCKETS);
+    for (uint32_t i = thread; i < BUCKETS; i += threads) buckets[i] = 0;
+    sync();
+#pragma unroll 1
+    for (uint32_t i = thread; i < count; i += threads)
+        atomicAdd(buckets + bucket(list[i].key()), 1);
+    sync();
+    if (thread < LANES) begin_buckets<LANES>(buckets, (int)thread);
+    sync();
+#pragma unroll 1
+    for (uint32_t i = thread; i < count; i += threads)
+        sorted[atomicAdd(buckets + bucket(list[i].key()), 1)] = list[i];
+    sync(); /* now a bucket begins where the one before it says */
+#pragma unroll 1
+    for (uint32_t i = thread; i < count; i += threads) {
+        const entry<Real> own = sorted[i];
+        const uint32_t in = bucket(own.key());
+        uint32_t order = in > 0 ? buckets[in - 1] : 0;
+        if (order >= k) break; /* as all after it */
+        const uint32_t end = buckets[in];
+#pragma unroll 1
+        for (uint32_t j = order; j < end; j++) order += sorted[j].is_before(own);
+        if (order < k) put(order, own);
+    }
+}
+
+/* Up to so many entries each count those before it. */
+constexpr uint32_t MOST_COUNTED = 128, COUNT_LANES = 4;
+
+/* The same by a block, with room in `sorted` for as many as in the list. */
+template <typename Real, typename Put>
+__device__ inline void give_first(const entry<Real> *list, entry<Real> *sorted, uint32_t count,
+                                  uint32_t k, key_type<Real> least, key_type<Real> largest,
+                                  Put put) {
+    __shared__ __align__(16) uint32_t buckets[WARP * BUCKETS_A_LANE];
+    if (count > MOST_COUNTED)
+        return put_by_buckets<WARP>(
+            list, sorted, buckets, count, k, least, largest, threadIdx.x, blockDim.x,
+            [] { __syncthreads(); }, put);
+    const uint32_t lane = threadIdx.x % COUNT_LANES;
+#pragma unroll 1
+    for (uint32_t begin = 0; begin < count; begin += blockDim.x / COUNT_LANES) {
+        const uint32_t i = begin + threadIdx.x / COUNT_LANES;
+        const entry<Real> own = i < count ? list[i] : entry<Real>();
+        int before = 0;
+#pragma unroll 4
+        for (uint32_t j = lane; j < count; j += COUNT_LANES) before += list[j].is_before(own);
+        before = count_over_lanes<COUNT_LANES>(before);
+        if (lane == 0 && i < count && before < (int)k) put((uint32_t)before, own);
+    }
+}
+
+#endif
