@@ -50,7 +50,7 @@ static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
 /* Whether the queue and the list of a block find room in its shared memory, beside what the kernel
  * declares itself: not those of float64 on every GPU. */
 static bool fits_tiles(const row_of_chunks *row, const ons_plan *plan) {
-    enum { BESIDES = 2048 };
+    enum { BESIDES = 8192 };
     return (TOPK_QUEUE + TOPK_LISTED) * entry_bytes(plan) + BESIDES <= row->gpu->shared_bytes;
 }
 

@@ -32,16 +32,17 @@ __global__ void __launch_bounds__(TOPK_THREADS)
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
+    void *const beside = list + args.room;
     /* of every warp: the largest elements of its quarters, and its state */
-    Real *const tops = (Real *)(list + 2 * args.room);
+    Real *const tops = (Real *)((char *)beside + bytes_beside_list<Real>(args.room));
     state<Real> *const states = (state<Real> *)(tops + 4 * blocks_of_row() * warps_of_block());
-    __shared__ int counters[3], listed;
+    __shared__ int listed;
     const int blocks = blocks_of_row(), warps = blocks * warps_of_block();
     const int64_t row = row_of_blocks() + args.first;
     const int warp = block_of_row() * warps_of_block() + warp_of_block();
     const uint32_t chunk = block_a_row::chunk<K>(warp), first = chunk * V;
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
-    if (threadIdx.x == 0) listed = counters[0] = counters[1] = counters[2] = 0;
+    if (threadIdx.x == 0) listed = 0;
     __shared__ arrivals arrived;
     arrived.make_ready();
     arrivals::say_ready();
@@ -90,9 +91,8 @@ __global__ void __launch_bounds__(TOPK_THREADS)
         if (counts) {
             merge_once();
             Tile copy = tile;
-            group_of_blocks group = {counters};
-            from = bound_by_counting<WARP>(copy, own, first, 0, N, k, (uint32_t)args.room, from.key,
-                                           key_of(total.m), group);
+            from = bound_by_counting(copy, own, first, N, k, (uint32_t)args.room, from.key,
+                                     key_of(total.m));
             if (threadIdx.x == 0 && block_of_row() == 0) listed = 0;
             meet_in_row();
         }
@@ -116,14 +116,14 @@ __global__ void __launch_bounds__(TOPK_THREADS)
         if (count <= args.room) break;
         counts = true;
     }
-    /* the first block stays until its count is read no more */
-    arrivals::say_ready();
-    if (block_of_row() > 0) return;
-    const topk_of_row<Rows> results(args, row, total);
-    give_first(list, list + args.room, (uint32_t)count, k, from.key, key_of(total.m),
-               [&](uint32_t order, const Entry &one) { results.put(order, one); });
-    if (threadIdx.x == 0) put_pair(args, row, total);
-    wait_for_row();
+    arrivals::say_ready(); /* the first block stays until its count is read no more */
+    if (block_of_row() == 0) {
+        const topk_of_row<Rows> results(args, row, total);
+        give_first(list, beside, (uint32_t)count, k, from.key, key_of(total.m),
+                   [&](uint32_t order, const Entry &one) { results.put(order, one); });
+        if (threadIdx.x == 0) put_pair(args, row, total);
+    }
+    arrivals::await_ready();
 #endif
 }
 
@@ -134,7 +134,8 @@ ons_status topk_cluster(const launch_request &request) {
         using Real = typename Rows::Real;
         launch_shape shape = {1, plan->threads};
         shape.blocks = shape.cluster = (int)plan->blocks_a_row;
-        shape.shared_bytes = 2 * arguments.room * (int)sizeof(entry<Real>) +
+        shape.shared_bytes = arguments.room * (int)sizeof(entry<Real>) +
+                             bytes_beside_list<Real>(arguments.room) +
                              shape.cluster * plan->threads / WARP * 6 * (int)sizeof(Real);
         return launch_strips(request, shape, topk_cluster_kernel<Rows>, arguments);
     });

@@ -101,13 +101,11 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
     using Tile = tile_of_thread<Rows>;
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ unsigned long long largest;
-    __shared__ int counters[3], added;
+    __shared__ int added;
     Entry *const list = (Entry *)shared;
     const uint32_t N = share.end, room = (uint32_t)args.room, k = share.k;
     const int64_t step = blockDim.x * (Tile::K * Tile::V);
     progress<Key> now = {{from, N}, 0};
-    if (threadIdx.x < 3) counters[threadIdx.x] = 0;
-    group_of_blocks group = {counters};
     constexpr uint32_t V = Rows::V;
     const uint32_t own_first = own_chunk<Rows>() * V;
     Tile next = share.load(args, (share.begin + own_first) / V);
@@ -146,9 +144,8 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
                 now.listed = listed;
                 break;
             }
-            now.from =
-                bound_by_counting<WARP>(tile, own, first, (uint32_t)begin, end, k,
-                                        room - now.listed, now.from.key, (Key)largest, group);
+            now.from = bound_by_counting(tile, own, first, end, k, room - now.listed, now.from.key,
+                                         (Key)largest);
             if (threadIdx.x == 0) added = 0;
             __syncthreads();
         }
@@ -170,6 +167,22 @@ __device__ __noinline__ void keep_from(Entry *queue, uint32_t count, Key from, i
         if (top.key() != 0 && top.key() >= from) queue[atomicAdd(kept, 1)] = top;
     }
     __syncthreads();
+}
+
+/* Of k threads' maxima, of which `own` is one, where there are so many; else of k tops. The queue
+ * keeps those from it on. */
+template <typename Entry, typename Key>
+__device__ __noinline__ Key bound_so_far(Entry *queue, int *queued, Key own, uint32_t k) {
+    const Key keys[1] = {own};
+    Key from = bound_of_tops(keys, (int)k);
+    const uint32_t count = (uint32_t)*queued;
+    if (count > TOPK_QUEUE) return from;
+    if (from == 0 && count >= k)
+        from = bound_by_ranges<Key>(k, [&](auto visit) {
+            for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) visit(queue[i].key());
+        });
+    keep_from(queue, count, from, queued);
+    return from;
 }
 
 /* The sum of a tile's exponentials. */
@@ -219,20 +232,6 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
         queued = (int)queued_first;
         listed = 0;
     }
-    /* Of k threads' maxima, where there are so many; else of k tops. The queue keeps those from it
-     * on. */
-    auto bound_so_far = [&] {
-        const Key keys[1] = {has_elements ? key_of(so_far.m) : 0};
-        Key from = bound_of_tops(keys, (int)k);
-        const uint32_t count = (uint32_t)queued;
-        if (count > TOPK_QUEUE) return from;
-        if (from == 0 && count >= k)
-            from = bound_by_ranges<Key>(k, [&](auto visit) {
-                for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) visit(queue[i].key());
-            });
-        keep_from(queue, count, from, &queued);
-        return from;
-    };
     /* Takes a tile while the next one comes; whether it is the last. */
     auto take = [&](const Tile &tile, Tile &next) {
         const uint32_t first = chunk * V;
@@ -258,13 +257,13 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     while (!take(one, other) && !take(other, one)) {
         if (++taken != renewed) continue;
         renewed += 7 * renewed < most ? 7 * renewed : most;
-        const Key from = bound_so_far();
+        const Key from = bound_so_far(queue, &queued, has_elements ? key_of(so_far.m) : 0, k);
         if (from) least = number_of(from);
         __syncthreads(); /* all know the bound */
     }
     const state<Real> total =
         merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
-    const Key from = bound_so_far();
+    const Key from = bound_so_far(queue, &queued, has_elements ? key_of(so_far.m) : 0, k);
     bool fits = *(volatile int *)&queued <= TOPK_QUEUE;
     if (fits) {
         constexpr uint32_t n = Tile::K * Tile::V;

@@ -50,8 +50,8 @@ __global__ void __launch_bounds__(TOPK_MERGE_THREADS)
     }
     const state<Real> total = merge_by_warp(part.pair, (int)args.parts);
     const topk_of_row<Rows> results(args, row, total);
-    give_first(list, list + args.room, (uint32_t)listed, (uint32_t)args.k, least, key_of(total.m),
-               [&](uint32_t order, const Entry &one) { results.put(order, one); });
+    give_first(list, (void *)(list + args.room), (uint32_t)listed, (uint32_t)args.k, least,
+               key_of(total.m), [&](uint32_t order, const Entry &one) { results.put(order, one); });
     if (threadIdx.x == 0) put_pair(args, row, total);
 }
 
@@ -64,8 +64,10 @@ ons_status topk_split(const launch_request &request) {
     auto merge = [&](auto rows, auto arguments) {
         using Rows = typename decltype(rows)::Rows;
         cut_rows(plan, &arguments);
+        using Real = typename Rows::Real;
         launch_shape shape = {1, TOPK_MERGE_THREADS};
-        shape.shared_bytes = 2 * arguments.room * (int)sizeof(entry<typename Rows::Real>);
+        shape.shared_bytes =
+            arguments.room * (int)sizeof(entry<Real>) + bytes_beside_list<Real>(arguments.room);
         return launch_strips(request, shape, topk_merge_kernel<Rows>, arguments);
     };
     const int room =

@@ -104,16 +104,23 @@ __device__ inline void put_by_buckets(const entry<Real> *list, entry<Real> *sort
 /* Up to so many entries each count those before it. */
 constexpr uint32_t MOST_COUNTED = 128, COUNT_LANES = 4;
 
-/* The same by a block, with room in `sorted` for as many as in the list. */
+/* What a block needs for buckets beside its list, which has room for so many. */
+template <typename Real>
+__host__ __device__ constexpr int bytes_beside_list(int room) {
+    return WARP * BUCKETS_A_LANE * (int)sizeof(uint32_t) + room * (int)sizeof(entry<Real>);
+}
+
+/* The same by a block. */
 template <typename Real, typename Put>
-__device__ inline void give_first(const entry<Real> *list, entry<Real> *sorted, uint32_t count,
-                                  uint32_t k, key_type<Real> least, key_type<Real> largest,
-                                  Put put) {
-    __shared__ __align__(16) uint32_t buckets[WARP * BUCKETS_A_LANE];
-    if (count > MOST_COUNTED)
-        return put_by_buckets<WARP>(
-            list, sorted, buckets, count, k, least, largest, threadIdx.x, blockDim.x,
-            [] { __syncthreads(); }, put);
+__device__ inline void give_first(const entry<Real> *list, void *beside, uint32_t count, uint32_t k,
+                                  key_type<Real> least, key_type<Real> largest, Put put) {
+    if (count > MOST_COUNTED) {
+        uint32_t *const buckets = (uint32_t *)beside;
+        entry<Real> *const sorted = (entry<Real> *)(buckets + WARP * BUCKETS_A_LANE);
+        auto sync = [] { __syncthreads(); };
+        return put_by_buckets<WARP>(list, sorted, buckets, count, k, least, largest, threadIdx.x,
+                                    blockDim.x, sync, put);
+    }
     const uint32_t lane = threadIdx.x % COUNT_LANES;
 #pragma unroll 1
     for (uint32_t begin = 0; begin < count; begin += blockDim.x / COUNT_LANES) {

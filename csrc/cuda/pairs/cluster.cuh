@@ -61,23 +61,81 @@ __device__ inline void meet_in_row() {
     }
 }
 
-/* Sums over all threads of the row's blocks, which come together. There are three counters in turn:
- * one is added to, one may still be read, one is cleared. */
-struct group_of_blocks {
-    int *counters; /* in shared memory, cleared before */
-    int turn = 0;
+/* What a row's elements are around a key: how many from it on, the least of these, and the largest
+ * below it. */
+template <typename Key>
+struct around_key {
+    uint32_t from;
+    Key least_from, most_below;
 
-    __device__ int sum(int n) {
-        n = count_over_lanes<WARP>(n);
-        int *const counter = in_first_block(counters + turn);
-        if (threadIdx.x % WARP == 0) atomicAdd(counter, n);
-        meet_in_row();
-        n = *(volatile int *)counter;
-        turn = turn < 2 ? turn + 1 : 0;
-        if (threadIdx.x == 0 && block_of_row() == 0) counters[turn < 2 ? turn + 1 : 0] = 0;
-        return n;
+    __device__ static around_key none() { return {0, ~Key(0), 0}; }
+};
+
+/* What all threads of the row's blocks find out together, in shared memory; all of them come to it
+ * each time. Two turns in turn: what was read last may still be read. */
+template <typename Key>
+class group_of_blocks {
+    using Around = around_key<Key>;
+
+   public:
+    struct memory {
+        Around of_warps[WARP], of_blocks[2][LARGEST_CLUSTER];
+        uint32_t said;
+    };
+
+    __device__ explicit group_of_blocks(memory *at_) : at(at_) {}
+
+    __device__ Around merge(Around mine) {
+        exchange(merge_warp(mine));
+        return merge_warp(of_block(blocks_of_row()));
     }
-    __device__ static bool any(bool b) { return b; }
+
+    /* The sum of n over the warps before this one, in the order of the row. */
+    __device__ uint32_t sum_before(uint32_t n) {
+        const Around of_warp = merge_warp(Around{n, 0, 0});
+        exchange(of_warp);
+        uint32_t before = of_block(block_of_row()).from;
+        if (threadIdx.x % WARP < warp_of_block()) before += at->of_warps[threadIdx.x % WARP].from;
+        return (uint32_t)count_over_lanes<WARP>((int)before);
+    }
+
+    /* One thread says a number, then all hear it. */
+    __device__ void say(uint32_t number) { in_first_block(at)->said = number; }
+    __device__ uint32_t hear() {
+        meet_in_row();
+        return ((const volatile memory *)in_first_block(at))->said;
+    }
+
+   private:
+    __device__ static Around merge_warp(Around mine) {
+        mine.from = (uint32_t)count_over_lanes<WARP>((int)mine.from);
+        mine.least_from = least_of_warp(mine.least_from);
+        mine.most_below = ~least_of_warp(~mine.most_below);
+        return mine;
+    }
+
+    /* What each warp has of its block, to the first block. */
+    __device__ void exchange(const Around &of_warp) {
+        const int lane = threadIdx.x % WARP;
+        turn ^= 1;
+        if (lane == 0) at->of_warps[warp_of_block()] = of_warp;
+        __syncthreads();
+        if (threadIdx.x < WARP) {
+            const Around all =
+                merge_warp(lane < warps_of_block() ? at->of_warps[lane] : Around::none());
+            if (lane == 0) in_first_block(at)->of_blocks[turn][block_of_row()] = all;
+        }
+        meet_in_row();
+    }
+
+    /* That of a lane's block, of the first `blocks`. */
+    __device__ Around of_block(int blocks) const {
+        const int lane = threadIdx.x % WARP;
+        return lane < blocks ? in_first_block(at)->of_blocks[turn][lane] : Around::none();
+    }
+
+    memory *at;
+    int turn = 0;
 };
 
 #endif

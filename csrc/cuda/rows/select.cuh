@@ -34,24 +34,6 @@ __device__ __forceinline__ void each_from(const Tile &tile, const bound<Key> &fr
         }
 }
 
-template <typename Key>
-__device__ inline Key least_by_shuffles(Key key) {
-#pragma unroll
-    for (int apart = WARP / 2; apart > 0; apart /= 2) {
-        const Key other = __shfl_xor_sync(~0u, key, apart);
-        key = other < key ? other : key;
-    }
-    return key;
-}
-__device__ inline uint64_t least_of_warp(uint64_t key) { return least_by_shuffles(key); }
-__device__ inline uint32_t least_of_warp(uint32_t key) {
-#if __CUDA_ARCH__ >= 800
-    return __reduce_min_sync(~0u, key);
-#else
-    return least_by_shuffles(key);
-#endif
-}
-
 /* The number of keys of a block between two, by 256 ranges that are as wide. */
 struct ranges_of_keys {
     static constexpr int RANGES = 256, A_LANE = RANGES / WARP;
@@ -91,6 +73,11 @@ struct ranges_of_keys {
     }
 };
 
+__device__ inline ranges_of_keys *ranges_of_block() {
+    __shared__ __align__(16) ranges_of_keys ranges;
+    return &ranges;
+}
+
 /* A key that k of a block's keys, or few more, are not below: by counting those in each of the
  * ranges between the least and the largest, then in those of the range that the k-th is in. 0 is no
  * key; where there are fewer than k, 0. each(visit) calls visit(key) for those of this thread. */
@@ -98,7 +85,7 @@ template <typename Key, typename Each>
 __device__ inline Key bound_by_ranges(uint32_t k, Each each) {
     using Word = std::conditional_t<sizeof(Key) == 4, unsigned, unsigned long long>;
     constexpr int RANGES = ranges_of_keys::RANGES, BITS = 8;
-    __shared__ __align__(16) ranges_of_keys ranges;
+    ranges_of_keys &ranges = *ranges_of_block();
     __shared__ Word least, largest;
     Key low = ~Key(0), high = 0;
     each([&](Key key) {
@@ -153,53 +140,65 @@ __device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
 }
 
 /* A bound that k to `room` elements of a row, or of a part of one, keep, where there are k: by
- * bisection of the keys, then of the places of those that are equal to the k-th. k elements have a
- * key from `low` on, `largest` is the largest, `own` the thread's. `first` is the place along the
- * row of the thread's first element, `begin` and `end` are where the part begins and ends. Of the
- * group sum(n) gives the sum over those who share the part, any(b) whether one of those who call
- * this together has b. */
-template <int STRIDE, typename Tile, typename Key, typename Group>
+ * halving the keys between two elements, so that equal ones end it; of those that are equal to the
+ * k-th the first ones are kept. k elements have a key from `low` on, `largest` is the largest,
+ * `own` the thread's. `first` is the place along the row of the thread's first element, `end` is
+ * where the part ends. All blocks of the row come to it together. */
+template <typename Tile, typename Key>
 __device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, Key own, uint32_t first,
-                                                     uint32_t begin, uint32_t end, uint32_t k,
-                                                     uint32_t room, Key low, Key largest,
-                                                     Group &group) {
-    auto count = [&](auto counts) {
-        int n = 0;
-#pragma unroll 1
-        for (int e = 0; e < Tile::K * Tile::V && own >= low; e++) {
-            const uint32_t at = first + place<STRIDE, Tile::V>(e);
-            if (at < end) n += counts(key_of(tile.element(e)), at);
+                                                     uint32_t end, uint32_t k, uint32_t room,
+                                                     Key low, Key largest) {
+    __shared__ typename group_of_blocks<Key>::memory memory;
+    group_of_blocks<Key> group(&memory);
+    constexpr int V = Tile::V;
+    auto place_of = [&](int e) { return first + place<WARP, V>(e); };
+    Key high = largest, middle = low;
+    uint32_t from_low = room + 1, above = 0; /* high */
+    while (from_low > room && low < high) {
+        around_key<Key> mine = around_key<Key>::none();
+#pragma unroll 4
+        for (int e = 0; e < Tile::K * V && own >= low; e++) {
+            const Key key = place_of(e) < end ? key_of(tile.element(e)) : 0;
+            mine.from += key >= middle;
+            if (key >= middle && key < mine.least_from) mine.least_from = key;
+            if (key < middle && key > mine.most_below) mine.most_below = key;
         }
-        return (uint32_t)group.sum(n);
-    };
-    Key high = largest;
-    uint32_t from_low = count([&](Key key, uint32_t) { return key >= low; });
-    while (group.any(low < high && from_low > room)) {
-        const Key middle = low + (high - low) / 2 + ((high - low) & 1);
-        const uint32_t n = count([&](Key key, uint32_t) { return key >= middle; });
-        if (low >= high || from_low <= room) continue;
-        if (n >= k) {
-            low = middle;
-            from_low = n;
+        const around_key<Key> all = group.merge(mine);
+        if (all.from >= k) {
+            low = all.least_from;
+            from_low = all.from;
         } else {
-            high = middle - 1;
+            high = all.most_below;
+            above = all.from;
         }
+        middle = low + (high - low) / 2 + ((high - low) & 1);
     }
-    bound<Key> found = {low, end};
-    if (!group.any(from_low > room)) return found;
-    const uint32_t above = count([&](Key key, uint32_t) { return key > low; });
-    uint32_t least = begin, most = end; /* of the place behind the last one that is kept */
-    while (group.any(least < most)) {
-        const uint32_t middle = least + (most - least) / 2;
-        const uint32_t n = count([&](Key key, uint32_t at) { return key == low && at < middle; });
-        if (least >= most) continue;
-        if (n + above >= k)
-            most = middle;
-        else
-            least = middle + 1;
+    if (from_low <= room) return {low, end};
+    auto is_equal = [&](int e) { return place_of(e) < end && key_of(tile.element(e)) == low; };
+    auto equal_ones = [&](int chunk) {
+        unsigned bits = 0;
+#pragma unroll
+        for (int i = 0; i < V; i++) bits |= (unsigned)is_equal(chunk * V + i) << i;
+        return bits;
+    };
+    uint32_t equal = 0, wanted = k - above;
+    for (int k = 0; k < Tile::K && own >= low; k++) equal += __popc(equal_ones(k));
+    uint32_t before = group.sum_before(equal);
+    for (int k = 0; k < Tile::K && before < wanted; k++) {
+        const unsigned bits = equal_ones(k);
+        uint32_t upto = __popc(bits);
+#pragma unroll
+        for (int apart = 1; apart < WARP; apart *= 2) {
+            const uint32_t other = __shfl_up_sync(~0u, upto, apart);
+            if (threadIdx.x % WARP >= apart) upto += other;
+        }
+        uint32_t at = before + upto - __popc(bits);
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (bits >> i & 1 && ++at == wanted) group.say(place_of(k * V + i) + 1);
+        before += __shfl_sync(~0u, upto, WARP - 1);
     }
-    if (from_low > room) found.end = most;
-    return found;
+    return {low, group.hear()};
 }
 
 #endif
