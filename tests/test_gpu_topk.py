@@ -96,6 +96,36 @@ def test_rows_that_hurt(dtype, N):
         check(x, k, tolerance=1e-6 if dtype == "float32" else None, method=method)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("N", [4, 60, 129, 256, 500, 512, 1023])
+def test_any_k_of_short_rows(dtype, N):
+    """Bounds by counting: rows with few distinct numbers, with one far away, of all exponents, masked."""
+    if dtype == "float64" and N > 512:
+        pytest.skip("longer than a warp holds")
+    x = rows((50, N), "float64", spread=1.0)
+    x[10:20] = (2 * x[10:20]).round()
+    x[20:30, N // 3] = 1e4
+    x[25:30, N // 2] = -1e4
+    x[30:35] *= torch.exp(8 * torch.randn_like(x[30:35]))
+    x[35:40] -= 20
+    x[40:45, : 3 * N // 4] = -torch.inf
+    x[45:, ::3] = torch.nan
+    x = x.to(getattr(torch, dtype))
+    for k in sorted({1, max(1, N // 8), max(1, N // 3), max(1, N // 2), N - 1, N}):
+        check(x, k, tolerance=2.0**-18 if dtype == "float32" else None)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_ties_in_clusters(dtype):
+    """The last of equal elements is some block's, warp's and chunk's."""
+    x = rows((6, 100003), dtype)
+    x = (x / 2).round()
+    x[0] = 0
+    x[1, 7::1000] = 30
+    for k in [1, 50, 77, 100, 101, 333, 1000]:
+        check(x, k, tolerance=2.0**-18 if dtype == "float32" else None, method="cluster")
+
+
 @pytest.mark.parametrize("method", ["fused_warp", "cluster", "split", "online"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_methods(method, dtype):

@@ -27,9 +27,11 @@ using tile_of_thread = typename tile_of_rows<Rows, CHUNKS_OF<Rows>>::type;
 
 /* How many blocks find room on a multiprocessor: others take more registers. */
 template <typename Rows>
-constexpr int BLOCKS_OF = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > sizeof(float)
-                              ? 2
-                              : TOPK_TILE_BLOCKS;
+constexpr int BLOCKS_OF = 2;
+template <typename X, bool ALL_FIT>
+constexpr int BLOCKS_OF<contiguous_rows<X, X, ALL_FIT>> = sizeof(X) > sizeof(float) ? 2
+                                                          : ALL_FIT ? TOPK_TILE_BLOCKS
+                                                                    : TOPK_TILE_BLOCKS - 1;
 
 /* The first bound is that of so many tiles, whose tops all go to the queue: half of what it has
  * room for. A new one is found when eight times as much was read, and before the queue can be full.

@@ -1,7 +1,7 @@
 /* topk_warp.cu - fused_warp of the operation that selects: a row stays in the registers of a warp,
  * or of as few of its lanes as hold it, and a block has several rows. Where k is small, the k-th
  * largest of two numbers a lane, the largest of its even chunks and of its odd ones, bounds the
- * k-th element from below; where too many elements are left, as of every larger k, the bound is
+ * k-th element from below. Where that leaves too many elements, and where k is larger, the bound is
  * found by counting (choose). The elements from there on are listed in shared memory, and put in
  * order.
  *
@@ -170,8 +170,8 @@ __device__ inline void choose(const Tile &tile, kept_of_row *kept, uint32_t k, u
         if (by_element && step > first_step) {
             const unsigned between = kept->bits & ~above,
                            lanes = ballot >> (threadIdx.x % WARP / LANES * LANES) & OF_ROW;
-            const int lane = max(31 - __clz(lanes), 0);
-            number = __shfl_sync(~0u, between ? element(31 - __clz(between)) : 0, lane, LANES);
+            const Real one = between ? element(31 - __clz(between)) : 0;
+            number = __shfl_sync(~0u, one, max(31 - __clz(lanes), 0), LANES);
         } else if (step > first_step && isfinite(low)) {
             number = low + (high - low) / 2;
         } else if (step > first_step) { /* twice as far from the largest as the last one */
