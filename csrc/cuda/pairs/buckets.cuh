@@ -4,7 +4,6 @@
 #define ONS_BUCKETS_CUH
 
 #include "entry.cuh"
-#include "lanes.cuh"
 
 /* Which bucket a key is in: by its distance from the largest one. Keys are nearly logarithms, so
  * that a number far from all others leaves those apart; where there are numbers on both sides of 0,

@@ -4,6 +4,7 @@
 #define ONS_CLUSTER_CUH
 
 #include "arrivals.cuh"
+#include "entry.cuh"
 
 /* How many blocks share a row, and which of them this is. */
 __device__ inline int blocks_of_row() {

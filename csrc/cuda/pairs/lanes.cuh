@@ -72,25 +72,6 @@ __device__ inline int count_over_lanes(int v) {
     return v;
 }
 
-/* The least of unsigned integers. */
-template <typename Key>
-__device__ inline Key least_by_shuffles(Key key) {
-#pragma unroll
-    for (int apart = WARP / 2; apart > 0; apart /= 2) {
-        const Key other = __shfl_xor_sync(~0u, key, apart);
-        key = other < key ? other : key;
-    }
-    return key;
-}
-__device__ inline uint64_t least_of_warp(uint64_t key) { return least_by_shuffles(key); }
-__device__ inline uint32_t least_of_warp(uint32_t key) {
-#if __CUDA_ARCH__ >= 800
-    return __reduce_min_sync(~0u, key);
-#else
-    return least_by_shuffles(key);
-#endif
-}
-
 /* A sum of numbers between 0 and 128, in all below 2^16: in fixed point, of which adding a power of
  * two leaves the digits in the low bits of the sum. Exact to 2^-39 a number but for the last two
  * roundings, in whatever order they are added. */
