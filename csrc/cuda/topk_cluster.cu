@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
             while (from_there) {
                 const unsigned bit = 31 - __clz(from_there), e = Signs::element(bit);
                 from_there ^= 1u << bit;
-                const uint32_t at = first + e / V * (WARP * V) + e % V;
+                const uint32_t at = first + (uint32_t)place<WARP, V>((int)e);
                 const Key key = key_of(element_of_tile(tile, e));
                 if (at >= N || !from.has(key, at)) continue;
                 const int slot = atomicAdd(count_at, 1);

@@ -179,10 +179,12 @@ __device__ __noinline__ Key bound_so_far(Entry *queue, int *queued, Key own, uin
     Key from = bound_of_tops(keys, (int)k);
     const uint32_t count = (uint32_t)*queued;
     if (count > TOPK_QUEUE) return from;
-    if (from == 0 && count >= k)
+    if (from == 0 && count >= k) {
+        __syncthreads(); /* all are done with the ranges */
         from = bound_by_ranges<Key>(k, [&](auto visit) {
             for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) visit(queue[i].key());
         });
+    }
     keep_from(queue, count, from, queued);
     return from;
 }

@@ -125,19 +125,14 @@ __device__ inline unsigned first_of(unsigned bits, uint32_t count, int lane) {
         unsigned of_chunk = 0;
 #pragma unroll
         for (int i = 0; i < Tile::V; i++) of_chunk |= 1u << Signs::bit(k * Tile::V + i);
-        uint32_t upto = before + __popc(bits & of_chunk);
-#pragma unroll
-        for (int apart = 1; apart < LANES; apart *= 2) {
-            const uint32_t other = __shfl_up_sync(~0u, upto, apart, LANES);
-            if (lane >= apart) upto += other - before;
-        }
-        uint32_t at = upto - __popc(bits & of_chunk);
+        const uint32_t upto = sum_up_to_lane<LANES>(__popc(bits & of_chunk), lane);
+        uint32_t at = before + upto - __popc(bits & of_chunk);
 #pragma unroll
         for (int i = 0; i < Tile::V; i++) {
             const unsigned bit = 1u << Signs::bit(k * Tile::V + i);
             if (bits & bit && at++ < count) kept |= bit;
         }
-        before = __shfl_sync(~0u, upto, LANES - 1, LANES);
+        before += __shfl_sync(~0u, upto, LANES - 1, LANES);
     }
     return kept;
 }
@@ -234,8 +229,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first;
     const uint32_t N = row < args.rows ? (uint32_t)args.N : 0, first = lane * V;
     auto place_of = [&](unsigned bit) {
-        const uint32_t e = Signs::element(bit);
-        return first + e / V * (LANES * V) + e % V;
+        return first + (uint32_t)place<LANES, V>((int)Signs::element(bit));
     };
     auto element_at = [&](unsigned bit) { return to_real<Real>(elements[place_of(bit)]); };
 
@@ -258,16 +252,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         for (int e = 0; e < n; e++)
             if (first + place<LANES, V>(e) >= N) kept.bits &= ~(1u << Signs::bit(e));
     }
-    auto slots = [&] { /* up to this lane's last one */
-                       int slot = __popc(kept.bits);
-#pragma unroll
-                       for (int apart = 1; apart < LANES; apart *= 2) {
-                           const int before = __shfl_up_sync(~0u, slot, apart, LANES);
-                           if (lane >= apart) slot += before;
-                       }
-                       return slot;
-    };
-    int slot = slots();
+    uint32_t slot = sum_up_to_lane<LANES>(__popc(kept.bits), lane); /* after this lane's */
     kept.count = __shfl_sync(~0u, slot, LANES - 1, LANES);
     __syncwarp();
     if (__any_sync(~0u, kept.count > (uint32_t)args.room)) {
@@ -275,7 +260,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         if (!few) number = -max_over_lanes<LANES>(-fmin(tops[0], tops[1]));
         choose<LANES>(tile, &kept, (uint32_t)args.k, (uint32_t)args.room, least, number, few, m,
                       lane, element_at);
-        slot = slots();
+        slot = sum_up_to_lane<LANES>(__popc(kept.bits), lane);
     }
     slot -= __popc(kept.bits);
     Key smallest = ~Key(0);
@@ -297,11 +282,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
 #pragma unroll 1
         for (uint32_t i = lane; i < (uint32_t)args.k && i < count; i += LANES) put(i, list[i]);
     } else {
-#pragma unroll
-        for (int apart = LANES / 2; apart > 0; apart /= 2) {
-            const Key other = __shfl_xor_sync(~0u, smallest, apart);
-            smallest = other < smallest ? other : smallest;
-        }
+        smallest = least_over_lanes<LANES>(smallest);
         uint32_t *const buckets = (uint32_t *)memory;
         put_by_buckets<LANES>(
             list, (Entry *)(buckets + LANES * BUCKETS_A_LANE), buckets, count, (uint32_t)args.k,

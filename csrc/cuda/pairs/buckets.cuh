@@ -4,6 +4,7 @@
 #define ONS_BUCKETS_CUH
 
 #include "entry.cuh"
+#include "scan.cuh"
 
 /* Which bucket a key is in: by its distance from the largest one. Keys are nearly logarithms, so
  * that a number far from all others leaves those apart; where there are numbers on both sides of 0,
@@ -49,13 +50,7 @@ __device__ inline void begin_buckets(uint32_t *buckets, int lane) {
         four[i] = own[i];
         n += four[i].x + four[i].y + four[i].z + four[i].w;
     }
-    uint32_t upto = n;
-#pragma unroll
-    for (int apart = 1; apart < LANES; apart *= 2) {
-        const uint32_t before = __shfl_up_sync(~0u, upto, apart, LANES);
-        if (lane >= apart) upto += before;
-    }
-    uint32_t at = upto - n;
+    uint32_t at = sum_up_to_lane<LANES>(n, lane) - n;
 #pragma unroll
     for (int i = 0; i < BUCKETS_A_LANE / 4; i++) {
         const uint4 is = four[i];

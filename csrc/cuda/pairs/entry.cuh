@@ -32,22 +32,22 @@ __device__ inline double number_of(uint64_t key) {
 template <typename Real>
 using key_type = decltype(key_of(Real()));
 
-/* The least of a warp's. */
-template <typename Key>
-__device__ inline Key least_by_shuffles(Key key) {
+/* The least of those of LANES neighbouring lanes, and of a warp's. */
+template <int LANES, typename Key>
+__device__ inline Key least_over_lanes(Key key) {
 #pragma unroll
-    for (int apart = WARP / 2; apart > 0; apart /= 2) {
+    for (int apart = LANES / 2; apart > 0; apart /= 2) {
         const Key other = __shfl_xor_sync(~0u, key, apart);
         key = other < key ? other : key;
     }
     return key;
 }
-__device__ inline uint64_t least_of_warp(uint64_t key) { return least_by_shuffles(key); }
+__device__ inline uint64_t least_of_warp(uint64_t key) { return least_over_lanes<WARP>(key); }
 __device__ inline uint32_t least_of_warp(uint32_t key) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_min_sync(~0u, key);
 #else
-    return least_by_shuffles(key);
+    return least_over_lanes<WARP>(key);
 #endif
 }
 

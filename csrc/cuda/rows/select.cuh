@@ -5,6 +5,7 @@
 
 #include "../pairs/cluster.cuh"
 #include "../pairs/entry.cuh"
+#include "../pairs/scan.cuh"
 #include "tile.cuh"
 
 /* The elements whose key is above `key`; and of those with this key the ones before place `end`. */
@@ -46,15 +47,10 @@ struct ranges_of_keys {
         const uint4 *const own = (const uint4 *)(keys + A_LANE * (WARP - 1 - lane));
         const uint4 low = own[0], high = own[1];
         const uint32_t n[A_LANE] = {high.w, high.z, high.y, high.x, low.w, low.z, low.y, low.x};
-        uint32_t upto = 0;
+        uint32_t in_lane = 0;
 #pragma unroll
-        for (int i = 0; i < A_LANE; i++) upto += n[i];
-        const uint32_t in_lane = upto;
-#pragma unroll
-        for (int apart = 1; apart < WARP; apart *= 2) {
-            const uint32_t before = __shfl_up_sync(~0u, upto, apart);
-            if (lane >= apart) upto += before;
-        }
+        for (int i = 0; i < A_LANE; i++) in_lane += n[i];
+        const uint32_t upto = sum_up_to_lane<WARP>(in_lane, lane);
         const unsigned reached = __ballot_sync(~0u, upto >= wanted);
         if (reached == 0) return -1;
         uint32_t so_far = upto - in_lane, before = so_far;
@@ -181,21 +177,17 @@ __device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, Key own, 
         for (int i = 0; i < V; i++) bits |= (unsigned)is_equal(chunk * V + i) << i;
         return bits;
     };
-    uint32_t equal = 0, wanted = k - above;
-    for (int k = 0; k < Tile::K && own >= low; k++) equal += __popc(equal_ones(k));
+    const uint32_t wanted = k - above;
+    uint32_t equal = 0;
+    for (int chunk = 0; chunk < Tile::K && own >= low; chunk++) equal += __popc(equal_ones(chunk));
     uint32_t before = group.sum_before(equal);
-    for (int k = 0; k < Tile::K && before < wanted; k++) {
-        const unsigned bits = equal_ones(k);
-        uint32_t upto = __popc(bits);
-#pragma unroll
-        for (int apart = 1; apart < WARP; apart *= 2) {
-            const uint32_t other = __shfl_up_sync(~0u, upto, apart);
-            if (threadIdx.x % WARP >= apart) upto += other;
-        }
+    for (int chunk = 0; chunk < Tile::K && before < wanted; chunk++) {
+        const unsigned bits = equal_ones(chunk);
+        const uint32_t upto = sum_up_to_lane<WARP>(__popc(bits), threadIdx.x % WARP);
         uint32_t at = before + upto - __popc(bits);
 #pragma unroll
         for (int i = 0; i < V; i++)
-            if (bits >> i & 1 && ++at == wanted) group.say(place_of(k * V + i) + 1);
+            if (bits >> i & 1 && ++at == wanted) group.say(place_of(chunk * V + i) + 1);
         before += __shfl_sync(~0u, upto, WARP - 1);
     }
     return {low, group.hear()};

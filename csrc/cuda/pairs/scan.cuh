@@ -1,0 +1,18 @@
+/* scan.cuh - sums over the lanes of a warp up to each of them. */
+#ifndef ONS_SCAN_CUH
+#define ONS_SCAN_CUH
+
+#include <cstdint>
+
+/* The sum of n over LANES neighbouring lanes, up to this one, of which `lane` is the number. */
+template <int LANES>
+__device__ inline uint32_t sum_up_to_lane(uint32_t n, int lane) {
+#pragma unroll
+    for (int apart = 1; apart < LANES; apart *= 2) {
+        const uint32_t before = __shfl_up_sync(~0u, n, apart, LANES);
+        if (lane >= apart) n += before;
+    }
+    return n;
+}
+
+#endif
