@@ -21,8 +21,8 @@ bool ons_method_takes(ons_method method, ons_operation operation, ons_device dev
     case ONS_METHOD_split: return true;
     case ONS_METHOD_online: return on_cpu || info->selects;
     case ONS_METHOD_fused: return !on_cpu || info->gradient;
-    case ONS_METHOD_fused_block: return info->gradient;
     case ONS_METHOD_fused_warp:
+    case ONS_METHOD_fused_block:
     case ONS_METHOD_cluster: return true;
     default: return false;
     }

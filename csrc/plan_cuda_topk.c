@@ -91,6 +91,12 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
         plan->blocks_a_row = 0;
         return shape_warp(row, k, plan) ? ONS_OK : ONS_E_ROW_TOO_LONG;
     }
+    if (plan->method == ONS_METHOD_fused_block) {
+        plan->longest_row = (int64_t)TOPK_BLOCK_THREADS * TOPK_CHUNKS * row->chunk;
+        const int64_t warps = ceil_div(row->chunks, TOPK_CHUNKS * WARP);
+        plan->threads = (int)(warps > 1 ? warps : 2) * WARP; /* one has no barrier */
+        return plan->N > plan->longest_row ? ONS_E_ROW_TOO_LONG : ONS_OK;
+    }
     if (plan->method == ONS_METHOD_split || blocks < 2) return ONS_E_NO_CLUSTERS;
     plan->longest_row = (int64_t)blocks * TOPK_THREADS * TOPK_CHUNKS * row->chunk;
     plan->threads = TOPK_THREADS;
@@ -107,8 +113,8 @@ static ons_status take(ons_method method, const char *reason, const row_of_chunk
     return shape(row, k, plan);
 }
 
-/* The most rows, scaled, and the shortest, of which several blocks are sooner done than one. */
-enum { FEW_ROWS = 64, LONG_ROW = 1 << 13 };
+/* The most rows, scaled, of which several blocks are sooner done than one. */
+enum { FEW_ROWS = 64 };
 
 ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
     const int64_t chunk = 16 / ons_dtype_size(plan->compute), k = problem->k;
@@ -123,8 +129,9 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
     plan->variant = ONS_SELECTING;
     if (plan->method == ONS_METHOD_fused)
-        plan->method =
-            row.chunks <= WARP * WARP_CHUNKS ? ONS_METHOD_fused_warp : ONS_METHOD_cluster;
+        plan->method = row.chunks <= WARP * WARP_CHUNKS                 ? ONS_METHOD_fused_warp
+                       : row.chunks <= TOPK_BLOCK_THREADS * TOPK_CHUNKS ? ONS_METHOD_fused_block
+                                                                        : ONS_METHOD_cluster;
     if (plan->method != ONS_METHOD_AUTO) return shape(&row, k, plan);
     if (k > ONS_LARGEST_K)
         return take(ONS_METHOD_online,
@@ -133,7 +140,10 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     if (take(ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier",
              &row, k, plan) == ONS_OK)
         return ONS_OK;
-    const bool few = plan->rows <= scaled(FEW_ROWS, gpu) && plan->N >= LONG_ROW;
+    if (take(ONS_METHOD_fused_block, "the row fits the registers of a block: one read", &row, k,
+             plan) == ONS_OK)
+        return ONS_OK;
+    const bool few = plan->rows <= scaled(FEW_ROWS, gpu);
     if (few && take(ONS_METHOD_cluster, "few rows: the blocks of a cluster share each one", &row, k,
                     plan) == ONS_OK)
         return ONS_OK;

@@ -92,16 +92,15 @@ def test_rows_that_hurt(dtype, N):
     all_rows = [up, up.flip(0), some, torch.ones_like(up), few, late, nan, zeros, large, -torch.inf + 0 * up]
     x = torch.stack(all_rows).to(kind)
     methods = ["auto"] if N <= 1024 else ["auto", "split", "online"]
+    methods += ["cluster"] if 1024 < N <= 200000 else []
     for k, method in itertools.product(sorted({1, min(5, N), min(64, N), min(1000, N)}), methods):
         check(x, k, tolerance=1e-6 if dtype == "float32" else None, method=method)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("N", [4, 60, 129, 256, 500, 512, 1023])
-def test_any_k_of_short_rows(dtype, N):
+@pytest.mark.parametrize("N", [4, 60, 129, 256, 500, 512, 1023, 1025, 1100, 2049, 5000, 8192])
+def test_any_k(dtype, N):
     """Bounds by counting: rows with few distinct numbers, with one far away, of all exponents, masked."""
-    if dtype == "float64" and N > 512:
-        pytest.skip("longer than a warp holds")
     x = rows((50, N), "float64", spread=1.0)
     x[10:20] = (2 * x[10:20]).round()
     x[20:30, N // 3] = 1e4
@@ -111,7 +110,7 @@ def test_any_k_of_short_rows(dtype, N):
     x[40:45, : 3 * N // 4] = -torch.inf
     x[45:, ::3] = torch.nan
     x = x.to(getattr(torch, dtype))
-    for k in sorted({1, max(1, N // 8), max(1, N // 3), max(1, N // 2), N - 1, N}):
+    for k in sorted({k for k in (1, 20, N // 8, N // 3, N // 2, N - 1, N) if 1 <= k <= min(N, 1024)}):
         check(x, k, tolerance=2.0**-18 if dtype == "float32" else None)
 
 
@@ -126,14 +125,14 @@ def test_ties_in_clusters(dtype):
         check(x, k, tolerance=2.0**-18 if dtype == "float32" else None, method="cluster")
 
 
-@pytest.mark.parametrize("method", ["fused_warp", "cluster", "split", "online"])
+@pytest.mark.parametrize("method", ["fused_warp", "fused_block", "cluster", "split", "online"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_methods(method, dtype):
     longest = 512 if dtype == "float64" else 1024
     for N, k in [(5, 2), (300, 20), (longest, 7), (longest, 500)]:
         check(rows((6, N), dtype), k, method=method)
     if method != "fused_warp":
-        check(rows((3, 9000), dtype), 50, method=method)
+        check(rows((3, 8000), dtype), 50, method=method)
     if method == "online":
         check(rows((300, 9000), dtype), 5000, method=method)
         check(torch.ones((3, 9000), device="cuda"), 5000, method=method)

@@ -71,7 +71,7 @@ def test_methods_of_an_operation():
     assert [m.name for m in ons.methods("cpu", operation="softmax_topk")] == ["online", "split"]
     assert [m.name for m in ons.methods("cpu", operation="softmax_backward")] == ["online", "fused", "split"]
     on_gpu = ons.methods("cuda", operation="softmax_topk")
-    assert {m.name for m in on_gpu} == {"online", "fused", "split", "fused_warp", "cluster"}
+    assert {m.name for m in on_gpu} == {"online", "fused", "split", "fused_warp", "fused_block", "cluster"}
     assert all((m.reads, m.writes) == (1, 0) for m in on_gpu)
     assert {m.name: m.reads for m in ons.methods(operation="logsumexp")}["safe"] == 2
     assert "naive" not in {m.name for m in ons.methods(operation="normalizer")}

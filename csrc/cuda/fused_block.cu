@@ -99,9 +99,12 @@ static ons_status launch_block(const launch_request &request, const Arguments &a
                              arguments);
 }
 
+ons_cuda_method topk_block; /* of the operation that selects */
+
 ons_status ons_cuda_fused_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (plan->variant == ONS_WITH_GRADIENT) return gradient_block(request);
+    if (plan->variant == ONS_SELECTING) return topk_block(request);
     return with_rows_or_packs<kinds_in_fused_block>(
         request, [&](auto op, auto rows, auto is_columns) {
             using Op = decltype(op);

@@ -9,6 +9,7 @@ enum {
     TOPK_THREADS = 1024,        /* the most of a block that holds a part of a row, and of all on a
                                  * multiprocessor; */
     TOPK_CHUNKS = 8,            /* of a thread there */
+    TOPK_BLOCK_THREADS = 512,   /* the most of a block that holds a row */
     TOPK_MERGE_THREADS = 512,   /* of a block that merges the parts of a row */
     TOPK_TILE_THREADS = 256,    /* the most of a block that reads a row tile by tile, */
     TOPK_TILE_BLOCKS = 4,       /* of which so many find room on a multiprocessor; */

@@ -9,50 +9,7 @@
 #include "launch_topk.cuh"
 #include "pairs/buckets.cuh"
 #include "rows/signs.cuh"
-
-/* The k-th largest of two numbers each of LANES lanes: a bitonic network, in which number 2 * lane
- * + i is a lane's i-th. NaN may be lost. */
-template <int LANES, typename Real>
-__device__ inline Real kth_over_lanes(Real first, Real second, int k) {
-    const int lane = threadIdx.x % LANES;
-#pragma unroll
-    for (int size = 2; size <= 2 * LANES; size *= 2) {
-        const bool down = !(2 * lane & size); /* the largest first */
-#pragma unroll
-        for (int apart = size / 4; apart > 0; apart /= 2) {
-            const bool larger_one = !(lane & apart) == down;
-            const Real one = __shfl_xor_sync(~0u, first, apart);
-            const Real two = __shfl_xor_sync(~0u, second, apart);
-            first = larger_one ? fmax(first, one) : fmin(first, one);
-            second = larger_one ? fmax(second, two) : fmin(second, two);
-        }
-        const Real most = fmax(first, second), least = fmin(first, second);
-        first = down ? most : least;
-        second = down ? least : most;
-    }
-    const Real found = (k - 1) % 2 ? second : first;
-    return __shfl_sync(~0u, found, (k - 1) / 2, LANES);
-}
-
-/* The largest element of a thread's even chunks, or of its odd ones. */
-template <typename X, int K>
-__device__ inline auto largest_of_half(const packed_tile<X, K> &tile, int half) {
-    packed_tile<X, K / 2> some;
-#pragma unroll
-    for (int k = 0; k < K / 2; k++) some.raw[k] = tile.raw[2 * k + half];
-    return some.largest();
-}
-template <typename Real, int K>
-__device__ inline Real largest_of_half(const real_tile<Real, K> &tile, int half) {
-    constexpr int V = real_tile<Real, K>::V;
-    Real m = tile.x[half * V];
-#pragma unroll
-    for (int k = 0; k < K; k++)
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            if (k % 2 == half) m = larger(m, tile.x[k * V + i]);
-    return m;
-}
+#include "rows/tops.cuh"
 
 /* The elements of a row in shared memory, in its order. */
 template <typename Tile>
@@ -152,11 +109,7 @@ __device__ inline void choose(const Tile &tile, kept_of_row *kept, uint32_t k, u
     uint32_t wanted = 0;
     Real high = m;
     const int first_step = is_element ? 0 : 1;
-    if (__any_sync(~0u, isnan(m))) {
-#pragma unroll
-        for (int e = 0; e < Signs::n; e++)
-            if (isnan(tile.element(e))) nan |= 1u << Signs::bit(e);
-    }
+    if (__any_sync(~0u, isnan(m))) nan = bits_of_nan(tile);
     for (int step = first_step;; step++) {
         const bool open = kept->count > room && !wanted;
         const unsigned ballot = __ballot_sync(~0u, open && kept->bits & ~above);
@@ -237,7 +190,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     Rows::template visit<true>(
         args, index, [&](const auto &from) { tile = from.template load<K, LANES>(lane); });
     lay_out<X, K, LANES>(tile, elements, lane);
-    const Real tops[2] = {largest_of_half(tile, 0), largest_of_half(tile, 1)};
+    const Real tops[2] = {largest_of_part<2>(tile, 0), largest_of_part<2>(tile, 1)};
     const Real m = max_over_lanes<LANES>(larger(tops[0], tops[1]));
     const Real d =
         normalizer_over_lanes<LANES>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
@@ -247,11 +200,8 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     Real least = -arithmetic<Real>::infinity();
     if (few) least = kth_over_lanes<LANES>(tops[0], tops[1], args.k);
     kept_of_row kept = {Signs::not_below(tile, least), 0};
-    if (!__all_sync(~0u, N == LANES * n || least > -arithmetic<Real>::infinity())) {
-#pragma unroll
-        for (int e = 0; e < n; e++)
-            if (first + place<LANES, V>(e) >= N) kept.bits &= ~(1u << Signs::bit(e));
-    }
+    if (!__all_sync(~0u, N == LANES * n || least > -arithmetic<Real>::infinity()))
+        kept.bits &= bits_before<LANES, Tile>(N, first);
     uint32_t slot = sum_up_to_lane<LANES>(__popc(kept.bits), lane); /* after this lane's */
     kept.count = __shfl_sync(~0u, slot, LANES - 1, LANES);
     __syncwarp();

@@ -95,8 +95,10 @@ __device__ inline void put_by_buckets(const entry<Real> *list, entry<Real> *sort
     }
 }
 
-/* Up to so many entries each count those before it. */
-constexpr uint32_t MOST_COUNTED = 128, COUNT_LANES = 4;
+/* Up to so many entries each count those before it: more in a large block, which has threads that
+ * would wait. */
+__device__ inline uint32_t most_counted() { return max(48, blockDim.x / 8); }
+constexpr uint32_t COUNT_LANES = 4;
 
 /* What a block needs for buckets beside its list, which has room for so many. */
 template <typename Real>
@@ -108,7 +110,7 @@ __host__ __device__ constexpr int bytes_beside_list(int room) {
 template <typename Real, typename Put>
 __device__ inline void give_first(const entry<Real> *list, void *beside, uint32_t count, uint32_t k,
                                   key_type<Real> least, key_type<Real> largest, Put put) {
-    if (count > MOST_COUNTED) {
+    if (count > most_counted()) {
         uint32_t *const buckets = (uint32_t *)beside;
         entry<Real> *const sorted = (entry<Real> *)(buckets + WARP * BUCKETS_A_LANE);
         auto sync = [] { __syncthreads(); };
@@ -122,7 +124,8 @@ __device__ inline void give_first(const entry<Real> *list, void *beside, uint32_
         const entry<Real> own = i < count ? list[i] : entry<Real>();
         int before = 0;
 #pragma unroll 4
-        for (uint32_t j = lane; j < count; j += COUNT_LANES) before += list[j].is_before(own);
+        for (uint32_t j = lane; j < count && i < count; j += COUNT_LANES)
+            before += list[j].is_before(own);
         before = count_over_lanes<COUNT_LANES>(before);
         if (lane == 0 && i < count && before < (int)k) put((uint32_t)before, own);
     }

@@ -40,9 +40,13 @@ struct ranges_of_keys {
     static constexpr int RANGES = 256, A_LANE = RANGES / WARP;
     uint32_t keys[RANGES];
 
-    /* The last range from which on there are `wanted` or more, how many there are, and how many of
-     * them are in the ranges after it. Where there are fewer, -1. */
-    __device__ int find(uint32_t wanted, uint32_t *from_there, uint32_t *after) const {
+    /* The last range from which on there are as many as wanted, how many there are, and how many of
+     * them are in the ranges after it. Where there are fewer, -1. To be called by a warp. */
+    struct found {
+        int range;
+        uint32_t from_there, after;
+    };
+    __device__ found find(uint32_t wanted) const {
         const int lane = threadIdx.x % WARP;
         const uint4 *const own = (const uint4 *)(keys + A_LANE * (WARP - 1 - lane));
         const uint4 low = own[0], high = own[1];
@@ -52,7 +56,7 @@ struct ranges_of_keys {
         for (int i = 0; i < A_LANE; i++) in_lane += n[i];
         const uint32_t upto = sum_up_to_lane<WARP>(in_lane, lane);
         const unsigned reached = __ballot_sync(~0u, upto >= wanted);
-        if (reached == 0) return -1;
+        if (reached == 0) return {-1, 0, 0};
         uint32_t so_far = upto - in_lane, before = so_far;
         int range = 0;
 #pragma unroll
@@ -63,9 +67,8 @@ struct ranges_of_keys {
                 range = A_LANE * (WARP - lane) - 1 - i;
             }
         const int from = __ffs(reached) - 1;
-        *from_there = __shfl_sync(~0u, so_far, from);
-        *after = __shfl_sync(~0u, before, from);
-        return __shfl_sync(~0u, range, from);
+        return {__shfl_sync(~0u, range, from), __shfl_sync(~0u, so_far, from),
+                __shfl_sync(~0u, before, from)};
     }
 };
 
@@ -83,6 +86,7 @@ __device__ inline Key bound_by_ranges(uint32_t k, Each each) {
     constexpr int RANGES = ranges_of_keys::RANGES, BITS = 8;
     ranges_of_keys &ranges = *ranges_of_block();
     __shared__ Word least, largest;
+    __shared__ typename ranges_of_keys::found found;
     Key low = ~Key(0), high = 0;
     each([&](Key key) {
         low = key && key < low ? key : low;
@@ -113,14 +117,16 @@ __device__ inline Key bound_by_ranges(uint32_t k, Each each) {
             if (key >= low && key <= high) atomicAdd(ranges.keys + ((key - low) >> shift), 1);
         });
         __syncthreads();
-        uint32_t from_there, after_it;
-        const int range = ranges.find(k - after, &from_there, &after_it);
-        if (range < 0) return 0;
-        low += (Key)range << shift;
-        if (after + from_there <= k + k / 8 + 1 || shift == 0) return low;
-        high = low + (((Key)1 << shift) - 1);
-        after += after_it;
+        if (threadIdx.x < WARP) {
+            const typename ranges_of_keys::found one = ranges.find(k - after);
+            if (threadIdx.x == 0) found = one;
+        }
         __syncthreads();
+        if (found.range < 0) return 0;
+        low += (Key)found.range << shift;
+        if (after + found.from_there <= k + k / 8 + 1 || shift == 0) return low;
+        high = low + (((Key)1 << shift) - 1);
+        after += found.after;
         for (int i = threadIdx.x; i < RANGES; i += blockDim.x) ranges.keys[i] = 0;
         __syncthreads();
     }

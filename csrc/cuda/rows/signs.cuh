@@ -77,4 +77,24 @@ struct signs<packed_tile<__half, K>> : signs_of_pairs<__half, K> {};
 template <int K>
 struct signs<packed_tile<__nv_bfloat16, K>> : signs_of_pairs<__nv_bfloat16, K> {};
 
+/* The bits of the elements that are before place `end`; the first one's place is `first`. */
+template <int STRIDE, typename Tile>
+__device__ inline unsigned bits_before(uint32_t end, uint32_t first) {
+    unsigned all = 0;
+#pragma unroll
+    for (int e = 0; e < signs<Tile>::n; e++)
+        if (first + place<STRIDE, Tile::V>(e) < end) all |= 1u << signs<Tile>::bit(e);
+    return all;
+}
+
+/* The bits of the elements that are NaN. */
+template <typename Tile>
+__device__ inline unsigned bits_of_nan(const Tile &tile) {
+    unsigned all = 0;
+#pragma unroll
+    for (int e = 0; e < signs<Tile>::n; e++)
+        if (isnan(tile.element(e))) all |= 1u << signs<Tile>::bit(e);
+    return all;
+}
+
 #endif

@@ -1,0 +1,166 @@
+/* topk_block.cu - fused_block of the operation that selects: a row stays in the registers of a
+ * block. The k-th largest of its tops, the largest elements of parts of it, bounds the k-th element
+ * from below. Where k is small, these are those of MOST_GROUPS groups of lanes, which one warp puts
+ * in order; else those of the parts of every thread, which are counted in ranges. Where they are
+ * too few, or leave too many elements, the bound is found by counting elements. The elements from
+ * there on are listed in shared memory, and put in order.
+ *
+ * Moves 1 read of N. Stops at TOPK_BLOCK_THREADS threads of TOPK_CHUNKS chunks. */
+#include "launch_topk.cuh"
+#include "pairs/block_row.cuh"
+#include "pairs/buckets.cuh"
+#include "rows/select.cuh"
+#include "rows/signs.cuh"
+#include "rows/tops.cuh"
+
+/* The groups of a block's lanes, as many of each warp, and up to which k they bound its k-th. */
+enum { MOST_GROUPS = 2 * WARP, MOST_BY_GROUPS = 24 };
+
+/* The k-th largest of their tops, by the block's first warp. A barrier is between each two steps.
+ */
+template <typename Real>
+struct tops_of_groups {
+    Real tops[MOST_GROUPS], kth;
+
+    /* log2 of the lanes of a group. */
+    __device__ static int scale() { return max(31 - __clz(warps_of_block() - 1), 0); }
+
+    __device__ void put(Real top) {
+        const int lanes = 1 << scale();
+        for (int apart = 1; apart < lanes; apart *= 2)
+            top = larger(top, __shfl_xor_sync(~0u, top, apart));
+        if ((threadIdx.x & (lanes - 1)) == 0) tops[threadIdx.x >> scale()] = top;
+    }
+    __device__ void find(int k) {
+        if (threadIdx.x >= WARP) return;
+        const int groups = blockDim.x >> scale(), one = 2 * threadIdx.x;
+        const Real none = -arithmetic<Real>::infinity();
+        const Real found = kth_over_lanes<WARP>(one < groups ? tops[one] : none,
+                                                one + 1 < groups ? tops[one + 1] : none, k);
+        if (threadIdx.x == 0) kth = found;
+    }
+};
+
+/* The bits of the elements from a bound on. */
+template <typename Tile, typename Key>
+__device__ __forceinline__ unsigned bits_from(const Tile &tile, const bound<Key> &from,
+                                              uint32_t first, uint32_t N) {
+    using Signs = signs<Tile>;
+    const auto number = number_of(from.key);
+    unsigned bits = Signs::not_below(tile, number);
+    if (__any_sync(~0u, isnan(number))) bits = bits_of_nan(tile);
+    if (__any_sync(~0u, !(number > -arithmetic<typename Tile::Real>::infinity())))
+        bits &= bits_before<WARP, Tile>(N, first);
+    if (__any_sync(~0u, from.end < N)) {
+        const unsigned more = isnan(number) ? 0 : Signs::above(tile, number) | bits_of_nan(tile);
+        bits &= more | bits_before<WARP, Tile>(from.end, first);
+    }
+    return bits;
+}
+
+/* Adds a thread's elements that have a bit to the block's list, as far as there is room. */
+template <typename Rows, typename Tile, typename Entry>
+__device__ __forceinline__ void list_bits(const topk_arguments<Rows> &args, int64_t row,
+                                          const Tile &, unsigned bits, uint32_t first, Entry *list,
+                                          uint32_t *listed) {
+    const int lane = threadIdx.x % WARP;
+    const uint32_t upto = sum_up_to_lane<WARP>(__popc(bits), lane);
+    uint32_t slot = lane == WARP - 1 ? atomicAdd(listed, upto) : 0;
+    slot = __shfl_sync(~0u, slot, WARP - 1) + upto - __popc(bits);
+    while (bits && slot < (uint32_t)args.room) {
+        const unsigned bit = 31 - __clz(bits);
+        bits ^= 1u << bit;
+        const uint32_t at = first + (uint32_t)place<WARP, Tile::V>((int)signs<Tile>::element(bit));
+        list[slot++] = Entry::of(key_of(element_of(args, row, at)), at);
+    }
+}
+
+/* How many blocks find room on a multiprocessor. */
+template <typename Rows>
+constexpr int BLOCKS_OF = 2;
+template <typename X>
+constexpr int BLOCKS_OF<contiguous_rows<X, X, true>> = sizeof(X) == 2 ? 3 : 2;
+
+template <typename Rows>
+__global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
+    topk_block_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    using Real = typename Rows::Real;
+    using Key = key_type<Real>;
+    using Entry = entry<Real>;
+    constexpr int K = TOPK_CHUNKS, V = Rows::V;
+    using Tile = typename tile_of_rows<Rows, K>::type;
+    extern __shared__ __align__(16) unsigned char shared[];
+    Entry *const list = (Entry *)shared;
+    void *const beside = list + args.room;
+    __shared__ block_row<Real, TOPK_BLOCK_THREADS / WARP> warps;
+    __shared__ tops_of_groups<Real> groups;
+    __shared__ uint32_t listed;
+    const int64_t row = blockIdx.x + args.first;
+    const uint32_t chunk = block_a_row::chunk<K>(warp_of_block()), first = chunk * V;
+    const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
+    if (threadIdx.x == 0) listed = 0;
+
+    Tile tile;
+    Rows::template visit<false>(
+        args, blockIdx.x, [&](const auto &from) { tile = from.template load<K, WARP>(chunk); });
+    const Real top = tile.largest();
+    const Key own = first < N ? key_of(top) : 0;
+    const bool by_groups = k <= MOST_BY_GROUPS;
+    if (by_groups) groups.put(top);
+    const Real m = warps.max(top);
+    if (by_groups) groups.find((int)k);
+    const Real d = warps.normalizer(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
+    const state<Real> total = {m, d};
+
+    bound<Key> from = {0, N};
+    if (by_groups) {
+        from.key = key_of(groups.kth);
+    } else {
+        const bool few = 2 * k <= blockDim.x;
+        Key tops[K] = {few ? own : 0};
+        if (!few) {
+#pragma unroll
+            for (int i = 0; i < K; i++)
+                tops[i] = first + i * (WARP * V) < N ? key_of(tile.chunk(i).largest()) : 0;
+        }
+        from.key = bound_of_tops(tops, (int)k);
+    }
+    bool counts = from.key == 0;
+    if (counts) from.key = key_of(-arithmetic<Real>::infinity());
+    uint32_t count = 0;
+    while (true) {
+        if (counts) {
+            Tile copy = tile;
+            from =
+                bound_by_counting(copy, own, first, N, k, (uint32_t)args.room, from.key, key_of(m));
+            if (threadIdx.x == 0) listed = 0;
+            __syncthreads();
+        }
+        const bool some = own >= from.key;
+        if (__any_sync(~0u, some)) {
+            const unsigned kept = bits_from(tile, from, first, N);
+            list_bits(args, row, tile, some ? kept : 0, first, list, &listed);
+        }
+        __syncthreads();
+        count = *(volatile uint32_t *)&listed;
+        if (count <= (uint32_t)args.room) break;
+        counts = true;
+    }
+    const topk_of_row<Rows> results(args, row, total);
+    give_first(list, beside, count, k, from.key, key_of(m),
+               [&](uint32_t order, const Entry &one) { results.put(order, one); });
+    if (threadIdx.x == 0) put_pair(args, row, total);
+}
+
+ons_status topk_block(const launch_request &request) {
+    const ons_plan *plan = request.plan;
+    const int k = (int)request.problem->k, room = k <= 64 ? 128 : (k + k / 2 + 3) / 4 * 4;
+    return with_topk_rows(request, room, [&](auto rows, const auto &arguments) {
+        using Rows = typename decltype(rows)::Rows;
+        using Real = typename Rows::Real;
+        launch_shape shape = {1, plan->threads};
+        shape.shared_bytes =
+            arguments.room * (int)sizeof(entry<Real>) + bytes_beside_list<Real>(arguments.room);
+        return launch_strips(request, shape, topk_block_kernel<Rows>, arguments);
+    });
+}
