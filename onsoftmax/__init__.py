@@ -17,6 +17,7 @@ try:
         set_num_threads,
         softmax,
         softmax_backward,
+        softmax_topk,
     )
 except ModuleNotFoundError as error:
     if error.name != f"{__name__}._core":
@@ -32,7 +33,7 @@ from ._explain import explain
 from ._normalizer import Normalizer, normalizer
 from ._plan import Cliff, Cost, Plan
 from ._record import Step
-from ._topk import TopK, TopKWithNormalizer, softmax_topk
+from ._topk import TopK, TopKWithNormalizer
 from ._trace import Trace
 from ._version import __version__ as __version__
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ._core import softmax_topk
 from ._files import Array, Box, CommandError, NpyFile, open_input
 from ._record import for_json
 from ._table import Table, number, numbers, show
 from ._targets import check_target
-from ._topk import TopK, softmax_topk
+from ._topk import TopK
 from .apply import box_lengths, boxes, is_run
 
 ROWS_SHOWN = 20

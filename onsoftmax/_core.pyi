@@ -4,6 +4,7 @@ from typing import Any, Literal, Protocol, SupportsIndex, TypeVar, final, overlo
 import numpy as np
 from numpy.typing import NDArray
 
+from ._topk import TopK, TopKWithNormalizer
 from ._types import MethodName
 
 _Axis = int | tuple[int, ...] | None
@@ -330,23 +331,40 @@ def normalizer(
     num_threads: int | None = None,
     dtypes: list[str] | None = None,
 ) -> Any: ...
+@overload
 def softmax_topk(
     array: Any,
-    k: SupportsIndex,
     /,
-    axis: _Axis = -1,
+    k: SupportsIndex,
+    axis: int | tuple[int] = -1,
     *,
     log: bool = False,
     sorted: bool = True,
-    return_normalizer: bool = False,
-    method: str = "auto",
+    return_normalizer: Literal[False] = False,
+    method: MethodName = "auto",
     dtype: Any = None,
     where: Any = None,
     scale: Any = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-    dtypes: list[str] | None = None,
-) -> tuple[Any, ...]: ...
+) -> TopK: ...
+@overload
+def softmax_topk(
+    array: Any,
+    /,
+    k: SupportsIndex,
+    axis: int | tuple[int] = -1,
+    *,
+    log: bool = False,
+    sorted: bool = True,
+    return_normalizer: Literal[True],
+    method: MethodName = "auto",
+    dtype: Any = None,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> TopKWithNormalizer: ...
 def finish(
     array: Any,
     /,

@@ -20,6 +20,7 @@ from . import _jax_ranks as ranks
 from ._jax_arguments import check_parts, refuse, take
 from ._jax_types import parted
 from ._libraries import jax_floating
+from ._topk import TopK
 from ._types import MethodName
 
 __all__ = ["log_softmax", "log_softmax_backward", "logsumexp", "softmax", "softmax_backward", "softmax_topk"]
@@ -142,8 +143,8 @@ def logsumexp(
 
 def softmax_topk(
     array: Array,
-    k: int,
     /,
+    k: int,
     axis: _Axis = -1,
     *,
     method: MethodName = "auto",
@@ -155,9 +156,8 @@ def softmax_topk(
     log: bool = False,
     sorted: bool = True,
     return_normalizer: bool = False,
-    dtypes: None = None,
-) -> tuple[Array, Array]:
-    """onsoftmax.softmax_topk, as the plain tuple (values, indices); all else is as in `softmax`."""
+) -> TopK:
+    """onsoftmax.softmax_topk; all else is as in `softmax`."""
     refuse(None, stream)
     if return_normalizer:
         raise ValueError(
@@ -166,7 +166,7 @@ def softmax_topk(
     x, where, scale, call = take("softmax_topk", array, axis, method, dtype, where, scale, num_threads, k=k)
     call = call._replace(k=int(k), log=bool(log), sorted=bool(sorted))
     values, indices = operators.selected(call, x, where, scale)
-    return (values.reshape(()), indices.reshape(())) if np.ndim(array) == 0 else (values, indices)
+    return TopK(values.reshape(()), indices.reshape(())) if np.ndim(array) == 0 else TopK(values, indices)
 
 
 def softmax_backward(

@@ -22,6 +22,7 @@ import torch
 
 from . import _core
 from ._libraries import dtype_name
+from ._topk import TopK
 
 try:
     from ._torch_calls import CALLS
@@ -178,8 +179,8 @@ def logsumexp(
 
 def softmax_topk(
     array: torch.Tensor,
-    k: int,
     /,
+    k: int,
     axis: int = -1,
     *,
     log: bool = False,
@@ -191,8 +192,7 @@ def softmax_topk(
     scale: Any = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-    dtypes: None = None,  # for the normalizer
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> TopK:
     """onsoftmax.softmax_topk by the operator torch.ops.onsoftmax.softmax_topk: values, indices."""
     if return_normalizer:
         raise ValueError(
@@ -214,7 +214,7 @@ def softmax_topk(
         sorted=sorted,
         **typed,
     )
-    return values, indices
+    return TopK(values, indices)
 
 
 class Softmax(torch.nn.Module):  # type: ignore[misc]  # of what mypy does not look into

@@ -1,5 +1,7 @@
 """softmax_topk: on every instruction set, beside an exact one and torch, and what it refuses."""
 
+import pickle
+
 import numpy as np
 import oracle
 import pytest
@@ -41,6 +43,8 @@ def test_result_is_a_named_tuple():
     found = ons.softmax_topk([[1.0, 3.0, 2.0]], 2)
     assert type(found) is ons.TopK and found._fields == ("values", "indices")
     assert found.indices.tolist() == [[1, 2]] and found.values.dtype == np.float64
+    again = pickle.loads(pickle.dumps(found))
+    assert type(again) is ons.TopK and again.indices.tolist() == [[1, 2]]
     found = ons.softmax_topk([[1, 3, 2]], 2, log=True, return_normalizer=True)
     assert type(found) is ons.TopKWithNormalizer
     assert type(found.normalizer) is ons.Normalizer and found.normalizer.m == 3
@@ -106,11 +110,17 @@ def test_what_is_refused():
         ):
             ons.softmax_topk(x, 1, method=method)
     with pytest.raises(
-        TypeError, match=r"softmax_topk\(\) takes an array, k and an axis by position, 1 values"
+        TypeError, match=r"softmax_topk\(\) takes an array, k and an axis by position, 4 values"
     ):
-        ons._core.softmax_topk(x)
+        ons.softmax_topk(x, 1, 0, 2)
+    with pytest.raises(TypeError, match=r"softmax_topk\(\) needs k, how many of each row"):
+        ons.softmax_topk(x)
+    with pytest.raises(TypeError, match="multiple values for argument 'k'"):
+        ons.softmax_topk(x, 1, k=2)
+    with pytest.raises(TypeError, match="k is None: expected an int"):
+        ons.softmax_topk(x, None)
     with pytest.raises(TypeError, match="unexpected keyword argument 'out'"):
-        ons._core.softmax_topk(x, 1, out=x)
+        ons.softmax_topk(x, 1, out=x)
     with pytest.raises(TypeError, match="dtype is int64"):
         ons.softmax_topk(x, 1, dtype=np.int64)
     with pytest.raises(ValueError, match=r"finish\(\) does no softmax_topk, which takes no pairs"):

@@ -101,13 +101,14 @@ int ons_take_arguments(const char *function, const char *what, int first, int ke
                        PyObject *const *args, Py_ssize_t count, PyObject *names,
                        PyObject *values[KEYWORDS]) {
     memset(values, 0, KEYWORDS * sizeof *values);
-    if (count < first || count > first + 1) {
+    const int selects = keywords == OF_TOPK, places[] = {selects ? K : AXIS, AXIS};
+    if (count < first || count > first + selects + 1) {
         PyErr_Format(PyExc_TypeError,
                      "%s() takes %s and an axis by position, %zd values were given", function, what,
                      count);
         return -1;
     }
-    if (count > first) values[AXIS] = args[first];
+    for (Py_ssize_t i = first; i < count; i++) values[places[i - first]] = args[i];
     int next = 0; /* names that come in the table's order are found at once */
     for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i);
@@ -127,7 +128,8 @@ int ons_take_arguments(const char *function, const char *what, int first, int ke
         values[k] = args[count + i];
     }
     for (int k = METHOD; k < KEYWORDS; k++)
-        if (values[k] == Py_None && k != DTYPE && k != METHOD && k != SCALE) values[k] = NULL;
+        if (values[k] == Py_None && k != DTYPE && k != METHOD && k != SCALE && !(k == K && selects))
+            values[k] = NULL;
     return 0;
 }
 

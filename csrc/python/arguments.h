@@ -41,7 +41,7 @@ enum {
     OF_SUMS = 1 << AXIS | 1 << STREAM | 1 << NUM_THREADS,
     OF_GRADIENT_SUMS = OF_SUMS | 1 << OPERATION,
     OF_GRADIENT_FINISH = OF_GRADIENT_SUMS | 1 << DTYPE | 1 << OUT | 1 << PAIRS,
-    OF_TOPK = OF_ALL | 1 << DTYPE | 1 << LOG | 1 << SORTED | 1 << RETURN_NORMALIZER | 1 << DTYPES,
+    OF_TOPK = OF_ALL | 1 << DTYPE | 1 << K | 1 << LOG | 1 << SORTED | 1 << RETURN_NORMALIZER,
     OF_MERGE = 1 << AXIS | 1 << OTHER | 1 << GIVES | 1 << STREAM,
     OF_EMPTY = 1 << DTYPE,
     OF_PLAN = 1 << AXIS | 1 << METHOD | 1 << DTYPE | 1 << NUM_THREADS | 1 << DEVICE |
@@ -49,7 +49,8 @@ enum {
 };
 
 /* The value of each of these, NULL where it was not given: borrowed. `first` come before them by
- * position, which errors call `what`, and the function so. */
+ * position, then k of OF_TOPK, and axis. Errors call what comes before axis `what`, and the
+ * function so. */
 int ons_take_arguments(const char *function, const char *what, int first, int keywords,
                        PyObject *const *args, Py_ssize_t count, PyObject *names,
                        PyObject *values[KEYWORDS]);
@@ -74,7 +75,7 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
 /* The functions of the module's table, beside the settings. */
 PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *args, Py_ssize_t count,
                    PyObject *names);
-/* The call of softmax_topk: (values, indices), or (values, indices, pairs). */
+/* The call of softmax_topk: a TopK, or a TopKWithNormalizer. */
 PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const *args,
                         Py_ssize_t count, PyObject *names);
 /* functions.c: the operations' entries of the module's table, to which it adds. */

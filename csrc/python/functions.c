@@ -18,9 +18,8 @@
     "num_threads=None, dtypes=None)\n--\n\n"
 
 #define SIGNATURE_OF_TOPK                                                                  \
-    "($module, array, k, /, axis=-1, *, log=False, sorted=True, return_normalizer=False, " \
-    "method='auto', dtype=None, where=None, scale=1.0, stream=None, num_threads=None, "    \
-    "dtypes=None)\n--\n\n"
+    "($module, array, /, k, axis=-1, *, log=False, sorted=True, return_normalizer=False, " \
+    "method='auto', dtype=None, where=None, scale=1.0, stream=None, num_threads=None)\n--\n\n"
 
 #define ARRAY_AND_AXIS                                                                           \
     "Parameters\n"                                                                               \
@@ -125,8 +124,8 @@
     ARRAY_AND_AXIS WHERE_AND_SCALE STREAM_TO_THREADS \
         "array of float64, of the input's kind, and of its shape without axis, with 2 behind\n"
 
-#define PARAMETERS_OF_TOPK \
-    "The parameters are those of onsoftmax.softmax_topk.\n\nReturns\n-------\narrays\n"
+/* Its own text says all. */
+#define PARAMETERS_OF_TOPK ""
 
 #define KINDS                                                                                      \
     "    NumPy for NumPy, torch for torch, CuPy for CuPy, JAX for JAX; DeviceArray for others on " \
@@ -198,6 +197,11 @@ static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *
     return made;
 }
 
+#define REST_OF_ROW(returns) KINDS returns ERRORS
+#define REST_OF_VALUE(returns) KINDS returns ERRORS
+#define REST_OF_PAIR(returns) KINDS returns ERRORS
+#define REST_OF_GRADIENT(returns) KINDS returns ERRORS
+#define REST_OF_TOPK(returns) returns
 #define CALL_OF_ROW ons_call
 #define CALL_OF_VALUE ons_call
 #define CALL_OF_PAIR ons_call
@@ -205,7 +209,7 @@ static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *
 #define CALL_OF_TOPK ons_topk_call
 #define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                      \
     static const char name##_doc[] = #name SIGNATURE_OF_##result what                      \
-        "\n\n" PARAMETERS_OF_##result KINDS returns ERRORS example;                        \
+        "\n\n" PARAMETERS_OF_##result REST_OF_##result(returns) example;                   \
     static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count,  \
                                  PyObject *names) {                                        \
         PyObject *made = CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names); \

@@ -171,6 +171,8 @@ static int module_exec(PyObject *self) {
         module->axis_error = attribute_of("numpy", "AxisError");
     }
     if (!module->masked_array || !module->axis_error || intern_names(&module->names) < 0) return -1;
+    module->topk = attribute_of("onsoftmax._topk", "TopK");
+    if (!module->topk) return -1;
     module->device_array = PyType_FromModuleAndSpec(self, &ons_device_array_spec, NULL);
     if (!module->device_array) return -1;
     if (PyModule_AddType(self, (PyTypeObject *)module->device_array) < 0) return -1;
@@ -178,7 +180,7 @@ static int module_exec(PyObject *self) {
 }
 
 /* Every object that the module holds, for the two functions that Python's collector calls. */
-static PyObject **const *held(ons_module *module, PyObject **all[29]) {
+static PyObject **const *held(ons_module *module, PyObject **all[30]) {
     ons_torch *torch = &module->torch;
     ons_names *names = &module->names;
     PyObject **const list[] = {
@@ -186,6 +188,7 @@ static PyObject **const *held(ons_module *module, PyObject **all[29]) {
         &module->masked_array,
         &module->libraries,
         &module->device_array,
+        &module->topk,
         &torch->tensor,
         &torch->parameter,
         &torch->requires_grad,
@@ -218,7 +221,7 @@ static PyObject **const *held(ons_module *module, PyObject **all[29]) {
 }
 
 static int module_traverse(PyObject *self, visitproc visit, void *arg) {
-    PyObject **all[29];
+    PyObject **all[30];
     for (PyObject **const *each = held(PyModule_GetState(self), all); *each; each++)
         Py_VISIT(**each);
     return 0;
@@ -226,7 +229,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static int module_clear(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
-    PyObject **all[29];
+    PyObject **all[30];
     for (PyObject **const *each = held(module, all); *each; each++) Py_CLEAR(**each);
     module->torch.exchange = NULL;
     Py_CLEAR(module->bfloat16);

@@ -1,5 +1,5 @@
-/* topk.c - the call of an operation that selects: softmax_topk, which gives two arrays, or three.
- */
+/* topk.c - the call of an operation that selects: softmax_topk, which gives a TopK of two arrays,
+ * or a TopKWithNormalizer. */
 #include "call_views.h"
 
 /* k of the elements of x along the axis, of the library's own type of indices: int64, but in JAX
@@ -42,18 +42,34 @@ static int make_results(ons_module *module, int axis, int64_t k, ons_dtype dtype
                           &of[ONS_PAIRS]);
 }
 
-/* A tuple of what the caller gets for the results. */
+/* The named tuple of what the caller gets for the results. */
 static PyObject *hand_over(ons_module *module, const ons_call_views *views, PyObject *array) {
-    static const ons_role results[] = {ONS_Y, ONS_INDICES, ONS_PAIRS};
-    int count = views->of[ONS_PAIRS].owner ? 3 : 2;
-    PyObject *all = PyTuple_New(count);
-    for (int i = 0; all && i < count; i++) {
+    static const ons_role results[] = {ONS_Y, ONS_INDICES};
+    PyObject *all = PyType_GenericAlloc((PyTypeObject *)module->topk, 2); /* as its __new__ does */
+    for (int i = 0; all && i < 2; i++) {
         PyObject *one = ons_hand_over(module, views->library, array, &views->of[results[i]]);
         if (one)
             PyTuple_SET_ITEM(all, i, one);
         else
             Py_CLEAR(all);
     }
+    return all;
+}
+
+/* The same with the Normalizer of the rows, which Python makes of the arguments of the call. */
+static PyObject *with_normalizer(ons_module *module, const ons_call_views *views, PyObject *array,
+                                 PyObject *const given[KEYWORDS], PyObject *found) {
+    PyObject *pairs = ons_hand_over(module, views->library, array, &views->of[ONS_PAIRS]);
+    PyObject *axis = given[AXIS] ? Py_NewRef(given[AXIS]) : PyLong_FromLong(-1);
+    PyObject *scale = given[SCALE] ? Py_NewRef(given[SCALE]) : PyFloat_FromDouble(1.0);
+    PyObject *stream = given[STREAM] ? given[STREAM] : Py_None, *all = NULL;
+    if (pairs && axis && scale)
+        all = ons_call_library(module, "topk_with_normalizer", "(OOOOOs)", found, pairs, axis,
+                               scale, stream, ons_dtype_name(views->of[ONS_X].dtype));
+    Py_XDECREF(pairs);
+    Py_XDECREF(axis);
+    Py_XDECREF(scale);
+    Py_DECREF(found);
     return all;
 }
 
@@ -77,20 +93,24 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     int64_t k;
     void *stream = NULL;
 
-    if (ons_take_arguments(function, "an array, k", 2, OF_TOPK, args, count, names, given) < 0)
+    if (ons_take_arguments(function, "an array, k", 1, OF_TOPK, args, count, names, given) < 0)
         return NULL;
+    if (!given[K]) {
+        PyErr_Format(PyExc_TypeError, "%s() needs k, how many of each row", function);
+        return NULL;
+    }
     int log = take_flag(given[LOG], false), sorted = take_flag(given[SORTED], true),
         pairs = take_flag(given[RETURN_NORMALIZER], false);
     if (log < 0 || sorted < 0 || pairs < 0) return NULL;
     if (ons_take_threads(given[NUM_THREADS], &threads) < 0) return NULL;
     if (given[STREAM]) {
         if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
-        result = ons_call_on_stream(module, self, function, args, 2, stream, given);
+        result = ons_call_on_stream(module, self, function, args, 1, stream, given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }
     int typed = ons_take_dtype(module, given[DTYPE], &dtype);
-    if (typed < 0 || !(plain = ons_plain_k(args[1]))) return NULL;
+    if (typed < 0 || !(plain = ons_plain_k(given[K]))) return NULL;
     ons_no_call_views(&views);
     if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) goto done;
     if (ons_take(module, args[0], ONS_X, stream, &views.of[ONS_X], &views.library) < 0 ||
@@ -113,8 +133,9 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     problem.log = log;
     problem.sorted = sorted;
     if (ons_run_call(module, &problem, method, threads, views.library) == 0 &&
-        ons_leave(module, &views, given, stream) == 0 && ons_say_dtype(given, x) == 0)
+        ons_leave(module, &views, given, stream) == 0)
         result = hand_over(module, &views, args[0]);
+    if (result && pairs) result = with_normalizer(module, &views, args[0], given, result);
 done:
     Py_DECREF(plain);
     Py_XDECREF(axes);

@@ -79,6 +79,7 @@ typedef struct {
     PyObject *masked_array;  /* numpy.ma.MaskedArray */
     PyObject *libraries;     /* onsoftmax._libraries, imported when first needed */
     PyObject *device_array;  /* the type DeviceArray */
+    PyObject *topk;          /* the type TopK */
     PyArray_Descr *bfloat16; /* ml_dtypes.bfloat16, likewise */
 } ons_module;
 
