@@ -33,7 +33,8 @@ from ._explain import explain
 from ._normalizer import Normalizer, normalizer
 from ._plan import Cliff, Cost, Plan
 from ._record import Step
-from ._topk import TopK, TopKWithNormalizer
+from ._topk import TopK
+from ._topk_normalizer import TopKWithNormalizer
 from ._trace import Trace
 from ._version import __version__ as __version__
 

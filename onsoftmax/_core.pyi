@@ -4,7 +4,8 @@ from typing import Any, Literal, Protocol, SupportsIndex, TypeVar, final, overlo
 import numpy as np
 from numpy.typing import NDArray
 
-from ._topk import TopK, TopKWithNormalizer
+from ._topk import TopK
+from ._topk_normalizer import TopKWithNormalizer
 from ._types import MethodName
 
 _Axis = int | tuple[int, ...] | None

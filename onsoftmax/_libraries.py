@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ._topk import TopK, TopKWithNormalizer
-
 # ons_library in csrc/python/views.h, ons_role in csrc/onsoftmax.h
 NUMPY, TORCH, JAX, CUPY = range(4)
 X, Y, WHERE, SCALE = range(4)
@@ -404,14 +402,3 @@ def _gpu_of(array: Any) -> int | None:
     if hasattr(array, "__cuda_array_interface__"):
         return UNKNOWN  # the interface does not say it
     return None
-
-
-def topk_with_normalizer(
-    found: TopK, pairs: Any, axis: Any, scale: Any, stream: Any, dtype: str
-) -> TopKWithNormalizer:
-    """What softmax_topk gives with return_normalizer=True: of a TopK, and of the rows' pairs."""
-    from . import _core
-    from ._normalizer import Normalizer
-
-    normalizer = Normalizer(_core.pack(pairs, stream=stream), axis, scale, dtype)
-    return TopKWithNormalizer(found.values, found.indices, normalizer)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from ._normalizer import Normalizer
+from typing import Any, NamedTuple
 
 
 class TopK(NamedTuple):
@@ -15,14 +12,3 @@ class TopK(NamedTuple):
     """The k largest probabilities of each row, or their logarithms."""
     indices: Any
     """Their places along the axis."""
-
-
-class TopKWithNormalizer(NamedTuple):
-    """What softmax_topk gives with return_normalizer=True."""
-
-    values: Any
-    """The k largest probabilities of each row, or their logarithms."""
-    indices: Any
-    """Their places along the axis."""
-    normalizer: Normalizer
-    """The (m, d) of the rows."""

@@ -24,10 +24,16 @@ ons_cpu_method ons_cpu_exact; /* of problem->sums, but for gradients */
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
 
-/* How many candidates a row may have before they are cut to the k largest (topk_tmpl.h). */
+/* How many candidates a row may have before they are cut to the k largest (candidates_tmpl.h). */
 static inline int64_t ons_candidates_room(const ons_plan *plan) {
     enum { BESIDE = 32 };
     return plan->N - plan->k < plan->k + BESIDE ? plan->N : 2 * plan->k + BESIDE;
+}
+
+/* Elements of a row that are taken at once: of those that stay where they are, more than a tile, so
+ * that what is above most of them is known first. */
+static inline int64_t ons_taken_at_once(const ons_plan *plan) {
+    return plan->x_direct && plan->form == ONS_ROW_FORM ? ONS_BLOCK : plan->tile;
 }
 
 /* Rows that fill their lanes at most twice: these are taken many at a time, a vector of each

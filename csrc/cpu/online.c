@@ -30,15 +30,23 @@ void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
         add_gradients(strip, begin, end);
         return;
     }
+    ons_candidates *candidates = strip->anchored ? NULL : strip->candidates;
+    int64_t taken = begin;
     ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
         ons_tile x = ons_strip_load(strip, j, n);
-        strip->primitives->max(rows, ONS_NO_TILE, x, n);
+        if (candidates)
+            strip->primitives->max_of_blocks(rows, candidates, x, n, j - taken);
+        else
+            strip->primitives->max(rows, ONS_NO_TILE, x, n);
         ons_strip_rescale(strip); /* d * e^(m - m'): the same sum, relative to the new maximum */
         rows->next = ons_strip_next_tile(strip, j + n); /* fetched while the core is busy */
         strip->primitives->sum_exp(rows, x, n);
         ons_strip_end_tile(strip, j + n, end, false);
-        if (strip->candidates && !strip->anchored)
-            strip->primitives->take(rows, strip->candidates, x, n, j);
+        int64_t ready = j + n - taken;
+        if (!candidates || (j + n < end && ready < ons_taken_at_once(strip->plan))) continue;
+        if (ready > n) x = ons_strip_load(strip, taken, ready); /* in place */
+        strip->primitives->take(rows, candidates, x, ready, taken);
+        taken += ready;
     }
 }
 

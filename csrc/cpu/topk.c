@@ -68,10 +68,11 @@ void ons_topk_finish(ons_strip *strip) {
     ending->end_rows(&strip->rows);
     for (int64_t i = 0; i < strip->rows.width; i++) {
         ons_candidates *row = &strip->candidates[i];
-        strip->kernels->candidates.cut(row);
+        if (!problem->sorted || row->count > ONS_ORDERED_AT_ONCE)
+            strip->kernels->candidates.cut(row);
         fill(strip, i, row);
-        int64_t k = row->count; /* fewer than asked for only if x is written to meanwhile */
         if (problem->sorted) strip->kernels->candidates.order(row);
+        int64_t k = row->count; /* fewer than asked for only if x is written to meanwhile */
         store_places(strip, i, row);
         if (strip->anchored) strip->move->subtract(row->values, &strip->anchor[i], false, k);
         ons_tile values = {row->values, size, k * size};

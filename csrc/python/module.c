@@ -153,7 +153,7 @@ static int intern_names(ons_names *names) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static PyObject *attribute_of(const char *module, const char *name) {
+PyObject *ons_attribute_of(const char *module, const char *name) {
     PyObject *imported = PyImport_ImportModule(module);
     PyObject *attribute = imported ? PyObject_GetAttrString(imported, name) : NULL;
     Py_XDECREF(imported);
@@ -164,14 +164,14 @@ static int module_exec(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
     memset(module, 0, sizeof *module);
     if (ons_import_numpy() < 0 || take_environment(module) < 0) return -1;
-    module->masked_array = attribute_of("numpy.ma", "MaskedArray");
-    module->axis_error = attribute_of("numpy.exceptions", "AxisError"); /* from NumPy 1.25 on */
+    module->masked_array = ons_attribute_of("numpy.ma", "MaskedArray");
+    module->axis_error = ons_attribute_of("numpy.exceptions", "AxisError"); /* from NumPy 1.25 on */
     if (!module->axis_error && PyErr_ExceptionMatches(PyExc_ImportError)) {
         PyErr_Clear();
-        module->axis_error = attribute_of("numpy", "AxisError");
+        module->axis_error = ons_attribute_of("numpy", "AxisError");
     }
     if (!module->masked_array || !module->axis_error || intern_names(&module->names) < 0) return -1;
-    module->topk = attribute_of("onsoftmax._topk", "TopK");
+    module->topk = ons_attribute_of("onsoftmax._topk", "TopK");
     if (!module->topk) return -1;
     module->device_array = PyType_FromModuleAndSpec(self, &ons_device_array_spec, NULL);
     if (!module->device_array) return -1;

@@ -63,9 +63,11 @@ static PyObject *with_normalizer(ons_module *module, const ons_call_views *views
     PyObject *axis = given[AXIS] ? Py_NewRef(given[AXIS]) : PyLong_FromLong(-1);
     PyObject *scale = given[SCALE] ? Py_NewRef(given[SCALE]) : PyFloat_FromDouble(1.0);
     PyObject *stream = given[STREAM] ? given[STREAM] : Py_None, *all = NULL;
-    if (pairs && axis && scale)
-        all = ons_call_library(module, "topk_with_normalizer", "(OOOOOs)", found, pairs, axis,
-                               scale, stream, ons_dtype_name(views->of[ONS_X].dtype));
+    PyObject *made_by = ons_attribute_of("onsoftmax._topk_normalizer", "with_normalizer");
+    if (pairs && axis && scale && made_by)
+        all = PyObject_CallFunction(made_by, "OOOOOs", found, pairs, axis, scale, stream,
+                                    ons_dtype_name(views->of[ONS_X].dtype));
+    Py_XDECREF(made_by);
     Py_XDECREF(pairs);
     Py_XDECREF(axis);
     Py_XDECREF(scale);

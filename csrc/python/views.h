@@ -83,6 +83,11 @@ typedef struct {
     PyArray_Descr *bfloat16; /* ml_dtypes.bfloat16, likewise */
 } ons_module;
 
+/* ------- module.c ------- */
+
+/* Of an imported module. */
+PyObject *ons_attribute_of(const char *module, const char *name);
+
 /* ------- libraries.c ------- */
 
 /* Finds NumPy's functions, for the whole folder. */

@@ -156,10 +156,11 @@
 
 static const ons_kernels FN(kernels) = {
     .row = {FN(max_row), FN(set_references), FN(sum_exp_row), FN(exp_store_sum_row),
-            FN(end_block_row), FN(exp_row), FN(sum_plain_row), FN(fence), FN(take_row)},
+            FN(end_block_row), FN(exp_row), FN(sum_plain_row), FN(fence), FN(max_of_blocks_row),
+            FN(take_row)},
     .column = {FN(max_column), FN(set_references), FN(sum_exp_column), FN(exp_store_sum_column),
                FN(end_block_column), FN(exp_column), FN(sum_plain_column), FN(fence),
-               FN(take_column)},
+               FN(max_of_blocks_column), FN(take_column)},
     .end_row =
         {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ENDING_OF_##result(name, row)

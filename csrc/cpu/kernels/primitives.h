@@ -76,7 +76,8 @@ typedef void ons_end_gradients_fn(const ons_rows *rows, const double *scale);
 typedef void ons_finish_gradient_fn(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y,
                                     int64_t n);
 
-/* The candidates for the k largest elements of a row (topk_tmpl.h), in the order of their places.
+/* The candidates for the k largest elements of a row (candidates_tmpl.h), in the order of their
+ * places.
  */
 typedef struct {
     int64_t k, room, count;
@@ -85,11 +86,17 @@ typedef struct {
     bool closed;  /* the k are NaN: nothing that comes is among them */
     void *values; /* of the compute type: there is room for `room` */
     int64_t *places;
+    void *maxima;       /* of what is taken next: a vector for each block of it */
     void *other_values; /* room for k, which all rows of a strip share */
     int64_t *other_places;
 } ons_candidates;
 
-/* Takes the elements of a tile which begins at `place` of the rows, after max has. */
+/* As max, of a tile that begins at element `at` of what take is given next, and a multiple of
+ * ONS_CHUNK. Keeps what shortens that. */
+typedef void ons_max_of_blocks_fn(const ons_rows *rows, ons_candidates *candidates, ons_tile x,
+                                  int64_t n, int64_t at);
+
+/* Takes the elements of a tile which begins at `place` of the rows, after max_of_blocks has. */
 typedef void ons_take_fn(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
                          int64_t place);
 
@@ -98,7 +105,8 @@ typedef void ons_take_candidates_fn(ons_candidates *row, const ons_candidates *p
 
 /* Of one row. When all elements were taken: leaves k candidates, or fewer where there are no more
  * but -inf; takes elements that are -inf, in order, until there are k; puts them in descending
- * order, of equal ones the first first. */
+ * order, of equal ones the first first. That leaves the first k of up to ONS_ORDERED_AT_ONCE. */
+enum { ONS_ORDERED_AT_ONCE = 64 };
 typedef void ons_cut_fn(ons_candidates *row);
 typedef void ons_fill_fn(ons_candidates *row, const void *x, int64_t along, int64_t n,
                          int64_t place);
@@ -190,6 +198,7 @@ typedef struct {
     ons_exp_fn *exp;
     ons_sum_fn *sum;
     ons_fence_fn *fence;
+    ons_max_of_blocks_fn *max_of_blocks;
     ons_take_fn *take;
 } ons_primitives;
 

@@ -81,6 +81,7 @@
 #include "column_tmpl.h"
 #include "gradient_tmpl.h"
 #include "exact_tmpl.h"
+#include "candidates_tmpl.h"
 #include "topk_tmpl.h"
 #include "move_tmpl.h"
 #ifndef WITHOUT_PIPELINES

@@ -1,5 +1,5 @@
 /* candidates.c - where the candidates of a strip's rows lie: a head for each row; for each its
- * values and its places; and a buffer of both that the rows share. */
+ * values, its places and its maxima; and a buffer of the first two that the rows share. */
 #include "candidates.h"
 
 #include <string.h>
@@ -20,14 +20,23 @@ static int64_t buffer_bytes(const ons_plan *plan, int64_t count) {
     return values_bytes(plan, count) + places_bytes(count);
 }
 
+/* Of a row: the largest vector for each block of 64 elements (topk_tmpl.h). */
+static int64_t maxima_bytes(const ons_plan *plan) {
+    int64_t most = ons_taken_at_once(plan), n = plan->N < most ? plan->N : most;
+    return n / 64 * 64;
+}
+
+static int64_t row_bytes(const ons_plan *plan) {
+    return buffer_bytes(plan, ons_candidates_room(plan)) + maxima_bytes(plan);
+}
+
 int64_t ons_candidates_bytes(const ons_plan *plan) {
     if (plan->k == 0) return 0;
-    return heads_bytes(plan) + plan->width * buffer_bytes(plan, ons_candidates_room(plan)) +
-           buffer_bytes(plan, plan->k);
+    return heads_bytes(plan) + plan->width * row_bytes(plan) + buffer_bytes(plan, plan->k);
 }
 
 void ons_no_candidates(const ons_plan *plan, ons_candidates *rows, int64_t width) {
-    int64_t room = ons_candidates_room(plan), each = buffer_bytes(plan, room);
+    int64_t room = ons_candidates_room(plan), each = row_bytes(plan);
     char *own = (char *)rows + heads_bytes(plan), *shared = own + plan->width * each;
     for (int64_t i = 0; i < width; i++, own += each)
         rows[i] = (ons_candidates){
@@ -37,6 +46,7 @@ void ons_no_candidates(const ons_plan *plan, ons_candidates *rows, int64_t width
             .many = true,
             .values = own,
             .places = (int64_t *)(void *)(own + values_bytes(plan, room)),
+            .maxima = own + buffer_bytes(plan, room),
             .other_values = shared,
             .other_places = (int64_t *)(void *)(shared + values_bytes(plan, plan->k))};
 }

@@ -1,0 +1,186 @@
+/* candidates_tmpl.h - the candidates for the k largest elements of a row. Part of
+ * primitives_tmpl.h, whose parameters and names it uses.
+ *
+ * They are the elements that were above `least` when they came. `least` is below the k-th largest
+ * so far, or is it, so what comes later and is not above it is not among the k: of equal elements
+ * the first are. NaN is above everything. */
+
+/* Elements that are compared before the first is looked at: a bit each. */
+enum { FN(at_once) = 64 };
+
+/* A bit for each of the first of n elements that is above the limit. */
+INLINE uint64_t FN(above)(const T *x, int64_t n, VEC limit) {
+    uint64_t bits = 0;
+    if (n >= FN(at_once)) {
+        for (int64_t l = 0; l < FN(at_once); l += WIDTH)
+            bits |= (uint64_t)V(above)(V(load)(x + l), limit) << l;
+        return bits;
+    }
+    for (int64_t l = 0; l < n; l += WIDTH) {
+        VEC a = n - l >= WIDTH ? V(load)(x + l) : V(load_part)(x + l, n - l);
+        bits |= (uint64_t)V(above)(a, limit) << l;
+    }
+    return bits; /* past the end there is -inf, which is above nothing */
+}
+
+INLINE int64_t FN(count_above)(const T *x, int64_t n, T least) {
+    VEC limit = V(set)(least);
+    int64_t count = 0;
+    for (int64_t j = 0; j < n; j += FN(at_once))
+        count += __builtin_popcountll(FN(above)(x + j, n - j, limit));
+    return count;
+}
+
+/* The largest of n elements; +inf, where NaN may have been in the way. */
+INLINE T FN(largest)(const T *x, int64_t n) {
+    VEC m = V(set)((T)-INFINITY);
+    for (int64_t j = 0; j < n; j += WIDTH)
+        m = V(max)(n - j >= WIDTH ? V(load)(x + j) : V(load_part)(x + j, n - j), m);
+    T largest = V(max_lanes)(m);
+    return isnan(largest) ? (T)INFINITY : largest;
+}
+
+/* The numbers in their order as integers, the two zeros as one; and back. */
+#if BITS == 32
+#define LOWEST_KEY INT32_MIN
+INLINE int64_t FN(key)(T a) {
+    int32_t bits;
+    memcpy(&bits, &a, sizeof bits);
+    return bits >= 0 ? bits : (int64_t)LOWEST_KEY - bits;
+}
+INLINE T FN(of_key)(int64_t key) {
+    int32_t bits = (int32_t)(key >= 0 ? key : LOWEST_KEY - key);
+#else
+#define LOWEST_KEY INT64_MIN
+INLINE int64_t FN(key)(T a) {
+    int64_t bits;
+    memcpy(&bits, &a, sizeof bits);
+    return bits >= 0 ? bits : LOWEST_KEY - bits;
+}
+INLINE T FN(of_key)(int64_t key) {
+    int64_t bits = key >= 0 ? key : LOWEST_KEY - key;
+#endif
+    T a;
+    memcpy(&a, &bits, sizeof a);
+    return a;
+}
+#undef LOWEST_KEY
+
+/* A number between low, which at least k of n elements are above, and high, which fewer are above:
+ * of k to `most` of them, if there is one; else the k-th largest itself. Halves the interval, but
+ * begins near its end: most numbers are far below. */
+static T FN(divide)(const T *x, int64_t n, int64_t k, int64_t most, T low, T high) {
+    int64_t below = FN(key)(low), above = FN(key)(high);
+    uint64_t step = (uint64_t)1 << (BITS == 32 ? 20 : 49);
+    for (;;) {
+        uint64_t apart = (uint64_t)above - (uint64_t)below;
+        if (apart < 2) return FN(of_key)(above);
+        bool near = step < apart / 2;
+        int64_t middle = near ? above - (int64_t)step : below + (int64_t)(apart / 2);
+        if (near) step *= 2;
+        T least = FN(of_key)(middle);
+        int64_t count = FN(count_above)(x, n, least);
+        if (count >= k && count <= most) return least;
+        *(count < k ? &above : &below) = middle;
+    }
+}
+
+/* Leaves the k largest of a row's candidates, in their order, where there are more. */
+static void FN(cut)(ons_candidates *row) {
+    int64_t k = row->k, n = row->count, kept = 0;
+    T *values = row->values, low = (T)row->least, least = INFINITY;
+    if (n <= k) return;
+    T high = FN(largest)(values, n);
+    row->closed = FN(count_above)(values, n, high) >= k; /* NaN alone is above it */
+    /* `least` may have been raised for a tile of which not enough was taken yet */
+    if (FN(count_above)(values, n, low) < k) low = (T)-INFINITY;
+    if (!row->closed) least = FN(divide)(values, n, k, k, low, high);
+    /* NaN is above it, and of what is equal to it the first are among the k */
+    int64_t equal = k - FN(count_above)(values, n, least);
+    for (int64_t i = 0; i < n && kept < k; i++) {
+        T value = values[i];
+        int is_equal =
+            (value == least) & (equal > 0); /* without a branch, which is hard to foresee */
+        values[kept] = value;
+        row->places[kept] = row->places[i];
+        equal -= is_equal;
+        kept += (!(value <= least)) | is_equal;
+    }
+    row->count = kept;
+    if ((double)least > row->least) row->least = (double)least;
+}
+
+static void FN(take_candidates)(ons_candidates *row, const ons_candidates *part) {
+    const T *values = part->values;
+    for (int64_t i = 0; i < part->count && !row->closed; i++) {
+        if ((double)values[i] <= row->least) continue;
+        ((T *)row->values)[row->count] = values[i];
+        row->places[row->count] = part->places[i];
+        if (++row->count == row->room) FN(cut)(row);
+    }
+}
+
+/* Takes elements that are -inf, while there are fewer than k candidates. */
+static void FN(fill)(ons_candidates *row, const void *x, int64_t along, int64_t n, int64_t place) {
+    for (int64_t j = 0; j < n && row->count < row->k; j++) {
+        T value = *(const T *)(const void *)((const char *)x + j * along);
+        if (value != -INFINITY) continue;
+        ((T *)row->values)[row->count] = value;
+        row->places[row->count++] = place + j;
+    }
+}
+
+/* Of n candidates, at most ONS_ORDERED_AT_ONCE, the first `most` in descending order, of equal ones
+ * the first first. */
+INLINE void FN(order_by_counting)(T *to, int64_t *to_places, const T *values, const int64_t *places,
+                                  int64_t n, int64_t most) {
+    uint8_t equal[ONS_ORDERED_AT_ONCE] = {0}; /* of those that are at a place */
+    T padded[ONS_ORDERED_AT_ONCE], ordered[ONS_ORDERED_AT_ONCE];
+    int64_t ordered_places[ONS_ORDERED_AT_ONCE];
+    for (int64_t i = 0; i < ONS_ORDERED_AT_ONCE; i++) padded[i] = (T)-INFINITY;
+    memcpy(padded, values, (size_t)n * sizeof(T));
+    for (int64_t i = 0; i < n; i++) {
+        T value = values[i];
+        uint64_t above = FN(above)(padded, ONS_ORDERED_AT_ONCE, V(set)(value));
+        int64_t before = isnan(value) ? 0 : __builtin_popcountll(above);
+        int64_t at = before + equal[before]++;
+        ordered[at] = value;
+        ordered_places[at] = places[i];
+    }
+    if (n > most) n = most;
+    memcpy(to, ordered, (size_t)n * sizeof(T));
+    memcpy(to_places, ordered_places, (size_t)n * sizeof *places);
+}
+
+/* Puts the candidates in order: merges neighbouring runs, from buffer to buffer. */
+static void FN(order)(ons_candidates *row) {
+    int64_t n = row->count;
+    for (int64_t i = 0; i < n; i += ONS_ORDERED_AT_ONCE) {
+        int64_t run = n - i < ONS_ORDERED_AT_ONCE ? n - i : ONS_ORDERED_AT_ONCE;
+        FN(order_by_counting)
+        ((T *)row->other_values + i, row->other_places + i, (T *)row->values + i, row->places + i,
+         run, row->k - i);
+    }
+    if (n > row->k) row->count = n = row->k;
+    for (int64_t run = ONS_ORDERED_AT_ONCE;; run *= 2) {
+        T *to = row->values, *from = row->other_values;
+        int64_t *to_places = row->places, *from_places = row->other_places;
+        row->values = from;
+        row->places = from_places;
+        row->other_values = to;
+        row->other_places = to_places;
+        if (run >= n) return;
+        for (int64_t begin = 0; begin < n; begin += 2 * run) {
+            int64_t a = begin, middle = n - begin < run ? n : begin + run, b = middle;
+            int64_t end = n - middle < run ? n : middle + run;
+            for (int64_t i = begin; i < end; i++) {
+                bool second =
+                    a == middle ||
+                    (b < end && (from[b] > from[a] || (isnan(from[b]) && !isnan(from[a]))));
+                int64_t at = second ? b++ : a++;
+                to[i] = from[at];
+                to_places[i] = from_places[at];
+            }
+        }
+    }
+}
