@@ -7,6 +7,13 @@ int ons_import_numpy(void) {
     return 0;
 }
 
+PyObject *ons_attribute_of(const char *module, const char *name) {
+    PyObject *imported = PyImport_ImportModule(module);
+    PyObject *attribute = imported ? PyObject_GetAttrString(imported, name) : NULL;
+    Py_XDECREF(imported);
+    return attribute;
+}
+
 PyObject *ons_call_library(ons_module *module, const char *function, const char *format, ...) {
     PyObject *libraries = __atomic_load_n(&module->libraries, __ATOMIC_ACQUIRE), *none = NULL;
     if (!libraries) {

@@ -153,13 +153,6 @@ static int intern_names(ons_names *names) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-PyObject *ons_attribute_of(const char *module, const char *name) {
-    PyObject *imported = PyImport_ImportModule(module);
-    PyObject *attribute = imported ? PyObject_GetAttrString(imported, name) : NULL;
-    Py_XDECREF(imported);
-    return attribute;
-}
-
 static int module_exec(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
     memset(module, 0, sizeof *module);

@@ -83,15 +83,12 @@ typedef struct {
     PyArray_Descr *bfloat16; /* ml_dtypes.bfloat16, likewise */
 } ons_module;
 
-/* ------- module.c ------- */
-
-/* Of an imported module. */
-PyObject *ons_attribute_of(const char *module, const char *name);
-
 /* ------- libraries.c ------- */
 
 /* Finds NumPy's functions, for the whole folder. */
 int ons_import_numpy(void);
+/* An attribute of a module, which is imported. */
+PyObject *ons_attribute_of(const char *module, const char *name);
 /* Calls a function of _libraries.py; the arguments as Py_BuildValue takes a tuple's. */
 PyObject *ons_call_library(ons_module *module, const char *function, const char *format, ...);
 
