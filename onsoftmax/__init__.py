@@ -17,7 +17,6 @@ try:
         set_num_threads,
         softmax,
         softmax_backward,
-        softmax_topk,
     )
 except ModuleNotFoundError as error:
     if error.name != f"{__name__}._core":
@@ -33,8 +32,8 @@ from ._explain import explain
 from ._normalizer import Normalizer, normalizer
 from ._plan import Cliff, Cost, Plan
 from ._record import Step
+from ._softmax_topk import TopKWithNormalizer, softmax_topk
 from ._topk import TopK
-from ._topk_normalizer import TopKWithNormalizer
 from ._trace import Trace
 from ._version import __version__ as __version__
 

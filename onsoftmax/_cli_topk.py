@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ._core import softmax_topk
 from ._files import Array, Box, CommandError, NpyFile, open_input
 from ._record import for_json
+from ._softmax_topk import softmax_topk
 from ._table import Table, number, numbers, show
 from ._targets import check_target
 from ._topk import TopK

@@ -4,8 +4,6 @@ from typing import Any, Literal, Protocol, SupportsIndex, TypeVar, final, overlo
 import numpy as np
 from numpy.typing import NDArray
 
-from ._topk import TopK
-from ._topk_normalizer import TopKWithNormalizer
 from ._types import MethodName
 
 _Axis = int | tuple[int, ...] | None
@@ -332,7 +330,6 @@ def normalizer(
     num_threads: int | None = None,
     dtypes: list[str] | None = None,
 ) -> Any: ...
-@overload
 def softmax_topk(
     array: Any,
     /,
@@ -341,31 +338,14 @@ def softmax_topk(
     *,
     log: bool = False,
     sorted: bool = True,
-    return_normalizer: Literal[False] = False,
+    return_normalizer: bool = False,
     method: MethodName = "auto",
     dtype: Any = None,
     where: Any = None,
     scale: Any = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> TopK: ...
-@overload
-def softmax_topk(
-    array: Any,
-    /,
-    k: SupportsIndex,
-    axis: int | tuple[int] = -1,
-    *,
-    log: bool = False,
-    sorted: bool = True,
-    return_normalizer: Literal[True],
-    method: MethodName = "auto",
-    dtype: Any = None,
-    where: Any = None,
-    scale: Any = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> TopKWithNormalizer: ...
+) -> Any: ...
 def finish(
     array: Any,
     /,

@@ -63,7 +63,7 @@ static PyObject *with_normalizer(ons_module *module, const ons_call_views *views
     PyObject *axis = given[AXIS] ? Py_NewRef(given[AXIS]) : PyLong_FromLong(-1);
     PyObject *scale = given[SCALE] ? Py_NewRef(given[SCALE]) : PyFloat_FromDouble(1.0);
     PyObject *stream = given[STREAM] ? given[STREAM] : Py_None, *all = NULL;
-    PyObject *made_by = ons_attribute_of("onsoftmax._topk_normalizer", "with_normalizer");
+    PyObject *made_by = ons_attribute_of("onsoftmax._softmax_topk", "with_normalizer");
     if (pairs && axis && scale && made_by)
         all = PyObject_CallFunction(made_by, "OOOOOs", found, pairs, axis, scale, stream,
                                     ons_dtype_name(views->of[ONS_X].dtype));

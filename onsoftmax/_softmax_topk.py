@@ -1,0 +1,71 @@
+"""softmax_topk, the C core's, as type checkers see it; and what it gives with return_normalizer=True."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, overload
+
+from . import _core
+from ._normalizer import Normalizer
+from ._topk import TopK
+from ._types import MethodName
+
+
+class TopKWithNormalizer(NamedTuple):
+    """What softmax_topk gives with return_normalizer=True."""
+
+    values: Any
+    """The k largest probabilities of each row, or their logarithms."""
+    indices: Any
+    """Their places along the axis."""
+    normalizer: Normalizer
+    """The (m, d) of the rows."""
+
+
+def with_normalizer(
+    found: TopK, pairs: Any, axis: Any, scale: Any, stream: Any, dtype: str
+) -> TopKWithNormalizer:
+    """For the C core: of a TopK, and of the pairs of the rows that normalizer() has."""
+    normalizer = Normalizer(_core.pack(pairs, stream=stream), axis, scale, dtype)
+    return TopKWithNormalizer(found.values, found.indices, normalizer)
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def softmax_topk(
+        array: Any,
+        /,
+        k: SupportsIndex,
+        axis: int | tuple[int] = -1,
+        *,
+        log: bool = False,
+        sorted: bool = True,
+        return_normalizer: Literal[False] = False,
+        method: MethodName = "auto",
+        dtype: Any = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> TopK: ...
+    @overload
+    def softmax_topk(
+        array: Any,
+        /,
+        k: SupportsIndex,
+        axis: int | tuple[int] = -1,
+        *,
+        log: bool = False,
+        sorted: bool = True,
+        return_normalizer: Literal[True],
+        method: MethodName = "auto",
+        dtype: Any = None,
+        where: Any = None,
+        scale: Any = 1.0,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> TopKWithNormalizer: ...
+    def softmax_topk(*arguments: Any, **keywords: Any) -> Any: ...
+
+else:
+    softmax_topk = _core.softmax_topk
