@@ -22,20 +22,39 @@ static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
 /* An entry takes 8 bytes, of float64 16: as a pair does. */
 static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
 
-/* The first shape that holds the row. */
+/* Up to which length the lanes of a row put their elements in order: that costs instructions by the
+ * element, to bound the k-th costs them by the row. A large k is bounded badly; and few rows wait
+ * for what comes after the bound. */
+enum { SORTED_ROW = 128, LONGEST_SORTED_ROW = 256, SMALL_K = 8, FEW_A_MULTIPROCESSOR = 64 };
+
+static bool is_sorted(const row_of_chunks *row, int64_t k, const ons_plan *plan) {
+    const bool few = plan->rows <= (int64_t)FEW_A_MULTIPROCESSOR * row->gpu->multiprocessors;
+    return plan->compute != ONS_FLOAT64 &&
+           plan->N <= (k > SMALL_K || few ? LONGEST_SORTED_ROW : SORTED_ROW);
+}
+
+/* The first shape that holds the row; in order, 8 lanes are for a large k. */
 static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
+    static const int sorted_shapes[][2] = {
+#define ONS_TOPK_SORTED_SHAPE(lanes, chunks, kept) {lanes, chunks},
+#include "cuda/instances.def"
+#undef ONS_TOPK_SORTED_SHAPE
+    };
     static const int shapes[][2] = {
 #define ONS_TOPK_SHAPE(lanes, chunks) {lanes, chunks},
 #include "cuda/instances.def"
 #undef ONS_TOPK_SHAPE
     };
+    const bool sorted = is_sorted(row, k, plan);
     const int count = sizeof shapes / sizeof *shapes;
-    int i = 0;
-    while (i < count - 1 && shapes[i][0] * shapes[i][1] < row->chunks) i++;
+    const int(*shape)[2] = sorted ? sorted_shapes : shapes;
+    while (shape != shapes + count - 1 && ((*shape)[0] * (*shape)[1] < row->chunks ||
+                                           (sorted && k <= SMALL_K && (*shape)[0] == 8)))
+        shape++;
     plan->longest_row = (int64_t)shapes[count - 1][0] * shapes[count - 1][1] * row->chunk;
     if (plan->N > plan->longest_row) return false;
-    plan->lanes = shapes[i][0];
-    plan->elements_a_thread = shapes[i][1] * row->chunk;
+    plan->lanes = (*shape)[0];
+    plan->elements_a_thread = (*shape)[1] * row->chunk;
     plan->tile = plan->lanes * plan->elements_a_thread;
     plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
     /* each row has its elements and two lists in shared memory */

@@ -114,6 +114,20 @@ def test_any_k(dtype, N):
         check(x, k, tolerance=2.0**-18 if dtype == "float32" else None)
 
 
+@pytest.mark.parametrize("N", [7, 32, 64, 100, 128, 256])
+def test_numbers_that_differ_in_their_last_bits(N):
+    """Of these the keys of short rows lack some: in a list, at its end, and in whole rows."""
+    x = rows((60, N), "float32", spread=1.0)
+    x[:10] = 1 + 1e-6 * x[:10]
+    x[10:20] = -1 - 1e-6 * x[10:20]
+    x[20:40] = x[20:40].bfloat16().float() * (1 + 1e-7 * torch.randint(3, (20, N), device="cuda"))
+    x[40:50] = 1e-40 * x[40:50]
+    x[50:, N // 2 :] = torch.inf
+    for k in sorted({k for k in (1, 2, 4, 8, 9, 16, 31, 64, N // 2, N) if 1 <= k <= N}):
+        check(x, k, tolerance=2.0**-18)
+        check(x.T.contiguous().T, k, tolerance=2.0**-18)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_ties_in_clusters(dtype):
     """The last of equal elements is some block's, warp's and chunk's."""

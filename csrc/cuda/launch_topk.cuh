@@ -154,7 +154,7 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
     return method(rows_of<Rows>{rows}, arguments);
 }
 
-template <typename X, typename Method>
+template <typename X, bool BOTH, typename Method>
 ons_status with_topk_type(const launch_request &request, int room, Method method) {
     const ons_problem *problem = request.problem;
     const ons_plan *plan = request.plan;
@@ -173,21 +173,21 @@ ons_status with_topk_type(const launch_request &request, int room, Method method
     };
     using Fitting = contiguous_rows<X, X, true>;
     using Any = contiguous_rows<X, X, false>;
-    if constexpr (sizeof(X) <= sizeof(float))
+    if constexpr (BOTH && sizeof(X) <= sizeof(float))
         if (Fitting::all_fit(arguments(Fitting()), true))
             return with_topk_arguments<Fitting>(request, arguments(Fitting()), room, method);
     return with_topk_arguments<Any>(request, arguments(Any()), room, method);
 }
 
 /* Calls method(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has room for
- * `room` entries. */
-template <typename Method>
+ * `room` entries. BOTH: rows that all begin with a pack have Rows of their own. */
+template <bool BOTH = true, typename Method>
 ons_status with_topk_rows(const launch_request &request, int room, Method method) {
     if (request.plan->loader == ONS_CONTIGUOUS) switch (request.problem->operand[ONS_X].dtype) {
-        case ONS_FLOAT16: return with_topk_type<__half>(request, room, method);
-        case ONS_BFLOAT16: return with_topk_type<__nv_bfloat16>(request, room, method);
-        case ONS_FLOAT32: return with_topk_type<float>(request, room, method);
-        default: return with_topk_type<double>(request, room, method);
+        case ONS_FLOAT16: return with_topk_type<__half, BOTH>(request, room, method);
+        case ONS_BFLOAT16: return with_topk_type<__nv_bfloat16, BOTH>(request, room, method);
+        case ONS_FLOAT32: return with_topk_type<float, BOTH>(request, room, method);
+        default: return with_topk_type<double, BOTH>(request, room, method);
         }
     return request.plan->compute == ONS_FLOAT64
                ? with_topk_arguments<general_rows<double>>(request, as_it_is(request), room, method)

@@ -23,4 +23,10 @@ enum {
  * multiple of what is read at once. */
 static inline int64_t topk_warp_room(int64_t k) { return k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4; }
 
+/* The elements that a lane keeps of its own, where those of a short row are put in order. */
+static inline int64_t topk_kept(int64_t k, int64_t elements) {
+    const int64_t kept = k <= 4 ? 4 : k <= 8 ? 8 : k <= 16 ? 16 : 32;
+    return kept < elements ? kept : elements;
+}
+
 #endif

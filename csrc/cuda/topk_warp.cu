@@ -8,31 +8,9 @@
  * Moves 1 read of N. Stops at 32 lanes of WARP_CHUNKS chunks. */
 #include "launch_topk.cuh"
 #include "pairs/buckets.cuh"
+#include "rows/lay_out.cuh"
 #include "rows/signs.cuh"
 #include "rows/tops.cuh"
-
-/* The elements of a row in shared memory, in its order. */
-template <typename Tile>
-struct stored_as {
-    using type = typename Tile::Real;
-};
-template <typename X, int K>
-struct stored_as<packed_tile<X, K>> {
-    using type = X;
-};
-
-template <typename X, int K, int LANES>
-__device__ inline void lay_out(const packed_tile<X, K> &tile, X *row, int lane) {
-    constexpr int V = packed_tile<X, K>::V;
-#pragma unroll
-    for (int k = 0; k < K; k++) ((pack<X, V> *)row)[k * LANES + lane] = tile.raw[k];
-}
-template <typename Real, int K, int LANES>
-__device__ inline void lay_out(const real_tile<Real, K> &tile, Real *row, int lane) {
-    constexpr int V = real_tile<Real, K>::V;
-#pragma unroll
-    for (int e = 0; e < K * V; e++) row[lane * V + place<LANES, V>(e)] = tile.x[e];
-}
 
 /* Entries that are read at once; a list has room for so many more, which also puts the lists of
  * neighbouring rows into different banks. */
@@ -189,7 +167,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     Tile tile;
     Rows::template visit<true>(
         args, index, [&](const auto &from) { tile = from.template load<K, LANES>(lane); });
-    lay_out<X, K, LANES>(tile, elements, lane);
+    lay_out<LANES>(tile, elements, lane);
     const Real tops[2] = {largest_of_part<2>(tile, 0), largest_of_part<2>(tile, 1)};
     const Real m = max_over_lanes<LANES>(larger(tops[0], tops[1]));
     const Real d =
@@ -241,22 +219,27 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (exists && lane == 0) put_pair(args, row, total);
 }
 
+ons_cuda_method topk_sorted; /* of the plans with one of its shapes */
+
 ons_status topk_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
+    const ons_status sorted = topk_sorted(request);
+    if (sorted != ONS_E_OPERAND) return sorted;
     return with_topk_rows(request, (int)topk_warp_room(request.problem->k),
                           [&](auto rows, const auto &arguments) {
                               using Rows = typename decltype(rows)::Rows;
                               ons_status status = ONS_E_OPERAND;
                               const int chunks = plan->elements_a_thread / Rows::V;
-#define ONS_TOPK_SHAPE(L, K)                                                             \
-    if (plan->lanes == L && chunks == K) {                                               \
-        launch_shape shape = {1, plan->threads};                                         \
-        const int row_bytes =                                                            \
-            bytes_of_elements<Rows, L, K>(arguments.room) +                              \
-            (arguments.room + LIST_PAD) * (int)sizeof(entry<typename Rows::Real>);       \
-        shape.shared_bytes = plan->threads / L * row_bytes;                              \
-        status = launch_strips(request, shape, topk_warp_kernel<Rows, L, K>, arguments); \
-    }
+#define ONS_TOPK_SHAPE(L, K)                                                                 \
+    if constexpr (K == WARP_CHUNKS || sizeof(typename Rows::Real) == sizeof(double))         \
+        if (plan->lanes == L && chunks == K) {                                               \
+            launch_shape shape = {1, plan->threads};                                         \
+            const int row_bytes =                                                            \
+                bytes_of_elements<Rows, L, K>(arguments.room) +                              \
+                (arguments.room + LIST_PAD) * (int)sizeof(entry<typename Rows::Real>);       \
+            shape.shared_bytes = plan->threads / L * row_bytes;                              \
+            status = launch_strips(request, shape, topk_warp_kernel<Rows, L, K>, arguments); \
+        }
 #include "instances.def"
 #undef ONS_TOPK_SHAPE
                               return status;

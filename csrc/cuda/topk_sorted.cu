@@ -1,0 +1,183 @@
+/* topk_sorted.cu - fused_warp of the operation that selects, of short rows: each of LANES lanes
+ * puts its elements in order, and keeps the M largest; then the lanes' lists become one. All
+ * exchanges are between registers. An element and its place are one number of 32 bits. Of float32
+ * that lacks the element's last bits: numbers that differ in these alone are told apart at the end.
+ *
+ * Moves 1 read of N. Stops at 256 elements. */
+#include "launch_topk.cuh"
+#include "pairs/network.cuh"
+#include "rows/keys.cuh"
+#include "rows/lay_out.cuh"
+#include "rows/signs.cuh"
+
+/* One row in shared memory: its list, of `room` keys; and its elements, where the keys have not all
+ * of them. Each has a few words more, so that those of neighbouring rows are in different banks. */
+template <typename Keys>
+struct sorted_row {
+    static constexpr int PAD = 4, ELEMENTS = Keys::EXACT ? 0 : Keys::PLACES + 1 + 4 * PAD;
+    using Entry = entry<float>;
+
+    float *elements;
+    uint32_t *keys;
+
+    __host__ __device__ static int words(int room) { return ELEMENTS + room + PAD; }
+    __device__ sorted_row(uint32_t *rows, int which, int room)
+        : elements((float *)(rows + which * words(room))), keys((uint32_t *)elements + ELEMENTS) {}
+
+    /* What the key in that place stands for. */
+    __device__ Entry operator[](uint32_t order) const {
+        const uint32_t at = Keys::place_of(keys[order]);
+        if constexpr (Keys::EXACT)
+            return Entry::of(key_of(Keys::number_of(keys[order])), at);
+        else
+            return Entry::of(key_of(elements[at]), at);
+    }
+
+    /* Whether two neighbours among those of this lane change places by bits that the keys lack. */
+    template <int LANES>
+    __device__ bool is_disordered(uint32_t k) const {
+        bool found = false;
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x % LANES; i + 1 < k; i += LANES)
+            if (Keys::bucket(keys[i]) == Keys::bucket(keys[i + 1]))
+                found |= (*this)[i + 1].is_before((*this)[i]);
+        return found;
+    }
+
+    /* The place in the order of the key in that place. */
+    __device__ uint32_t order_of(uint32_t order, uint32_t k) const {
+        const Entry own = (*this)[order];
+        const uint32_t bucket = Keys::bucket(keys[order]);
+        uint32_t found = order;
+        for (uint32_t j = order; j-- > 0 && Keys::bucket(keys[j]) == bucket;)
+            found -= own.is_before((*this)[j]);
+        for (uint32_t j = order + 1; j < k && Keys::bucket(keys[j]) == bucket; j++)
+            found += (*this)[j].is_before(own);
+        return found;
+    }
+};
+
+/* Sees to it that the list has the k largest. Where the last one's bucket has other numbers too,
+ * its key does not tell which of them are among the k: these are found one after the other. A warp
+ * comes to it together. */
+template <typename Tile, int LANES, typename Keys>
+__device__ __forceinline__ void decide(const sorted_row<Keys> &list, uint32_t k) {
+    using Entry = entry<float>;
+    using Signs = signs<Tile>;
+    const int lane = threadIdx.x % LANES;
+    auto count = [](unsigned bits) { return (uint32_t)count_over_lanes<LANES>(__popc(bits)); };
+    Tile tile;
+    take_back<LANES>(list.elements, lane, &tile);
+    const uint32_t bucket = Keys::bucket(list.keys[k - 1]);
+    const float low = number_of(bucket), high = number_of(bucket | Keys::PLACES);
+    unsigned inside = Signs::not_below(tile, low);
+    const uint32_t from = count(inside);
+    /* a bucket of infinity or NaN has but the one */
+    const bool more = isfinite(low) && isfinite(high) && from > k;
+    if (!__any_sync(~0u, more)) return;
+    inside &= ~Signs::above(tile, high);
+    const float last = number_of(list[k - 1].key());
+    const uint32_t equal = count(Signs::not_below(tile, last)) - count(Signs::above(tile, last));
+    const uint32_t others = count(inside);
+    uint32_t order = more && others != equal ? from - others : k;
+    Entry before = {~0ull};
+    __syncwarp();
+#pragma unroll 1
+    while (__any_sync(~0u, order < k)) {
+        Entry next = {};
+#pragma unroll 1
+        for (unsigned left = order < k ? inside : 0; left; left &= left - 1) {
+            const int e = (int)Signs::element(__ffs((int)left) - 1);
+            const uint32_t at = lane * Tile::V + place<LANES, Tile::V>(e);
+            const Entry one = Entry::of(key_of(list.elements[at]), at);
+            if (before.is_before(one) && one.is_before(next)) next = one;
+        }
+#pragma unroll
+        for (int apart = 1; apart < LANES; apart *= 2) {
+            const Entry other = {__shfl_xor_sync(~0u, next.bits, apart)};
+            if (other.is_before(next)) next = other;
+        }
+        if (order < k && lane == 0) list.keys[order] = bucket | (Keys::PLACES - next.index());
+        before = next;
+        order += order < k;
+    }
+    __syncwarp();
+}
+
+template <typename Rows, int LANES, int K, int M>
+__global__ void __launch_bounds__(WARP_ROW_THREADS)
+    topk_sorted_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    using Real = typename Rows::Real;
+    using Tile = typename tile_of_rows<Rows, K>::type;
+    using Keys = keys_of_row<Tile, LANES>;
+    extern __shared__ __align__(16) uint32_t shared[];
+    const int own = threadIdx.x / LANES, lane = threadIdx.x % LANES, rows = blockDim.x / LANES;
+    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first;
+    const uint32_t k = (uint32_t)args.k;
+
+    Tile tile;
+    Rows::template visit<true>(
+        args, index, [&](const auto &from) { tile = from.template load<K, LANES>(lane); });
+    const Real m = max_over_lanes<LANES>(tile.largest());
+    const Real d =
+        normalizer_over_lanes<LANES>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
+    const state<Real> total = {m, d};
+
+    const sorted_row<Keys> list(shared, own, args.room);
+    if constexpr (!Keys::EXACT) lay_out<LANES>(tile, list.elements, lane);
+    uint32_t keys[K * Rows::V];
+    Keys::of(tile, keys);
+    keep_largest<M>(keys);
+#pragma unroll
+    for (int i = 0; i < M; i++) keys[i] -= lane * Rows::V;
+    const int wide = args.room / M;
+    merge_lists<LANES, M>(keys, wide);
+    if (lane < wide) {
+#pragma unroll
+        for (int i = 0; i < M; i += 4)
+            *(uint4 *)(list.keys + lane * M + i) = {keys[i], keys[i + 1], keys[i + 2], keys[i + 3]};
+    }
+    __syncwarp();
+
+    bool disordered = false;
+    if constexpr (!Keys::EXACT) {
+        decide<Tile, LANES>(list, k);
+        disordered = __any_sync(~0u, list.template is_disordered<LANES>(k));
+    }
+    if (row >= args.rows) return;
+    const topk_of_row<Rows> results(args, row, total);
+#pragma unroll 1
+    for (uint32_t i = lane; i < k; i += LANES) {
+        uint32_t order = i;
+        if constexpr (!Keys::EXACT)
+            if (disordered) order = list.order_of(i, k);
+        results.put(order, list[i]);
+    }
+    if (lane == 0) put_pair(args, row, total);
+}
+
+ons_status topk_sorted(const launch_request &request) {
+    const ons_plan *plan = request.plan;
+    const int64_t k = request.problem->k;
+    return with_topk_rows<false>(request, 0, [&](auto rows, const auto &of_rows) {
+        using Rows = typename decltype(rows)::Rows;
+        ons_status status = ONS_E_OPERAND;
+        if constexpr (std::is_same_v<typename Rows::Real, float>) {
+            const int chunks = plan->elements_a_thread / Rows::V;
+            const int kept = (int)topk_kept(k, plan->elements_a_thread);
+            auto arguments = of_rows;
+            for (arguments.room = kept; arguments.room < k;) arguments.room *= 2;
+#define ONS_TOPK_SORTED_SHAPE(L, K, M)                                                        \
+    if (plan->lanes == L && chunks == K && kept == M) {                                       \
+        using Keys = keys_of_row<typename tile_of_rows<Rows, K>::type, L>;                    \
+        launch_shape shape = {1, plan->threads};                                              \
+        shape.shared_bytes =                                                                  \
+            (int)(plan->width * sorted_row<Keys>::words(arguments.room) * sizeof(uint32_t));  \
+        status = launch_strips(request, shape, topk_sorted_kernel<Rows, L, K, M>, arguments); \
+    }
+#include "instances.def"
+#undef ONS_TOPK_SORTED_SHAPE
+        }
+        return status;
+    });
+}
