@@ -1,9 +1,9 @@
 /* topk_block.cu - fused_block of the operation that selects: a row stays in the registers of a
  * block. The k-th largest of its tops, the largest elements of parts of it, bounds the k-th element
  * from below. Where k is small, these are those of MOST_GROUPS groups of lanes, which one warp puts
- * in order; else those of the parts of every thread, which are counted in ranges. Where they are
- * too few, or leave too many elements, the bound is found by counting elements. The elements from
- * there on are listed in shared memory, and put in order.
+ * in order; else those of every thread, or of every chunk, or where these are too few all elements,
+ * which are counted in ranges. Where a bound leaves too many elements, it is found by halving what
+ * is between two of them. The elements from there on are listed in shared memory, and put in order.
  *
  * Moves 1 read of N. Stops at TOPK_BLOCK_THREADS threads of TOPK_CHUNKS chunks. */
 #include "launch_topk.cuh"
@@ -40,6 +40,17 @@ struct tops_of_groups {
         if (threadIdx.x == 0) kth = found;
     }
 };
+
+/* The bound of a k for which the chunks are too few: by all elements. */
+template <typename Key, typename Tile>
+__device__ __noinline__ Key bound_of_elements(const Tile &tile, uint32_t first, uint32_t N,
+                                              uint32_t k) {
+    return bound_by_ranges<Key>(k, [&](auto visit) {
+#pragma unroll 4
+        for (int e = 0; e < Tile::K * Tile::V; e++)
+            if (first + place<WARP, Tile::V>(e) < N) visit(key_of(tile.element(e)));
+    });
+}
 
 /* The bits of the elements from a bound on. */
 template <typename Tile, typename Key>
@@ -116,14 +127,19 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     if (by_groups) {
         from.key = key_of(groups.kth);
     } else {
-        const bool few = 2 * k <= blockDim.x;
+        const bool few = 2 * k <= blockDim.x, many = 4 * k > 3 * (N / V);
         Key tops[K] = {few ? own : 0};
-        if (!few) {
+        if (!few && !many) {
 #pragma unroll
             for (int i = 0; i < K; i++)
                 tops[i] = first + i * (WARP * V) < N ? key_of(tile.chunk(i).largest()) : 0;
         }
-        from.key = bound_of_tops(tops, (int)k);
+        if (many) {
+            Tile copy = tile;
+            from.key = bound_of_elements<Key>(copy, first, N, k);
+        } else {
+            from.key = bound_of_tops(tops, (int)k);
+        }
     }
     bool counts = from.key == 0;
     if (counts) from.key = key_of(-arithmetic<Real>::infinity());

@@ -1,7 +1,9 @@
 /* topk_cluster.cu - cluster of the operation that selects: a row stays in the registers of the
  * blocks of a cluster (sm_90 and later). Each warp sends its (m, d) to every block, and the largest
- * elements of its quarters, of which the k-th largest bounds the k-th element from below. The few
- * elements from there on are listed in the first block's shared memory, which puts them in order.
+ * elements of its quarters, of which the k-th largest bounds the k-th element from below. Where k
+ * is too large for that, each of n blocks bounds the k/n-th of its own by its threads' maxima, and
+ * the least of these bounds is one. The few elements from there on are listed in the first block's
+ * shared memory, which puts them in order.
  *
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
 #include "pairs/buckets.cuh"
@@ -18,6 +20,17 @@ __device__ __forceinline__ typename Tile::Real element_of_tile(const Tile &tile,
     for (unsigned i = 1; i < Tile::K * Tile::V; i++)
         if (i == e) found = tile.element(i);
     return found;
+}
+
+/* The least key of the row's blocks, of which each has one; all come to it. */
+template <typename Key>
+__device__ inline Key least_of_blocks(Key key) {
+    __shared__ Key keys[LARGEST_CLUSTER];
+    if (threadIdx.x == 0) in_first_block(keys)[block_of_row()] = key;
+    meet_in_row();
+    const int lane = threadIdx.x % WARP;
+    const volatile Key *const all = in_first_block(keys);
+    return least_of_warp(lane < blocks_of_row() ? all[lane] : ~Key(0));
 }
 
 template <typename Rows>
@@ -69,14 +82,20 @@ __global__ void __launch_bounds__(TOPK_THREADS)
         arrived.send((row_numbers<Real> *)tops + warp, to, four);
     }
     arrived.await();
-    Key mine[2];
+    bound<Key> from = {0, N};
+    if ((int)k <= 3 * warps) { /* of 4 quarters each */
+        Key mine[2];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int quarter = threadIdx.x + i * blockDim.x;
-        const uint32_t begins = (quarter / 4 * (K * WARP) + quarter % 4 * (WARP / 4)) * (uint32_t)V;
-        mine[i] = quarter < 4 * warps && begins < N ? key_of(tops[quarter]) : 0;
+        for (int i = 0; i < 2; i++) {
+            const int quarter = threadIdx.x + i * blockDim.x;
+            const uint32_t begins =
+                (quarter / 4 * (K * WARP) + quarter % 4 * (WARP / 4)) * (uint32_t)V;
+            mine[i] = quarter < 4 * warps && begins < N ? key_of(tops[quarter]) : 0;
+        }
+        from.key = bound_of_tops(mine, (int)k);
+    } else {
+        from.key = least_of_blocks(bound_of_tops({own}, ((int)k + blocks - 1) / blocks));
     }
-    bound<Key> from = {bound_of_tops(mine, (int)k), N};
     bool counts = from.key == 0; /* the elements, where there are too few tops */
     int *const count_at = in_first_block(&listed);
     Entry *const list_at = in_first_block(list);
