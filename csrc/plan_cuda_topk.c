@@ -1,5 +1,6 @@
 /* plan_cuda_topk.c - the method and the shape of the operation that selects, on a GPU. Lanes,
- * chunks and blocks of a row are functions of N, k, the types and the GPU alone. */
+ * chunks and blocks of a row are functions of N, k, the types and the GPU; those of a short row
+ * also of the number of rows, which changes no bits: float32 is added up in any order. */
 #include "cuda/topk.h"
 #include "plan_cuda.h"
 

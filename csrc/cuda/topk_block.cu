@@ -16,7 +16,7 @@
 /* The groups of a block's lanes, as many of each warp, and up to which k they bound its k-th. */
 enum { MOST_GROUPS = 2 * WARP, MOST_BY_GROUPS = 24 };
 
-/* The k-th largest of their tops, by the block's first warp. A barrier is between each two steps.
+/* The k-th largest of their tops, by the block's first warp: put, find and kth, a barrier between.
  */
 template <typename Real>
 struct tops_of_groups {
