@@ -25,6 +25,7 @@ typedef struct {
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t power_of_two_from(int64_t n) {
     int64_t power = 1;
     while (power < n) power *= 2;

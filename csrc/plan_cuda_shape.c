@@ -3,8 +3,6 @@
  * depend on their number. */
 #include "plan_cuda.h"
 
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
 enum { CHUNK_OF_FLOATS = 4 };
 
 /* A row as a method sees it that has kernels for some kinds of rows alone (instances.def). */

@@ -67,11 +67,21 @@ static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     return true;
 }
 
-/* Whether the queue and the list of a block find room in its shared memory, beside what the kernel
+/* Whether the tops and the queue of a block find room in its shared memory, beside what the kernel
  * declares itself: not those of float64 on every GPU. */
 static bool fits_tiles(const row_of_chunks *row, const ons_plan *plan) {
     enum { BESIDES = 8192 };
-    return (TOPK_QUEUE + TOPK_LISTED) * entry_bytes(plan) + BESIDES <= row->gpu->shared_bytes;
+    const int64_t a_thread =
+        TOPK_KEPT * ons_dtype_size(plan->compute) + TOPK_QUEUED * entry_bytes(plan);
+    return TOPK_TILE_THREADS * a_thread + BESIDES <= row->gpu->shared_bytes;
+}
+
+/* The warps of a block that reads a row, or a part of one, tile by tile. The shorter the row, the
+ * more counts what is done at its end: then blocks are small, so that some read meanwhile. */
+static int64_t tile_warps(const ons_plan *plan) {
+    enum { SHORT_ROW = 1 << 16 };
+    const bool small = plan->method == ONS_METHOD_online && plan->N <= SHORT_ROW;
+    return TOPK_TILE_THREADS / (small ? 2 : 1) / WARP;
 }
 
 static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
@@ -86,8 +96,9 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     const bool by_tiles = plan->method == ONS_METHOD_split || plan->method == ONS_METHOD_online;
     if (by_tiles && k <= ONS_LARGEST_K && fits_tiles(row, plan)) {
         const int in_tile = row->narrow ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
-        const int64_t threads = ceil_div(ceil_div(row->chunks, in_tile), WARP) * WARP;
-        plan->threads = (int)least(threads, TOPK_TILE_THREADS);
+        const int64_t warps = ceil_div(ceil_div(row->chunks, in_tile), WARP);
+        const int64_t for_list = ceil_div(2 * k, TOPK_QUEUED * WARP);
+        plan->threads = WARP * (int)most(least(warps, tile_warps(plan)), for_list);
         plan->elements_a_thread = in_tile * row->chunk;
         plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
         if (plan->method == ONS_METHOD_split) {

@@ -6,16 +6,17 @@
 #include "cuda.h"
 
 enum {
-    TOPK_THREADS = 1024,        /* the most of a block that holds a part of a row, and of all on a
-                                 * multiprocessor; */
-    TOPK_CHUNKS = 8,            /* of a thread there */
-    TOPK_BLOCK_THREADS = 512,   /* the most of a block that holds a row */
-    TOPK_MERGE_THREADS = 512,   /* of a block that merges the parts of a row */
-    TOPK_TILE_THREADS = 256,    /* the most of a block that reads a row tile by tile, */
-    TOPK_TILE_BLOCKS = 4,       /* of which so many find room on a multiprocessor; */
-    TOPK_QUEUE = 4096,          /* the tops that it has room for, */
-    TOPK_LISTED = 2048,         /* and the elements behind those from the last bound on, */
-    TOPK_TILE_CHUNKS = 4,       /* the chunks of a thread in a tile, */
+    TOPK_THREADS = 1024,      /* the most of a block that holds a part of a row, and of all on a
+                               * multiprocessor; */
+    TOPK_CHUNKS = 8,          /* of a thread there */
+    TOPK_BLOCK_THREADS = 512, /* the most of a block that holds a row */
+    TOPK_MERGE_THREADS = 512, /* of a block that merges the parts of a row */
+    TOPK_TILE_THREADS = 256,  /* the most of a block that reads a row tile by tile, */
+    TOPK_TILE_BLOCKS = 3,     /* of which so many find room on a multiprocessor, */
+    TOPK_TILE_BLOCKS_OF_OTHERS = 2, /* of float64 and of rows with gaps; */
+    TOPK_KEPT = 32,                 /* the tiles of which it keeps all tops, */
+    TOPK_QUEUED = 8,      /* the tops a thread from a bound on, and the elements behind them, */
+    TOPK_TILE_CHUNKS = 4, /* the chunks of a thread in a tile, */
     TOPK_TILE_CHUNKS_16_BIT = 8 /* and of 16-bit rows */
 };
 

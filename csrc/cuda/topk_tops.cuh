@@ -1,0 +1,124 @@
+/* topk_tops.cuh - the tops of a block: the largest element that each of its threads has of each
+ * tile. Those of the first tiles are kept all, a number each: where one lies says which tile it is
+ * of. Then those from a bound on go to a queue, and so do all later ones from there on. */
+#ifndef ONS_TOPK_TOPS_CUH
+#define ONS_TOPK_TOPS_CUH
+
+#include "rows/select.cuh"
+#include "topk.h"
+
+/* The tops of a thread lie along the row from place `first` on, `step` apart, to before `end`. */
+struct places_of_tops {
+    uint32_t first, step, end;
+};
+
+/* In shared memory. */
+template <typename Real>
+struct tops_of_block {
+    using Key = key_type<Real>;
+    using Entry = entry<Real>;
+
+    Real *kept;
+    Entry *queue;
+    uint32_t *queued; /* how many should be in the queue: it may be more than there is room for */
+
+    /* How many there is room for in the queue. */
+    __device__ static uint32_t room() { return TOPK_QUEUED * blockDim.x; }
+
+    __device__ Real &of_tile(uint32_t tile) const { return kept[tile * blockDim.x + threadIdx.x]; }
+
+    __device__ __forceinline__ void add(Key key, uint32_t place) const {
+        const uint32_t slot = atomicAdd(queued, 1);
+        if (slot < room()) queue[slot] = Entry::of(key, place);
+    }
+
+    /* Whether it has all that should be in it. */
+    __device__ bool is_whole() const { return *(volatile uint32_t *)queued <= room(); }
+
+    /* Whether there is room for the tops of so many tiles more: the last one to add has seen how
+     * many there are. */
+    __device__ bool has_room(uint32_t tiles) const {
+        return !__syncthreads_or(*(volatile uint32_t *)queued + tiles * blockDim.x > room());
+    }
+};
+
+/* The `rank`-th largest of a warp's keys: each counts those above it. Where there are fewer, 0. */
+template <typename Key>
+__device__ inline Key kth_of_warp(Key key, uint32_t rank) {
+    uint32_t above = 0;
+#pragma unroll
+    for (int i = 1; i < WARP; i++) above += __shfl_xor_sync(~0u, key, i) > key;
+    const Key found = least_of_warp(above < rank ? key : ~Key(0));
+    return rank <= WARP ? found : 0;
+}
+
+/* A key that k elements of a row are not below. `own` is the largest that this thread of the block
+ * has had, 0 if none: as many of each warp are from there on. Where a warp has not enough, that of
+ * what each_top visits. */
+template <typename Key, typename Each>
+__device__ inline Key bound_of_row(Key own, uint32_t k, Each each_top) {
+    constexpr int MOST = TOPK_TILE_THREADS / WARP;
+    __shared__ Key of_warps[MOST];
+    const int warps = warps_of_block();
+    Key from = kth_of_warp(own, (k + warps - 1) / warps);
+    if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = from;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < MOST; i++) {
+        const Key of_warp = i < warps ? of_warps[i] : ~Key(0);
+        from = of_warp < from ? of_warp : from;
+    }
+    return from != 0 ? from : bound_by_ranges<Key>(k, each_top);
+}
+
+/* Such a bound; the tops from there on of those that are kept, of so many tiles, go to the queue.
+ */
+template <typename Real, typename Key>
+__device__ __noinline__ Key queue_kept(tops_of_block<Real> tops, places_of_tops at, uint32_t tiles,
+                                       Key own, uint32_t k) {
+    const Key from = bound_of_row(own, k, [&](auto visit) {
+        for (uint32_t tile = 0; tile < tiles; tile++)
+            if (at.first + tile * at.step < at.end) visit(key_of(tops.of_tile(tile)));
+    });
+    const Real least = number_of(from); /* NaN, which nothing is below, of no key and of the last */
+    if (own >= from)
+#pragma unroll 4
+        for (uint32_t tile = 0; tile < tiles; tile++) {
+            const Real top = tops.of_tile(tile);
+            const uint32_t place = at.first + tile * at.step;
+            if (!(top < least) && place < at.end) tops.add(key_of(top), place);
+        }
+    return from;
+}
+
+/* Such a bound; the queue keeps those from there on. */
+template <typename Real, typename Key>
+__device__ __noinline__ Key cut_queue(tops_of_block<Real> tops, Key own, uint32_t k) {
+    constexpr uint32_t A_THREAD = 4; /* that each reads at once */
+    __syncthreads();                 /* all have added theirs */
+    const uint32_t count = *tops.queued;
+    const Key from = bound_of_row(own, k, [&](auto visit) {
+        for (uint32_t i = threadIdx.x; i < count && i < tops.room(); i += blockDim.x)
+            visit(tops.queue[i].key());
+    });
+    if (count > tops.room()) return from;
+    if (threadIdx.x == 0) *tops.queued = 0;
+#pragma unroll 1
+    for (uint32_t begin = 0; begin < count; begin += A_THREAD * blockDim.x) {
+        entry<Real> own_part[A_THREAD];
+#pragma unroll
+        for (uint32_t j = 0; j < A_THREAD; j++) {
+            const uint32_t i = begin + threadIdx.x + j * blockDim.x;
+            own_part[j] = i < count ? tops.queue[i] : entry<Real>();
+        }
+        __syncthreads(); /* those that stay go where others were, which have been read */
+#pragma unroll
+        for (uint32_t j = 0; j < A_THREAD; j++) {
+            const Key key = own_part[j].key();
+            if (key != 0 && key >= from) tops.queue[atomicAdd(tops.queued, 1)] = own_part[j];
+        }
+    }
+    return from;
+}
+
+#endif
