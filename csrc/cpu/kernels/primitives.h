@@ -28,6 +28,8 @@ typedef struct {
     ons_tile next;
     bool past_caches; /* finish stores past the caches, until fence is called */
     bool short_rows;  /* of at most 2 * ONS_LANES_F32 or _F64 elements */
+    bool
+        sums_in_double; /* the sums of gradients are the result: no part of them is one of floats */
     ons_state *state;
     /* the running sums of the block of a row that is being added up (sum_tmpl.h): 2 * ONS_SUMS
      * doubles, so many apart, for each row; lifted as the exponentials are */
@@ -75,6 +77,10 @@ typedef void ons_add_gradient_fn(const ons_rows *rows, ons_tile dy, ons_tile y, 
 typedef void ons_end_gradients_fn(const ons_rows *rows, const double *scale);
 typedef void ons_finish_gradient_fn(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y,
                                     int64_t n);
+
+/* All of it for whole rows of n elements in the row form, which are added up by tiles. */
+typedef void ons_gradient_rows_fn(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y,
+                                  int64_t n, int64_t tile, const double *scale);
 
 /* The candidates for the k largest elements of a row (candidates_tmpl.h), in the order of their
  * places.
@@ -216,6 +222,7 @@ typedef struct {
     ons_finish_fn *finish, *finish_kept, *finish_plain; /* the last one from exp's e, or elements */
     ons_values_fn *values;
     ons_plain_row_fn *plain_row;
+    ons_gradient_rows_fn *gradient_rows;
     ons_add_gradient_fn *add_gradient;
     ons_end_gradients_fn *end_gradients;
     ons_finish_gradient_fn *finish_gradient;

@@ -24,9 +24,8 @@
  * F32_LOG_OF_ONE is its logarithm) f32_power (F32_ONE * 2^(k / STEPS), k the integer in the low
  * bits of t) f32_limit and f32_fma_limited (of what is below the floor: 0) f32_beside (vectors
  * whose exponentials are computed side by side: 1, 2 or 4) f32_add_lanes (ONS_LANES_F32 lanes as
- * ONS_SUMS doubles, l and l + ONS_SUMS into one) f32_terms f32_no_terms f32_add_terms
- * f32_join_terms (where F32_HAS_TERMS: see gradient_tmpl.h) f32_store_quotient_bfloat (of numbers
- * from 0 on, and NaN of any payload). */
+ * ONS_SUMS doubles, l and l + ONS_SUMS into one) f32_store_quotient_bfloat (of
+ * numbers from 0 on, and NaN of any payload). */
 
 #if BITS == 32
 #define ONS_TO_FLOAT(value) (value)
@@ -79,7 +78,9 @@
 #include "operation_tmpl.h"
 #include "row_tmpl.h"
 #include "column_tmpl.h"
+#include "products_tmpl.h"
 #include "gradient_tmpl.h"
+#include "gradient_results_tmpl.h"
 #include "exact_tmpl.h"
 #include "candidates_tmpl.h"
 #include "topk_tmpl.h"

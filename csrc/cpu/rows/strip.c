@@ -122,6 +122,7 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
     strip.candidates = plan->k > 0 ? (ons_candidates *)next : NULL;
     strip.kept = next + ons_candidates_bytes(plan);
     strip.rows.past_caches = plan->past_caches;
+    strip.rows.sums_in_double = problem->sums;
     int across = ons_outer_dims(problem) - 1;
     if (across >= 0) {
         strip.x_across = problem->operand[ONS_X].stride[across];
@@ -138,7 +139,7 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
 
 static void empty_states(ons_strip *strip) {
     for (int64_t i = 0; i < strip->rows.width; i++) strip->rows.state[i] = ons_state_empty();
-    memset(strip->rows.sums, 0, (size_t)sums_bytes(strip->plan));
+    if (!strip->ending->add_gradient) memset(strip->rows.sums, 0, (size_t)sums_bytes(strip->plan));
 }
 
 void ons_strip_at(ons_strip *strip, int64_t index) {

@@ -287,22 +287,6 @@ ONS_ALWAYS f32_vec f32_narrow(const f64_vec *parts) {
     __m256 low = _mm256_castps128_ps256(_mm256_cvtpd_ps(parts[0]));
     return _mm256_insertf128_ps(low, _mm256_cvtpd_ps(parts[1]), 1);
 }
-/* Converted as they are loaded, which spares taking a vector apart. */
-#define F32_HAS_TERMS
-typedef struct {
-    f64_vec part[2];
-} f32_terms;
-ONS_ALWAYS f32_terms f32_no_terms(void) { return (f32_terms){{f64_set(0), f64_set(0)}}; }
-ONS_ALWAYS void f32_add_terms(f32_terms *terms, const float *x, const float *y) {
-    for (int k = 0; k < 2; k++) {
-        f64_vec a = _mm256_cvtps_pd(_mm_loadu_ps(x + 4 * k));
-        terms->part[k] = y ? f64_fma(a, _mm256_cvtps_pd(_mm_loadu_ps(y + 4 * k)), terms->part[k])
-                           : f64_add(a, terms->part[k]);
-    }
-}
-ONS_ALWAYS void f32_join_terms(f64_vec *parts, const f32_terms *terms) {
-    for (int k = 0; k < 2; k++) parts[k] = terms->part[k];
-}
 ONS_ALWAYS void f64_widen(f64_vec *part, f64_vec a) { *part = a; }
 ONS_ALWAYS f64_vec f64_narrow(const f64_vec *part) { return *part; }
 ONS_ALWAYS f64_vec f64_rest(f64_vec a, f64_vec b, f64_vec c) { return f64_fnma(a, b, c); }

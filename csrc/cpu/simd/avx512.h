@@ -178,28 +178,6 @@ ONS_ALWAYS f32_vec f32_narrow(const f64_vec *parts) {
 ONS_ALWAYS void f64_widen(f64_vec *part, f64_vec a) { *part = a; }
 ONS_ALWAYS f64_vec f64_narrow(const f64_vec *part) { return *part; }
 ONS_ALWAYS f64_vec f64_rest(f64_vec a, f64_vec b, f64_vec c) { return f64_fnma(a, b, c); }
-/* Conversions of 256 bits at a time: those of 512 take more than twice as long (Zen 4). */
-#define F32_HAS_TERMS
-typedef struct {
-    __m256d part[4];
-} f32_terms;
-ONS_ALWAYS f32_terms f32_no_terms(void) {
-    __m256d none = _mm256_setzero_pd();
-    return (f32_terms){{none, none, none, none}};
-}
-ONS_ALWAYS void f32_add_terms(f32_terms *terms, const float *x, const float *y) {
-    for (int k = 0; k < 4; k++) {
-        __m256d a = _mm256_cvtps_pd(_mm_loadu_ps(x + 4 * k));
-        terms->part[k] =
-            y ? _mm256_fmadd_pd(a, _mm256_cvtps_pd(_mm_loadu_ps(y + 4 * k)), terms->part[k])
-              : _mm256_add_pd(a, terms->part[k]);
-    }
-}
-ONS_ALWAYS void f32_join_terms(f64_vec *parts, const f32_terms *terms) {
-    for (int k = 0; k < 2; k++)
-        parts[k] = _mm512_insertf64x4(_mm512_castpd256_pd512(terms->part[2 * k]),
-                                      terms->part[2 * k + 1], 1);
-}
 ONS_ALWAYS void f32_add_lanes(f64_vec *eight, const f32_vec *lanes) {
     f64_vec half[2];
     f32_widen(half, *lanes);
