@@ -1,7 +1,7 @@
 """What softmax_backward and log_softmax_backward must pass on every instruction set: run in an interpreter of
 its own with ONSOFTMAX_ISA set.
 
-python gradient_checks.py lengths|places|edges|cancelling|guard
+python gradient_checks.py lengths|places|edges|cancelling|overflowing|guard
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ def lengths():
     for operation in OPERATIONS:
         for dtype in DTYPES:
             for N in sorted({*range(1, 36), *AROUND, *TILES}):
-                grad, output = inputs(rng, operation, (7, N), dtype)
-                check(operation, grad, output, -1, ("N =", N))
+                rows = (7, 16)[N % 2]  # columns of less than a cache line, and of one
+                grad, output = inputs(rng, operation, (rows, N), dtype)
+                dx = check(operation, grad, output, -1, ("N =", N))
                 columns = [np.ascontiguousarray(a.T) for a in (grad, output)]
-                check(operation, *columns, 0, ("column", N))
+                along_columns = check(operation, *columns, 0, ("column", N))
+                require(same_bits(along_columns.T, dx), operation, dtype, N, "bits of columns")
             for shape, axis in [((3, 70_000), -1), ((2000, 3), 0), ((20, 8, 33), 1), ((300, 140), 0)]:
                 check(operation, *inputs(rng, operation, shape, dtype, axis), axis, (shape, axis))
 
@@ -136,6 +138,37 @@ def cancelling():
             check("softmax_backward", grad, output, -1, ("cancelling", N))
             check("softmax_backward", grad.T.copy(), output.T.copy(), 0, ("cancelling", N))
             check("log_softmax_backward", grad, np.log(output), -1, ("cancelling", N))
+
+
+def overflowing():
+    """Products near the largest float, of which the sums of some overflow: a result is finite where the
+    whole row's sum is, else inf. The rows beside keep their bits."""
+    largest = float(np.finfo(np.float32).max)
+    for N in sorted({*range(1, 36), 47, 48, 49, 63, 64, 65, 96, 127, 128, 129, 200, 2048, 2085, 5000}):
+        rng = np.random.default_rng(N)
+        output = np.full((19, N), 0.75, np.float32)
+        grad = rng.choice(np.float32([3e38, -3e38]), output.shape)
+        grad[0], grad[1] = 3e38, -3e38
+        grad[2, : N // 2], grad[2, N // 2 :] = 3e38, -3e38
+        beside = np.arange(19) % 4 == 3
+        grad[beside] = rng.standard_normal(grad[beside].shape)
+        exact, size = oracle.gradient("softmax_backward", grad, output)
+        total = (grad.astype(np.float64) * output).sum(1)
+        for axis in (-1, 0):
+            pair = [np.ascontiguousarray(a.T) if axis == 0 else a for a in (grad, output)]
+            plain = [np.ascontiguousarray(a.T) if axis == 0 else a for a in (grad[beside], output[beside])]
+            for method in METHODS:
+                facts = (N, axis, method)
+                dx = ons.softmax_backward(*pair, axis, method=method)
+                alone = ons.softmax_backward(*plain, axis, method=method)
+                dx, alone = (dx.T, alone.T) if axis == 0 else (dx, alone)
+                far = oracle.far_from_gradient(dx, exact, size, np.dtype(np.float32))
+                for row in range(len(total)):
+                    if abs(total[row]) > largest * 1.0001:
+                        require((dx[row] == -np.sign(total[row]) * np.inf).all(), *facts, row, "not inf")
+                    elif abs(total[row]) < largest / 2:
+                        require(not far[row].any(), *facts, row, dx[row][:5])
+                require(same_bits(dx[beside], alone), *facts, "bits beside others")
 
 
 def guard():

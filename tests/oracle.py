@@ -102,25 +102,31 @@ def topk(x, k, axis=-1, where=None, scale=1.0, compute=None):
 
 
 def gradient(operation, grad, output, axis=-1, where=None, scale=1.0):
-    """softmax_backward or log_softmax_backward in longdouble; and the size of the larger of its two terms,
-    none below the smallest normal number."""
-    _, smallest = _finfo(compute_type(np.asarray(output).dtype, np.asarray(grad).dtype))
+    """softmax_backward or log_softmax_backward in longdouble; and the size of which an error may be 4 eps: that
+    of the larger of its two terms. In softmax_backward of floats the sizes of the sum's terms count, not that
+    of the sum, and a quarter more with a scale. None is below the smallest normal number."""
+    compute = compute_type(np.asarray(output).dtype, np.asarray(grad).dtype)
+    _, smallest = _finfo(compute)
     dy, y = np.asarray(grad).astype(np.longdouble), np.asarray(output).astype(np.longdouble)
     allowed = np.broadcast_to(True if where is None else where, y.shape)
     dy, y = np.where(allowed, dy, 0), np.where(allowed, y, 0)
+    axes = axes_of(axis, y.ndim)
     with np.errstate(all="ignore"):
         weight = y if operation == "softmax_backward" else np.exp(y)
         terms = dy * y if operation == "softmax_backward" else dy
-        total = terms.sum(axis=axes_of(axis, y.ndim), keepdims=True)
+        total = terms.sum(axis=axes, keepdims=True)
         scale = np.asarray(scale, np.longdouble)
         least = np.ldexp(np.longdouble(1), smallest)
-        size = np.maximum(np.maximum(np.abs(weight), least) * np.abs(total), np.abs(terms))
+        in_blocks = operation == "softmax_backward" and compute == np.float32
+        added = np.maximum(np.abs(terms), least).sum(axis=axes, keepdims=True) if in_blocks else np.abs(total)
+        size = np.maximum(np.maximum(np.abs(weight), least) * added, np.abs(terms))
+        size = size * 1.25 if in_blocks and np.any(scale != 1) else size
         return np.where(allowed, scale * (terms - weight * total), 0), np.abs(scale) * np.maximum(size, least)
 
 
 def far_from_gradient(dx, exact, size, compute, largest=4):
-    """Where dx is further from an exact gradient than the larger of its two terms allows: 4 eps of the
-    compute type, and half a place of dx's own type where that is coarser, subnormals included."""
+    """Where dx is further from an exact gradient than its size allows: 4 eps of the compute type, and half a
+    place of dx's own type where that is coarser, subnormals included."""
     mantissa, _ = _finfo(compute)
     exact, ours = np.asarray(exact, np.longdouble), np.asarray(dx).astype(np.longdouble)
     known, size = np.where(np.isfinite(exact), exact, 0), np.where(np.isfinite(size), size, 0)

@@ -24,20 +24,23 @@ static void finish_gradients(ons_strip *strip, int64_t begin, int64_t end) {
     if (strip->rows.past_caches) strip->primitives->fence();
 }
 
-/* Rows that lie as in a tile, or are no longer than one. */
-static bool gradient_rows(ons_strip *strip) {
+/* Whether whole rows can be taken one after the other: they lie in memory as in a tile, or are no
+ * longer than one. */
+static bool takes_gradient_rows(const ons_strip *strip) {
     const ons_plan *plan = strip->plan;
     bool direct = plan->x_direct && plan->y_direct && !plan->stages_gradient;
-    if (!strip->ending->gradient_rows || plan->form != ONS_ROW_FORM || strip->problem->sums ||
-        (plan->N > plan->tile && !direct))
-        return false;
+    return strip->ending->gradient_rows && plan->form == ONS_ROW_FORM &&
+           (direct || plan->N <= plan->tile);
+}
+
+static void gradient_rows(ons_strip *strip) {
+    const ons_plan *plan = strip->plan;
     ons_tile y = ons_strip_load_input(strip, ONS_X, 0, plan->N),
              dy = ons_strip_load_input(strip, ONS_GRADIENT, 0, plan->N);
     strip->ending->gradient_rows(&strip->rows, ons_strip_result(strip, 0), dy, y, plan->N,
                                  plan->tile, strip->scale);
     ons_strip_store(strip, 0, plan->N);
     if (strip->rows.past_caches) strip->primitives->fence();
-    return true;
 }
 
 void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
@@ -91,7 +94,10 @@ void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end) {
 }
 
 void ons_online(ons_strip *strip) {
-    if (gradient_rows(strip)) return;
+    if (takes_gradient_rows(strip)) {
+        gradient_rows(strip);
+        return;
+    }
     do {
         ons_online_statistics(strip, 0, strip->plan->N);
     } while (ons_strip_anchor(strip));

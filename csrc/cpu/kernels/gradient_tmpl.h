@@ -7,16 +7,15 @@
  * sum and dot product, algorithm 5.3): what is rounded on the way does not show in the results,
  * however much cancels. */
 
-/* A part of the sum for each lane of a vector, and what is to be added to it: a vector of dy, times
- * one of y where that is given. */
+/* A part of the sum for each lane of a vector, and what is to be added to it: the first n elements
+ * of a vector of dy, times those of one of y where that is given. */
 typedef struct {
     FN(wide) d, low; /* low in float64 alone */
 } FN(terms);
 INLINE FN(terms) FN(no_terms)(void) { return (FN(terms)){FN(wide_zero)(), FN(wide_zero)()}; }
 INLINE void FN(add_terms)(FN(terms) * terms, const T *dy, const T *y, int64_t n) {
     FN(wide)
-    term = FN(widen)(FN(some_or_0)(dy, n)),
-    other = y ? FN(widen)(FN(some_or_0)(y, n)) : term;
+    term = FN(widen)(FN(some_or_0)(dy, n)), other = y ? FN(widen)(FN(some_or_0)(y, n)) : term;
     EACH_PART {
         f64_vec *d = &terms->d.part[k], *low = &terms->low.part[k], a = term.part[k];
         if (BITS == 32) {
@@ -53,7 +52,7 @@ INLINE void FN(terms_of_row)(FN(terms) * two, const T *dy, const T *y, int64_t n
 #undef AT_Y
 }
 
-/* Of floats. */
+/* Of floats in double. */
 INLINE double FN(sum_of_terms)(const T *dy, const T *y, int64_t n) {
     FN(terms) two[2];
     FN(terms_of_row)(two, dy, y, n);
@@ -63,7 +62,8 @@ INLINE double FN(sum_of_terms)(const T *dy, const T *y, int64_t n) {
 static ONS_APART double FN(sum_in_double)(const T *dy, const T *y, int64_t n) {
     return FN(sum_of_terms)(dy, y, n);
 }
-/* Of a row of floats, or a part of one. Blocks that are not finite are seldom. */
+/* Of floats, by blocks unless these are not finite, which is seldom: that is a call, as it would
+ * take registers. */
 INLINE double FN(sum_of_part)(const T *dy, const T *y, int64_t n, bool in_double) {
     if (!y) return FN(sum_of_terms)(dy, NULL, n);
     double d = in_double ? NAN : FN(sum_of_products)(dy, y, n);
