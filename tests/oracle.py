@@ -102,9 +102,9 @@ def topk(x, k, axis=-1, where=None, scale=1.0, compute=None):
 
 
 def gradient(operation, grad, output, axis=-1, where=None, scale=1.0):
-    """softmax_backward or log_softmax_backward in longdouble; and the size of which an error may be 4 eps: that
-    of the larger of its two terms. In softmax_backward of floats the sizes of the sum's terms count, not that
-    of the sum, and a quarter more with a scale. None is below the smallest normal number."""
+    """softmax_backward or log_softmax_backward in longdouble; and the size of which an error may be 4 eps:
+    that of the larger of its two terms. In softmax_backward of floats the sizes of the sum's terms count, not
+    that of the sum, and a quarter more with a scale. None is below the smallest normal number."""
     compute = compute_type(np.asarray(output).dtype, np.asarray(grad).dtype)
     _, smallest = _finfo(compute)
     dy, y = np.asarray(grad).astype(np.longdouble), np.asarray(output).astype(np.longdouble)

@@ -38,7 +38,8 @@ ONS_OPERATION_IN_PYTHON(
     "excluded\n"
     "    element's result is 0. float64, and float32 on a GPU, lie within 4 eps of the larger of "
     "|output * grad|\n"
-    "    and |output * sum|; float32 on the CPU within 4 eps, with a scale 5, of |output| times the "
+    "    and |output * sum|; float32 on the CPU within 4 eps, with a scale 5, of |output| times "
+    "the "
     "larger of\n"
     "    |grad| and sum(|grad * output|).\n",
     ">>> y = ons.softmax([1.0, 2.0, 3.0])\n"
