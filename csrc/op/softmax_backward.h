@@ -36,12 +36,9 @@ ONS_OPERATION_IN_PYTHON(
     "with respect to output: scale * output * (grad - sum(grad * output)) along axis.",
     "    A row whose output has a NaN, as softmax gives for one with nothing but -inf, is NaN; an "
     "excluded\n"
-    "    element's result is 0. float64, and float32 on a GPU, lie within 4 eps of the larger of "
-    "|output * grad|\n"
-    "    and |output * sum|; float32 on the CPU within 4 eps, with a scale 5, of |output| times "
-    "the "
-    "larger of\n"
-    "    |grad| and sum(|grad * output|).\n",
+    "    element's result is 0. float64, and float32 on a GPU, lie within 4 eps of the larger of\n"
+    "    |output * grad| and |output * sum|; float32 on the CPU within 4 eps, with a scale 5, of\n"
+    "    |output| times the larger of |grad| and sum(|grad * output|).\n",
     ">>> y = ons.softmax([1.0, 2.0, 3.0])\n"
     ">>> ons.softmax_backward([1.0, 0.0, 0.0], y).round(4)\n"
     "array([ 0.0819, -0.022 , -0.0599])\n")
