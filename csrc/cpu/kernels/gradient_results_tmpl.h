@@ -14,7 +14,7 @@ INLINE VEC FN(gradient_element)(ons_operation operation, VEC dy, VEC y, VEC sum,
     return V(mul)(dx, scale);
 }
 
-/* dx may be dy or y, so that what is read again must be read first. */
+/* dx may be dy or y: what is read twice must be read before it is written. */
 #define ELEMENT_AT(j) \
     FN(gradient_element)(operation, V(load)(dy + (j)), V(load)(y + (j)), sum, scale)
 #define LOAD_DY(j, left) ((left) >= WIDTH ? V(load)(dy + (j)) : V(load_part)(dy + (j), left))
@@ -37,7 +37,7 @@ INLINE void FN(gradient_past_caches)(ons_operation operation, T *dx, const T *dy
     EACH_VECTOR(dx, y, head, BODY);
 }
 
-/* The first and the last vector overlap others. */
+/* The first and the last vector overlap others, so they are made first and written last. */
 INLINE void FN(gradient_vectors)(ons_operation operation, T *dx, const T *dy, const T *y, int64_t n,
                                  VEC sum, VEC scale) {
     int64_t j = FN(unaligned)(dx, n);
@@ -93,8 +93,8 @@ INLINE T FN(sum_of_row)(const T *dy, const T *y, int64_t n, int64_t tile, bool o
     return FN(sum_of_state)(&state);
 }
 
-/* Row after row, the second pass over each while it is in the caches. The last two are constants
- * where rows are short: a few registers more. */
+/* Row after row, so that the second pass finds each in the caches. Of rows of one tile one_tile and
+ * writing are constants: without the other ways the compiler keeps more in registers. */
 INLINE void FN(gradient_rows_of)(ons_operation operation, const ons_rows *rows, ons_tile dx,
                                  ons_tile dy, ons_tile y, int64_t n, int64_t tile,
                                  const double *scale, bool products, bool one_tile,
