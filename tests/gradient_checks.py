@@ -45,7 +45,7 @@ def lengths():
     for operation in OPERATIONS:
         for dtype in DTYPES:
             for N in sorted({*range(1, 36), *AROUND, *TILES}):
-                rows = 16 if N % 4 == 1 else 7  # columns of a cache line, and of less
+                rows = 16 if N % 32 == 1 else 7  # columns of a cache line, and of less
                 grad, output = inputs(rng, operation, (rows, N), dtype)
                 dx = check(operation, grad, output, -1, ("N =", N))
                 columns = [np.ascontiguousarray(a.T) for a in (grad, output)]
