@@ -1,9 +1,9 @@
 /* topk_online.cu - online of the operation that selects: a block a row, of any N, tile by tile
  * (arXiv 1805.02867, algorithm 4, with a tile in the place of an element). Each thread runs (m, d)
  * over its elements, and has the largest of each tile, its top (topk_tops.cuh): so a number a
- * thread and tile is all that most elements cost. At the end the k-th largest of the threads'
- * maxima bounds the k-th element from below; the elements behind the tops from there on are looked
- * at one by one, and those from the bound on are put in order.
+ * thread and tile is all that most elements cost. At the end the threads' maxima bound the k-th
+ * element from below: as many of each warp are from the bound on, k in all. The elements behind the
+ * tops from there on are looked at one by one, and those from the bound on are put in order.
  *
  * A part of a row is taken as a row is, for topk_split.cu.
  *

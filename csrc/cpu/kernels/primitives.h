@@ -26,10 +26,9 @@ typedef struct {
     /* what will be read after what sum_exp or exp_store_sum takes, in the array's own type: fetched
      * into the caches meanwhile. A hint, any address will do; data NULL for none */
     ons_tile next;
-    bool past_caches; /* finish stores past the caches, until fence is called */
-    bool short_rows;  /* of at most 2 * ONS_LANES_F32 or _F64 elements */
-    bool
-        sums_in_double; /* the sums of gradients are the result: no part of them is one of floats */
+    bool past_caches;    /* finish stores past the caches, until fence is called */
+    bool short_rows;     /* of at most 2 * ONS_LANES_F32 or _F64 elements */
+    bool sums_in_double; /* of gradients, no block of them in floats: the sums are the result */
     ons_state *state;
     /* the running sums of the block of a row that is being added up (sum_tmpl.h): 2 * ONS_SUMS
      * doubles, so many apart, for each row; lifted as the exponentials are */
