@@ -76,12 +76,24 @@ static bool fits_tiles(const row_of_chunks *row, const ons_plan *plan) {
     return TOPK_TILE_THREADS * a_thread + BESIDES <= row->gpu->shared_bytes;
 }
 
-/* The warps of a block that reads a row, or a part of one, tile by tile. The shorter the row, the
- * more counts what is done at its end: then blocks are small, so that some read meanwhile. */
-static int64_t tile_warps(const ons_plan *plan) {
-    enum { SHORT_ROW = 1 << 16 };
-    const bool small = plan->method == ONS_METHOD_online && plan->N <= SHORT_ROW;
-    return TOPK_TILE_THREADS / (small ? 2 : 1) / WARP;
+/* The warps of a block that reads a row, or a part of one, tile by tile. A multiprocessor has room
+ * for so many warps in all; they are blocks of such a size that their last wave over the rows is the
+ * fullest. Of two such sizes the smaller: then some read while others are at the end of their rows.
+ * Of float64 the number of warps changes bits, so that N alone says it. */
+static int64_t tile_warps(const row_of_chunks *row, const ons_plan *plan) {
+    enum { SHORT_ROW = 1 << 16, FEWEST = 3, MOST = TOPK_TILE_THREADS / WARP };
+    if (plan->method == ONS_METHOD_split) return MOST;
+    if (plan->compute == ONS_FLOAT64) return plan->N <= SHORT_ROW ? MOST / 2 : MOST;
+    const int blocks = row->contiguous ? TOPK_TILE_BLOCKS : TOPK_TILE_BLOCKS_OF_OTHERS;
+    int64_t warps = MOST, least_slots = INT64_MAX;
+    for (int size = FEWEST; size <= MOST; size++) {
+        const int64_t wave = (int64_t)row->gpu->multiprocessors * (blocks * MOST / size);
+        const int64_t slots = ceil_div(most(plan->rows, 1), wave) * wave;
+        if (blocks * MOST % size != 0 || slots >= least_slots) continue;
+        least_slots = slots;
+        warps = size;
+    }
+    return warps;
 }
 
 static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
@@ -98,7 +110,7 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
         const int in_tile = row->narrow ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
         const int64_t warps = ceil_div(ceil_div(row->chunks, in_tile), WARP);
         const int64_t for_list = ceil_div(2 * k, TOPK_QUEUED * WARP);
-        plan->threads = WARP * (int)most(least(warps, tile_warps(plan)), for_list);
+        plan->threads = WARP * (int)most(least(warps, tile_warps(row, plan)), for_list);
         plan->elements_a_thread = in_tile * row->chunk;
         plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
         if (plan->method == ONS_METHOD_split) {

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     const uint32_t tiles = (end - share.begin + step * V - 1) / (step * V);
     const uint32_t kept = tiles < TOPK_KEPT ? tiles : TOPK_KEPT;
     uint32_t chunk = own_first() / V, taken = 0;
-    running_state<Real> so_far;
+    state_of_tiles<Real> so_far;
     Real least = arithmetic<Real>::nan(); /* of the tops that are queued */
     if (threadIdx.x == 0) queued = listed = 0;
     /* Takes the tiles up to one, each while the next one comes. Between two such calls no tile is
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
             if (taken + 1 < last) next = share.load(args, chunk);
             const Real top = tile.largest(), m = larger(so_far.m, top);
             if (m != so_far.m) so_far.raise(m);
-            so_far.sum.add(sum_exponentials(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
+            so_far.d.add(sum_exponentials(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
             if (taken < kept)
                 tops.of_tile(taken) = top;
             else if (!(top < least) && first < end)
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
         if (from) least = number_of(from);
         __syncthreads(); /* all know the bound */
     }
-    const state<Real> of_warp = block_a_row::merge_warp(so_far.rounded());
+    const state_of_warp<Real> of_warp = merge_warp(so_far);
     if (threadIdx.x % WARP == 0) states_of_warps<Real>()[warp_of_block()] = of_warp;
     Key from = tiles == kept ? bound_of_kept() : cut_queue(tops, own(), k);
     __syncthreads(); /* all have their tops in the queue */
@@ -170,9 +170,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
         list_behind(args, share, tops.queue, queued, from, list, &listed);
         if (listed <= args.room) break;
         /* there is room for enough of them to find a higher bound, but of equal ones */
-        const Key higher = bound_by_ranges<Key>(k, [&](auto visit) {
-            for (int i = threadIdx.x; i < args.room; i += blockDim.x) visit(list[i].key());
-        });
+        const Key higher = bound_of_entries(list, (uint32_t)args.room, k);
         fits = higher > from;
         from = higher;
         if (threadIdx.x == 0) listed = 0;

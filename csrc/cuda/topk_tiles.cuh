@@ -5,6 +5,7 @@
 
 #include "launch_topk.cuh"
 #include "rows/select.cuh"
+#include "topk_state.cuh"
 
 /* Of 16-bit rows between packs more chunks would take more registers than there are. */
 template <typename Rows>
@@ -72,19 +73,6 @@ struct block_share {
 template <typename Rows>
 __device__ inline uint32_t own_chunk() {
     return block_a_row::chunk<CHUNKS_OF<Rows>>(warp_of_block());
-}
-
-/* The states of a block's warps. */
-template <typename Real>
-__device__ inline state<Real> *states_of_warps() {
-    __shared__ state<Real> states[TOPK_TILE_THREADS / WARP];
-    return states;
-}
-
-/* The state of the block's share, once all its warps have written theirs. */
-template <typename Real>
-__device__ inline state<Real> state_of_block() {
-    return block_a_row::merge_parts(states_of_warps<Real>(), warps_of_block());
 }
 
 /* What a block knows of its list: entries that may be among the k first are from the bound on. */

@@ -52,11 +52,10 @@ __device__ inline Key kth_of_warp(Key key, uint32_t rank) {
     return rank <= WARP ? found : 0;
 }
 
-/* A key that k elements of a row are not below. `own` is the largest that this thread of the block
- * has had, 0 if none: as many of each warp are from there on. Where a warp has not enough, that of
- * what each_top visits. */
-template <typename Key, typename Each>
-__device__ inline Key bound_of_row(Key own, uint32_t k, Each each_top) {
+/* A key that k elements of a row are not below, or 0. `own` is the largest that this thread of the
+ * block has had, 0 if none: as many of each warp are from there on, where each has enough. */
+template <typename Key>
+__device__ inline Key bound_by_warps(Key own, uint32_t k) {
     constexpr int MOST = TOPK_TILE_THREADS / WARP;
     __shared__ Key of_warps[MOST];
     const int warps = warps_of_block();
@@ -68,18 +67,30 @@ __device__ inline Key bound_of_row(Key own, uint32_t k, Each each_top) {
         const Key of_warp = i < warps ? of_warps[i] : ~Key(0);
         from = of_warp < from ? of_warp : from;
     }
-    return from != 0 ? from : bound_by_ranges<Key>(k, each_top);
+    return from;
 }
 
-/* Such a bound; the tops from there on of those that are kept, of so many tiles, go to the queue.
- */
+/* A key that k of n entries are not below. */
+template <typename Entry>
+__device__ __noinline__ auto bound_of_entries(const Entry *entries, uint32_t n, uint32_t k) {
+    return bound_by_ranges<decltype(entries->key())>(k, [&](auto visit) {
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) visit(entries[i].key());
+    });
+}
+
+/* A key that k elements of a row are not below; of the tops that are kept, of so many tiles, those
+ * from there on go to the queue. */
 template <typename Real, typename Key>
 __device__ __noinline__ Key queue_kept(tops_of_block<Real> tops, places_of_tops at, uint32_t tiles,
                                        Key own, uint32_t k) {
-    const Key from = bound_of_row(own, k, [&](auto visit) {
-        for (uint32_t tile = 0; tile < tiles; tile++)
-            if (at.first + tile * at.step < at.end) visit(key_of(tops.of_tile(tile)));
-    });
+    Key from = bound_by_warps(own, k);
+    if (from == 0)
+        from = bound_by_ranges<Key>(k, [&](auto visit) {
+#pragma unroll 1
+            for (uint32_t tile = 0; tile < tiles; tile++)
+                if (at.first + tile * at.step < at.end) visit(key_of(tops.of_tile(tile)));
+        });
     const Real least = number_of(from); /* NaN, which nothing is below, of no key and of the last */
     if (own >= from)
 #pragma unroll 4
@@ -91,16 +102,15 @@ __device__ __noinline__ Key queue_kept(tops_of_block<Real> tops, places_of_tops 
     return from;
 }
 
-/* Such a bound; the queue keeps those from there on. */
+/* Such a key; the queue keeps the tops from there on. */
 template <typename Real, typename Key>
 __device__ __noinline__ Key cut_queue(tops_of_block<Real> tops, Key own, uint32_t k) {
     constexpr uint32_t A_THREAD = 4; /* that each reads at once */
     __syncthreads();                 /* all have added theirs */
     const uint32_t count = *tops.queued;
-    const Key from = bound_of_row(own, k, [&](auto visit) {
-        for (uint32_t i = threadIdx.x; i < count && i < tops.room(); i += blockDim.x)
-            visit(tops.queue[i].key());
-    });
+    Key from = bound_by_warps(own, k);
+    if (from == 0)
+        from = bound_of_entries(tops.queue, count < tops.room() ? count : tops.room(), k);
     if (count > tops.room()) return from;
     if (threadIdx.x == 0) *tops.queued = 0;
 #pragma unroll 1
