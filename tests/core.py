@@ -16,8 +16,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CSRC = os.path.join(os.path.dirname(HERE), "csrc")
 COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 
-# Those with which setuptools compiles the module, so that ccache has the objects already,
+# Those with which setuptools compiles the module, and `make wheel-aarch64`, so that ccache has the objects already,
 NATIVE = [flag for name in ("CFLAGS", "CCSHARED") for flag in (sysconfig.get_config_var(name) or "").split()]
+CROSS = ["-fPIC"]
 # those of setup.py, and those that it is given.
 FLAGS = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra"]
 FLAGS += os.environ.get("ONSOFTMAX_CFLAGS", "").split()
@@ -64,12 +65,14 @@ def compiled(source, folder, compiler, flags):
     name = relative.replace(os.sep, "_")
     target = os.path.join(folder, f"{name}.o")
     if not os.path.exists(target):
-        first = NATIVE if compiler == COMPILER else []
+        first = NATIVE if compiler == COMPILER else CROSS
         compile_with(source, compiler, *first, "-c", relative, "-o", target, *FLAGS, *flags)
     return target
 
 
-def build(program, folder, compiler=COMPILER, flags=(), parts=("*.c", "cpu/**/*.c", "cuda/absent.c")):
+def build(
+    program, folder, compiler=COMPILER, flags=(), link=(), parts=("*.c", "cpu/**/*.c", "cuda/absent.c")
+):
     """tests/<program>.c with the core, or these parts of it, in the folder; its path. Missing without the
     compiler or a header."""
     require(compiler)
@@ -79,7 +82,7 @@ def build(program, folder, compiler=COMPILER, flags=(), parts=("*.c", "cpu/**/*.
     target = os.path.join(folder, program)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # with sanitizers each takes up to a minute
         objects = list(pool.map(lambda source: compiled(source, folder, compiler, flags), sorted(sources)))
-    compile_with(program, compiler, *flags, "-pthread", "-o", target, *objects, "-lm")
+    compile_with(program, compiler, *flags, *link, "-pthread", "-o", target, *objects, "-lm")
     return target
 
 

@@ -62,6 +62,7 @@ gpu_case.DEVICE = "cpu"
 refer, gpu_case.Reference.__init__ = gpu_case.Reference.__init__, refer_as_on_a_cpu
 gpu_cases.CHART_ROWS, gpu_cases.CHART_LENGTHS = 8, [16, 32, 64]
 gpu_cases.SMALL, gpu_cases.ACCURACY = [(1, 64), (4, 100)], [(64, 3)]
+gpu_cases.TOPK = [(8, 32, 4), (4, 300, 20), (1, 5000, 7)]
 gpu_cases.OTHER_AXES = [((8, 32), 0), ((2, 30, 5), 1)]
 gpu_cases.OTHER_ROWS = gpu_cases.QUICK_OTHER_ROWS = (32, 64)
 gpu_timing.SAMPLE_MS = 0.05

@@ -113,8 +113,10 @@ def test_the_gpus_to_build_for(chosen, nvcc, said, present, archs):
     assert all(f"-gencode=arch=compute_{arch},code=sm_{arch}" in output for arch in archs.split(";"))
 
 
-@pytest.mark.parametrize("gpus", ["", "[N/A]", "12.0"])
-@pytest.mark.parametrize("said", [{}, {"ONSOFTMAX_CUDA": "auto"}, {"CUDAARCHS": "native"}])
+@pytest.mark.parametrize(
+    "said, gpus",
+    [({}, ""), ({}, "12.0"), ({"ONSOFTMAX_CUDA": "auto"}, "[N/A]"), ({"CUDAARCHS": "native"}, "12.0")],
+)
 def test_the_cpu_alone_where_nothing_is_said_and_no_gpu_is_there(chosen, said, gpus):
     line = "builds for the CPU alone: no GPU found that nvcc builds for; ONSOFTMAX_CUDA=1 builds for GPUs all"
     output = chosen(gpus, **said)
