@@ -77,9 +77,9 @@ static bool fits_tiles(const row_of_chunks *row, const ons_plan *plan) {
 }
 
 /* The warps of a block that reads a row, or a part of one, tile by tile. A multiprocessor has room
- * for so many warps in all; they are blocks of such a size that their last wave over the rows is the
- * fullest. Of two such sizes the smaller: then some read while others are at the end of their rows.
- * Of float64 the number of warps changes bits, so that N alone says it. */
+ * for so many warps in all; they are blocks of such a size that their last wave over the rows is
+ * the fullest. Of two such sizes the smaller: then some read while others are at the end of their
+ * rows. Of float64 the number of warps changes bits, so that N alone says it. */
 static int64_t tile_warps(const row_of_chunks *row, const ons_plan *plan) {
     enum { SHORT_ROW = 1 << 16, FEWEST = 3, MOST = TOPK_TILE_THREADS / WARP };
     if (plan->method == ONS_METHOD_split) return MOST;

@@ -16,7 +16,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CSRC = os.path.join(os.path.dirname(HERE), "csrc")
 COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 
-# Those with which setuptools compiles the module, and `make wheel-aarch64`, so that ccache has the objects already,
+# Those with which setuptools compiles the module, so that ccache has the objects already, and for the wheel
+# of another machine,
 NATIVE = [flag for name in ("CFLAGS", "CCSHARED") for flag in (sysconfig.get_config_var(name) or "").split()]
 CROSS = ["-fPIC"]
 # those of setup.py, and those that it is given.
