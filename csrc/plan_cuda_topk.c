@@ -23,39 +23,49 @@ static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
 /* An entry takes 8 bytes, of float64 16: as a pair does. */
 static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
 
-/* Up to which length the lanes of a row put their elements in order: that costs instructions by the
- * element, to bound the k-th costs them by the row. A large k is bounded badly; and few rows wait
- * for what comes after the bound. */
-enum { SORTED_ROW = 128, LONGEST_SORTED_ROW = 256, SMALL_K = 8, FEW_A_MULTIPROCESSOR = 64 };
+/* So many rows a multiprocessor, or fewer, are few. */
+enum { FEW_A_MULTIPROCESSOR = 64 };
 
-static bool is_sorted(const row_of_chunks *row, int64_t k, const ons_plan *plan) {
-    const bool few = plan->rows <= (int64_t)FEW_A_MULTIPROCESSOR * row->gpu->multiprocessors;
-    return plan->compute != ONS_FLOAT64 &&
-           plan->N <= (k > SMALL_K || few ? LONGEST_SORTED_ROW : SORTED_ROW);
-}
+typedef struct {
+    topk_sorted_rows rows;
+    int lanes, chunks, kept;
+} sorted_shape;
 
-/* The first shape that holds the row; in order, 8 lanes are for a large k. */
-static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
-    static const int sorted_shapes[][2] = {
-#define ONS_TOPK_SORTED_SHAPE(lanes, chunks, kept) {lanes, chunks},
+/* The first shape, of those that put a row's elements in order, that holds it; or NULL. */
+static const sorted_shape *find_sorted(const row_of_chunks *row, int64_t k, const ons_plan *plan) {
+    static const sorted_shape shapes[] = {
+#define ONS_TOPK_SORTED_SHAPE(rows, lanes, chunks, kept) {TOPK_##rows##_ROWS, lanes, chunks, kept},
 #include "cuda/instances.def"
 #undef ONS_TOPK_SORTED_SHAPE
     };
+    const bool few = plan->rows <= (int64_t)FEW_A_MULTIPROCESSOR * row->gpu->multiprocessors;
+    if (plan->compute == ONS_FLOAT64) return NULL;
+    for (const sorted_shape *shape = shapes; shape < shapes + sizeof shapes / sizeof *shapes;
+         shape++) {
+        if (shape->lanes * shape->chunks < row->chunks ||
+            shape->kept != topk_kept(k, shape->chunks * row->chunk))
+            continue;
+        if (shape->rows == TOPK_ALL_ROWS || (shape->rows == TOPK_FEW_ROWS) == few)
+            if (shape->rows != TOPK_MANY_NARROW_ROWS || row->narrow) return shape;
+    }
+    return NULL;
+}
+
+/* The first shape that holds the row. */
+static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     static const int shapes[][2] = {
 #define ONS_TOPK_SHAPE(lanes, chunks) {lanes, chunks},
 #include "cuda/instances.def"
 #undef ONS_TOPK_SHAPE
     };
-    const bool sorted = is_sorted(row, k, plan);
     const int count = sizeof shapes / sizeof *shapes;
-    const int(*shape)[2] = sorted ? sorted_shapes : shapes;
-    while (shape != shapes + count - 1 && ((*shape)[0] * (*shape)[1] < row->chunks ||
-                                           (sorted && k <= SMALL_K && (*shape)[0] == 8)))
-        shape++;
+    const int(*shape)[2] = shapes;
+    while (shape != shapes + count - 1 && (*shape)[0] * (*shape)[1] < row->chunks) shape++;
+    const sorted_shape *sorted = find_sorted(row, k, plan);
     plan->longest_row = (int64_t)shapes[count - 1][0] * shapes[count - 1][1] * row->chunk;
     if (plan->N > plan->longest_row) return false;
-    plan->lanes = (*shape)[0];
-    plan->elements_a_thread = (*shape)[1] * row->chunk;
+    plan->lanes = sorted ? sorted->lanes : (*shape)[0];
+    plan->elements_a_thread = (sorted ? sorted->chunks : (*shape)[1]) * row->chunk;
     plan->tile = plan->lanes * plan->elements_a_thread;
     plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
     /* each row has its elements and two lists in shared memory */

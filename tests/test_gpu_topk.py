@@ -114,6 +114,22 @@ def test_any_k(dtype, N):
         check(x, k, tolerance=2.0**-18 if dtype == "float32" else None)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("N", [33, 64, 100, 130, 255, 256])
+def test_many_short_rows(dtype, N):
+    """So many that a few lanes have each: with equal elements, ends of what a type holds, and in order."""
+    x = rows((20000, N), dtype, spread=1.0)
+    x[::7] = (2 * x[::7]).round()
+    x[1::7] = x[1::7].sort(-1).values
+    x[2::7] = x[2::7].sort(-1, descending=True).values
+    x[3::7, ::3] = -torch.inf
+    x[4::14, N // 2 :: 5] = torch.nan
+    x[11::14, 1 :: N // 3] = torch.inf
+    x[5::7] = torch.where(x[5::7] > 0, 0.0, -0.0)
+    for k in (1, 3, 4, 5, 8, 9):
+        check(x, k, tolerance=2.0**-18 if dtype == "float32" else None)
+
+
 @pytest.mark.parametrize("N", [7, 32, 64, 100, 128, 256])
 def test_numbers_that_differ_in_their_last_bits(N):
     """Of these the keys of short rows lack some: in a list, at its end, and in whole rows."""

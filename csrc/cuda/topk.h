@@ -20,6 +20,9 @@ enum {
     TOPK_TILE_CHUNKS_16_BIT = 8 /* and of 16-bit rows */
 };
 
+/* Of which rows a shape is where they are put in order: of all, of many of 16 bits, or of few. */
+typedef enum { TOPK_ALL_ROWS, TOPK_MANY_NARROW_ROWS, TOPK_FEW_ROWS } topk_sorted_rows;
+
 /* The entries that the list of a row has room for in fused_warp: a bound need not be exact. A
  * multiple of what is read at once. */
 static inline int64_t topk_warp_room(int64_t k) { return k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4; }

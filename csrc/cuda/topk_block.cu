@@ -89,8 +89,8 @@ __device__ __forceinline__ void list_bits(const topk_arguments<Rows> &args, int6
 /* How many blocks find room on a multiprocessor. */
 template <typename Rows>
 constexpr int BLOCKS_OF = 2;
-template <typename X>
-constexpr int BLOCKS_OF<contiguous_rows<X, X, true>> = sizeof(X) == 2 ? 3 : 2;
+template <typename X, bool ALL_FIT>
+constexpr int BLOCKS_OF<contiguous_rows<X, X, ALL_FIT>> = sizeof(X) == 2 ? 3 : 2;
 
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     if (threadIdx.x == 0) listed = 0;
 
     Tile tile;
-    Rows::template visit<false>(
+    Rows::template visit<false, true>(
         args, blockIdx.x, [&](const auto &from) { tile = from.template load<K, WARP>(chunk); });
     const Real top = tile.largest();
     const Key own = first < N ? key_of(top) : 0;
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
 ons_status topk_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const int k = (int)request.problem->k, room = k <= 64 ? 128 : (k + k / 2 + 3) / 4 * 4;
-    return with_topk_rows(request, room, [&](auto rows, const auto &arguments) {
+    return with_topk_rows<false>(request, room, [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
         using Real = typename Rows::Real;
         launch_shape shape = {1, plan->threads};

@@ -26,7 +26,11 @@ constexpr int BLOCKS_OF<contiguous_rows<X, X, ALL_FIT>> =
 /* Chunks that a thread looks at together, so that their reads are under way at once. */
 constexpr int AT_ONCE = 4;
 
-/* Lists the elements behind the tops of a queue that are from a key on; *listed is their number,
+/* Rows of more elements, of which so many chunks would be looked at again: to find a bound takes
+ * less time. Of shorter rows these are still in the second cache. */
+constexpr uint32_t LONG_SHARE = 1 << 16, MANY_CHUNKS = 256;
+
+/* Lists the elements from a key on that are behind tops of a queue; *listed is their number,
  * above the room there is where it stops before the end. */
 template <typename Rows, typename Entry, typename Key>
 __device__ __forceinline__ void list_behind(const topk_arguments<Rows> &args,
@@ -43,9 +47,11 @@ __device__ __forceinline__ void list_behind(const topk_arguments<Rows> &args,
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
             const uint32_t i = begin + threadIdx.x + j * blockDim.x;
-            at[j] =
-                i < chunks ? queue[i / K].index() + place<WARP, V>((int)(i % K) * V) : share.end;
-            if (at[j] > share.end) at[j] = share.end;
+            at[j] = share.end;
+            if (i < chunks && queue[i / K].key() >= from) {
+                at[j] = queue[i / K].index() + place<WARP, V>((int)(i % K) * V);
+                if (at[j] > share.end) at[j] = share.end;
+            }
             share.load_chunk(args, at[j], x[j]);
         }
         /* not unrolled: this is run once or twice a row, so that fetching its instructions counts
@@ -166,6 +172,8 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     /* the list is where tops were kept */
     Entry *const list = (Entry *)shared;
     bool fits = tops.is_whole();
+    if (fits && end - share.begin > LONG_SHARE && queued > k + MANY_CHUNKS / Tile::K)
+        from = bound_of_entries(tops.queue, queued, k); /* the k-th top is a bound too */
     while (fits) {
         list_behind(args, share, tops.queue, queued, from, list, &listed);
         if (listed <= args.room) break;

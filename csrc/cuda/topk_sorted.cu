@@ -1,7 +1,11 @@
 /* topk_sorted.cu - fused_warp of the operation that selects, of short rows: each of LANES lanes
  * puts its elements in order, and keeps the M largest; then the lanes' lists become one. All
- * exchanges are between registers. An element and its place are one number of 32 bits. Of float32
- * that lacks the element's last bits: numbers that differ in these alone are told apart at the end.
+ * exchanges are between registers. Where M is small, the tops of chunks are put in order first:
+ * the k largest elements are in the k chunks with the largest tops, of which then the elements are
+ * put in order.
+ *
+ * An element and its place are one number of 32 bits. Of float32 that lacks the element's last
+ * bits: numbers that differ in these alone are told apart at the end.
  *
  * Moves 1 read of N. Stops at 256 elements. */
 #include "launch_topk.cuh"
@@ -9,20 +13,26 @@
 #include "rows/keys.cuh"
 #include "rows/lay_out.cuh"
 #include "rows/signs.cuh"
+#include "rows/tops.cuh"
 
-/* One row in shared memory: its list, of `room` keys; and its elements, where the keys have not all
- * of them. Each has a few words more, so that those of neighbouring rows are in different banks. */
-template <typename Keys>
+/* One row in shared memory: its list, of `room` keys; and its elements, where they are asked for.
+ * Each has a few words more, so that those of neighbouring rows are in different banks. */
+template <typename Tile, int LANES, int M>
 struct sorted_row {
-    static constexpr int PAD = 4, ELEMENTS = Keys::EXACT ? 0 : Keys::PLACES + 1 + 4 * PAD;
+    using Keys = keys_of_row<Tile, LANES>;
+    using Stored = typename stored_as<Tile>::type;
     using Entry = entry<float>;
+    static constexpr bool BY_CHUNKS = LANES <= M && M <= Tile::K && 2 * M <= LANES * Tile::K,
+                          HAS_ELEMENTS = BY_CHUNKS || !Keys::EXACT;
+    static constexpr int PAD = 4, BYTES = LANES * Tile::K * Tile::V * (int)sizeof(Stored),
+                         ELEMENTS = HAS_ELEMENTS ? BYTES / (int)sizeof(uint32_t) + 4 * PAD : 0;
 
-    float *elements;
+    Stored *elements;
     uint32_t *keys;
 
     __host__ __device__ static int words(int room) { return ELEMENTS + room + PAD; }
     __device__ sorted_row(uint32_t *rows, int which, int room)
-        : elements((float *)(rows + which * words(room))), keys((uint32_t *)elements + ELEMENTS) {}
+        : elements((Stored *)(rows + which * words(room))), keys((uint32_t *)elements + ELEMENTS) {}
 
     /* What the key in that place stands for. */
     __device__ Entry operator[](uint32_t order) const {
@@ -34,7 +44,6 @@ struct sorted_row {
     }
 
     /* Whether two neighbours among those of this lane change places by bits that the keys lack. */
-    template <int LANES>
     __device__ bool is_disordered(uint32_t k) const {
         bool found = false;
 #pragma unroll 1
@@ -60,8 +69,9 @@ struct sorted_row {
 /* Sees to it that the list has the k largest. Where the last one's bucket has other numbers too,
  * its key does not tell which of them are among the k: these are found one after the other. A warp
  * comes to it together. */
-template <typename Tile, int LANES, typename Keys>
-__device__ __forceinline__ void decide(const sorted_row<Keys> &list, uint32_t k) {
+template <typename Tile, int LANES, int M>
+__device__ __forceinline__ void decide(const sorted_row<Tile, LANES, M> &list, uint32_t k) {
+    using Keys = keys_of_row<Tile, LANES>;
     using Entry = entry<float>;
     using Signs = signs<Tile>;
     const int lane = threadIdx.x % LANES;
@@ -104,45 +114,116 @@ __device__ __forceinline__ void decide(const sorted_row<Keys> &list, uint32_t k)
     __syncwarp();
 }
 
+/* Lists the largest of what LANES lanes have, of which each keeps M of its own: they are so many
+ * places behind those that their keys say. */
+template <int LANES, int M, int n>
+__device__ __forceinline__ void list_largest(uint32_t (&keys)[n], uint32_t behind, uint32_t *list,
+                                             int wide) {
+    const int lane = threadIdx.x % LANES;
+    keep_largest<M>(keys);
+#pragma unroll
+    for (int i = 0; i < M; i++) keys[i] -= behind;
+    merge_lists<LANES, M>(keys, wide);
+    if (lane < wide) {
+#pragma unroll
+        for (int i = 0; i < M; i += 4)
+            *(uint4 *)(list + lane * M + i) = {keys[i], keys[i + 1], keys[i + 2], keys[i + 3]};
+    }
+}
+
+/* Lists the largest of a row that is laid out: of the M chunks with the largest tops, k of which
+ * have them, also where tops are equal, which are in the order of their places as elements are.
+ * Returns whether the keys tell which elements are the k largest: those from the last one's bucket
+ * on are no more. */
+template <typename Tile, int LANES, int M>
+__device__ __forceinline__ bool list_by_chunks(const Tile &tile,
+                                               const sorted_row<Tile, LANES, M> &list, uint32_t k) {
+    using Keys = keys_of_row<Tile, LANES>;
+    using Pack = pack<typename stored_as<Tile>::type, Tile::V>;
+    constexpr int V = Tile::V, OWN = M / LANES /* chunks */, KEPT = M < OWN * V ? M : OWN * V;
+    const int lane = threadIdx.x % LANES;
+    uint32_t tops[Tile::K], chunks[Tile::K], keys[OWN * V], in_order[OWN * V];
+    Keys::template of<V>(tops_of_chunks(tile), tops);
+#pragma unroll
+    for (int i = 0; i < Tile::K; i++) chunks[i] = tops[i];
+    keep_largest<M>(chunks);
+#pragma unroll
+    for (int i = 0; i < M; i++) chunks[i] -= lane * V;
+    merge_lists<LANES, M>(chunks, 1);
+    __syncwarp(); /* the elements are laid out */
+    packed_tile<typename stored_as<Tile>::type, OWN> candidates;
+    uint32_t at[OWN];
+#pragma unroll
+    for (int c = 0; c < OWN; c++) {
+        uint32_t own = chunks[c];
+#pragma unroll
+        for (int other = 1; other < LANES; other++)
+            if (lane == other) own = chunks[other * OWN + c];
+        at[c] = Keys::place_of(own);
+        candidates.raw[c] = ((const Pack *)list.elements)[at[c] / V];
+    }
+    Keys::of(candidates, keys);
+#pragma unroll
+    for (int e = 0; e < OWN * V; e++)
+        in_order[e] = keys[e] -= at[e / V] - place<LANES, V>(e / V * V);
+    list_largest<LANES, KEPT>(in_order, 0, list.keys, M / KEPT);
+    if constexpr (Keys::EXACT) {
+        return true;
+    } else {
+        __syncwarp();
+        const uint32_t last = Keys::bucket(list.keys[k - 1]);
+        uint32_t from_last = 0; /* the chunks from there on, and above 16 bits the elements */
+#pragma unroll
+        for (int i = 0; i < Tile::K; i++) from_last += tops[i] >= last ? 1 : 0;
+#pragma unroll
+        for (int e = 0; e < OWN * V; e++) from_last += keys[e] >= last ? 1 << 16 : 0;
+        from_last = count_over_lanes<LANES>(from_last);
+        return (from_last & 0xffff) <= M && from_last >> 16 <= k;
+    }
+}
+
 template <typename Rows, int LANES, int K, int M>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     topk_sorted_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     using Real = typename Rows::Real;
     using Tile = typename tile_of_rows<Rows, K>::type;
     using Keys = keys_of_row<Tile, LANES>;
+    using List = sorted_row<Tile, LANES, M>;
+    constexpr int V = Rows::V;
     extern __shared__ __align__(16) uint32_t shared[];
     const int own = threadIdx.x / LANES, lane = threadIdx.x % LANES, rows = blockDim.x / LANES;
     const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first;
     const uint32_t k = (uint32_t)args.k;
 
     Tile tile;
-    Rows::template visit<true>(
+    Rows::template visit<true, true>(
         args, index, [&](const auto &from) { tile = from.template load<K, LANES>(lane); });
-    const Real m = max_over_lanes<LANES>(tile.largest());
+    Real m;
+    if constexpr (List::BY_CHUNKS)
+        m = tops_of_chunks(tile).largest();
+    else
+        m = tile.largest();
+    m = max_over_lanes<LANES>(m);
     const Real d =
         normalizer_over_lanes<LANES>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
     const state<Real> total = {m, d};
 
-    const sorted_row<Keys> list(shared, own, args.room);
-    if constexpr (!Keys::EXACT) lay_out<LANES>(tile, list.elements, lane);
-    uint32_t keys[K * Rows::V];
-    Keys::of(tile, keys);
-    keep_largest<M>(keys);
-#pragma unroll
-    for (int i = 0; i < M; i++) keys[i] -= lane * Rows::V;
-    const int wide = args.room / M;
-    merge_lists<LANES, M>(keys, wide);
-    if (lane < wide) {
-#pragma unroll
-        for (int i = 0; i < M; i += 4)
-            *(uint4 *)(list.keys + lane * M + i) = {keys[i], keys[i + 1], keys[i + 2], keys[i + 3]};
+    const List list(shared, own, args.room);
+    if constexpr (List::HAS_ELEMENTS) lay_out<LANES>(tile, list.elements, lane);
+    bool is_decided = Keys::EXACT;
+    if constexpr (List::BY_CHUNKS) {
+        is_decided = list_by_chunks(tile, list, k);
+    } else {
+        uint32_t keys[K * V];
+        Keys::of(tile, keys);
+        list_largest<LANES, M>(keys, lane * V, list.keys, args.room / M);
     }
     __syncwarp();
 
     bool disordered = false;
     if constexpr (!Keys::EXACT) {
-        decide<Tile, LANES>(list, k);
-        disordered = __any_sync(~0u, list.template is_disordered<LANES>(k));
+        if (!__all_sync(~0u, is_decided)) decide(list, k);
+        disordered = __any_sync(~0u, list.is_disordered(k));
     }
     if (row >= args.rows) return;
     const topk_of_row<Rows> results(args, row, total);
@@ -156,6 +237,11 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (lane == 0) put_pair(args, row, total);
 }
 
+template <typename Rows>
+constexpr bool IS_NARROW = false;
+template <typename X, bool ALL_FIT>
+constexpr bool IS_NARROW<contiguous_rows<X, X, ALL_FIT>> = sizeof(X) == 2;
+
 ons_status topk_sorted(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const int64_t k = request.problem->k;
@@ -167,14 +253,15 @@ ons_status topk_sorted(const launch_request &request) {
             const int kept = (int)topk_kept(k, plan->elements_a_thread);
             auto arguments = of_rows;
             for (arguments.room = kept; arguments.room < k;) arguments.room *= 2;
-#define ONS_TOPK_SORTED_SHAPE(L, K, M)                                                        \
-    if (plan->lanes == L && chunks == K && kept == M) {                                       \
-        using Keys = keys_of_row<typename tile_of_rows<Rows, K>::type, L>;                    \
-        launch_shape shape = {1, plan->threads};                                              \
-        shape.shared_bytes =                                                                  \
-            (int)(plan->width * sorted_row<Keys>::words(arguments.room) * sizeof(uint32_t));  \
-        status = launch_strips(request, shape, topk_sorted_kernel<Rows, L, K, M>, arguments); \
-    }
+#define ONS_TOPK_SORTED_SHAPE(ROWS, L, K, M)                                                      \
+    if constexpr (TOPK_##ROWS##_ROWS != TOPK_MANY_NARROW_ROWS || IS_NARROW<Rows>)                 \
+        if (plan->lanes == L && chunks == K && kept == M) {                                       \
+            using List = sorted_row<typename tile_of_rows<Rows, K>::type, L, M>;                  \
+            launch_shape shape = {1, plan->threads};                                              \
+            shape.shared_bytes =                                                                  \
+                (int)(plan->width * List::words(arguments.room) * sizeof(uint32_t));              \
+            status = launch_strips(request, shape, topk_sorted_kernel<Rows, L, K, M>, arguments); \
+        }
 #include "instances.def"
 #undef ONS_TOPK_SORTED_SHAPE
         }

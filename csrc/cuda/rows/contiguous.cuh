@@ -48,15 +48,16 @@ struct contiguous_rows {
         Row row;
     };
 
-    /* One way for all lanes of a warp, which then do what they share together. */
-    template <bool BEYOND, typename Row, typename Body>
+    /* One way for all lanes of a warp, which then do what they share together. LOADS: the body does
+     * no more than load, so that there is room for a second way of it. */
+    template <bool BEYOND, bool LOADS = false, typename Row, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, Row row, Body body) {
         using P = pointers<Row>;
         const P at(args, row);
         const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         if constexpr (ALL_FIT)
             body(fitting_row<X, Y, true, P>(at, N));
-        else if constexpr (NARROW)
+        else if constexpr (NARROW && !LOADS)
             body(shifted_row<X, Y, P>(at, N));
         else if (__all_sync(~0u, begin_with_pack<X, Y, V>(at.x(), at.y())))
             body(fitting_row<X, Y, false, P>(at, N));

@@ -108,7 +108,7 @@ class general_rows {
                          CLUSTER_WARPS = ::CLUSTER_WARPS;
     static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
 
-    template <bool BEYOND, typename Body>
+    template <bool BEYOND, bool LOADS = false, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
         body(general_rows(args, row));
     }

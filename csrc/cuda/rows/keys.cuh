@@ -16,13 +16,15 @@ struct keys_of_row {
     static constexpr bool EXACT = false;
     static constexpr uint32_t PLACES = LANES * n - 1; /* a power of two, less 1 */
 
-    __device__ static void of(const Tile &tile, uint32_t (&keys)[n]) {
+    /* Of the tile, or of one whose elements are so many places apart. */
+    template <int APART = 1, typename Some, int count>
+    __device__ static void of(const Some &tile, uint32_t (&keys)[count]) {
 #pragma unroll
-        for (int e = 0; e < n; e++) {
+        for (int e = 0; e < count; e++) {
             /* + 0: NaN is the one that is largest, -0 is 0 */
             const uint32_t bits = __float_as_uint(tile.element(e) + 0.0f);
             const uint32_t key = bits ^ ((uint32_t)((int32_t)bits >> 31) | 0x80000000u);
-            keys[e] = (key & ~PLACES) | (PLACES - place<LANES, V>(e));
+            keys[e] = (key & ~PLACES) | (PLACES - place<LANES, V>(APART * e));
         }
     }
     __device__ static uint32_t place_of(uint32_t key) { return PLACES - (key & PLACES); }
@@ -37,18 +39,19 @@ struct keys_of_pairs {
     static constexpr bool EXACT = true;
     static constexpr uint32_t PLACES = 0xffff;
 
-    __device__ static void of(const Tile &tile, uint32_t (&keys)[n]) {
+    template <int APART = 1, int k, int count>
+    __device__ static void of(const packed_tile<X, k> &tile, uint32_t (&keys)[count]) {
         using pair = pair_of_16_bits<X>;
 #pragma unroll
-        for (int e = 0; e < n; e += 2) {
+        for (int e = 0; e < count; e += 2) {
             const pair zero = {from_real<X>(0.0f), from_real<X>(0.0f)};
             const pair two = __hadd2(*(const pair *)&tile.raw[e / V].word[e % V / 2], zero);
             const unsigned bits = *(const unsigned *)&two;
             unsigned signs; /* of both, 16 bits each */
             asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(signs) : "r"(bits));
             const unsigned both = bits ^ (signs | 0x80008000u);
-            keys[e] = (both << 16) | (PLACES - place<LANES, V>(e));
-            keys[e + 1] = (both & 0xffff0000u) | (PLACES - place<LANES, V>(e + 1));
+            keys[e] = (both << 16) | (PLACES - place<LANES, V>(APART * e));
+            keys[e + 1] = (both & 0xffff0000u) | (PLACES - place<LANES, V>(APART * (e + 1)));
         }
     }
     __device__ static uint32_t place_of(uint32_t key) { return PLACES - (key & PLACES); }

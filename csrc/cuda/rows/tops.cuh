@@ -25,6 +25,41 @@ __device__ inline Real largest_of_part(const real_tile<Real, K> &tile, int part)
     return m;
 }
 
+/* The largest elements of a thread's chunks, one of each. */
+template <typename Tile>
+__device__ inline auto tops_of_chunks(const Tile &tile) {
+    constexpr int V = Tile::V;
+    real_tile<typename Tile::Real, Tile::K / V> tops;
+#pragma unroll
+    for (int k = 0; k < Tile::K; k++) {
+        tops.x[k] = tile.element(V * k);
+#pragma unroll
+        for (int i = 1; i < V; i++) tops.x[k] = larger(tops.x[k], tile.element(V * k + i));
+    }
+    return tops;
+}
+template <typename X, int K>
+__device__ inline packed_tile<X, K / packed_tile<X, K>::V> pairs_of_tops(
+    const packed_tile<X, K> &tile) {
+    packed_tile<X, K / packed_tile<X, K>::V> tops;
+#pragma unroll
+    for (int k = 0; k < K; k += 2) { /* those of two chunks in a word */
+        const unsigned one = larger_pair<X>(tile.raw[k].word[0], tile.raw[k].word[1]);
+        const unsigned two = larger_pair<X>(tile.raw[k + 1].word[0], tile.raw[k + 1].word[1]);
+        tops.raw[k / 4].word[k % 4 / 2] =
+            larger_pair<X>(__byte_perm(one, two, 0x5410), __byte_perm(one, two, 0x7632));
+    }
+    return tops;
+}
+template <int K>
+__device__ inline auto tops_of_chunks(const packed_tile<__half, K> &tile) {
+    return pairs_of_tops(tile);
+}
+template <int K>
+__device__ inline auto tops_of_chunks(const packed_tile<__nv_bfloat16, K> &tile) {
+    return pairs_of_tops(tile);
+}
+
 /* The k-th largest of two numbers each of LANES lanes: a bitonic network, in which number 2 * lane
  * + i is a lane's i-th. NaN may be lost. */
 template <int LANES, typename Real>
