@@ -131,10 +131,10 @@ __device__ __forceinline__ void list_largest(uint32_t (&keys)[n], uint32_t behin
     }
 }
 
-/* Lists the largest of a row that is laid out: of the M chunks with the largest tops, k of which
- * have them, also where tops are equal, which are in the order of their places as elements are.
- * Returns whether the keys tell which elements are the k largest: those from the last one's bucket
- * on are no more. */
+/* Lists the largest of a row that is laid out, from the M chunks with the largest tops. The k first
+ * of these chunks hold them: equal tops are in the order of their places, as equal elements are.
+ * Returns whether the keys tell which elements are the k largest: whether no more than k are from
+ * the last one's bucket on. */
 template <typename Tile, int LANES, int M>
 __device__ __forceinline__ bool list_by_chunks(const Tile &tile,
                                                const sorted_row<Tile, LANES, M> &list, uint32_t k) {
