@@ -69,16 +69,20 @@ class topk_of_row {
 
     /* Writes the one in that place of the order. */
     __device__ void put(uint32_t order, const entry<Real> &one) const {
-        const Real x = number_of(one.key());
+        put(order, number_of(one.key()), one.index());
+    }
+
+    /* Writes an element in that place of the order, and its own place. */
+    __device__ void put(uint32_t order, Real x, uint32_t place) const {
         Real value = args.log ? log_softmax::element(x, first, second)
                               : softmax::element(to.exponential(x - to.anchor), first, second);
-        if (is_excluded(one.index())) value = args.log ? -arithmetic<Real>::infinity() : (Real)0;
+        if (is_excluded(place)) value = args.log ? -arithmetic<Real>::infinity() : (Real)0;
         write_as(values + order * args.values.along, args.values.dtype, value);
         char *index = indices + order * args.indices.along;
         if (args.indices.dtype == ONS_INT64)
-            *(int64_t *)index = one.index();
+            *(int64_t *)index = place;
         else
-            *(int32_t *)index = (int32_t)one.index();
+            *(int32_t *)index = (int32_t)place;
     }
 
    private:

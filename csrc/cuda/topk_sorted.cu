@@ -34,13 +34,16 @@ struct sorted_row {
     __device__ sorted_row(uint32_t *rows, int which, int room)
         : elements((Stored *)(rows + which * words(room))), keys((uint32_t *)elements + ELEMENTS) {}
 
-    /* What the key in that place stands for. */
-    __device__ Entry operator[](uint32_t order) const {
-        const uint32_t at = Keys::place_of(keys[order]);
+    /* What the key in that place stands for: an element, its place, and both. */
+    __device__ float number(uint32_t order) const {
         if constexpr (Keys::EXACT)
-            return Entry::of(key_of(Keys::number_of(keys[order])), at);
+            return Keys::number_of(keys[order]);
         else
-            return Entry::of(key_of(elements[at]), at);
+            return elements[place(order)];
+    }
+    __device__ uint32_t place(uint32_t order) const { return Keys::place_of(keys[order]); }
+    __device__ Entry operator[](uint32_t order) const {
+        return Entry::of(key_of(number(order)), place(order));
     }
 
     /* Whether two neighbours among those of this lane change places by bits that the keys lack. */
@@ -232,7 +235,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         uint32_t order = i;
         if constexpr (!Keys::EXACT)
             if (disordered) order = list.order_of(i, k);
-        results.put(order, list[i]);
+        results.put(order, list.number(i), list.place(i));
     }
     if (lane == 0) put_pair(args, row, total);
 }
