@@ -31,6 +31,15 @@ typedef struct {
     int lanes, chunks, kept;
 } sorted_shape;
 
+static bool is_for(topk_sorted_rows rows, const row_of_chunks *row, const ons_plan *plan) {
+    const bool few = plan->rows <= (int64_t)FEW_A_MULTIPROCESSOR * row->gpu->multiprocessors;
+    switch (rows) {
+    case TOPK_FEW_ROWS: return few;
+    case TOPK_MANY_NARROW_ROWS: return !few && row->narrow;
+    default: return true;
+    }
+}
+
 /* The first shape, of those that put a row's elements in order, that holds it; or NULL. */
 static const sorted_shape *find_sorted(const row_of_chunks *row, int64_t k, const ons_plan *plan) {
     static const sorted_shape shapes[] = {
@@ -38,15 +47,12 @@ static const sorted_shape *find_sorted(const row_of_chunks *row, int64_t k, cons
 #include "cuda/instances.def"
 #undef ONS_TOPK_SORTED_SHAPE
     };
-    const bool few = plan->rows <= (int64_t)FEW_A_MULTIPROCESSOR * row->gpu->multiprocessors;
     if (plan->compute == ONS_FLOAT64) return NULL;
-    for (const sorted_shape *shape = shapes; shape < shapes + sizeof shapes / sizeof *shapes;
-         shape++) {
-        if (shape->lanes * shape->chunks < row->chunks ||
-            shape->kept != topk_kept(k, shape->chunks * row->chunk))
-            continue;
-        if (shape->rows == TOPK_ALL_ROWS || (shape->rows == TOPK_FEW_ROWS) == few)
-            if (shape->rows != TOPK_MANY_NARROW_ROWS || row->narrow) return shape;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const sorted_shape *shape = &shapes[i];
+        if (is_for(shape->rows, row, plan) && shape->lanes * shape->chunks >= row->chunks &&
+            shape->kept == topk_kept(k, shape->chunks * row->chunk))
+            return shape;
     }
     return NULL;
 }

@@ -185,7 +185,7 @@ ons_status with_topk_type(const launch_request &request, int room, Method method
 
 /* Calls method(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has room for
  * `room` entries. BOTH: rows that all begin with a pack have Rows of their own. */
-template <bool BOTH = true, typename Method>
+template <bool BOTH = false, typename Method>
 ons_status with_topk_rows(const launch_request &request, int room, Method method) {
     if (request.plan->loader == ONS_CONTIGUOUS) switch (request.problem->operand[ONS_X].dtype) {
         case ONS_FLOAT16: return with_topk_type<__half, BOTH>(request, room, method);

@@ -148,15 +148,14 @@ __global__ void __launch_bounds__(TOPK_THREADS)
 
 ons_status topk_cluster(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_topk_rows<false>(
-        request, topk_room(request, 256), [&](auto rows, const auto &arguments) {
-            using Rows = typename decltype(rows)::Rows;
-            using Real = typename Rows::Real;
-            launch_shape shape = {1, plan->threads};
-            shape.blocks = shape.cluster = (int)plan->blocks_a_row;
-            shape.shared_bytes = arguments.room * (int)sizeof(entry<Real>) +
-                                 bytes_beside_list<Real>(arguments.room) +
-                                 shape.cluster * plan->threads / WARP * 6 * (int)sizeof(Real);
-            return launch_strips(request, shape, topk_cluster_kernel<Rows>, arguments);
-        });
+    return with_topk_rows(request, topk_room(request, 256), [&](auto rows, const auto &arguments) {
+        using Rows = typename decltype(rows)::Rows;
+        using Real = typename Rows::Real;
+        launch_shape shape = {1, plan->threads};
+        shape.blocks = shape.cluster = (int)plan->blocks_a_row;
+        shape.shared_bytes = arguments.room * (int)sizeof(entry<Real>) +
+                             bytes_beside_list<Real>(arguments.room) +
+                             shape.cluster * plan->threads / WARP * 6 * (int)sizeof(Real);
+        return launch_strips(request, shape, topk_cluster_kernel<Rows>, arguments);
+    });
 }

@@ -192,19 +192,20 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
 
 static ons_status launch_shares(const launch_request &request, bool in_parts) {
     const ons_plan *plan = request.plan;
-    return with_topk_rows(request, TOPK_QUEUED * plan->threads, [&](auto rows, auto arguments) {
-        using Rows = typename decltype(rows)::Rows;
-        using Real = typename Rows::Real;
-        ons_plan shares = *plan;
-        if (in_parts) cut_rows(plan, &arguments);
-        if (arguments.parts == 1) arguments.workspace = nullptr;
-        shares.rows *= arguments.parts;
-        launch_shape shape = {1, plan->threads};
-        shape.shared_bytes = plan->threads * (TOPK_KEPT * (int)sizeof(Real) +
-                                              TOPK_QUEUED * (int)sizeof(entry<Real>));
-        return launch_strips({request.problem, &shares, request.workspace, request.facts}, shape,
-                             topk_online_kernel<Rows>, arguments);
-    });
+    return with_topk_rows<true>(
+        request, TOPK_QUEUED * plan->threads, [&](auto rows, auto arguments) {
+            using Rows = typename decltype(rows)::Rows;
+            using Real = typename Rows::Real;
+            ons_plan shares = *plan;
+            if (in_parts) cut_rows(plan, &arguments);
+            if (arguments.parts == 1) arguments.workspace = nullptr;
+            shares.rows *= arguments.parts;
+            launch_shape shape = {1, plan->threads};
+            shape.shared_bytes = plan->threads * (TOPK_KEPT * (int)sizeof(Real) +
+                                                  TOPK_QUEUED * (int)sizeof(entry<Real>));
+            return launch_strips({request.problem, &shares, request.workspace, request.facts},
+                                 shape, topk_online_kernel<Rows>, arguments);
+        });
 }
 
 ons_status topk_online(const launch_request &request) {

@@ -240,15 +240,10 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (lane == 0) put_pair(args, row, total);
 }
 
-template <typename Rows>
-constexpr bool IS_NARROW = false;
-template <typename X, bool ALL_FIT>
-constexpr bool IS_NARROW<contiguous_rows<X, X, ALL_FIT>> = sizeof(X) == 2;
-
 ons_status topk_sorted(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const int64_t k = request.problem->k;
-    return with_topk_rows<false>(request, 0, [&](auto rows, const auto &of_rows) {
+    return with_topk_rows(request, 0, [&](auto rows, const auto &of_rows) {
         using Rows = typename decltype(rows)::Rows;
         ons_status status = ONS_E_OPERAND;
         if constexpr (std::is_same_v<typename Rows::Real, float>) {
@@ -257,7 +252,7 @@ ons_status topk_sorted(const launch_request &request) {
             auto arguments = of_rows;
             for (arguments.room = kept; arguments.room < k;) arguments.room *= 2;
 #define ONS_TOPK_SORTED_SHAPE(ROWS, L, K, M)                                                      \
-    if constexpr (TOPK_##ROWS##_ROWS != TOPK_MANY_NARROW_ROWS || IS_NARROW<Rows>)                 \
+    if constexpr (TOPK_##ROWS##_ROWS != TOPK_MANY_NARROW_ROWS || Rows::NARROW)                    \
         if (plan->lanes == L && chunks == K && kept == M) {                                       \
             using List = sorted_row<typename tile_of_rows<Rows, K>::type, L, M>;                  \
             launch_shape shape = {1, plan->threads};                                              \

@@ -225,11 +225,11 @@ ons_status topk_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const ons_status sorted = topk_sorted(request);
     if (sorted != ONS_E_OPERAND) return sorted;
-    return with_topk_rows<false>(request, (int)topk_warp_room(request.problem->k),
-                                 [&](auto rows, const auto &arguments) {
-                                     using Rows = typename decltype(rows)::Rows;
-                                     ons_status status = ONS_E_OPERAND;
-                                     const int chunks = plan->elements_a_thread / Rows::V;
+    return with_topk_rows(request, (int)topk_warp_room(request.problem->k),
+                          [&](auto rows, const auto &arguments) {
+                              using Rows = typename decltype(rows)::Rows;
+                              ons_status status = ONS_E_OPERAND;
+                              const int chunks = plan->elements_a_thread / Rows::V;
 #define ONS_TOPK_SHAPE(L, K)                                                                 \
     if constexpr (K == WARP_CHUNKS || sizeof(typename Rows::Real) == sizeof(double))         \
         if (plan->lanes == L && chunks == K) {                                               \
@@ -242,6 +242,6 @@ ons_status topk_warp(const launch_request &request) {
         }
 #include "instances.def"
 #undef ONS_TOPK_SHAPE
-                                     return status;
-                                 });
+                              return status;
+                          });
 }

@@ -39,8 +39,8 @@ __device__ inline auto tops_of_chunks(const Tile &tile) {
     return tops;
 }
 template <typename X, int K>
-__device__ inline packed_tile<X, K / packed_tile<X, K>::V> pairs_of_tops(
-    const packed_tile<X, K> &tile) {
+__device__ inline auto tops_of_chunks(const packed_tile<X, K> &tile)
+    -> std::enable_if_t<sizeof(X) == 2, packed_tile<X, K / packed_tile<X, K>::V>> {
     packed_tile<X, K / packed_tile<X, K>::V> tops;
 #pragma unroll
     for (int k = 0; k < K; k += 2) { /* those of two chunks in a word */
@@ -50,14 +50,6 @@ __device__ inline packed_tile<X, K / packed_tile<X, K>::V> pairs_of_tops(
             larger_pair<X>(__byte_perm(one, two, 0x5410), __byte_perm(one, two, 0x7632));
     }
     return tops;
-}
-template <int K>
-__device__ inline auto tops_of_chunks(const packed_tile<__half, K> &tile) {
-    return pairs_of_tops(tile);
-}
-template <int K>
-__device__ inline auto tops_of_chunks(const packed_tile<__nv_bfloat16, K> &tile) {
-    return pairs_of_tops(tile);
 }
 
 /* The k-th largest of two numbers each of LANES lanes: a bitonic network, in which number 2 * lane
