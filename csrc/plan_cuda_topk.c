@@ -206,8 +206,12 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     if (few && take(ONS_METHOD_cluster, "few rows: the blocks of a cluster share each one", &row, k,
                     plan) == ONS_OK)
         return ONS_OK;
-    if (few)
-        return take(ONS_METHOD_split, "few rows, too long for a cluster: blocks share each one",
-                    &row, k, plan);
-    return take(ONS_METHOD_online, "one read, tile by tile", &row, k, plan);
+    if (few && take(ONS_METHOD_split, "few rows, too long for a cluster: blocks share each one",
+                    &row, k, plan) == ONS_OK)
+        return ONS_OK;
+    return take(ONS_METHOD_online,
+                fits_tiles(&row, plan)
+                    ? "one read, tile by tile"
+                    : "no room in shared memory for the largest of the tiles: several reads",
+                &row, k, plan);
 }

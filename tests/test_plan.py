@@ -352,6 +352,16 @@ def test_many_long_rows_without_clusters(name):
     assert ons.plan((4096, 2**19), dtype="bfloat16", device=name, operation="log_softmax").method == "split"
 
 
+@pytest.mark.parametrize("name", ["A100", "L4", "RTX 4090", "H100"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_the_k_largest_are_found_on_every_gpu(name, dtype):
+    """Few float64 rows too, where a block's shared memory has no room for the largest of their tiles."""
+    for rows, N, k in [(1, 50257, 5), (64, 200000, 64), (5000, 40000, 1024), (3, 2**22, 1024)]:
+        plan = ons.plan((rows, N), dtype=dtype, device=name, operation="softmax_topk", k=k)
+        assert plan.method in str(plan)
+        assert ("several reads" in plan.reason) == (name in ("L4", "RTX 4090") and dtype == "float64")
+
+
 def test_cliffs_of_extreme_shapes():
     assert all(cliff.bytes_an_element == 0 for cliff in ons.plan((0, 5)).cliffs())
     assert isinstance(ons.plan((2**40, 1), dtype="float64").cliffs(), tuple)
