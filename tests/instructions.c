@@ -244,15 +244,45 @@ static void changes(ons_dtype type) {
 }
 
 /* All of a call but Python's part. */
+static void run(ons_problem *problem) {
+    ons_coalesce(problem);
+    ons_plan plan;
+    ons_machine machine = ons_this_machine(1);
+    if (ons_make_plan(problem, ONS_METHOD_AUTO, &machine, &plan) != ONS_OK) abort();
+    if (ons_run(problem, &plan, NULL) != ONS_OK) abort();
+}
+
 static void call(int64_t N, float *x, float *y) {
     ons_problem problem = {.dims = 1, .reduced_dims = 1, .extent = {N}, .scale_by = 1.0};
     problem.operand[ONS_X] = (ons_operand){(char *)x, ONS_FLOAT32, {sizeof(float)}};
     problem.operand[ONS_Y] = (ons_operand){(char *)y, ONS_FLOAT32, {sizeof(float)}};
-    ons_coalesce(&problem);
-    ons_plan plan;
-    ons_machine machine = ons_this_machine(1);
-    if (ons_make_plan(&problem, ONS_METHOD_AUTO, &machine, &plan) != ONS_OK) abort();
-    if (ons_run(&problem, &plan, NULL) != ONS_OK) abort();
+    run(&problem);
+}
+
+static void select_k(int64_t rows, int64_t N, int64_t k, float *x, float *y, int64_t *places) {
+    ons_problem problem = {.operation = ONS_OPERATION_softmax_topk,
+                           .dims = 2,
+                           .reduced_dims = 1,
+                           .extent = {rows, N},
+                           .scale_by = 1.0,
+                           .k = k,
+                           .sorted = true};
+    int64_t size = sizeof *x, place = sizeof *places;
+    problem.operand[ONS_X] = (ons_operand){(char *)x, ONS_FLOAT32, {N * size, size}};
+    problem.operand[ONS_Y] = (ons_operand){(char *)y, ONS_FLOAT32, {k * size, size}};
+    problem.operand[ONS_INDICES] = (ons_operand){(char *)places, ONS_INT64, {k * place, place}};
+    run(&problem);
+}
+
+static void topk(int64_t rows, int64_t N, int64_t k) {
+    float *x = zeroed(rows * N, sizeof *x), *y = zeroed(rows * k, sizeof *y);
+    int64_t *places = zeroed(rows * k, sizeof *places);
+    for (int64_t j = 0; j < rows * N; j++) x[j] = (float)(3 * sin(1.7 * (double)j));
+    COUNT(rows, select_k(rows, N, k, x, y, places), "softmax_topk a row, %d of %d, float32", (int)k,
+          (int)N);
+    free(x);
+    free(y);
+    free(places);
 }
 
 int main(void) {
@@ -272,6 +302,8 @@ int main(void) {
                 movers(narrow, type);
         }
         COUNT(1, call(SHORT, x, y), "a call on %d elements, float32", SHORT);
+        topk(WIDTH, 128, 8);
+        topk(16, 4096, 64);
     }
     return 0;
 }

@@ -1,7 +1,7 @@
 """What softmax_topk must pass on every instruction set: run in an interpreter of its own with
 ONSOFTMAX_ISA set.
 
-python topk_checks.py lengths|rows|places|edges|guard
+python topk_checks.py lengths|many|rows|places|edges|guard
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def check(x, k, axis, facts, log=False, dtype=None, **options):
 
 
 def lengths():
-    """Rows around vectors, groups and tiles; k around the candidates' room and 64, which are counted."""
+    """Rows around vectors, groups and tiles; k around what is sorted, counted and merged."""
     rng = np.random.default_rng(1)
     for dtype in DTYPES:
-        for N in (1, 2, 3, 7, 16, 31, 33, 64, 65, 127, 129, 255, 257, 300, 2047, 2048, 2049, 5000):
-            for k in sorted({1, 2, 5, 31, 63, 64, 65, 130, N // 2, N - 33, N - 1, N}):
+        for N in (1, 2, 3, 7, 16, 31, 33, 64, 65, 127, 129, 255, 257, 300, 512, 513, 2047, 2049, 5000):
+            for k in sorted({1, 2, 8, 9, 16, 17, 31, 64, 65, 128, 129, N // 2, N - 33, N - 1, N}):
                 if not 1 <= k <= N:
                     continue
                 x = logits(rng, (3, N), dtype)
@@ -57,6 +57,22 @@ def lengths():
         check(logits(rng, (3000, 2), dtype), 20, 0, ("two columns",))
         check(logits(rng, (700, 140), dtype), 9, 0, ("columns",))
         check(logits(rng, (20, 8, 33), dtype), 3, 1, ("middle",))
+
+
+def many():
+    """Rows that are taken side by side, each of another kind."""
+    rng = np.random.default_rng(5)
+    for dtype in DTYPES:
+        for N in (20, 33, 64, 128, 200, 600):
+            x = logits(rng, (37, N), dtype)
+            x[3, 5], x[4, 6], x[5], x[6, 3:], x[7] = np.nan, np.inf, -np.inf, -np.inf, 1
+            x[8:12] = np.round(x[8:12].astype(np.float64)).astype(dtype)
+            x[12], x[13] = np.sort(x[12]), np.sort(x[13])[::-1]
+            x[14], x[15, : N // 2] = np.nan, np.nan
+            x[16] = np.where(rng.random(N) < 0.5, 0.0, -0.0)
+            for k in (1, 7, 8, 9, 16, 17, 20):
+                check(x, k, -1, ("many",))
+            check(x, 8, -1, ("masked",), where=rng.random(x.shape) < 0.3)
 
 
 def rows():

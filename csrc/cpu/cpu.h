@@ -24,10 +24,12 @@ ons_cpu_method ons_cpu_exact; /* of problem->sums, but for gradients */
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
 
-/* How many candidates a row may have before they are cut to the k largest (candidates_tmpl.h). */
+/* How many candidates a row has room for. They are cut to the k largest where no more could be
+ * taken at once (topk_tmpl.h). */
 static inline int64_t ons_candidates_room(const ons_plan *plan) {
-    enum { BESIDE = 32 };
-    return plan->N - plan->k < plan->k + BESIDE ? plan->N : 2 * plan->k + BESIDE;
+    enum { BESIDE = 32, AT_ONCE = 64, SHORT = 256 };
+    bool all = plan->N <= SHORT || plan->N - plan->k < plan->k + BESIDE;
+    return (all ? plan->N : 2 * plan->k + BESIDE) + AT_ONCE;
 }
 
 /* Elements of a row that are taken at once: of those that stay where they are, more than a tile, so

@@ -16,7 +16,7 @@ static void fused(ons_strip *strip) {
             primitives->max(&strip->rows, ons_strip_kept(strip, j), x, n);
         }
     } while (ons_strip_anchor(strip));
-    ons_strip_rescale(strip);
+    ons_strip_rescale(strip, true);
 
     ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
         ons_tile kept = ons_strip_kept(strip, j);

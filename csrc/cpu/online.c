@@ -57,8 +57,11 @@ void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
             strip->primitives->max_of_blocks(rows, candidates, x, n, j - taken);
         else
             strip->primitives->max(rows, ONS_NO_TILE, x, n);
-        ons_strip_rescale(strip); /* d * e^(m - m'): the same sum, relative to the new maximum */
-        rows->next = ons_strip_next_tile(strip, j + n); /* fetched while the core is busy */
+        /* d * e^(m - m'): the same sum, relative to the new maximum */
+        ons_strip_rescale(strip, j % ONS_BLOCK == 0);
+        /* fetched while the core is busy */
+        rows->next = j + n < strip->plan->N ? ons_strip_next_tile(strip, j + n)
+                                            : ons_strip_next_strip(strip, 0);
         strip->primitives->sum_exp(rows, x, n);
         ons_strip_end_tile(strip, j + n, end, false);
         int64_t ready = j + n - taken;

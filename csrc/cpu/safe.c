@@ -9,7 +9,7 @@ static void safe(ons_strip *strip) {
         ONS_FOR_EACH_TILE(strip, 0, N, j, n)
         primitives->max(&strip->rows, ONS_NO_TILE, ons_strip_load(strip, j, n), n);
     } while (ons_strip_anchor(strip));
-    ons_strip_rescale(strip);
+    ons_strip_rescale(strip, true);
 
     ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
         primitives->sum_exp(&strip->rows, ons_strip_load(strip, j, n), n);

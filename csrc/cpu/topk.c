@@ -19,68 +19,103 @@ static void fill(ons_strip *strip, int64_t row, ons_candidates *candidates) {
     strip->anchored = anchored;
 }
 
-/* The row alone, as a tile of it is finished. */
-static ons_rows only(const ons_rows *rows, int64_t row, int64_t size) {
-    ons_rows one = *rows;
-    void **each[] = {&one.shift, &one.floor, &one.first, &one.second};
-    for (int i = 0; i < 4; i++) *each[i] = (char *)*each[i] + row * size;
-    one.width = 1;
-    one.state += row;
-    one.next = ONS_NO_TILE;
-    return one;
-}
-
-/* Elements that the mask excludes have their result in a row of NaN too. Elsewhere they have it as
+/* Elements that the mask excludes have their result in rows of NaN too. Elsewhere they have it as
  * -inf has it. */
-static void exclude(const ons_strip *strip, int64_t row, const ons_candidates *candidates) {
+static void exclude(const ons_strip *strip) {
     const ons_problem *problem = strip->problem;
-    if (!strip->where || isfinite(strip->rows.state[row].m)) return;
+    int64_t k = strip->plan->k, size = ons_dtype_size(strip->plan->compute);
     int64_t step = problem->operand[ONS_WHERE].stride[problem->dims - 1];
-    int64_t size = ons_dtype_size(strip->plan->compute);
-    const char *where = strip->where + row * strip->where_across;
-    for (int64_t i = 0; i < candidates->count; i++)
-        strip->move->exclude((char *)candidates->values + i * size,
-                             where + candidates->places[i] * step, 0,
-                             problem->log ? -INFINITY : 0.0, 1);
+    for (int64_t row = 0; row < strip->rows.width; row++) {
+        if (isfinite(strip->rows.state[row].m)) continue;
+        const char *where = strip->where + row * strip->where_across;
+        for (int64_t i = row * k; i < (row + 1) * k; i++)
+            strip->move->exclude(strip->selected.values + i * size,
+                                 where + strip->selected.places[i] * step, 0,
+                                 problem->log ? -INFINITY : 0.0, 1);
+    }
 }
 
-static void store_places(const ons_strip *strip, int64_t row, const ons_candidates *candidates) {
+/* Puts the k largest of each row in their places. Where x is written to meanwhile there may be
+ * fewer: the rest is whatever, of place 0. */
+static void select_rows(ons_strip *strip) {
+    const ons_of_candidates *candidates = &strip->kernels->candidates;
+    int64_t k = strip->plan->k, size = ons_dtype_size(strip->plan->compute);
+    for (int64_t i = 0; i < strip->rows.width; i++) {
+        ons_candidates *row = &strip->candidates[i];
+        char *values = strip->selected.values + i * k * size;
+        int64_t *places = strip->selected.places + i * k;
+        /* of two and a half k it is faster to order k */
+        bool few = row->count <= ONS_ORDERED_AT_ONCE && row->count <= k + k / 2 + 32;
+        if (!strip->problem->sorted || !few) candidates->cut(row);
+        if (row->count < k) fill(strip, i, row);
+        if (strip->problem->sorted) {
+            candidates->order(row, values, places);
+        } else {
+            memcpy(values, row->values, (size_t)(row->count * size));
+            memcpy(places, row->places, (size_t)row->count * sizeof *places);
+        }
+        for (int64_t j = row->count; j < k; j++) places[j] = 0;
+    }
+}
+
+/* Makes the results of what is selected. */
+static void finish_rows(ons_strip *strip) {
     const ons_problem *problem = strip->problem;
-    const ons_operand *indices = &problem->operand[ONS_INDICES];
-    int64_t step = indices->stride[problem->dims - 1];
-    char *to = strip->indices + row * strip->indices_across;
-    for (int64_t i = 0; i < candidates->count; i++, to += step) {
-        int32_t narrow = (int32_t)candidates->places[i];
+    const ons_ending *ending =
+        &strip->kernels->end_row[problem->log ? ONS_OPERATION_log_softmax : ONS_OPERATION_softmax];
+    int64_t k = strip->plan->k, size = ons_dtype_size(strip->plan->compute);
+    ons_tile values = {strip->selected.values, size, k * size};
+    strip->primitives->set_references(&strip->rows);
+    ending->end_rows(&strip->rows);
+    for (int64_t i = 0; i < strip->rows.width && strip->anchored; i++)
+        strip->move->subtract((char *)values.data + i * values.across, &strip->anchor[i], false, k);
+    strip->rows.next = ONS_NO_TILE;
+    ending->finish(&strip->rows, values, values, k);
+    if (strip->where) exclude(strip);
+}
+
+static void store_places(const ons_strip *strip, char *to, const int64_t *places, int64_t n) {
+    const ons_operand *indices = &strip->problem->operand[ONS_INDICES];
+    int64_t step = indices->stride[strip->problem->dims - 1];
+    if (indices->dtype == ONS_INT64 && step == sizeof *places) {
+        memcpy(to, places, (size_t)n * sizeof *places);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++, to += step) {
+        int32_t narrow = (int32_t)places[i];
         if (indices->dtype == ONS_INT64)
-            memcpy(to, &candidates->places[i], sizeof(int64_t));
+            memcpy(to, &places[i], sizeof *places);
         else
             memcpy(to, &narrow, sizeof narrow);
     }
 }
 
-void ons_topk_finish(ons_strip *strip) {
-    const ons_problem *problem = strip->problem;
-    const ons_operand *y = &problem->operand[ONS_Y];
-    const ons_ending *ending =
-        &strip->kernels->end_row[problem->log ? ONS_OPERATION_log_softmax : ONS_OPERATION_softmax];
+/* Whether the k of a row follow those of the row before without a gap. */
+static bool follow_each_other(const ons_strip *strip, ons_role role, int64_t across) {
+    const ons_operand *operand = &strip->problem->operand[role];
+    int64_t step = operand->stride[strip->problem->dims - 1];
+    return across == strip->plan->k * step;
+}
+
+static void store_rows(const ons_strip *strip) {
+    const ons_operand *y = &strip->problem->operand[ONS_Y];
+    int64_t k = strip->plan->k, width = strip->rows.width;
+    int64_t step = y->stride[strip->problem->dims - 1];
     int64_t size = ons_dtype_size(strip->plan->compute);
-    strip->primitives->set_references(&strip->rows);
-    ending->end_rows(&strip->rows);
-    for (int64_t i = 0; i < strip->rows.width; i++) {
-        ons_candidates *row = &strip->candidates[i];
-        if (!problem->sorted || row->count > ONS_ORDERED_AT_ONCE)
-            strip->kernels->candidates.cut(row);
-        fill(strip, i, row);
-        if (problem->sorted) strip->kernels->candidates.order(row);
-        int64_t k = row->count; /* fewer than asked for only if x is written to meanwhile */
-        store_places(strip, i, row);
-        if (strip->anchored) strip->move->subtract(row->values, &strip->anchor[i], false, k);
-        ons_tile values = {row->values, size, k * size};
-        ons_rows one = only(&strip->rows, i, size);
-        ending->finish(&one, values, values, k);
-        exclude(strip, i, row);
-        strip->move->store(strip->y + i * strip->y_across, y->stride[problem->dims - 1], y->dtype,
-                           row->values, k);
+    bool joined = follow_each_other(strip, ONS_Y, strip->y_across) &&
+                  follow_each_other(strip, ONS_INDICES, strip->indices_across);
+    int64_t at_once = joined ? width : 1;
+    for (int64_t i = 0; i < width; i += at_once) {
+        strip->move->store(strip->y + i * strip->y_across, step, y->dtype,
+                           strip->selected.values + i * k * size, at_once * k);
+        store_places(strip, strip->indices + i * strip->indices_across,
+                     strip->selected.places + i * k, at_once * k);
     }
+}
+
+void ons_topk_finish(ons_strip *strip) {
+    select_rows(strip);
+    finish_rows(strip);
+    store_rows(strip);
     if (strip->pairs) ons_strip_store_pairs(strip);
 }

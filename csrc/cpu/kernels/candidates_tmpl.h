@@ -68,8 +68,9 @@ INLINE T FN(of_key)(int64_t key) {
 
 /* A number between low, which at least k of n elements are above, and high, which fewer are above:
  * of k to `most` of them, if there is one; else the k-th largest itself. Halves the interval, but
- * begins near its end: most numbers are far below. */
-static T FN(divide)(const T *x, int64_t n, int64_t k, int64_t most, T low, T high) {
+ * begins near its end: most numbers are far below. `count`: of those above high; then of those
+ * above the result. */
+static T FN(divide)(const T *x, int64_t n, int64_t k, int64_t most, T low, T high, int64_t *count) {
     int64_t below = FN(key)(low), above = FN(key)(high);
     uint64_t step = (uint64_t)1 << (BITS == 32 ? 20 : 49);
     for (;;) {
@@ -79,9 +80,10 @@ static T FN(divide)(const T *x, int64_t n, int64_t k, int64_t most, T low, T hig
         int64_t middle = near ? above - (int64_t)step : below + (int64_t)(apart / 2);
         if (near) step *= 2;
         T least = FN(of_key)(middle);
-        int64_t count = FN(count_above)(x, n, least);
-        if (count >= k && count <= most) return least;
-        *(count < k ? &above : &below) = middle;
+        int64_t found = FN(count_above)(x, n, least);
+        if (found < k || found <= most) *count = found;
+        if (found >= k && found <= most) return least;
+        *(found < k ? &above : &below) = middle;
     }
 }
 
@@ -91,12 +93,13 @@ static void FN(cut)(ons_candidates *row) {
     T *values = row->values, low = (T)row->least, least = INFINITY;
     if (n <= k) return;
     T high = FN(largest)(values, n);
-    row->closed = FN(count_above)(values, n, high) >= k; /* NaN alone is above it */
+    int64_t above = FN(count_above)(values, n, high); /* NaN alone */
+    row->closed = above >= k;
     /* `least` may have been raised for a tile of which not enough was taken yet */
     if (FN(count_above)(values, n, low) < k) low = (T)-INFINITY;
-    if (!row->closed) least = FN(divide)(values, n, k, k, low, high);
+    if (!row->closed) least = FN(divide)(values, n, k, k, low, high, &above);
     /* NaN is above it, and of what is equal to it the first are among the k */
-    int64_t equal = k - FN(count_above)(values, n, least);
+    int64_t equal = k - above;
     for (int64_t i = 0; i < n && kept < k; i++) {
         T value = values[i];
         int is_equal =
@@ -116,7 +119,7 @@ static void FN(take_candidates)(ons_candidates *row, const ons_candidates *part)
         if ((double)values[i] <= row->least) continue;
         ((T *)row->values)[row->count] = values[i];
         row->places[row->count] = part->places[i];
-        if (++row->count == row->room) FN(cut)(row);
+        if (++row->count > row->room - FN(at_once)) FN(cut)(row);
     }
 }
 
@@ -127,60 +130,5 @@ static void FN(fill)(ons_candidates *row, const void *x, int64_t along, int64_t 
         if (value != -INFINITY) continue;
         ((T *)row->values)[row->count] = value;
         row->places[row->count++] = place + j;
-    }
-}
-
-/* Of n candidates, at most ONS_ORDERED_AT_ONCE, the first `most` in descending order, of equal ones
- * the first first. */
-INLINE void FN(order_by_counting)(T *to, int64_t *to_places, const T *values, const int64_t *places,
-                                  int64_t n, int64_t most) {
-    uint8_t equal[ONS_ORDERED_AT_ONCE] = {0}; /* of those that are at a place */
-    T padded[ONS_ORDERED_AT_ONCE], ordered[ONS_ORDERED_AT_ONCE];
-    int64_t ordered_places[ONS_ORDERED_AT_ONCE];
-    for (int64_t i = 0; i < ONS_ORDERED_AT_ONCE; i++) padded[i] = (T)-INFINITY;
-    memcpy(padded, values, (size_t)n * sizeof(T));
-    for (int64_t i = 0; i < n; i++) {
-        T value = values[i];
-        uint64_t above = FN(above)(padded, ONS_ORDERED_AT_ONCE, V(set)(value));
-        int64_t before = isnan(value) ? 0 : __builtin_popcountll(above);
-        int64_t at = before + equal[before]++;
-        ordered[at] = value;
-        ordered_places[at] = places[i];
-    }
-    if (n > most) n = most;
-    memcpy(to, ordered, (size_t)n * sizeof(T));
-    memcpy(to_places, ordered_places, (size_t)n * sizeof *places);
-}
-
-/* Puts the candidates in order: merges neighbouring runs, from buffer to buffer. */
-static void FN(order)(ons_candidates *row) {
-    int64_t n = row->count;
-    for (int64_t i = 0; i < n; i += ONS_ORDERED_AT_ONCE) {
-        int64_t run = n - i < ONS_ORDERED_AT_ONCE ? n - i : ONS_ORDERED_AT_ONCE;
-        FN(order_by_counting)
-        ((T *)row->other_values + i, row->other_places + i, (T *)row->values + i, row->places + i,
-         run, row->k - i);
-    }
-    if (n > row->k) row->count = n = row->k;
-    for (int64_t run = ONS_ORDERED_AT_ONCE;; run *= 2) {
-        T *to = row->values, *from = row->other_values;
-        int64_t *to_places = row->places, *from_places = row->other_places;
-        row->values = from;
-        row->places = from_places;
-        row->other_values = to;
-        row->other_places = to_places;
-        if (run >= n) return;
-        for (int64_t begin = 0; begin < n; begin += 2 * run) {
-            int64_t a = begin, middle = n - begin < run ? n : begin + run, b = middle;
-            int64_t end = n - middle < run ? n : middle + run;
-            for (int64_t i = begin; i < end; i++) {
-                bool second =
-                    a == middle ||
-                    (b < end && (from[b] > from[a] || (isnan(from[b]) && !isnan(from[a]))));
-                int64_t at = second ? b++ : a++;
-                to[i] = from[at];
-                to_places[i] = from_places[at];
-            }
-        }
     }
 }

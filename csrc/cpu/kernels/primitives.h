@@ -91,9 +91,7 @@ typedef struct {
     bool closed;  /* the k are NaN: nothing that comes is among them */
     void *values; /* of the compute type: there is room for `room` */
     int64_t *places;
-    void *maxima;       /* of what is taken next: a vector for each block of it */
-    void *other_values; /* room for k, which all rows of a strip share */
-    int64_t *other_places;
+    void *maxima; /* of what is taken next: a vector for each block of it */
 } ons_candidates;
 
 /* As max, of a tile that begins at element `at` of what take is given next, and a multiple of
@@ -109,13 +107,14 @@ typedef void ons_take_fn(const ons_rows *rows, ons_candidates *candidates, ons_t
 typedef void ons_take_candidates_fn(ons_candidates *row, const ons_candidates *part);
 
 /* Of one row. When all elements were taken: leaves k candidates, or fewer where there are no more
- * but -inf; takes elements that are -inf, in order, until there are k; puts them in descending
- * order, of equal ones the first first. That leaves the first k of up to ONS_ORDERED_AT_ONCE. */
-enum { ONS_ORDERED_AT_ONCE = 64 };
+ * but -inf; takes elements that are -inf, in order, until there are k; puts the candidates in
+ * descending order, of equal ones the first first, at `values` and `places`. There may be more than
+ * k then, up to ONS_ORDERED_AT_ONCE. */
+enum { ONS_ORDERED_AT_ONCE = 128 };
 typedef void ons_cut_fn(ons_candidates *row);
 typedef void ons_fill_fn(ons_candidates *row, const void *x, int64_t along, int64_t n,
                          int64_t place);
-typedef void ons_order_fn(ons_candidates *row);
+typedef void ons_order_fn(ons_candidates *row, void *values, int64_t *places);
 
 /* Adds the exponentials of n elements that lie side by side, relative to 2^c, to the digits of
  * exact.h. Their sizes are at most ONS_LARGEST_REFERENCE, or they are far below c. */

@@ -13,10 +13,12 @@
  * f32_join (the first k elements of a, the rest of b) f32_where (a where the byte is not 0, else b)
  * f32_held (as it is, and loaded once where it is used several times: gcc reads a vector again for
  * each use, twice where it lies across two cache lines) f32_add f32_sub f32_mul f32_div f32_max
- * (NaN where the second operand is; NaN or the second where the first is) f32_nan_or f32_any_nan
+ * (NaN where the second operand is; NaN or the second where the first is) f32_min (of
+ * numbers) f32_nan_or f32_any_nan
  * (remember the NaN that f32_max drops) f32_max_lanes f32_max_rows (of F32_WIDTH vectors: the
  * largest lane of each) f32_between (a where its size is above low and below high, else 0)
  * f32_above (a bit for each lane of a that is not at or below that of b: for NaN too)
+ * f32_add_above (of each lane's bits one more where f32_above has a bit)
  * f32_any_outside (whether a lane of a is above that of b, or below -b) f32_widen (to as many
  * doubles, in one f64_vec or two) f64_rest (c - a * b, rounded once)
  * f32_fma f32_fnma f32_times (a * (factor + low), rounded once) f32_product (of what is in
@@ -83,6 +85,8 @@
 #include "gradient_results_tmpl.h"
 #include "exact_tmpl.h"
 #include "candidates_tmpl.h"
+#include "bound_tmpl.h"
+#include "order_tmpl.h"
 #include "topk_tmpl.h"
 #include "move_tmpl.h"
 #ifndef WITHOUT_PIPELINES

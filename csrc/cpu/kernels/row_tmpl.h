@@ -120,7 +120,8 @@ static void FN(end_block_row)(const ons_rows *rows, bool plain) {
         double *kept = rows->sums + i * rows->sums_across;
         FN(sums) sums = FN(load_sums)(kept);
         FN(add_total)(&rows->state[i], &sums, rows->short_rows, plain);
-        memset(kept, 0, 2 * ONS_SUMS * sizeof(double));
+        sums = FN(no_sums)();
+        FN(store_sums)(kept, &sums);
     }
 }
 

@@ -2,43 +2,7 @@
  * (candidates_tmpl.h). Part of primitives_tmpl.h, whose parameters and names it uses.
  *
  * `least` rises when there are too many candidates, and before a part of the row is taken of which
- * too many are to be expected. */
-
-/* The most groups of a tile whose largest elements are looked at before it is taken. */
-enum { FN(most_groups) = 1024, FN(least_groups) = 16 };
-
-INLINE int64_t FN(groups_of)(int64_t k) {
-    int64_t groups = FN(least_groups);
-    while (groups < 2 * k && groups < FN(most_groups)) groups *= 2;
-    return groups;
-}
-
-/* Raises `least` before a tile is taken: the k-th largest of the maxima of groups of its elements
- * is one of its elements, and k of them are not below it. Neighbours are in different groups, so
- * that of rising or falling elements the largest are too. x: the elements, or maxima of some. */
-static void FN(raise)(ons_candidates *row, const T *x, int64_t n) {
-    T maxima[FN(most_groups)];
-    int64_t k = row->k, groups = FN(groups_of)(k);
-    if (groups < k || n < 2 * groups) return;
-    int64_t l = 0;
-    do {
-        VEC m = V(load)(x + l), other = m;
-        int64_t j = l + groups;
-        for (; j + groups + WIDTH <= n; j += 2 * groups) {
-            m = V(max)(V(load)(x + j), m);
-            other = V(max)(V(load)(x + j + groups), other);
-        }
-        if (j + WIDTH <= n) m = V(max)(V(load)(x + j), m);
-        V(store)(maxima + l, V(max)(m, other));
-    } while ((l += WIDTH) < groups);
-    T low = (T)row->least, high = FN(largest)(maxima, groups);
-    if (FN(count_above)(maxima, groups, low) < k || FN(count_above)(maxima, groups, high) >= k)
-        return;
-    T least = FN(divide)(maxima, groups, k, k + k / 8, low, high);
-    /* the k-th largest itself, which is not among the candidates yet */
-    if (FN(count_above)(maxima, groups, least) < k) least = FN(of_key)(FN(key)(least) - 1);
-    row->least = (double)least;
-}
+ * too many are to be expected (bound_tmpl.h). */
 
 /* As max_row; and for each lane of a block of at_once elements their largest one, for take_row. */
 static void FN(max_of_blocks_row)(const ons_rows *rows, ons_candidates *candidates, ons_tile tile,
@@ -69,6 +33,38 @@ static void FN(max_of_blocks_row)(const ons_rows *rows, ons_candidates *candidat
     }
 }
 
+/* Appends the elements that have a bit to `count` others; `beside` at a time, a constant, the last
+ * one again: how often is hard to foresee. */
+INLINE int64_t FN(append)(T *values, int64_t *places, int64_t count, const T *x, uint64_t bits,
+                          int64_t place, int64_t beside) {
+    if (!bits) return count;
+    uint64_t last = (uint64_t)1 << (63 - __builtin_clzll(bits));
+    values += count;
+    places += count;
+    count += __builtin_popcountll(bits);
+    do {
+        for (int64_t i = 0; i < beside; i++, bits &= bits - 1) {
+            int64_t at = __builtin_ctzll(bits | last);
+            *values++ = x[at];
+            *places++ = place + at;
+        }
+    } while (bits);
+    return count;
+}
+
+/* Takes the n elements of a short row, for all of which there is room. Of each block most have
+ * some. */
+INLINE void FN(take_short)(ons_candidates *row, const T *x, int64_t n) {
+    T *values = row->values;
+    int64_t *places = row->places, count = 0;
+    VEC limit = V(set)((T)row->least);
+    for (int64_t j = 0; j < n; j += FN(at_once)) {
+        uint64_t bits = FN(above)(x + j, n - j, limit);
+        count = FN(append)(values, places, count, x + j, bits, j, 4);
+    }
+    row->count = count;
+}
+
 /* Takes n elements that lie side by side, at most ONS_BLOCK, the first of them at `place` of the
  * row. `maxima`: those of max_of_blocks, or NULL where NaN may have been in the way. */
 static void FN(take_elements)(ons_candidates *row, const T *x, int64_t n, int64_t place,
@@ -76,10 +72,6 @@ static void FN(take_elements)(ons_candidates *row, const T *x, int64_t n, int64_
     uint16_t hit[ONS_BLOCK / FN(at_once)];
     int64_t blocks = maxima ? n / FN(at_once) : 0, hits = 0;
     if (row->closed) return;
-    if (row->many && blocks * WIDTH >= 2 * FN(groups_of)(row->k))
-        FN(raise)(row, maxima, blocks * WIDTH);
-    else if (row->many)
-        FN(raise)(row, x, n);
     T *values = row->values;
     int64_t *places = row->places, count = row->count, taken = 0;
     VEC limit = V(set)((T)row->least);
@@ -89,21 +81,16 @@ static void FN(take_elements)(ons_candidates *row, const T *x, int64_t n, int64_
     }
     for (int64_t b = blocks; b * FN(at_once) < n; b++) hit[hits++] = (uint16_t)b;
     for (int64_t h = 0; h < hits; h++) {
-        int64_t j = (int64_t)hit[h] * FN(at_once);
+        int64_t j = (int64_t)hit[h] * FN(at_once), before = count;
         uint64_t bits = FN(above)(x + j, n - j, limit);
-        while (bits) {
-            int64_t at = j + __builtin_ctzll(bits);
-            bits &= bits - 1;
-            values[count] = x[at];
-            places[count++] = place + at;
-            taken++;
-            if (count < row->room) continue;
-            row->count = count;
-            FN(cut)(row);
-            count = row->count;
-            if (row->closed) return;
-            limit = V(set)((T)row->least); /* not for the rest of this block: cut sees to it */
-        }
+        count = FN(append)(values, places, count, x + j, bits, place + j, 2);
+        taken += count - before;
+        if (count <= row->room - FN(at_once)) continue;
+        row->count = count;
+        FN(cut)(row);
+        count = row->count;
+        if (row->closed) return;
+        limit = V(set)((T)row->least);
     }
     row->count = count;
     row->many = taken >= row->k || row->least == -INFINITY;
@@ -111,8 +98,20 @@ static void FN(take_elements)(ons_candidates *row, const T *x, int64_t n, int64_
 
 static void FN(take_row)(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
                          int64_t place) {
-    for (int64_t i = 0; i < rows->width; i++) FN(take_elements)
-    (&candidates[i], ROW(x, i), n, place, isnan(rows->state[i].m) ? NULL : candidates[i].maxima);
+    for (int64_t i = 0; i < rows->width; i++) {
+        if (i % WIDTH == 0) {
+            int64_t left = rows->width - i;
+            ons_tile from = {ROW(x, i), x.along, x.across};
+            FN(raise)
+            (candidates + i, rows->state + i, from, left < WIDTH ? left : WIDTH, n, true);
+        }
+        if (candidates[i].room >= n + FN(at_once) && place == 0) {
+            FN(take_short)(&candidates[i], ROW(x, i), n);
+            continue;
+        }
+        bool nan = isnan(rows->state[i].m);
+        FN(take_elements)(&candidates[i], ROW(x, i), n, place, nan ? NULL : candidates[i].maxima);
+    }
 }
 
 static void FN(max_of_blocks_column)(const ons_rows *rows, ons_candidates *candidates,
@@ -134,6 +133,8 @@ static void FN(take_column)(const ons_rows *rows, ons_candidates *candidates, on
         for (; bits; bits &= bits - 1) {
             int64_t at = i + __builtin_ctz(bits);
             for (int64_t j = 0; j < n; j++) column[j] = AT(x, j)[at];
+            ons_tile row = {column, sizeof(T), 0};
+            FN(raise)(&candidates[at], &rows->state[at], row, 1, n, false);
             FN(take_elements)(&candidates[at], column, n, place, NULL);
         }
     }

@@ -1,5 +1,5 @@
 /* candidates.c - where the candidates of a strip's rows lie: a head for each row; for each its
- * values, its places and its maxima; and a buffer of the first two that the rows share. */
+ * values, its places and its maxima; then the values and the places that are selected. */
 #include "candidates.h"
 
 #include <string.h>
@@ -30,25 +30,37 @@ static int64_t row_bytes(const ons_plan *plan) {
     return buffer_bytes(plan, ons_candidates_room(plan)) + maxima_bytes(plan);
 }
 
-int64_t ons_candidates_bytes(const ons_plan *plan) {
-    if (plan->k == 0) return 0;
-    return heads_bytes(plan) + plan->width * row_bytes(plan) + buffer_bytes(plan, plan->k);
+/* Of all rows; behind the last as many as are ordered at once may be written. */
+static int64_t selected_count(const ons_plan *plan) {
+    return plan->width * plan->k + ONS_ORDERED_AT_ONCE;
 }
 
-void ons_no_candidates(const ons_plan *plan, ons_candidates *rows, int64_t width) {
+int64_t ons_candidates_bytes(const ons_plan *plan) {
+    if (plan->k == 0) return 0;
+    return heads_bytes(plan) + plan->width * row_bytes(plan) +
+           buffer_bytes(plan, selected_count(plan));
+}
+
+void ons_place_candidates(const ons_plan *plan, ons_candidates *rows, ons_selected *selected) {
     int64_t room = ons_candidates_room(plan), each = row_bytes(plan);
-    char *own = (char *)rows + heads_bytes(plan), *shared = own + plan->width * each;
-    for (int64_t i = 0; i < width; i++, own += each)
-        rows[i] = (ons_candidates){
-            .k = plan->k,
-            .room = room,
-            .least = -INFINITY,
-            .many = true,
-            .values = own,
-            .places = (int64_t *)(void *)(own + values_bytes(plan, room)),
-            .maxima = own + buffer_bytes(plan, room),
-            .other_values = shared,
-            .other_places = (int64_t *)(void *)(shared + values_bytes(plan, plan->k))};
+    char *own = (char *)rows + heads_bytes(plan);
+    for (int64_t i = 0; i < plan->width; i++, own += each)
+        rows[i] = (ons_candidates){.k = plan->k,
+                                   .room = room,
+                                   .values = own,
+                                   .places = (int64_t *)(void *)(own + values_bytes(plan, room)),
+                                   .maxima = own + buffer_bytes(plan, room)};
+    selected->values = own;
+    selected->places = (int64_t *)(void *)(own + values_bytes(plan, selected_count(plan)));
+}
+
+void ons_no_candidates(ons_candidates *rows, int64_t width) {
+    for (int64_t i = 0; i < width; i++) {
+        rows[i].count = 0;
+        rows[i].least = -INFINITY;
+        rows[i].many = true;
+        rows[i].closed = false;
+    }
 }
 
 static int64_t most_of_block(const ons_plan *plan) {

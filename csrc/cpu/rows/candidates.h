@@ -6,9 +6,18 @@
 
 int64_t ons_candidates_bytes(const ons_plan *plan);
 
-/* Makes the candidates of the strip's rows none: an ons_candidates a row, and their buffers behind
- * those. */
-void ons_no_candidates(const ons_plan *plan, ons_candidates *rows, int64_t width);
+/* Where the k largest of each row of a strip are put, row after row without a gap. What is written
+ * behind the k is in the room of the rows that follow. */
+typedef struct {
+    char *values; /* of the compute type */
+    int64_t *places;
+} ons_selected;
+
+/* An ons_candidates a row, their buffers behind those, and behind these what is selected. */
+void ons_place_candidates(const ons_plan *plan, ons_candidates *rows, ons_selected *selected);
+
+/* Makes the candidates of the strip's rows none. */
+void ons_no_candidates(ons_candidates *rows, int64_t width);
 
 /* Candidates of a block of a row, at most k of them, that are kept apart: the bytes that takes; and
  * an ons_candidates is put there. */

@@ -1,6 +1,5 @@
 /* strip.c - which rows a strip has, and the buffers of a thread. */
 #include "strip.h"
-#include "candidates.h"
 
 #include <string.h>
 
@@ -119,7 +118,10 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
     strip.staging = next;
     strip.gradient_staging = next + staging_bytes(plan);
     next += staging_bytes(plan) + gradient_staging_bytes(plan);
-    strip.candidates = plan->k > 0 ? (ons_candidates *)next : NULL;
+    if (plan->k > 0) {
+        strip.candidates = (ons_candidates *)next;
+        ons_place_candidates(plan, strip.candidates, &strip.selected);
+    }
     strip.kept = next + ons_candidates_bytes(plan);
     strip.rows.past_caches = plan->past_caches;
     strip.rows.sums_in_double = problem->sums;
@@ -186,7 +188,7 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         problem->operand[ONS_GRADIENT].data ? problem->operand[ONS_GRADIENT].data + gradient : NULL;
     if (strip->candidates) {
         strip->indices = problem->operand[ONS_INDICES].data + indices;
-        ons_no_candidates(strip->plan, strip->candidates, strip->rows.width);
+        ons_no_candidates(strip->candidates, strip->rows.width);
     }
     strip->anchored = false;
     bool whole = strip->plan->whole_rows || strip->plan->whole_columns;
@@ -350,13 +352,13 @@ static void rescale(const ons_rows *rows, int64_t i, double by) {
         rows->sums[l * rows->sums_along + i * rows->sums_across] *= by;
 }
 
-void ons_strip_rescale(ons_strip *strip) {
+void ons_strip_rescale(ons_strip *strip, bool empty) {
     ons_rows *rows = &strip->rows;
     for (int64_t i = 0; i < rows->width; i++) {
         double before = rows->state[i].c;
         ons_state_raise(&rows->state[i], rows->state[i].m);
         double shift = before - rows->state[i].c;
-        if (shift < 0)
+        if (shift < 0 && !empty)
             rescale(rows, i, ldexp(1.0, (int)shift)); /* c falls from an empty row's alone */
     }
     strip->primitives->set_references(rows);

@@ -4,7 +4,7 @@
 #ifndef ONS_CPU_STRIP_H
 #define ONS_CPU_STRIP_H
 
-#include "../cpu.h"
+#include "candidates.h"
 
 typedef struct {
     const ons_problem *problem;
@@ -25,6 +25,7 @@ typedef struct {
     void *staging;              /* room for one tile of the compute type */
     void *gradient_staging;     /* the same for one of a gradient, where the plan stages it */
     ons_candidates *candidates; /* of the rows, where the operation selects; else NULL */
+    ons_selected selected;      /* the same */
     char *kept; /* room for all exponentials of the rows, where the method keeps them apart */
 } ons_strip;
 
@@ -103,8 +104,8 @@ ons_tile ons_strip_scratch(const ons_strip *strip);
 ons_tile ons_strip_gradient_scratch(const ons_strip *strip);
 
 /* Once the maxima m have grown: rescales each d to its new m, and sets shift and floor for the
- * exponentials to come. */
-void ons_strip_rescale(ons_strip *strip);
+ * exponentials to come. `empty`: the running sums are. */
+void ons_strip_rescale(ons_strip *strip, bool empty);
 
 /* To be called when the elements of a tile have been added up, which ends at `at`. `end`: where the
  * last tile ends; `plain`: they were added by sum. */

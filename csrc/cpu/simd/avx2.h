@@ -49,6 +49,7 @@ ONS_ALWAYS f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm256_sub_ps(a, b); }
 ONS_ALWAYS f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm256_mul_ps(a, b); }
 ONS_ALWAYS f32_vec f32_div(f32_vec a, f32_vec b) { return _mm256_div_ps(a, b); }
 ONS_ALWAYS f32_vec f32_max(f32_vec a, f32_vec b) { return _mm256_max_ps(a, b); }
+ONS_ALWAYS f32_vec f32_min(f32_vec a, f32_vec b) { return _mm256_min_ps(a, b); }
 ONS_ALWAYS f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
     return _mm256_or_ps(so_far, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
 }
@@ -65,7 +66,11 @@ ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
     return _mm256_and_ps(a, _mm256_and_ps(above, below));
 }
 ONS_ALWAYS unsigned f32_above(f32_vec a, f32_vec b) {
-    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLE_UQ));
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(b, a, _CMP_NGE_UQ)); /* a from memory */
+}
+ONS_ALWAYS f32_vec f32_add_above(f32_vec counts, f32_vec a, f32_vec b) {
+    __m256i above = _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_NLE_UQ)); /* -1 */
+    return _mm256_castsi256_ps(_mm256_sub_epi32(_mm256_castps_si256(counts), above));
 }
 ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) {
     __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
@@ -143,6 +148,7 @@ ONS_ALWAYS f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm256_sub_pd(a, b); }
 ONS_ALWAYS f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm256_mul_pd(a, b); }
 ONS_ALWAYS f64_vec f64_div(f64_vec a, f64_vec b) { return _mm256_div_pd(a, b); }
 ONS_ALWAYS f64_vec f64_max(f64_vec a, f64_vec b) { return _mm256_max_pd(a, b); }
+ONS_ALWAYS f64_vec f64_min(f64_vec a, f64_vec b) { return _mm256_min_pd(a, b); }
 ONS_ALWAYS f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
     return _mm256_or_pd(so_far, _mm256_cmp_pd(a, b, _CMP_UNORD_Q));
 }
@@ -158,7 +164,11 @@ ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
     return _mm256_and_pd(a, _mm256_and_pd(above, below));
 }
 ONS_ALWAYS unsigned f64_above(f64_vec a, f64_vec b) {
-    return (unsigned)_mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_NLE_UQ));
+    return (unsigned)_mm256_movemask_pd(_mm256_cmp_pd(b, a, _CMP_NGE_UQ));
+}
+ONS_ALWAYS f64_vec f64_add_above(f64_vec counts, f64_vec a, f64_vec b) {
+    __m256i above = _mm256_castpd_si256(_mm256_cmp_pd(a, b, _CMP_NLE_UQ)); /* -1 */
+    return _mm256_castsi256_pd(_mm256_sub_epi64(_mm256_castpd_si256(counts), above));
 }
 ONS_ALWAYS bool f64_any_outside(f64_vec a, f64_vec b) {
     __m256d size = _mm256_andnot_pd(_mm256_set1_pd(-0.0), a);

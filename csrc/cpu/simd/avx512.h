@@ -42,6 +42,7 @@ ONS_ALWAYS f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm512_sub_ps(a, b); }
 ONS_ALWAYS f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm512_mul_ps(a, b); }
 ONS_ALWAYS f32_vec f32_div(f32_vec a, f32_vec b) { return _mm512_div_ps(a, b); }
 ONS_ALWAYS f32_vec f32_max(f32_vec a, f32_vec b) { return _mm512_max_ps(a, b); }
+ONS_ALWAYS f32_vec f32_min(f32_vec a, f32_vec b) { return _mm512_min_ps(a, b); }
 ONS_ALWAYS f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
     return _mm512_mask_mov_ps(so_far, _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q), _mm512_set1_ps(NAN));
 }
@@ -56,6 +57,11 @@ ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
 }
 ONS_ALWAYS unsigned f32_above(f32_vec a, f32_vec b) {
     return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ);
+}
+ONS_ALWAYS f32_vec f32_add_above(f32_vec counts, f32_vec a, f32_vec b) {
+    __m512i so_far = _mm512_castps_si512(counts);
+    return _mm512_castsi512_ps(_mm512_mask_add_epi32(so_far, _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ),
+                                                     so_far, _mm512_set1_epi32(1)));
 }
 ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) {
     return _mm512_cmp_ps_mask(_mm512_abs_ps(a), b, _CMP_GT_OQ) != 0;
@@ -132,6 +138,7 @@ ONS_ALWAYS f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm512_sub_pd(a, b); }
 ONS_ALWAYS f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm512_mul_pd(a, b); }
 ONS_ALWAYS f64_vec f64_div(f64_vec a, f64_vec b) { return _mm512_div_pd(a, b); }
 ONS_ALWAYS f64_vec f64_max(f64_vec a, f64_vec b) { return _mm512_max_pd(a, b); }
+ONS_ALWAYS f64_vec f64_min(f64_vec a, f64_vec b) { return _mm512_min_pd(a, b); }
 ONS_ALWAYS f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
     return _mm512_mask_mov_pd(so_far, _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q), _mm512_set1_pd(NAN));
 }
@@ -146,6 +153,11 @@ ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
 }
 ONS_ALWAYS unsigned f64_above(f64_vec a, f64_vec b) {
     return _mm512_cmp_pd_mask(a, b, _CMP_NLE_UQ);
+}
+ONS_ALWAYS f64_vec f64_add_above(f64_vec counts, f64_vec a, f64_vec b) {
+    __m512i so_far = _mm512_castpd_si512(counts);
+    return _mm512_castsi512_pd(_mm512_mask_add_epi64(so_far, _mm512_cmp_pd_mask(a, b, _CMP_NLE_UQ),
+                                                     so_far, _mm512_set1_epi64(1)));
 }
 ONS_ALWAYS bool f64_any_outside(f64_vec a, f64_vec b) {
     return _mm512_cmp_pd_mask(_mm512_abs_pd(a), b, _CMP_GT_OQ) != 0;

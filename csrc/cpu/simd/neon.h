@@ -50,6 +50,7 @@ ONS_ALWAYS f32_vec f32_mul(f32_vec a, f32_vec b) { return vmulq_f32(a, b); }
 ONS_ALWAYS f32_vec f32_div(f32_vec a, f32_vec b) { return vdivq_f32(a, b); }
 /* NaN where either is: the maximum remembers it by itself, and max_lanes gives it back */
 ONS_ALWAYS f32_vec f32_max(f32_vec a, f32_vec b) { return vmaxq_f32(a, b); }
+ONS_ALWAYS f32_vec f32_min(f32_vec a, f32_vec b) { return vminq_f32(a, b); }
 ONS_ALWAYS f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
     (void)a;
     (void)b;
@@ -67,6 +68,10 @@ ONS_ALWAYS f32_vec f32_between(f32_vec a, f32_vec low, f32_vec high) {
 ONS_ALWAYS unsigned f32_above(f32_vec a, f32_vec b) {
     static const uint32_t lanes[4] = {1, 2, 4, 8};
     return vaddvq_u32(vbicq_u32(vld1q_u32(lanes), vcleq_f32(a, b)));
+}
+ONS_ALWAYS f32_vec f32_add_above(f32_vec counts, f32_vec a, f32_vec b) {
+    uint32x4_t so_far = vreinterpretq_u32_f32(counts), one = vdupq_n_u32(1);
+    return vreinterpretq_f32_u32(vaddq_u32(so_far, vbicq_u32(one, vcleq_f32(a, b))));
 }
 ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) { return vmaxvq_u32(vcagtq_f32(a, b)) != 0; }
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return vfmaq_f32(c, a, b); }
@@ -127,6 +132,7 @@ ONS_ALWAYS f64_vec f64_sub(f64_vec a, f64_vec b) { return vsubq_f64(a, b); }
 ONS_ALWAYS f64_vec f64_mul(f64_vec a, f64_vec b) { return vmulq_f64(a, b); }
 ONS_ALWAYS f64_vec f64_div(f64_vec a, f64_vec b) { return vdivq_f64(a, b); }
 ONS_ALWAYS f64_vec f64_max(f64_vec a, f64_vec b) { return vmaxq_f64(a, b); }
+ONS_ALWAYS f64_vec f64_min(f64_vec a, f64_vec b) { return vminq_f64(a, b); }
 ONS_ALWAYS f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
     (void)a;
     (void)b;
@@ -144,6 +150,10 @@ ONS_ALWAYS f64_vec f64_between(f64_vec a, f64_vec low, f64_vec high) {
 ONS_ALWAYS unsigned f64_above(f64_vec a, f64_vec b) {
     static const uint64_t lanes[2] = {1, 2};
     return (unsigned)vaddvq_u64(vbicq_u64(vld1q_u64(lanes), vcleq_f64(a, b)));
+}
+ONS_ALWAYS f64_vec f64_add_above(f64_vec counts, f64_vec a, f64_vec b) {
+    uint64x2_t so_far = vreinterpretq_u64_f64(counts), one = vdupq_n_u64(1);
+    return vreinterpretq_f64_u64(vaddq_u64(so_far, vbicq_u64(one, vcleq_f64(a, b))));
 }
 ONS_ALWAYS bool f64_any_outside(f64_vec a, f64_vec b) {
     return vmaxvq_u32(vreinterpretq_u32_u64(vcagtq_f64(a, b))) != 0;

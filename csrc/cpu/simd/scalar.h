@@ -28,7 +28,7 @@ ONS_ALWAYS double f64_times(double a, double factor, double low) { return fma(a,
 
 ONS_ALWAYS double f64_rest(double a, double b, double c) { return fma(-a, b, c); }
 
-#define ONS_SCALAR_VOCABULARY(P, TYPE, LANES)                                               \
+#define ONS_SCALAR_VOCABULARY(P, TYPE, BITS, LANES)                                         \
     ONS_ALWAYS TYPE P##_set(TYPE a) { return a; }                                           \
     ONS_ALWAYS TYPE P##_load(const TYPE *p) {                                               \
         TYPE a;                                                                             \
@@ -62,6 +62,7 @@ ONS_ALWAYS double f64_rest(double a, double b, double c) { return fma(-a, b, c);
     ONS_ALWAYS TYPE P##_mul(TYPE a, TYPE b) { return a * b; }                               \
     ONS_ALWAYS TYPE P##_div(TYPE a, TYPE b) { return a / b; }                               \
     ONS_ALWAYS TYPE P##_max(TYPE a, TYPE b) { return a > b ? a : b; }                       \
+    ONS_ALWAYS TYPE P##_min(TYPE a, TYPE b) { return a < b ? a : b; }                       \
     ONS_ALWAYS TYPE P##_nan_or(TYPE so_far, TYPE a, TYPE b) {                               \
         return isunordered(a, b) ? (TYPE)NAN : so_far;                                      \
     }                                                                                       \
@@ -70,6 +71,13 @@ ONS_ALWAYS double f64_rest(double a, double b, double c) { return fma(-a, b, c);
         return (a > low && a < high) || (a < -low && a > -high) ? a : 0;                    \
     }                                                                                       \
     ONS_ALWAYS unsigned P##_above(TYPE a, TYPE b) { return !(a <= b); }                     \
+    ONS_ALWAYS TYPE P##_add_above(TYPE counts, TYPE a, TYPE b) {                            \
+        BITS count;                                                                         \
+        memcpy(&count, &counts, sizeof count);                                              \
+        count += !(a <= b);                                                                 \
+        memcpy(&counts, &count, sizeof count);                                              \
+        return counts;                                                                      \
+    }                                                                                       \
     ONS_ALWAYS bool P##_any_outside(TYPE a, TYPE b) { return a > b || a < -b; }             \
     ONS_ALWAYS bool P##_any_nan(TYPE so_far) { return isnan(so_far); }                      \
     ONS_ALWAYS TYPE P##_fnma(TYPE a, TYPE b, TYPE c) { return P##_fma(-a, b, c); }          \
@@ -81,8 +89,8 @@ ONS_ALWAYS double f64_rest(double a, double b, double c) { return fma(-a, b, c);
     }                                                                                       \
     ONS_ALWAYS TYPE P##_max_rows(const TYPE *a) { return *a; }
 
-ONS_SCALAR_VOCABULARY(f32, float, ONS_LANES_F32)
-ONS_SCALAR_VOCABULARY(f64, double, ONS_LANES_F64)
+ONS_SCALAR_VOCABULARY(f32, float, uint32_t, ONS_LANES_F32)
+ONS_SCALAR_VOCABULARY(f64, double, uint64_t, ONS_LANES_F64)
 
 ONS_ALWAYS double f64_sum_eight(const double *eight) {
     double tree[ONS_SUMS];

@@ -1,0 +1,184 @@
+/* bound_tmpl.h - a bound of the k largest elements of a row, before any of them is taken: the k-th
+ * largest of the maxima of groups of its elements is one of the elements, and k of them are not
+ * below it. Neighbours are in different groups, so that of rising or falling elements the largest
+ * are too. Part of primitives_tmpl.h, whose parameters and names it uses. */
+
+/* Of a small k the maxima of WIDTH rows are put in order side by side, a group a vector. */
+enum { FN(sorted) = 16, FN(most_sorted) = 2 * FN(sorted) };
+
+/* Of a larger one those of a row, a group a lane: so many of each, lest the lanes differ much. */
+enum { FN(most_by_lanes) = FN(sorted) / 2 * WIDTH };
+
+/* Of a still larger one the bound is found by halving; groups of that. */
+enum { FN(least_groups) = 64, FN(most_groups) = 1024 };
+
+/* The largest of each of `vectors` vectors of groups, a constant, of n elements, and of what lies
+ * `groups` elements behind each; -inf where there is none. */
+INLINE void FN(group_maxima)(T *maxima, const T *x, int64_t n, int64_t groups, int64_t vectors) {
+    VEC m[FN(most_sorted)];
+    int64_t j = 0;
+    for (int64_t v = 0; v < vectors; v++) m[v] = V(set)((T)-INFINITY);
+    for (; j + vectors * WIDTH <= n; j += groups)
+        for (int64_t v = 0; v < vectors; v++) m[v] = V(max)(V(load)(x + j + v * WIDTH), m[v]);
+    for (int64_t v = 0; v < vectors; v++) {
+        int64_t at = j + v * WIDTH, left = n - at;
+        if (left > 0)
+            m[v] = V(max)(left >= WIDTH ? V(load)(x + at) : V(load_part)(x + at, left), m[v]);
+        V(store)(maxima + v * WIDTH, m[v]);
+    }
+}
+
+/* What comes must be above it to be among the k: the number before this one, which is not among the
+ * candidates yet. Before -inf there is none. */
+INLINE void FN(raise_below)(ons_candidates *row, T least) {
+    if (least == (T)-INFINITY) return;
+    double below = (double)FN(of_key)(FN(key)(least) - 1);
+    if (below > row->least) row->least = below;
+}
+
+/* Batcher's odd-even merge sort of 16 (Knuth, TAOCP 3, 5.3.4). */
+/* clang-format off */
+#define EACH_PAIR(P)                                                                              \
+    /* runs of 2 */                                                                               \
+    P(0, 1) P(2, 3) P(4, 5) P(6, 7) P(8, 9) P(10, 11) P(12, 13) P(14, 15)                         \
+    /* of 4 */                                                                                    \
+    P(0, 2) P(1, 3) P(4, 6) P(5, 7) P(8, 10) P(9, 11) P(12, 14) P(13, 15)                         \
+    P(1, 2) P(5, 6) P(9, 10) P(13, 14)                                                            \
+    /* of 8 */                                                                                    \
+    P(0, 4) P(1, 5) P(2, 6) P(3, 7) P(8, 12) P(9, 13) P(10, 14) P(11, 15)                         \
+    P(2, 4) P(3, 5) P(10, 12) P(11, 13)                                                           \
+    P(1, 2) P(3, 4) P(5, 6) P(9, 10) P(11, 12) P(13, 14)                                          \
+    /* of 16 */                                                                                   \
+    P(0, 8) P(1, 9) P(2, 10) P(3, 11) P(4, 12) P(5, 13) P(6, 14) P(7, 15)                         \
+    P(4, 8) P(5, 9) P(6, 10) P(7, 11)                                                             \
+    P(2, 4) P(3, 5) P(6, 8) P(7, 9) P(10, 12) P(11, 13)                                           \
+    P(1, 2) P(3, 4) P(5, 6) P(7, 8) P(9, 10) P(11, 12) P(13, 14)
+/* clang-format on */
+
+/* Puts 16 vectors in descending order, lane by lane. */
+static void FN(sort)(VEC *a) {
+    VEC other;
+#define PAIR(i, j)              \
+    other = V(min)(a[i], a[j]); \
+    a[i] = V(max)(a[i], a[j]);  \
+    a[j] = other;
+    EACH_PAIR(PAIR)
+#undef PAIR
+}
+#undef EACH_PAIR
+
+/* The k-th largest of each lane, of two times 16 in descending order: i of the first and k - i of
+ * the second are not below the smaller one of the last of these. */
+INLINE VEC FN(kth_of_two)(const VEC *a, int64_t k) {
+    const VEC *b = a + FN(sorted);
+    VEC kth = V(max)(a[k - 1], b[k - 1]);
+    for (int64_t i = 1; i < k; i++) kth = V(max)(V(min)(a[i - 1], b[k - i - 1]), kth);
+    return kth;
+}
+
+/* Of `count` rows, at most WIDTH; of a NaN the maxima know nothing. `groups`: a constant. */
+INLINE void FN(raise_by_sorting)(ons_candidates *rows, const ons_state *states, ons_tile x,
+                                 int64_t count, int64_t n, int64_t of_blocks, int64_t groups) {
+    T maxima[WIDTH][FN(most_sorted)], kth[WIDTH];
+    VEC sorted[FN(most_sorted)];
+    int64_t k = rows->k, some = of_blocks >= groups ? of_blocks : n;
+    for (int64_t i = 0; i < WIDTH; i++) {
+        bool there = i < count && !isnan(states[i].m);
+        const T *from = there && of_blocks >= groups ? rows[i].maxima : ROW(x, i);
+        FN(group_maxima)(maxima[i], from, there ? some : 0, groups, groups / WIDTH);
+    }
+    for (int64_t g = 0; g < groups; g += 4)
+        V(load_columns)(sorted + g, (const char *)&maxima[0][g], sizeof *maxima);
+    for (int64_t g = 0; g < groups; g += FN(sorted)) FN(sort)(sorted + g);
+    V(store)(kth, groups == FN(sorted) ? sorted[k - 1] : FN(kth_of_two)(sorted, k));
+    for (int64_t i = 0; i < count; i++) FN(raise_below)(&rows[i], kth[i]);
+}
+
+/* The same for a larger k, of a row alone: `least` is a number that a few more than k maxima are
+ * above, of those between low and high (FN(divide)). */
+static void FN(raise_between)(ons_candidates *row, const T *maxima, int64_t n, T low, T high,
+                              int64_t above) {
+    int64_t k = row->k;
+    T least = FN(divide)(maxima, n, k, k + k / 8, low, high, &above);
+    if (above < k)
+        FN(raise_below)(row, least);
+    else if ((double)least > row->least)
+        row->least = (double)least;
+}
+
+static void FN(raise_by_halving)(ons_candidates *row, const T *x, int64_t n) {
+    T maxima[FN(most_groups)];
+    int64_t k = row->k, groups = FN(least_groups);
+    while (groups < 4 * k && groups < FN(most_groups)) groups *= 2;
+    if (groups < k || n < 2 * k) return;
+    if (n >= 2 * groups) {
+        for (int64_t l = 0; l < groups; l += 2 * WIDTH)
+            FN(group_maxima)(maxima + l, x + l, n - l, groups, 2);
+        x = maxima;
+        n = groups;
+    }
+    T low = (T)row->least, high = FN(largest)(x, n);
+    int64_t above = FN(count_above)(x, n, high);
+    if (above < k && FN(count_above)(x, n, low) >= k)
+        FN(raise_between)(row, x, n, low, high, above);
+}
+
+/* Its groups are sorted lane by lane, which leaves little to halve: so many as each lane has of the
+ * k are above the lowest of these, and fewer are above the highest. */
+static void FN(raise_by_lanes)(ons_candidates *row, const T *x, int64_t n) {
+    enum { GROUPS = FN(most_sorted) * WIDTH };
+    VEC sorted[FN(most_sorted)];
+    T maxima[GROUPS];
+    int64_t of_lane = (row->k + WIDTH - 1) / WIDTH;
+    for (int64_t l = 0; l < GROUPS; l += 2 * WIDTH)
+        FN(group_maxima)(maxima + l, x + l, n - l, GROUPS, 2);
+    for (int64_t g = 0; g < FN(most_sorted); g++) sorted[g] = V(load)(maxima + g * WIDTH);
+    for (int64_t g = 0; g < FN(most_sorted); g += FN(sorted)) FN(sort)(sorted + g);
+    VEC kth = FN(kth_of_two)(sorted, of_lane), zero = V(set)(0);
+    T least = -V(max_lanes)(V(sub)(zero, kth));
+    if (least == (T)-INFINITY)
+        FN(raise_by_halving)(row, x, n);
+    else
+        FN(raise_between)
+    (row, maxima, GROUPS, FN(of_key)(FN(key)(least) - 1), V(max_lanes)(kth), 0);
+}
+
+/* A row that is not sorted beside others. `of_blocks`: how many maxima there are of blocks. */
+static ONS_APART void FN(raise_alone)(ons_candidates *row, const T *x, int64_t n, int64_t of_blocks,
+                                      bool nan) {
+    if (!nan && (of_blocks >= 8 * row->k || of_blocks >= 2 * FN(most_groups))) {
+        x = row->maxima;
+        n = of_blocks;
+    }
+    if (!nan && row->k <= FN(most_by_lanes) && n >= FN(most_sorted) * WIDTH)
+        FN(raise_by_lanes)(row, x, n);
+    else
+        FN(raise_by_halving)(row, x, n);
+}
+
+static ONS_APART void FN(raise_side_by_side)(ons_candidates *rows, const ons_state *states,
+                                             ons_tile x, int64_t count, int64_t n,
+                                             int64_t of_blocks) {
+    if (rows->k <= FN(sorted) / 2 && n > FN(sorted))
+        FN(raise_by_sorting)(rows, states, x, count, n, of_blocks, FN(sorted));
+    else if (n > FN(most_sorted))
+        FN(raise_by_sorting)(rows, states, x, count, n, of_blocks, FN(most_sorted));
+}
+
+/* Raises `least` of `count` rows, at most WIDTH, before n elements of each are taken, where much of
+ * them is to be expected above it. `blocks`: the maxima of max_of_blocks are there. */
+INLINE void FN(raise)(ons_candidates *rows, const ons_state *states, ons_tile x, int64_t count,
+                      int64_t n, bool blocks) {
+    int64_t of_blocks = blocks ? n / FN(at_once) * WIDTH : 0;
+    bool sorted = false;
+    for (int64_t i = 0; i < count; i++) {
+        if (!rows[i].many || rows[i].closed) continue;
+        if (rows[i].k == 1 && !isnan(states[i].m))
+            FN(raise_below)(&rows[i], (T)states[i].m);
+        else if (rows[i].k <= FN(sorted) && !isnan(states[i].m))
+            sorted = true;
+        else
+            FN(raise_alone)(&rows[i], ROW(x, i), n, of_blocks, isnan(states[i].m));
+    }
+    if (sorted) FN(raise_side_by_side)(rows, states, x, count, n, of_blocks);
+}
