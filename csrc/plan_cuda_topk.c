@@ -35,6 +35,7 @@ static bool is_for(topk_sorted_rows rows, const row_of_chunks *row, const ons_pl
     const bool few = plan->rows <= (int64_t)FEW_A_MULTIPROCESSOR * row->gpu->multiprocessors;
     switch (rows) {
     case TOPK_FEW_ROWS: return few;
+    case TOPK_MANY_ROWS: return !few && row->contiguous;
     case TOPK_MANY_NARROW_ROWS: return !few && row->narrow;
     default: return true;
     }

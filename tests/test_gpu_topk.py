@@ -115,7 +115,7 @@ def test_any_k(dtype, N):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-@pytest.mark.parametrize("N", [33, 64, 100, 130, 255, 256])
+@pytest.mark.parametrize("N", [9, 16, 31, 32, 33, 64, 100, 130, 255, 256])
 def test_many_short_rows(dtype, N):
     """So many that a few lanes have each: with equal elements, ends of what a type holds, and in order."""
     x = rows((20000, N), dtype, spread=1.0)

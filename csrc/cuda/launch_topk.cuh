@@ -21,6 +21,7 @@ struct topk_arguments : Rows::arguments {
     results_at values, indices, pairs;
     int k, room; /* of a row's list of entries */
     bool log;
+    bool in_pairs; /* results that lie side by side, and an even k: two may be written at once */
     int64_t parts, part_length; /* of a row, each by itself; 1: none */
     void *workspace;
 };
@@ -74,8 +75,7 @@ class topk_of_row {
 
     /* Writes an element in that place of the order, and its own place. */
     __device__ void put(uint32_t order, Real x, uint32_t place) const {
-        Real value = args.log ? log_softmax::element(x, first, second)
-                              : softmax::element(to.exponential(x - to.anchor), first, second);
+        Real value = value_of(x);
         if (is_excluded(place)) value = args.log ? -arithmetic<Real>::infinity() : (Real)0;
         write_as(values + order * args.values.along, args.values.dtype, value);
         char *index = indices + order * args.indices.along;
@@ -85,7 +85,29 @@ class topk_of_row {
             *(int32_t *)index = (int32_t)place;
     }
 
+    /* The same of two neighbours, the first of them in an even place, where args.in_pairs. */
+    __device__ void put_two(uint32_t order, const Real (&x)[2], const uint32_t (&place)[2]) const {
+        const Real one = value_of(x[0]), two = value_of(x[1]);
+        if (args.values.dtype == ONS_BFLOAT16)
+            *(__nv_bfloat162 *)(values + order * sizeof(__nv_bfloat16)) = {
+                from_real<__nv_bfloat16>(one), from_real<__nv_bfloat16>(two)};
+        else if (args.values.dtype == ONS_FLOAT16)
+            *(__half2 *)(values + order * sizeof(__half)) = {from_real<__half>(one),
+                                                             from_real<__half>(two)};
+        else
+            *(float2 *)(values + order * sizeof(float)) = {(float)one, (float)two};
+        if (args.indices.dtype == ONS_INT64)
+            *(ulonglong2 *)(indices + order * sizeof(int64_t)) = {place[0], place[1]};
+        else
+            *(uint2 *)(indices + order * sizeof(int32_t)) = {place[0], place[1]};
+    }
+
    private:
+    __device__ Real value_of(Real x) const {
+        return args.log ? log_softmax::element(x, first, second)
+                        : softmax::element(to.exponential(x - to.anchor), first, second);
+    }
+
     __device__ bool is_excluded([[maybe_unused]] uint32_t index) const {
         if constexpr (HAS_PROBLEM<Rows>)
             return where &&
@@ -143,6 +165,12 @@ inline int topk_room(const launch_request &request, int least) {
     return least;
 }
 
+/* Whether the results of each row lie side by side, from where two at a time may be written. */
+inline bool is_of_pairs(const results_at &results) {
+    const int64_t size = ons_dtype_size(results.dtype);
+    return results.along == size && ((int64_t)results.data | results.pitch) % (2 * size) == 0;
+}
+
 template <typename Rows, typename Method>
 ons_status with_topk_arguments(const launch_request &request, const typename Rows::arguments &rows,
                                int room, Method method) {
@@ -152,9 +180,13 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
         return {operand->data, problem->dims == 1 ? 0 : operand->stride[0],
                 operand->stride[problem->dims - 1], operand->dtype};
     };
+    const results_at values = at(ONS_Y), indices = at(ONS_INDICES);
+    const bool in_pairs = !HAS_PROBLEM<Rows> && problem->k % 2 == 0 &&
+                          values.dtype != ONS_FLOAT64 && is_of_pairs(values) &&
+                          is_of_pairs(indices);
     topk_arguments<Rows> arguments = {
-        rows,         at(ONS_Y), at(ONS_INDICES), at(ONS_PAIRS),    (int)problem->k, room,
-        problem->log, 1,         request.plan->N, request.workspace};
+        rows,         values,   indices, at(ONS_PAIRS),   (int)problem->k,  room,
+        problem->log, in_pairs, 1,       request.plan->N, request.workspace};
     return method(rows_of<Rows>{rows}, arguments);
 }
 

@@ -20,8 +20,14 @@ enum {
     TOPK_TILE_CHUNKS_16_BIT = 8 /* and of 16-bit rows */
 };
 
-/* Of which rows a shape is where they are put in order: of all, of many of 16 bits, or of few. */
-typedef enum { TOPK_ALL_ROWS, TOPK_MANY_NARROW_ROWS, TOPK_FEW_ROWS } topk_sorted_rows;
+/* Of which rows a shape is where they are put in order: of all, of many without gaps, of those of
+ * them that have 16 bits, or of few. */
+typedef enum {
+    TOPK_ALL_ROWS,
+    TOPK_MANY_ROWS,
+    TOPK_MANY_NARROW_ROWS,
+    TOPK_FEW_ROWS
+} topk_sorted_rows;
 
 /* The entries that the list of a row has room for in fused_warp: a bound need not be exact. A
  * multiple of what is read at once. */

@@ -34,16 +34,16 @@ struct sorted_row {
     __device__ sorted_row(uint32_t *rows, int which, int room)
         : elements((Stored *)(rows + which * words(room))), keys((uint32_t *)elements + ELEMENTS) {}
 
-    /* What the key in that place stands for: an element, its place, and both. */
-    __device__ float number(uint32_t order) const {
+    /* The element that a key stands for; and, of the one in that place, the element and its own. */
+    __device__ float number(uint32_t key) const {
         if constexpr (Keys::EXACT)
-            return Keys::number_of(keys[order]);
+            return Keys::number_of(key);
         else
-            return elements[place(order)];
+            return elements[Keys::place_of(key)];
     }
-    __device__ uint32_t place(uint32_t order) const { return Keys::place_of(keys[order]); }
     __device__ Entry operator[](uint32_t order) const {
-        return Entry::of(key_of(number(order)), place(order));
+        const uint32_t key = keys[order];
+        return Entry::of(key_of(number(key)), Keys::place_of(key));
     }
 
     /* Whether two neighbours among those of this lane change places by bits that the keys lack. */
@@ -185,8 +185,14 @@ __device__ __forceinline__ bool list_by_chunks(const Tile &tile,
     }
 }
 
+/* How many blocks find room on a multiprocessor, of whose lanes each has n elements and keeps some:
+ * the compiler alone gives so few registers that the loads of rows between packs wait for each
+ * other. */
+template <int n, int KEPT>
+constexpr int BLOCKS = n <= 32 && KEPT < 32 ? 8 : 5;
+
 template <typename Rows, int LANES, int K, int M>
-__global__ void __launch_bounds__(WARP_ROW_THREADS)
+__global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
     topk_sorted_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     using Real = typename Rows::Real;
     using Tile = typename tile_of_rows<Rows, K>::type;
@@ -219,7 +225,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     } else {
         uint32_t keys[K * V];
         Keys::of(tile, keys);
-        list_largest<LANES, M>(keys, lane * V, list.keys, args.room / M);
+        list_largest<LANES, M>(keys, lane * V, list.keys, M < K * V ? 1 : args.room / M);
     }
     __syncwarp();
 
@@ -230,14 +236,31 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     }
     if (row >= args.rows) return;
     const topk_of_row<Rows> results(args, row, total);
+    if (!HAS_PROBLEM<Rows> && args.in_pairs && k > LANES && !disordered) {
 #pragma unroll 1
-    for (uint32_t i = lane; i < k; i += LANES) {
-        uint32_t order = i;
-        if constexpr (!Keys::EXACT)
-            if (disordered) order = list.order_of(i, k);
-        results.put(order, list.number(i), list.place(i));
+        for (uint32_t i = 2 * lane; i < k; i += 2 * LANES) {
+            const uint2 two = *(const uint2 *)&list.keys[i];
+            results.put_two(i, {list.number(two.x), list.number(two.y)},
+                            {Keys::place_of(two.x), Keys::place_of(two.y)});
+        }
+    } else {
+#pragma unroll 1
+        for (uint32_t i = lane; i < k; i += LANES) {
+            const uint32_t key = list.keys[i];
+            uint32_t order = i;
+            if constexpr (!Keys::EXACT)
+                if (disordered) order = list.order_of(i, k);
+            results.put(order, list.number(key), Keys::place_of(key));
+        }
     }
     if (lane == 0) put_pair(args, row, total);
+}
+
+template <typename Rows>
+constexpr bool has_shape_of(topk_sorted_rows rows) {
+    return rows == TOPK_MANY_ROWS          ? !HAS_PROBLEM<Rows>
+           : rows == TOPK_MANY_NARROW_ROWS ? Rows::NARROW
+                                           : true;
 }
 
 ons_status topk_sorted(const launch_request &request) {
@@ -252,7 +275,7 @@ ons_status topk_sorted(const launch_request &request) {
             auto arguments = of_rows;
             for (arguments.room = kept; arguments.room < k;) arguments.room *= 2;
 #define ONS_TOPK_SORTED_SHAPE(ROWS, L, K, M)                                                      \
-    if constexpr (TOPK_##ROWS##_ROWS != TOPK_MANY_NARROW_ROWS || Rows::NARROW)                    \
+    if constexpr (has_shape_of<Rows>(TOPK_##ROWS##_ROWS))                                         \
         if (plan->lanes == L && chunks == K && kept == M) {                                       \
             using List = sorted_row<typename tile_of_rows<Rows, K>::type, L, M>;                  \
             launch_shape shape = {1, plan->threads};                                              \
