@@ -3,13 +3,22 @@
  * row, any N. */
 #include "passes.cuh"
 
-/* Where the row is read once, more of it at a time. */
+/* 16-bit rows between packs: a chunk takes more registers on its way. */
+template <typename Rows>
+constexpr bool IS_NARROW_BETWEEN_PACKS = false;
+template <typename X>
+constexpr bool IS_NARROW_BETWEEN_PACKS<contiguous_rows<X, X, false>> = sizeof(X) == 2;
+
+/* Where the row is read once, more of it at a time: what two blocks' registers have room for. */
 template <typename Op, typename Rows, typename Form>
-constexpr int CHUNKS =
-    Op::ONE_A_ROW && Form::ROWS == 1 && Rows::V == CHUNK<float> ? VALUE_CHUNKS : TILE_CHUNKS;
+constexpr int CHUNKS = !Op::ONE_A_ROW || Form::ROWS > 1 || Rows::V != CHUNK<float> ? TILE_CHUNKS
+                       : IS_NARROW_BETWEEN_PACKS<Rows>                             ? 5
+                                                                                   : VALUE_CHUNKS;
+template <typename Op, typename Rows>
+constexpr int BLOCKS = Op::ONE_A_ROW && IS_NARROW_BETWEEN_PACKS<Rows> ? 2 : 0;
 
 template <typename Op, typename Rows, typename Form>
-__global__ void __launch_bounds__(PASS_THREADS)
+__global__ void __launch_bounds__(PASS_THREADS, BLOCKS<Op, Rows>)
     online_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
