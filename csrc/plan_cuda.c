@@ -256,21 +256,21 @@ static bool lie_between_packs(const ons_problem *problem, int64_t N) {
 }
 
 /* staged.cuh: contiguous rows of one type that lie one after the other, from the same place in a
- * pack on in x and in y. Rows that all begin and end with a pack gain by it in 16 bits alone, where
- * they are no multiples of 32 bytes: those meet in the same banks of shared memory. */
+ * pack on in x and in y. Rows that all begin and end with a pack gain by it in softmax of 16 bits
+ * alone, where they are no multiples of 32 bytes: those meet in the same banks of shared memory. */
 static bool can_be_staged(const ons_problem *problem, int64_t N) {
     enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
-    int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype),
-            chunk = 16 / ons_dtype_size(ONS_FLOAT32);
-    uintptr_t x = (uintptr_t)problem->operand[ONS_X].data,
-              y = (uintptr_t)problem->operand[ONS_Y].data;
-    bool whole = N % chunk == 0 && x % (uintptr_t)(chunk * size) == 0;
-    bool pays = !whole || (size == 2 && N > LONGEST_BY_LANES_16_BIT && N % BANKS_MEET != 0);
-    return is_contiguous(problem) && problem->dims == 2 &&
-           problem->operand[ONS_X].dtype == problem->operand[ONS_Y].dtype &&
-           size <= ons_dtype_size(ONS_FLOAT32) && pays && (x - y) % 16 == 0 &&
-           problem->operand[ONS_X].stride[0] == N * size &&
-           problem->operand[ONS_Y].stride[0] == N * size;
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
+    const int64_t size = ons_dtype_size(x->dtype), chunk = 16 / ons_dtype_size(ONS_FLOAT32);
+    const uintptr_t begin = (uintptr_t)x->data;
+    const bool whole = N % chunk == 0 && begin % (uintptr_t)(chunk * size) == 0;
+    const bool pays = !whole || (problem->operation == ONS_OPERATION_softmax && size == 2 &&
+                                 N > LONGEST_BY_LANES_16_BIT && N % BANKS_MEET != 0);
+    return is_contiguous(problem) && problem->dims == 2 && size <= ons_dtype_size(ONS_FLOAT32) &&
+           pays && x->stride[0] == N * size &&
+           (ons_operations[problem->operation].one_a_row ||
+            (x->dtype == y->dtype && (begin - (uintptr_t)y->data) % 16 == 0 &&
+             y->stride[0] == N * size));
 }
 
 /* The same of a row and its gradient: in all three from the same place in a pack on. */

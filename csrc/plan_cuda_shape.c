@@ -21,7 +21,7 @@ static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
     seen.narrow &= seen.contiguous;
     seen.between_packs &= seen.contiguous;
     seen.packed = seen.masked = false;
-    seen.staged &= row->gradient;
+    seen.staged &= seen.contiguous;
     return seen;
 }
 
@@ -78,13 +78,15 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
  * more than the elements do. Fewer rows are done sooner with more lanes each. */
 enum { ROWS_FOR_FEWEST_LANES = 8192 };
 
-/* Whether a block's rows are staged in shared memory; and the lanes of each then. */
+/* Whether a block's rows are staged in shared memory; and the lanes of each then. Elements are read
+ * again there, where it is they that are kept, which few rows would wait for. */
 static bool shape_staged(const row_of_chunks *row, const ons_plan *plan, int64_t *lanes) {
     bool many = plan->rows >= ROWS_FOR_FEWEST_LANES;
-    if (!row->staged || (!many && row->chunks > WARP * 2)) return false;
+    bool keeps_elements = ons_operations[row->operation].keeps == ONS_KEEP_ELEMENTS;
+    if (!row->staged || (!many && (keeps_elements || row->chunks > WARP * 2))) return false;
     *lanes =
         power_of_two_from(ceil_div(row->chunks, many ? STAGED_CHUNKS : STAGED_CHUNKS_OF_FEW_ROWS));
-    return *lanes <= (row->narrow ? WARP : WARP / 2);
+    return *lanes <= (row->narrow ? WARP : has_one_a_row(row) ? WARP / 4 : WARP / 2);
 }
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {

@@ -90,6 +90,15 @@ def random_rows(
     return x.to(dtype)
 
 
+def spread_out(x, gap, offset):
+    """The rows of x, each `gap` elements after the end of the one before."""
+    rows, N = x.shape
+    memory = torch.empty(rows * (N + gap) + offset, device=DEVICE, dtype=x.dtype)
+    view = memory[offset:].view(rows, N + gap)[:, :N]
+    view.copy_(x)
+    return view
+
+
 def plain_rows(rows, N, dtype, seed=0):
     return random_rows(rows, N, dtype, seed, spreads=(4,), offsets=(0,))
 

@@ -15,6 +15,7 @@ from gpu_support import (
     random_rows,
     same_bits,
     softmax,
+    spread_out,
     torch,
 )
 
@@ -47,15 +48,6 @@ def agrees(expected, x, axis=-1, **keywords):
         return same_bits(softmax(x, axis, **keywords), expected)
     except Refused:
         return True
-
-
-def spread_out(x, gap, offset):
-    """The rows of x, each `gap` elements after the end of the one before."""
-    rows, N = x.shape
-    memory = torch.empty(rows * (N + gap) + offset, device=DEVICE, dtype=x.dtype)
-    view = memory[offset:].view(rows, N + gap)[:, :N]
-    view.copy_(x)
-    return view
 
 
 @each_dtype

@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from gpu_support import DEVICE, ON_GPU, each_dtype, generator, name, same_bits, torch
+from gpu_support import DEVICE, ON_GPU, each_dtype, generator, name, same_bits, spread_out, torch
 
 import onsoftmax as ons
 from onsoftmax import Normalizer
@@ -91,6 +91,16 @@ def test_options_and_errors():
         ons.normalizer(x.cpu()).softmax(x)
     with pytest.raises(ValueError, match="num_threads"):
         ons.normalizer(x, num_threads=2)
+
+
+@each_dtype
+@pytest.mark.parametrize("N", [3, 33, 127, 129, 385])
+def test_short_rows_one_after_the_other(dtype, N):
+    """They are taken together: the pairs are those of the same rows with gaps."""
+    x = rows((9000, N), dtype)
+    packed = ons.normalizer(x).packed
+    assert same_bits(packed, ons.normalizer(spread_out(x, 3, 1)).packed)
+    assert same_bits(packed, ons.normalizer(spread_out(x, 0, 1)).packed)
 
 
 def test_streams():

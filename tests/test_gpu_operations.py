@@ -25,6 +25,7 @@ from gpu_support import (
     random_rows,
     run,
     same_bits,
+    spread_out,
     torch,
 )
 
@@ -199,6 +200,29 @@ def test_shapes_of_values(dtype):
                 complaints.expect(f"{axis} {keepdims}", y.shape == shape and y.dtype == dtype, f"{y.shape}")
                 text = complaint(y.reshape(expected.shape), expected, compute_type(dtype))
                 complaints.add(f"{axis} {keepdims}", text)
+
+
+@each_operation
+@each_dtype
+def test_rows_that_come_as_a_span(operation, dtype):
+    """Short rows one after the other are taken together: the bits of each are those it has by itself, and
+    nothing beside the results is written."""
+    lengths = (1, 2, 5, 9, 17, 20, 33, 49, 65, 97, 129, 191, 200, 250, 257, 383, 385, 513, 769, 1301, 1537)
+    with Complaints() as complaints:
+        for N, count, offset in itertools.product(lengths, (131, 8195), (0, 1, 6)):
+            x = random_rows(count, N, dtype, seed=N, offsets=(0, 90, -200))
+            try:
+                expected = run(operation, spread_out(x, 8, 0), method="fused_warp")
+            except Refused:
+                continue
+            memory = torch.full((offset + count * N + 9,), 7, device=DEVICE, dtype=dtype)
+            out = memory[offset : offset + count * N].view(count, N)
+            into = {"out": out} if operation == "log_softmax" else {}
+            y = run(operation, spread_out(x, 0, offset), method="fused_warp", **into)
+            beside = torch.cat([memory[:offset], memory[offset + count * N :]])
+            what = f"{count}x{N}, offset {offset}"
+            complaints.expect(what, same_bits(y, expected), "other bits")
+            complaints.expect(what, bool((beside == 7).all()), "written beside")
 
 
 @each_method

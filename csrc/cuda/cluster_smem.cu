@@ -179,9 +179,9 @@ static ons_status launch_smem(const launch_request &request,
 }
 
 ons_status cluster_smem(const launch_request &request) {
-    return with_contiguous_rows<kinds_in_cluster, true>(request, [&](auto op, auto rows, auto) {
-        return launch_smem<decltype(op)>(request, rows);
-    });
+    return with_contiguous_rows<kinds_in_cluster, fitting::ALL>(
+        request,
+        [&](auto op, auto rows, auto) { return launch_smem<decltype(op)>(request, rows); });
 }
 
 int smem_clusters(int blocks, int shared_bytes) {

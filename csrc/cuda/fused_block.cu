@@ -30,21 +30,21 @@ __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     __shared__ block_row<Real, MAX_THREADS<Rows, K> / WARP> warps;
-    Rows::template visit<false>(args, blockIdx.x, [&](const auto &row) {
-        const int chunk = block_a_row::template chunk<K>(warp_of_block());
-        auto tile = row.template load<K, WARP>(chunk);
-        fetching<Rows>::template ahead<K>(args, blockIdx.x, warp_of_block());
-        Real x[K * Rows::V];
-        auto m = warps.max(tile.largest());
-        auto d = warps.normalizer(keep_and_sum<Op, in_any_order>(tile, reference(m), x));
-        if constexpr (Op::ONE_A_ROW) {
-            put_value<Op>(args, blockIdx.x, threadIdx.x == 0, row, state{m, d});
-        } else {
-            finish_of<Op, Real> finish(state{m, d});
-            finish(tile, x);
-            row.template store<K, WARP, false>(chunk, x, tile.kept(), Op::EXCLUDED);
-        }
-    });
+    const int chunk = block_a_row::template chunk<K>(warp_of_block());
+    visit_loaded<Op, Rows, K, WARP, false>(
+        args, blockIdx.x, chunk, [&](const auto &row, auto &tile) {
+            fetching<Rows>::template ahead<K>(args, blockIdx.x, warp_of_block());
+            Real x[K * Rows::V];
+            auto m = warps.max(tile.largest());
+            auto d = warps.normalizer(keep_and_sum<Op, in_any_order>(tile, reference(m), x));
+            if constexpr (Op::ONE_A_ROW) {
+                put_value<Op>(args, blockIdx.x, threadIdx.x == 0, row, state{m, d});
+            } else {
+                finish_of<Op, Real> finish(state{m, d});
+                finish(tile, x);
+                row.template store<K, WARP, false>(chunk, x, tile.kept(), Op::EXCLUDED);
+            }
+        });
 }
 
 template <typename Op, typename Rows, typename Form>

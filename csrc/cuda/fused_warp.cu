@@ -15,20 +15,20 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     const int64_t index = (int64_t)blockIdx.x * Form::rows() + Form::row();
-    Rows::template visit<true>(args, index, [&](const auto &row) {
-        const int chunk = Form::template chunk<K>();
-        auto tile = row.template load<K, Form::STRIDE>(chunk);
-        Real x[K * Rows::V];
-        auto m = Form::max(tile.largest());
-        auto d = Form::normalizer(keep_and_sum<Op, typename Form::sums>(tile, reference(m), x));
-        if constexpr (Op::ONE_A_ROW) {
-            put_value<Op>(args, index, Form::writes(), row, state{m, d});
-        } else {
-            finish_of<Op, decltype(m)> finish(state{m, d});
-            finish(tile, x);
-            row.template store<K, Form::STRIDE, false>(chunk, x, tile.kept(), Op::EXCLUDED);
-        }
-    });
+    const int chunk = Form::template chunk<K>();
+    visit_loaded<Op, Rows, K, Form::STRIDE, true>(
+        args, index, chunk, [&](const auto &row, auto &tile) {
+            Real x[K * Rows::V];
+            auto m = Form::max(tile.largest());
+            auto d = Form::normalizer(keep_and_sum<Op, typename Form::sums>(tile, reference(m), x));
+            if constexpr (Op::ONE_A_ROW) {
+                put_value<Op>(args, index, Form::writes(), row, state{m, d});
+            } else {
+                finish_of<Op, decltype(m)> finish(state{m, d});
+                finish(tile, x);
+                row.template store<K, Form::STRIDE, false>(chunk, x, tile.kept(), Op::EXCLUDED);
+            }
+        });
 }
 
 /* Of which shapes of instances.def there are kernels. */

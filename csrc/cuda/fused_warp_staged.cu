@@ -3,16 +3,28 @@
  * there.
  *
  * LANES share a row, K chunks each: as few lanes as hold it, since what is done once a lane costs
- * such rows more than their elements do. */
+ * such rows more than their elements do.
+ *
+ * All operations on a row alone have one kernel. Exponentials are kept for those that take them;
+ * elements are read again. */
 #include "rows/finish.cuh"
 #include "launch.cuh"
 #include "rows/staged.cuh"
 
-template <typename Op, typename T, int LANES, int K>
+template <typename T>
+struct rows_and_results : staged_arguments<T> {
+    int64_t y_pitch; /* in elements */
+    ons_operation which;
+
+    __device__ ons_operation operation() const { return which; }
+};
+
+template <typename T, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
-    fused_warp_staged_kernel(const __grid_constant__ staged_arguments<T> args) {
+    fused_warp_staged_kernel(const __grid_constant__ rows_and_results<T> args) {
     using Form = lanes_a_row<LANES>;
     extern __shared__ __align__(16) unsigned char memory[];
+    const int64_t index = (int64_t)blockIdx.x * Form::rows() + Form::row();
     const staged_rows<T> staged(args, args.first + (int64_t)blockIdx.x * Form::rows(), Form::rows(),
                                 memory);
     staged.read();
@@ -20,9 +32,27 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const auto tile = chunks.load();
     float x[K * CHUNK<float>];
     const auto m = Form::max(tile.largest());
-    const auto d = Form::normalizer(keep_and_sum<Op, in_any_order>(tile, reference(m), x));
-    finish_of<Op, float> finish(state{m, d});
-    finish(x);
+    const auto d = Form::normalizer(exponentiate<in_any_order>(tile, reference(m), x));
+    bool one_a_row = false;
+    with_operation(args.which, [&](auto op) {
+        using Op = decltype(op);
+        if constexpr (Op::ONE_A_ROW) {
+            const fitting_row<T, T, true> row(nullptr, args.y + (index + args.first) * args.y_pitch,
+                                              args.N);
+            put_value<Op>(args, index, Form::writes(), row, state{m, d});
+            one_a_row = true;
+        } else {
+            finish_of<Op, float> finish(state{m, d});
+            if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS) {
+                finish(x);
+            } else {
+                __syncwarp(); /* so that the elements are not kept meanwhile */
+                auto again = chunks.load();
+                finish(again, x);
+            }
+        }
+    });
+    if (one_a_row) return;
     chunks.store(x);
     staged.write();
 }
@@ -31,9 +61,11 @@ template <typename T>
 static ons_status launch_rows_of(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const ons_problem *problem = request.problem;
-    const staged_arguments<T> arguments = {(const T *)problem->operand[ONS_X].data,
-                                           (T *)problem->operand[ONS_Y].data, plan->rows, plan->N,
-                                           0};
+    const rows_and_results<T> arguments = {
+        {(const T *)problem->operand[ONS_X].data, (T *)problem->operand[ONS_Y].data, plan->rows,
+         plan->N, 0},
+        problem->operand[ONS_Y].stride[0] / (int64_t)sizeof(T),
+        problem->operation};
     launch_shape shape = {1, plan->threads};
     shape.shared_bytes = staged_bytes<T>(plan->width, plan->N);
     int chunks = plan->elements_a_thread / CHUNK<float>;
@@ -41,8 +73,7 @@ static ons_status launch_rows_of(const launch_request &request) {
         constexpr int LANES = decltype(lanes)::value;
         auto launch_chunks = [&](auto chunks_of_lane) {
             constexpr int K = decltype(chunks_of_lane)::value;
-            return launch_strips(request, shape, fused_warp_staged_kernel<softmax, T, LANES, K>,
-                                 arguments);
+            return launch_strips(request, shape, fused_warp_staged_kernel<T, LANES, K>, arguments);
         };
         if constexpr (LANES == 1)
             return with_constant<1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12>(chunks, launch_chunks);

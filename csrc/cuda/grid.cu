@@ -66,12 +66,13 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
 }
 
 ons_status ons_cuda_grid(const launch_request &request) {
-    return with_rows<kinds_in_grid, true>(request, [&](auto op, auto rows, auto is_columns) {
-        using Op = decltype(op);
-        using Rows = typename decltype(rows)::Rows;
-        launch_shape shape = {request.plan->blocks_a_row, request.plan->threads};
-        shape.cooperative = true;
-        return launch(request, shape, grid_kernel<Op, Rows, block_form<decltype(is_columns)>>,
-                      rows.arguments, (state<typename Rows::Real> *)request.workspace);
-    });
+    return with_rows<kinds_in_grid, fitting::ALL>(
+        request, [&](auto op, auto rows, auto is_columns) {
+            using Op = decltype(op);
+            using Rows = typename decltype(rows)::Rows;
+            launch_shape shape = {request.plan->blocks_a_row, request.plan->threads};
+            shape.cooperative = true;
+            return launch(request, shape, grid_kernel<Op, Rows, block_form<decltype(is_columns)>>,
+                          rows.arguments, (state<typename Rows::Real> *)request.workspace);
+        });
 }

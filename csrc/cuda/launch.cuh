@@ -152,14 +152,19 @@ inline problem_arguments as_it_is(const launch_request &request) {
     return {*request.problem, request.plan->rows, request.plan->N, 0, rows_ahead(request)};
 }
 
-/* Of which rows that all begin and end with a pack there are kernels of their own: 16-bit rows,
- * which arithmetic bounds; those of one value a row, which are read only; and, where a method asks
- * for it, all. */
+/* Of which rows that all begin and end with a pack a method has kernels of their own: of 16-bit
+ * rows, which arithmetic bounds. Of those of one value a row too, where it reads them tile by tile;
+ * where it holds them (HELD), all have one kernel, which loads them in two ways (load_row). Or,
+ * where it asks for it, of all. */
+enum class fitting { HELD, READ_IN_TILES, ALL };
 template <typename Op, typename X, typename Y>
-constexpr bool HAS_FITTING = sizeof(X) + sizeof(Y) == 4 || Op::ONE_A_ROW;
+constexpr bool has_fitting(fitting of) {
+    return of == fitting::ALL ||
+           (Op::ONE_A_ROW ? of == fitting::READ_IN_TILES : sizeof(X) + sizeof(Y) == 4);
+}
 
 /* Calls method(operation, rows_of<Rows>, whether the column form is taken). */
-template <typename Op, bool FITTING, typename X, typename Y, typename Method>
+template <typename Op, fitting FIT, typename X, typename Y, typename Method>
 ons_status with_contiguous(const launch_request &request, Method method) {
     const ons_problem *problem = request.problem;
     const ons_plan *plan = request.plan;
@@ -180,27 +185,27 @@ ons_status with_contiguous(const launch_request &request, Method method) {
     };
     using Fitting = contiguous_rows<X, Y, true>;
     using Any = contiguous_rows<X, Y, false>;
-    if constexpr (FITTING || HAS_FITTING<Op, X, Y>)
+    if constexpr (has_fitting<Op, X, Y>(FIT))
         if (Fitting::all_fit(arguments(Fitting()), Op::ONE_A_ROW))
             return method(Op(), rows_of<Fitting>{arguments(Fitting())}, std::false_type());
     return method(Op(), rows_of<Any>{arguments(Any())}, std::false_type());
 }
 
 /* Rows without gaps of one type; WIDEN: or of 16 bits that become float32. */
-template <typename Op, bool WIDEN, bool FITTING, typename Method>
+template <typename Op, bool WIDEN, fitting FIT, typename Method>
 ons_status with_contiguous_types(const launch_request &request, Method method) {
     using half = __half;
     using bfloat = __nv_bfloat16;
     const ons_dtype x = request.problem->operand[ONS_X].dtype;
     if constexpr (WIDEN)
         if (x != request.problem->operand[ONS_Y].dtype)
-            return x == ONS_FLOAT16 ? with_contiguous<Op, FITTING, half, float>(request, method)
-                                    : with_contiguous<Op, FITTING, bfloat, float>(request, method);
+            return x == ONS_FLOAT16 ? with_contiguous<Op, FIT, half, float>(request, method)
+                                    : with_contiguous<Op, FIT, bfloat, float>(request, method);
     switch (x) {
-    case ONS_FLOAT16: return with_contiguous<Op, FITTING, half, half>(request, method);
-    case ONS_BFLOAT16: return with_contiguous<Op, FITTING, bfloat, bfloat>(request, method);
-    case ONS_FLOAT32: return with_contiguous<Op, FITTING, float, float>(request, method);
-    default: return with_contiguous<Op, FITTING, double, double>(request, method);
+    case ONS_FLOAT16: return with_contiguous<Op, FIT, half, half>(request, method);
+    case ONS_BFLOAT16: return with_contiguous<Op, FIT, bfloat, bfloat>(request, method);
+    case ONS_FLOAT32: return with_contiguous<Op, FIT, float, float>(request, method);
+    default: return with_contiguous<Op, FIT, double, double>(request, method);
     }
 }
 
@@ -232,13 +237,12 @@ ons_status with_any_types(const launch_request &request, Method method) {
 #include "instances.def"
 #undef ONS_KINDS_OF_ROWS
 
-template <ons_kinds_of_rows KINDS, typename Op, bool FITTING, typename Method>
+template <ons_kinds_of_rows KINDS, typename Op, fitting FIT, typename Method>
 ons_status with_rows_of_kinds(const launch_request &request, Method method) {
     [[maybe_unused]] const ons_loader loader = request.plan->loader;
     if constexpr (KINDS != ONS_GENERAL_ROWS)
         if (loader == ONS_CONTIGUOUS)
-            return with_contiguous_types<Op, (KINDS >= ONS_CONTIGUOUS_ROWS), FITTING>(request,
-                                                                                      method);
+            return with_contiguous_types<Op, (KINDS >= ONS_CONTIGUOUS_ROWS), FIT>(request, method);
     if constexpr (KINDS == ONS_EVERY_ROWS)
         if (loader == ONS_MASKED) switch (request.problem->operand[ONS_X].dtype) {
             case ONS_FLOAT16: return with_masked<Op, __half>(request, method);
@@ -275,16 +279,16 @@ ons_status with_operation(const launch_request &request, Method method) {
 
 /* Calls method(operation, rows_of<Rows>, whether the column form is taken) with the Rows that fit.
  */
-template <typename Kinds, bool FITTING = false, typename Method>
+template <typename Kinds, fitting FIT = fitting::READ_IN_TILES, typename Method>
 ons_status with_rows(const launch_request &request, Method method) {
     return with_operation(request, [&](auto op) {
         using Op = decltype(op);
-        return with_rows_of_kinds<Kinds::template OF<Op>, Op, FITTING>(request, method);
+        return with_rows_of_kinds<Kinds::template OF<Op>, Op, FIT>(request, method);
     });
 }
 
 /* The same of rows without gaps alone, for variants that have no others. */
-template <typename Kinds, bool FITTING = false, typename Method>
+template <typename Kinds, fitting FIT = fitting::READ_IN_TILES, typename Method>
 ons_status with_contiguous_rows(const launch_request &request, Method method) {
     return with_operation(request, [&](auto op) {
         using Op = decltype(op);
@@ -292,8 +296,7 @@ ons_status with_contiguous_rows(const launch_request &request, Method method) {
         if constexpr (KINDS == ONS_GENERAL_ROWS)
             return ONS_E_OPERAND;
         else
-            return with_contiguous_types<Op, (KINDS >= ONS_CONTIGUOUS_ROWS), FITTING>(request,
-                                                                                      method);
+            return with_contiguous_types<Op, (KINDS >= ONS_CONTIGUOUS_ROWS), FIT>(request, method);
     });
 }
 
@@ -349,7 +352,7 @@ ons_status with_rows_or_packs(const launch_request &request, Method method) {
         constexpr ons_kinds_of_rows KINDS = Kinds::template OF<Op>;
         if constexpr (KINDS == ONS_EVERY_ROWS)
             if (request.plan->loader == ONS_PACKED) return with_packed_types<Op>(request, method);
-        return with_rows_of_kinds<KINDS, Op, false>(request, method);
+        return with_rows_of_kinds<KINDS, Op, fitting::HELD>(request, method);
     });
 }
 

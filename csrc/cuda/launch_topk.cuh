@@ -148,16 +148,6 @@ __device__ inline typename Rows::Real element_of(const topk_arguments<Rows> &arg
     }
 }
 
-/* What a thread holds of a row. */
-template <typename Rows, int K>
-struct tile_of_rows {
-    using type = real_tile<typename Rows::Real, K>;
-};
-template <typename X, typename Y, bool ALL_FIT, int K>
-struct tile_of_rows<contiguous_rows<X, Y, ALL_FIT>, K> {
-    using type = packed_tile<X, K>;
-};
-
 /* The list of a block has room for so many entries or more: a power of two, so that it can be
  * sorted, and more than k, so that a bound need not be exact. */
 inline int topk_room(const launch_request &request, int least) {

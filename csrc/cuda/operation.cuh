@@ -132,12 +132,28 @@ struct one_a_row {
     }
 };
 
+/* ------- A kernel of several operations ------- */
+
+#undef OF_ROW
 #undef OF_VALUE
-#undef OF_GRADIENT
-
-/* ------- A row and its gradient ------- */
-
+#define OF_ROW(code) code
 #define OF_VALUE(code)
+
+/* Calls body(an operation on a row alone), a struct of operation.cuh, or body(one_a_row()). */
+template <typename Body>
+__device__ __forceinline__ void with_operation(ons_operation operation, Body body) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : body(name()); break;)
+#include "../operations.def"
+#undef ONS_OPERATION
+    default: body(one_a_row());
+    }
+}
+
+#undef OF_ROW
+#undef OF_GRADIENT
+#define OF_ROW(code)
 #define OF_GRADIENT(code) code
 
 /* Calls body(an operation that takes a gradient), a struct of operation.cuh. */

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     using Key = key_type<Real>;
     using Entry = entry<Real>;
     constexpr int K = TOPK_CHUNKS, V = Rows::V;
-    using Tile = typename tile_of_rows<Rows, K>::type;
+    using Tile = typename Rows::template tile<K>;
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
     void *const beside = list + args.room;
@@ -111,9 +111,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
     if (threadIdx.x == 0) listed = 0;
 
-    Tile tile;
-    Rows::template visit<false, true>(
-        args, blockIdx.x, [&](const auto &from) { tile = from.template load<K, WARP>(chunk); });
+    const Tile tile = Rows::template load_row<K, WARP, false>(args, blockIdx.x, chunk);
     const Real top = tile.largest();
     const Key own = first < N ? key_of(top) : 0;
     const bool by_groups = k <= MOST_BY_GROUPS;

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     using Key = key_type<Real>;
     using Entry = entry<Real>;
     constexpr int K = TOPK_CHUNKS, V = Rows::V;
-    using Tile = typename tile_of_rows<Rows, K>::type;
+    using Tile = typename Rows::template tile<K>;
     using Signs = signs<Tile>;
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(16) unsigned char shared[];
@@ -60,10 +60,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     arrived.make_ready();
     arrivals::say_ready();
 
-    Tile tile;
-    Rows::template visit<false, true>(args, row_of_blocks(), [&](const auto &from) {
-        tile = from.template load<K, WARP>(chunk);
-    });
+    const Tile tile = Rows::template load_row<K, WARP, false>(args, row_of_blocks(), chunk);
     const Real top = tile.largest(), m = max_over_lanes<WARP>(top);
     const Real d =
         normalizer_over_lanes<WARP>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));

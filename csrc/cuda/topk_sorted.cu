@@ -195,7 +195,7 @@ template <typename Rows, int LANES, int K, int M>
 __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
     topk_sorted_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     using Real = typename Rows::Real;
-    using Tile = typename tile_of_rows<Rows, K>::type;
+    using Tile = typename Rows::template tile<K>;
     using Keys = keys_of_row<Tile, LANES>;
     using List = sorted_row<Tile, LANES, M>;
     constexpr int V = Rows::V;
@@ -204,9 +204,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
     const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first;
     const uint32_t k = (uint32_t)args.k;
 
-    Tile tile;
-    Rows::template visit<true, true>(
-        args, index, [&](const auto &from) { tile = from.template load<K, LANES>(lane); });
+    const Tile tile = Rows::template load_row<K, LANES, true>(args, index, lane);
     Real m;
     if constexpr (List::BY_CHUNKS)
         m = tops_of_chunks(tile).largest();
@@ -277,7 +275,7 @@ ons_status topk_sorted(const launch_request &request) {
 #define ONS_TOPK_SORTED_SHAPE(ROWS, L, K, M)                                                      \
     if constexpr (has_shape_of<Rows>(TOPK_##ROWS##_ROWS))                                         \
         if (plan->lanes == L && chunks == K && kept == M) {                                       \
-            using List = sorted_row<typename tile_of_rows<Rows, K>::type, L, M>;                  \
+            using List = sorted_row<typename Rows::template tile<K>, L, M>;                       \
             launch_shape shape = {1, plan->threads};                                              \
             shape.shared_bytes =                                                                  \
                 (int)(plan->width * List::words(arguments.room) * sizeof(uint32_t));              \

@@ -15,7 +15,7 @@ constexpr int CHUNKS_OF<contiguous_rows<X, X, true>> =
     sizeof(X) == 2 ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
 
 template <typename Rows>
-using tile_of_thread = typename tile_of_rows<Rows, CHUNKS_OF<Rows>>::type;
+using tile_of_thread = typename Rows::template tile<CHUNKS_OF<Rows>>;
 
 /* What a block has: a row, or a part of one. */
 template <typename Rows>

@@ -134,7 +134,7 @@ __device__ inline void choose(const Tile &tile, kept_of_row *kept, uint32_t k, u
  * and its list. */
 template <typename Rows, int LANES, int K>
 __host__ __device__ inline int bytes_of_elements(int room) {
-    using Tile = typename tile_of_rows<Rows, K>::type;
+    using Tile = typename Rows::template tile<K>;
     const int elements = LANES * K * Rows::V * (int)sizeof(typename stored_as<Tile>::type);
     const int in_order = LANES * BUCKETS_A_LANE * (int)sizeof(uint32_t) +
                          room * (int)sizeof(entry<typename Rows::Real>);
@@ -145,7 +145,7 @@ template <typename Rows, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     topk_warp_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     using Real = typename Rows::Real;
-    using Tile = typename tile_of_rows<Rows, K>::type;
+    using Tile = typename Rows::template tile<K>;
     using X = typename stored_as<Tile>::type;
     using Entry = entry<Real>;
     using Key = key_type<Real>;
@@ -164,9 +164,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     };
     auto element_at = [&](unsigned bit) { return to_real<Real>(elements[place_of(bit)]); };
 
-    Tile tile;
-    Rows::template visit<true, true>(
-        args, index, [&](const auto &from) { tile = from.template load<K, LANES>(lane); });
+    const Tile tile = Rows::template load_row<K, LANES, true>(args, index, lane);
     lay_out<LANES>(tile, elements, lane);
     const Real tops[2] = {largest_of_part<2>(tile, 0), largest_of_part<2>(tile, 1)};
     const Real m = max_over_lanes<LANES>(larger(tops[0], tops[1]));

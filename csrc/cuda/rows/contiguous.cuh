@@ -48,22 +48,64 @@ struct contiguous_rows {
         Row row;
     };
 
-    /* One way for all lanes of a warp, which then do what they share together. LOADS: the body does
-     * no more than load, so that there is room for a second way of it. */
-    template <bool BEYOND, bool LOADS = false, typename Row, typename Body>
+    template <int K>
+    using tile = packed_tile<X, K>;
+
+    /* The row where nothing of it is loaded. */
+    template <typename Row>
+    __device__ static auto result_of(const arguments &args, Row row) {
+        using P = pointers<Row>;
+        return fitting_row<X, Y, true, P>(P(args, row), args.N);
+    }
+
+    /* One way for all lanes of a warp, which then do what they share together. */
+    template <bool BEYOND, typename Row, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, Row row, Body body) {
         using P = pointers<Row>;
         const P at(args, row);
         const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         if constexpr (ALL_FIT)
             body(fitting_row<X, Y, true, P>(at, N));
-        else if constexpr (NARROW && !LOADS)
+        else if constexpr (NARROW)
             body(shifted_row<X, Y, P>(at, N));
         else if (__all_sync(~0u, begin_with_pack<X, Y, V>(at.x(), at.y())))
             body(fitting_row<X, Y, false, P>(at, N));
         else
             body(shifted_row<X, Y, P>(at, N));
     }
+
+    /* K chunks of a row from `chunk` on, for a kernel that has nothing else of it in two ways: so
+     * there is room for both. */
+    template <int K, int STRIDE, bool BEYOND, typename Row>
+    __device__ __forceinline__ static tile<K> load_row(const arguments &args, Row row,
+                                                       int64_t chunk) {
+        using P = pointers<Row>;
+        const P at(args, row);
+        const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
+        if (ALL_FIT || __all_sync(~0u, args.N % V == 0 && begin_with_pack<X, X, V>(at.x(), at.x())))
+            return fitting_row<X, Y, true, P>(at, N).template load<K, STRIDE>(chunk);
+        return shifted_row<X, Y, P>(at, N).template load<K, STRIDE>(chunk);
+    }
 };
+
+template <typename Rows>
+constexpr bool is_contiguous = false;
+template <typename X, typename Y, bool ALL_FIT>
+constexpr bool is_contiguous<contiguous_rows<X, Y, ALL_FIT>> = true;
+
+/* Calls body with a row and K of its chunks from `chunk` on. */
+template <typename Op, typename Rows, int K, int STRIDE, bool BEYOND, typename Row, typename Body>
+__device__ __forceinline__ void visit_loaded(const typename Rows::arguments &args, Row index,
+                                             int64_t chunk, Body body) {
+    if constexpr (Op::ONE_A_ROW && is_contiguous<Rows>) {
+        auto tile = Rows::template load_row<K, STRIDE, BEYOND>(args, index, chunk);
+        body(Rows::result_of(args, index), tile);
+    } else {
+        Rows::template visit<BEYOND>(args, index, [&](const auto &row) {
+            auto tile = row.template load<K, STRIDE>(chunk);
+            body(row, tile);
+        });
+    }
+}
 
 #endif

@@ -108,9 +108,18 @@ class general_rows {
                          CLUSTER_WARPS = ::CLUSTER_WARPS;
     static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
 
-    template <bool BEYOND, bool LOADS = false, typename Body>
+    template <int K>
+    using tile = real_tile<Real, K>;
+
+    template <bool BEYOND, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
         body(general_rows(args, row));
+    }
+
+    template <int K, int STRIDE, bool BEYOND>
+    __device__ __forceinline__ static tile<K> load_row(const arguments &args, int64_t row,
+                                                       int64_t chunk) {
+        return general_rows(args, row).load<K, STRIDE>(chunk);
     }
 
     __device__ general_rows(const arguments &args, int64_t row)
