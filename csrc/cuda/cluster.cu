@@ -59,10 +59,11 @@ __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
         if constexpr (Form::ROWS == 1 && empty_warps_leave<Rows>)
             if (warp() >= warps_with_elements<Rows>(args.N)) return;
         auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk());
+        Real x[CLUSTER_CHUNKS * Rows::V];
+        const auto largest = tile.largest();
         if constexpr (Form::ROWS == 1)
             fetching<Rows>::template ahead<CLUSTER_CHUNKS>(args, cluster_index(), warp());
-        Real x[CLUSTER_CHUNKS * Rows::V];
-        auto m = Form::max(tile.largest());
+        auto m = Form::max(largest);
         auto d = Form::normalizer(keep_and_sum<Op>(tile, reference(m), x));
 
         if constexpr (Form::ROWS == 1) {

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
 
     Rows::template visit<false>(args, cluster_index(), [&](const auto &row) {
         const int chunk = block_a_row::template chunk<K>(part * SHARERS + sharer);
-        auto tile = row.template load<K, WARP>(chunk);
+        auto tile = opened(row.template load<K, WARP>(chunk));
         Real x[K * Rows::V];
         auto m = shared.max(tile.largest());
         auto d = shared.normalizer(keep_and_sum<Op>(tile, reference(m), x));

@@ -22,9 +22,10 @@ struct held_slot {
     /* From chunk `first` on. */
     template <int n>
     __device__ void put(int first, const Real (&x)[n]) {
+        pack<Real, V> some[n / V];
+        round_to_packs(x, some, format<Real>());
 #pragma unroll
-        for (int k = 0; k < n / V; k++)
-            chunk[first + k][threadIdx.x % WARP] = rounded_pack<Real, V>(x + k * V);
+        for (int k = 0; k < n / V; k++) chunk[first + k][threadIdx.x % WARP] = some[k];
     }
 
     __device__ void get(Real (&x)[CHUNKS * V]) const {
@@ -57,7 +58,7 @@ __device__ __forceinline__ void hold_row(const typename Rows_in_smem::Row &row,
     Real of_tile = 0;   /* the sum of its slots so far: tiles are added up as wholes */
 #pragma unroll 1
     for (int slot = 0; slot < slots; slot++) {
-        auto tile = elements.next(begin_of(slot));
+        const auto tile = elements.next(begin_of(slot));
         const Real largest = larger(so_far.m, Form::max(tile.largest()));
         if (largest != so_far.m) {
             if constexpr (SLOTS > 1) of_tile *= rescale(so_far.m, largest);
@@ -67,9 +68,9 @@ __device__ __forceinline__ void hold_row(const typename Rows_in_smem::Row &row,
 #pragma unroll
         for (int k = 0; k < CHUNKS; k += TILE_CHUNKS) { /* all at once would take more registers */
             Real some[TILE<Real>];
-            const auto part = tile.template part<TILE_CHUNKS>(k);
+            const auto part = opened(tile.template part<TILE_CHUNKS>(k));
             of_tile += keep_and_sum<Op>(part, to, some);
-            if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) take_elements(part, some);
+            if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) part.take(some);
             held[slot].put(k, some);
         }
         if (slot % SLOTS == SLOTS - 1) {

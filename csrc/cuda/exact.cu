@@ -49,21 +49,24 @@ struct exact_sum {
 
     template <typename Tile>
     __device__ void add_near(const Tile &tile) {
+        Real x[Tile::K * Tile::V];
+        tile.take(x);
 #pragma unroll
-        for (int e = 0; e < Tile::K * Tile::V; e++) add_lifted(near(tile.element(e)));
+        for (int e = 0; e < Tile::K * Tile::V; e++) add_lifted(near(x[e]));
     }
 
     template <typename Tile>
     __device__ void add_any(const Tile &tile) {
         const double c = ons_exact_power(m), base = ons_exact_base(m);
         const bool has_near = m <= NEAR + FAR_BELOW;
+        Real x[Tile::K * Tile::V];
+        tile.take(x);
 #pragma unroll
         for (int e = 0; e < Tile::K * Tile::V; e++) {
-            const Real x = tile.element(e);
-            if (!(fabs(x) <= NEAR))
-                ons_add_digits(digit, ons_far_exponential(x - base, c), 1.0);
+            if (!(fabs(x[e]) <= NEAR))
+                ons_add_digits(digit, ons_far_exponential(x[e] - base, c), 1.0);
             else if (has_near)
-                add_lifted(near(x));
+                add_lifted(near(x[e]));
         }
     }
 

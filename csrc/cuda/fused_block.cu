@@ -33,9 +33,10 @@ __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
     const int chunk = block_a_row::template chunk<K>(warp_of_block());
     visit_loaded<Op, Rows, K, WARP, false>(
         args, blockIdx.x, chunk, [&](const auto &row, auto &tile) {
-            fetching<Rows>::template ahead<K>(args, blockIdx.x, warp_of_block());
             Real x[K * Rows::V];
-            auto m = warps.max(tile.largest());
+            const auto largest = tile.largest();
+            fetching<Rows>::template ahead<K>(args, blockIdx.x, warp_of_block());
+            auto m = warps.max(largest);
             auto d = warps.normalizer(keep_and_sum<Op, in_any_order>(tile, reference(m), x));
             if constexpr (Op::ONE_A_ROW) {
                 put_value<Op>(args, blockIdx.x, threadIdx.x == 0, row, state{m, d});
@@ -78,10 +79,7 @@ constexpr int MAX_CHUNKS_OF = BLOCK_CHUNKS;
 template <>
 constexpr int MAX_CHUNKS_OF<contiguous_rows<float, float, false>> = UNALIGNED_CHUNKS;
 template <>
-constexpr int MAX_CHUNKS_OF<contiguous_rows<__half, __half, false>> = UNALIGNED_CHUNKS_16_BIT;
-template <>
-constexpr int MAX_CHUNKS_OF<contiguous_rows<__nv_bfloat16, __nv_bfloat16, false>> =
-    UNALIGNED_CHUNKS_16_BIT;
+constexpr int MAX_CHUNKS_OF<contiguous_rows<narrow, narrow, false>> = UNALIGNED_CHUNKS_16_BIT;
 
 /* Whether there are kernels for fewer and for more chunks than BLOCK_CHUNKS. */
 template <typename Op, typename Rows>

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
                                 memory);
     staged.read();
     const auto chunks = staged.template chunks<K, LANES>(Form::row(), Form::template chunk<K>());
-    const auto tile = chunks.load();
+    const auto tile = opened(chunks.load());
     float x[K * CHUNK<float>];
     const auto m = Form::max(tile.largest());
     const auto d = Form::normalizer(exponentiate<in_any_order>(tile, reference(m), x));
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         using Op = decltype(op);
         if constexpr (Op::ONE_A_ROW) {
             const fitting_row<T, T, true> row(nullptr, args.y + (index + args.first) * args.y_pitch,
-                                              args.N);
+                                              args.N, args.of);
             put_value<Op>(args, index, Form::writes(), row, state{m, d});
             one_a_row = true;
         } else {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
                 finish(x);
             } else {
                 __syncwarp(); /* so that the elements are not kept meanwhile */
-                auto again = chunks.load();
+                auto again = opened(chunks.load());
                 finish(again, x);
             }
         }
@@ -63,7 +63,7 @@ static ons_status launch_rows_of(const launch_request &request) {
     const ons_problem *problem = request.problem;
     const rows_and_results<T> arguments = {
         {(const T *)problem->operand[ONS_X].data, (T *)problem->operand[ONS_Y].data, plan->rows,
-         plan->N, 0},
+         plan->N, 0, format<T>(problem->operand[ONS_X].dtype)},
         problem->operand[ONS_Y].stride[0] / (int64_t)sizeof(T),
         problem->operation};
     launch_shape shape = {1, plan->threads};
@@ -87,9 +87,6 @@ static ons_status launch_rows_of(const launch_request &request) {
 }
 
 ons_status fused_warp_staged(const launch_request &request) {
-    switch (request.problem->operand[ONS_X].dtype) {
-    case ONS_FLOAT16: return launch_rows_of<__half>(request);
-    case ONS_BFLOAT16: return launch_rows_of<__nv_bfloat16>(request);
-    default: return launch_rows_of<float>(request);
-    }
+    return request.problem->operand[ONS_X].dtype == ONS_FLOAT32 ? launch_rows_of<float>(request)
+                                                                : launch_rows_of<narrow>(request);
 }

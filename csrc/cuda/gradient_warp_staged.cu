@@ -22,11 +22,15 @@ class row_in_place {
 
    public:
     __device__ row_in_place(T *row_, int N_)
-        : row(row_), N(N_), chunks(row_, N_, threadIdx.x % LANES, (uintptr_t)row_ % 4 != 0) {}
+        : row(row_),
+          N(N_),
+          chunks(row_, N_, threadIdx.x % LANES, (uintptr_t)row_ % 4 != 0, format<T>()) {}
 
     /* 0 after the row's end. */
     __device__ __forceinline__ packed_tile<T, K> load() const {
-        packed_tile<T, K> tile = {};
+        packed_tile<T, K> tile;
+#pragma unroll
+        for (int k = 0; k < K; k++) tile.raw[k] = {};
         each([&](int k) { tile.raw[k] = chunks.whole(k); },
              [&](int e, const T *at) { tile.raw[e / V].put(e % V, *at); });
         return tile;
@@ -40,7 +44,9 @@ class row_in_place {
                 float some[V];
 #pragma unroll
                 for (int i = 0; i < V; i++) some[i] = make(k * V + i);
-                chunks.put_whole(k, rounded_pack<T, V>(some));
+                pack<T, V> raw[1];
+                round_to_packs(some, raw, format<T>());
+                chunks.put_whole(k, raw[0]);
             },
             [&](int e, T *at) { *at = from_real<T>(make(e)); });
     }
@@ -77,8 +83,8 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     extern __shared__ __align__(16) unsigned char memory[];
     const int64_t first = args.first + (int64_t)blockIdx.x * Form::rows();
     const int bytes = staged_bytes<T>(Form::rows(), args.N) + 15 & ~15;
-    const staged_arguments<T> of_y = {args.y, args.dx, args.rows, args.N, 0},
-                              of_dy = {args.dy, args.dx, args.rows, args.N, 0};
+    const staged_arguments<T> of_y = {args.y, args.dx, args.rows, args.N, 0, {}},
+                              of_dy = {args.dy, args.dx, args.rows, args.N, 0, {}};
     const staged_rows<T> y(of_y, first, Form::rows(), memory),
         dy(of_dy, first, Form::rows(), memory + bytes);
     y.start();

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
             for (int64_t at = 0; at <= last; at += chunks) {
                 auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
                 online_step(so_far, tile, x);
-                if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) take_elements(tile, x);
+                if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) tile.take(x);
                 kept = tile.kept();
             }
             state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);

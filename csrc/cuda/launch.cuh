@@ -181,7 +181,8 @@ ons_status with_contiguous(const launch_request &request, Method method) {
                 plan->N,
                 0,
                 rows_ahead(request),
-                problem->operation};
+                problem->operation,
+                format<X>(problem->operand[ONS_X].dtype)};
     };
     using Fitting = contiguous_rows<X, Y, true>;
     using Any = contiguous_rows<X, Y, false>;
@@ -194,18 +195,14 @@ ons_status with_contiguous(const launch_request &request, Method method) {
 /* Rows without gaps of one type; WIDEN: or of 16 bits that become float32. */
 template <typename Op, bool WIDEN, fitting FIT, typename Method>
 ons_status with_contiguous_types(const launch_request &request, Method method) {
-    using half = __half;
-    using bfloat = __nv_bfloat16;
     const ons_dtype x = request.problem->operand[ONS_X].dtype;
     if constexpr (WIDEN)
         if (x != request.problem->operand[ONS_Y].dtype)
-            return x == ONS_FLOAT16 ? with_contiguous<Op, FIT, half, float>(request, method)
-                                    : with_contiguous<Op, FIT, bfloat, float>(request, method);
+            return with_contiguous<Op, FIT, narrow, float>(request, method);
     switch (x) {
-    case ONS_FLOAT16: return with_contiguous<Op, FIT, half, half>(request, method);
-    case ONS_BFLOAT16: return with_contiguous<Op, FIT, bfloat, bfloat>(request, method);
     case ONS_FLOAT32: return with_contiguous<Op, FIT, float, float>(request, method);
-    default: return with_contiguous<Op, FIT, double, double>(request, method);
+    case ONS_FLOAT64: return with_contiguous<Op, FIT, double, double>(request, method);
+    default: return with_contiguous<Op, FIT, narrow, narrow>(request, method);
     }
 }
 
@@ -245,10 +242,9 @@ ons_status with_rows_of_kinds(const launch_request &request, Method method) {
             return with_contiguous_types<Op, (KINDS >= ONS_CONTIGUOUS_ROWS), FIT>(request, method);
     if constexpr (KINDS == ONS_EVERY_ROWS)
         if (loader == ONS_MASKED) switch (request.problem->operand[ONS_X].dtype) {
-            case ONS_FLOAT16: return with_masked<Op, __half>(request, method);
-            case ONS_BFLOAT16: return with_masked<Op, __nv_bfloat16>(request, method);
             case ONS_FLOAT32: return with_masked<Op, float>(request, method);
-            default: return with_masked<Op, double>(request, method);
+            case ONS_FLOAT64: return with_masked<Op, double>(request, method);
+            default: return with_masked<Op, narrow>(request, method);
             }
     return with_any_types<Op>(request, method);
 }
@@ -324,23 +320,18 @@ ons_status with_packed(const launch_request &request, Method method) {
         inverse,
         rows,
         request.plan->N,
-        0};
+        0,
+        format<X>(problem->operand[ONS_X].dtype)};
     return method(Op(), rows_of<packed_columns<X, Y>>{arguments}, packed_tag());
 }
 
 template <typename Op, typename Method>
 ons_status with_packed_types(const launch_request &request, Method method) {
     const ons_problem *problem = request.problem;
-    bool widens = problem->operand[ONS_Y].dtype != problem->operand[ONS_X].dtype;
-    switch (problem->operand[ONS_X].dtype) {
-    case ONS_FLOAT16:
-        return widens ? with_packed<Op, __half, float>(request, method)
-                      : with_packed<Op, __half, __half>(request, method);
-    case ONS_BFLOAT16:
-        return widens ? with_packed<Op, __nv_bfloat16, float>(request, method)
-                      : with_packed<Op, __nv_bfloat16, __nv_bfloat16>(request, method);
-    default: return with_packed<Op, float, float>(request, method);
-    }
+    const ons_dtype x = problem->operand[ONS_X].dtype;
+    if (x == ONS_FLOAT32) return with_packed<Op, float, float>(request, method);
+    return x == problem->operand[ONS_Y].dtype ? with_packed<Op, narrow, narrow>(request, method)
+                                              : with_packed<Op, narrow, float>(request, method);
 }
 
 /* with_rows, and with columns in packs too where a method has every kind of row: for methods that

@@ -195,7 +195,8 @@ ons_status with_topk_type(const launch_request &request, int room, Method method
                 plan->N,
                 0,
                 plan->rows,
-                problem->operation};
+                problem->operation,
+                format<X>()};
     };
     using Fitting = contiguous_rows<X, X, true>;
     using Any = contiguous_rows<X, X, false>;

@@ -11,32 +11,40 @@ __global__ void __launch_bounds__(PASS_THREADS)
     __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
     Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
-        auto exponential = [&](Real x) { return row.rounded(exp(row.rounded(x))); };
+        auto exponentiate_all = [&](auto &x) {
+            row.round(x);
+#pragma unroll
+            for (auto &e : x) e = exp(e);
+            row.round(x);
+        };
 
         running_state<Real> all;
         all.m = 0; /* no maximum: what is exponentiated is x itself */
         for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
-            Real of_tile = 0;
+            Real x[TILE<Real>], of_tile = 0;
+            tile.take(x);
+            exponentiate_all(x);
 #pragma unroll
-            for (int e = 0; e < TILE<Real>; e++) of_tile += exponential(tile.element(e));
+            for (int e = 0; e < TILE<Real>; e++) of_tile += x[e];
             all.sum.add(of_tile);
         });
-        Real d = row.rounded(merge_block<Form>(Form::merge_warp(all.rounded()), parts).d);
+        Real d[] = {merge_block<Form>(Form::merge_warp(all.rounded()), parts).d};
+        row.round(d);
 
         if constexpr (Op::ONE_A_ROW) {
             if (warp_of_block() == 0 && Form::writes() && index + args.first < args.rows)
-                row.put(Op::plain_row(args.operation(), d));
+                row.put(Op::plain_row(args.operation(), d[0]));
         } else {
-            const Real own = Op::plain_row(d);
+            Real own[] = {Op::plain_row(d[0])};
+            row.round(own);
             for_each_tile<Form, TILE_CHUNKS>(
                 row, 0, chunks_of(row), [&](int64_t chunk, const auto &tile) {
                     Real x[TILE<Real>];
+                    tile.take(x);
+                    if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS) exponentiate_all(x);
 #pragma unroll
-                    for (int e = 0; e < TILE<Real>; e++) {
-                        Real kept = tile.element(e);
-                        if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS) kept = exponential(kept);
-                        x[e] = row.rounded(Op::plain_element(kept, row.rounded(own)));
-                    }
+                    for (int e = 0; e < TILE<Real>; e++) x[e] = Op::plain_element(x[e], own[0]);
+                    row.round(x);
                     row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(),
                                                                         Op::EXCLUDED);
                 });

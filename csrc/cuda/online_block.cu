@@ -18,17 +18,18 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
 
         running_state<Real> so_far;
 #pragma unroll
-        for (int k = 0; k < BLOCK_CHUNKS; k++) online_step(so_far, tile.chunk(k));
+        for (int k = 0; k < BLOCK_CHUNKS; k++) online_step(so_far, opened(tile.chunk(k)));
         state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
 
         if constexpr (Op::ONE_A_ROW) {
             put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
         } else {
             Real x[BLOCK_CHUNKS * Rows::V];
-            keep<Op>(tile, reference<Real>(total.m), x);
+            auto whole = opened(tile);
+            keep<Op>(whole, reference<Real>(total.m), x);
             finish_of<Op, Real> finish(total);
-            finish(tile, x);
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(),
+            finish(whole, x);
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, whole.kept(),
                                                                  Op::EXCLUDED);
         }
     });

@@ -16,7 +16,7 @@ __device__ inline void for_each_tile(const Rows &row, int64_t first, int64_t end
     int64_t from = first + warp_of_block() * WARP_TILE, step = warps_of_block() * WARP_TILE;
     for (; from < end; from += step) {
         int64_t chunk = from + Form::template chunk<K>(0);
-        visit(chunk, row.template load<K, Form::STRIDE>(chunk));
+        visit(chunk, opened(row.template load<K, Form::STRIDE>(chunk)));
     }
 }
 

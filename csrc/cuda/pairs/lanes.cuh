@@ -83,6 +83,11 @@ class fixed_sum {
         low += __float_as_int(parts) - __float_as_int(PARTS);
     }
 
+    __device__ void operator+=(const fixed_sum &other) {
+        high += other.high;
+        low += other.low;
+    }
+
     template <int LANES>
     __device__ float over_lanes() const {
         return rounded(digits_over_lanes<LANES>(digits()));

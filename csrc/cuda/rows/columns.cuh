@@ -33,45 +33,66 @@ struct column_tile {
     static constexpr int C = C_, K = K_;
 
     pack<X, C> raw[K];
+    format<X> of;
+
+    __device__ explicit column_tile(const format<X> &of_) : of(of_) {}
 
     __device__ static keep_bits<K * C> kept() { return ~keep_bits<K * C>(0); }
 
+    /* The elements of columns c and c + 1. */
+    __device__ __forceinline__ void take_two(Real (&x)[K * C], int c) const {
+        of.with([&](auto type) {
+#pragma unroll
+            for (int k = 0; k < K; k++) {
+                x[k * C + c] = raw[k].template real<decltype(type)>(c);
+                x[k * C + c + 1] = raw[k].template real<decltype(type)>(c + 1);
+            }
+        });
+    }
+
     /* Of all ALONG lanes. */
     __device__ each_column<Real, C> largest() const {
-        pack<X, C> m = raw[0];
+        return of.with([&](auto type) {
+            using Type = decltype(type);
+            pack<X, C> m = raw[0];
 #pragma unroll
-        for (int k = 1; k < K; k++) m = larger_of_both(m, raw[k]);
+            for (int k = 1; k < K; k++) m = larger_of_both<Type>(m, raw[k]);
 #pragma unroll
-        for (int apart = WARP / ALONG; apart < WARP; apart *= 2) {
-            pack<X, C> other;
+            for (int apart = WARP / ALONG; apart < WARP; apart *= 2) {
+                pack<X, C> other;
 #pragma unroll
-            for (int w = 0; w < pack<X, C>::WORDS; w++)
-                other.word[w] = __shfl_xor_sync(~0u, m.word[w], apart);
-            m = larger_of_both(m, other);
-        }
-        return for_each_column<C>([&](int c) { return m.real(c); });
+                for (int w = 0; w < pack<X, C>::WORDS; w++)
+                    other.word[w] = __shfl_xor_sync(~0u, m.word[w], apart);
+                m = larger_of_both<Type>(m, other);
+            }
+            return for_each_column<C>([&](int c) { return m.template real<Type>(c); });
+        });
     }
 
     /* Of this lane alone. */
-    __device__ pack<X, C> smallest() const {
+    __device__ each_column<Real, C> smallest() const {
         static_assert(sizeof(X) == 2);
-        pack<X, C> m = raw[0];
+        return of.with([&](auto type) {
+            using Type = decltype(type);
+            pack<X, C> m = raw[0];
 #pragma unroll
-        for (int k = 1; k < K; k++)
+            for (int k = 1; k < K; k++)
 #pragma unroll
-            for (int w = 0; w < pack<X, C>::WORDS; w++)
-                m.word[w] = smaller_pair<X>(m.word[w], raw[k].word[w]);
-        return m;
+                for (int w = 0; w < pack<X, C>::WORDS; w++)
+                    m.word[w] = smaller_pair<Type>(m.word[w], raw[k].word[w]);
+            return for_each_column<C>([&](int c) { return m.template real<Type>(c); });
+        });
     }
 
    private:
     /* Pairs of 16-bit elements are compared as such. */
+    template <typename Type>
     __device__ static pack<X, C> larger_of_both(const pack<X, C> &a, const pack<X, C> &b) {
         pack<X, C> m = {};
         if constexpr (sizeof(X) == 2) {
 #pragma unroll
             for (int w = 0; w < pack<X, C>::WORDS; w++)
-                m.word[w] = larger_pair<X>(a.word[w], b.word[w]);
+                m.word[w] = larger_pair<Type>(a.word[w], b.word[w]);
         } else {
 #pragma unroll
             for (int c = 0; c < C; c++) m.put(c, larger(a.element(c), b.element(c)));
@@ -90,14 +111,22 @@ struct reference<each_column<Real, C>> {
 };
 
 /* Fills x, pack by pack, with what lift(c), a function, makes of column c's elements; returns the
- * sums of this lane's. */
+ * sums of this lane's. The two columns of a word are taken out of the tile together. */
 template <typename X, int C, int K, int ALONG, typename Real, typename Lift>
 __device__ __forceinline__ each_column<Real, C> fill_columns(
     const column_tile<X, C, K, ALONG> &tile, Real (&x)[K * C], Lift lift) {
-    return for_each_column<C>([&](int c) {
-        const auto lifted = lift(c);
-        return sum_as_tree<K>(0, [&](int k) { return x[k * C + c] = lifted(tile.raw[k].real(c)); });
-    });
+    each_column<Real, C> sums;
+#pragma unroll
+    for (int c = 0; c < C; c += 2) {
+        tile.take_two(x, c);
+#pragma unroll
+        for (int i = c; i < c + 2; i++) {
+            const auto lifted = lift(i);
+            sums.each[i] =
+                sum_as_tree<K>(0, [&](int k) { return x[k * C + i] = lifted(x[k * C + i]); });
+        }
+    }
+    return sums;
 }
 
 /* Fills x, pack by pack, with the lifted exponentials of a tile; returns the sums of this lane's. A
@@ -114,10 +143,10 @@ __device__ __forceinline__ each_column<Real, C> exponentiate(
             return exponentials<Real>(arithmetic<Real>::steps(to.m.each[c]));
         };
         if constexpr (sizeof(X) == 2) {
-            const pack<X, C> smallest = tile.smallest();
+            const each_column<Real, C> smallest = tile.smallest();
             bool above = true;
 #pragma unroll
-            for (int c = 0; c < C; c++) above = above && smallest.real(c) >= exponential(c).floor;
+            for (int c = 0; c < C; c++) above = above && smallest.each[c] >= exponential(c).floor;
             if (__all_sync(~0u, above))
                 return fill_columns(tile, x, [&](int c) {
                     return [own = exponential(c)](Real v) { return own.from_floor_on(v); };

@@ -23,6 +23,7 @@ struct contiguous_rows {
         int64_t first; /* row of this launch */
         int64_t ahead; /* fetch.cuh */
         ons_operation which;
+        format<X> of;
 
         __device__ ons_operation operation() const { return which; }
     };
@@ -42,6 +43,7 @@ struct contiguous_rows {
         __device__ pointers(const arguments &args_, Row row_) : args(args_), row(row_) {}
         __device__ const X *x() const { return args.x + (row + args.first) * args.x_pitch; }
         __device__ Y *y() const { return args.y + (row + args.first) * args.y_pitch; }
+        __device__ const format<X> &of() const { return args.of; }
 
        private:
         const arguments &args;
@@ -98,11 +100,11 @@ template <typename Op, typename Rows, int K, int STRIDE, bool BEYOND, typename R
 __device__ __forceinline__ void visit_loaded(const typename Rows::arguments &args, Row index,
                                              int64_t chunk, Body body) {
     if constexpr (Op::ONE_A_ROW && is_contiguous<Rows>) {
-        auto tile = Rows::template load_row<K, STRIDE, BEYOND>(args, index, chunk);
+        auto tile = opened(Rows::template load_row<K, STRIDE, BEYOND>(args, index, chunk));
         body(Rows::result_of(args, index), tile);
     } else {
         Rows::template visit<BEYOND>(args, index, [&](const auto &row) {
-            auto tile = row.template load<K, STRIDE>(chunk);
+            auto tile = opened(row.template load<K, STRIDE>(chunk));
             body(row, tile);
         });
     }

@@ -11,6 +11,12 @@
 #include "../pairs/exponential.cuh"
 #include "../../onsoftmax.h"
 
+/* An element of 16 bits, float16 or bfloat16: one kernel has both, and learns at run time which of
+ * them it is. */
+struct narrow {
+    unsigned short bits;
+};
+
 /* The arithmetic's type for an element's, and the elements of a chunk: 16 bytes of that type. */
 template <typename T>
 struct compute_of {
@@ -56,6 +62,11 @@ template <>
 __device__ inline __nv_bfloat16 bits_as(unsigned short bits) {
     return __ushort_as_bfloat16(bits);
 }
+__device__ inline unsigned short bits_of(narrow v) { return v.bits; }
+template <>
+__device__ inline narrow bits_as(unsigned short bits) {
+    return {bits};
+}
 
 /* Rounds to nearest even, once. */
 template <typename T>
@@ -93,6 +104,57 @@ __device__ inline float from_real(double v) {
 template <>
 __device__ inline double from_real(double v) {
     return v;
+}
+
+/* What is learned of elements at run time: which type they have. */
+template <typename T>
+struct format {
+    __host__ __device__ format() {}
+    __host__ __device__ explicit format(ons_dtype) {}
+
+    /* Returns body(an element of that type, of any value). To ask costs a branch: body is for many
+     * elements. */
+    template <typename Body>
+    __device__ __forceinline__ auto with(Body body) const {
+        return body(T());
+    }
+
+    __device__ static T minus_infinity() { return from_real<T>(-CUDART_INF_F); }
+
+    template <typename Real>
+    __device__ static T rounded(Real v) {
+        return from_real<T>(v);
+    }
+};
+template <>
+struct format<narrow> {
+    __host__ __device__ explicit format(ons_dtype dtype) : is_bfloat(dtype == ONS_BFLOAT16) {}
+
+    template <typename Body>
+    __device__ __forceinline__ auto with(Body body) const {
+        if (is_bfloat) return body(__nv_bfloat16());
+        return body(__half());
+    }
+
+    __device__ narrow minus_infinity() const {
+        return {(unsigned short)(is_bfloat ? 0xff80 : 0xfc00)};
+    }
+
+    __device__ narrow rounded(float v) const {
+        return with([&](auto type) -> narrow { return {bits_of(from_real<decltype(type)>(v))}; });
+    }
+
+   private:
+    int is_bfloat;
+};
+
+/* Of results that have the elements' type, or another. */
+template <typename Y, typename X>
+__device__ inline format<Y> format_of_results([[maybe_unused]] const format<X> &of) {
+    if constexpr (std::is_same_v<X, Y>)
+        return of;
+    else
+        return format<Y>();
 }
 
 /* Reads one element of a type that is known at run time alone. */

@@ -22,13 +22,6 @@ __device__ __forceinline__ auto keep_and_sum(const Tile &tile, const Reference &
         return sum_exponentials<How>(tile, to);
 }
 
-/* Fills x with the elements of a tile. */
-template <typename Tile, typename Real, int n>
-__device__ __forceinline__ void take_elements(const Tile &tile, Real (&x)[n]) {
-#pragma unroll
-    for (int e = 0; e < n; e++) x[e] = tile.element(e);
-}
-
 /* Makes results of what is kept of a row, which is relative to the maximum `own`. */
 template <typename Op, typename Real, ons_keep = Op::KEEPS>
 class finish_of;
@@ -125,8 +118,8 @@ class finish_of<Op, Real, ONS_KEEP_ELEMENTS> {
     template <typename Tile, int n>
     __device__ void operator()(Tile &tile, Real (&x)[n]) const {
         tile.forget();
-#pragma unroll
-        for (int i = 0; i < n; i++) x[i] = element(tile.element(i));
+        tile.take(x);
+        (*this)(x);
     }
 
    private:

@@ -5,17 +5,20 @@
 
 #include "tile.cuh"
 
-/* Where a row's elements come from and go to. */
+/* Where a row's elements come from and go to, and their format. */
 template <typename X, typename Y>
 class row_pointers {
    public:
-    __device__ row_pointers(const X *x_, Y *y_) : from(x_), to(y_) {}
+    __device__ row_pointers(const X *x_, Y *y_, const format<X> &format_)
+        : from(x_), to(y_), own_format(format_) {}
     __device__ const X *x() const { return from; }
     __device__ Y *y() const { return to; }
+    __device__ const format<X> &of() const { return own_format; }
 
    private:
     const X *from;
     Y *to;
+    format<X> own_format;
 };
 
 /* A row whose x and y begin with a pack; WHOLE: and end with one. */
@@ -26,13 +29,14 @@ class fitting_row {
     static constexpr int V = CHUNK<Real>;
 
     __device__ fitting_row(const Pointers &pointers_, int64_t N_) : N(N_), pointers(pointers_) {}
-    __device__ fitting_row(const X *x, Y *y, int64_t N_) : N(N_), pointers(x, y) {}
+    __device__ fitting_row(const X *x, Y *y, int64_t N_, const format<X> &of = format<X>())
+        : N(N_), pointers(x, y, of) {}
 
     template <int K, int STRIDE>
     __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
         const X *from = pointers.x() + chunk * V;
         const int left = elements_left(N, chunk * V);
-        packed_tile<X, K> tile;
+        packed_tile<X, K> tile(pointers.of());
         if (has_all<K, STRIDE, V>(left)) {
 #pragma unroll
             for (int k = 0; k < K; k++) tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
@@ -44,12 +48,12 @@ class fitting_row {
             if (count >= V)
                 tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
             else if (WHOLE || count <= 0)
-                tile.raw[k].cut(0);
+                tile.raw[k].cut(0, tile.of);
         }
         const int end = last_place<K, STRIDE, V>(left);
         if (!WHOLE && end < left && end + V > left) { /* elements that do not fill a pack */
             pack<X, V> last = edge(from + end, 0, left - end);
-            last.cut(left - end);
+            last.cut(left - end, tile.of);
 #pragma unroll
             for (int k = 0; k < K; k++)
                 if (k * (STRIDE * V) == end) tile.raw[k] = last;
@@ -63,18 +67,16 @@ class fitting_row {
         Y *to = pointers.y() + chunk * V;
         const int left = elements_left(N, chunk * V), end = last_place<K, STRIDE, V>(left);
         pack<Y, V> raw[K];
+        round_to_packs(from, raw, of_results());
         if (has_all<K, STRIDE, V>(left)) {
 #pragma unroll
-            for (int k = 0; k < K; k++)
-                write_pack<STREAM>((pack<Y, V> *)to + k * STRIDE, rounded_pack<Y, V>(from + k * V));
+            for (int k = 0; k < K; k++) write_pack<STREAM>((pack<Y, V> *)to + k * STRIDE, raw[k]);
             return;
         }
 #pragma unroll
-        for (int k = 0; k < K; k++) {
-            raw[k] = rounded_pack<Y, V>(from + k * V);
+        for (int k = 0; k < K; k++)
             if (place<STRIDE, V>(k * V) + V <= left)
                 write_pack<STREAM>((pack<Y, V> *)to + k * STRIDE, raw[k]);
-        }
         if (!WHOLE && end < left && end + V > left) {
             pack<Y, V> last = chunk_at<STRIDE, V>(raw, end);
 #pragma unroll
@@ -84,14 +86,23 @@ class fitting_row {
     }
 
     /* Writes the one value of the row. */
-    __device__ void put(Real v) const { *pointers.y() = from_real<Y>(v); }
+    __device__ void put(Real v) const { *pointers.y() = of_results().rounded(v); }
     __device__ void put(const ons_pair &pair) const { *(ons_pair *)pointers.y() = pair; }
 
-    __device__ Real rounded(Real v) const { return to_real<Real>(from_real<X>(v)); }
+    /* Rounds numbers to the elements' type. */
+    template <int n>
+    __device__ void round(Real (&v)[n]) const {
+        pointers.of().with([&](auto type) {
+#pragma unroll
+            for (int i = 0; i < n; i++) v[i] = to_real<Real>(from_real<decltype(type)>(v[i]));
+        });
+    }
 
     int64_t N;
 
    protected:
+    __device__ format<Y> of_results() const { return format_of_results<Y>(pointers.of()); }
+
     /* A pack of which only elements begin to end are read. */
     __device__ static pack<X, V> edge(const X *from, int begin, int end) {
         pack<X, V> some = {};

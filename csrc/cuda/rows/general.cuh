@@ -161,7 +161,12 @@ class general_rows {
     __device__ void put(Real v) const { write_as(at.y, problem.operand[ONS_Y].dtype, v); }
     __device__ void put(const ons_pair &pair) const { *(ons_pair *)at.y = pair; }
 
-    __device__ Real rounded(Real v) const { return round_to(problem.operand[FROM].dtype, v); }
+    /* Rounds numbers to the elements' type. */
+    template <int n>
+    __device__ void round(Real (&v)[n]) const {
+#pragma unroll
+        for (int i = 0; i < n; i++) v[i] = round_to(problem.operand[FROM].dtype, v[i]);
+    }
 
     __device__ double scale() const { return at.scale; }
 

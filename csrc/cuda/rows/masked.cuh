@@ -17,13 +17,32 @@ struct scaled_tile {
     packed from;
     Real factor;
 
-    __device__ Real element(int e) const { return product(from.element(e), factor); }
+    template <int n>
+    __device__ __forceinline__ void take(Real (&x)[n], int first = 0) const {
+        from.take(x, first);
+#pragma unroll
+        for (int e = 0; e < n; e++) x[e] = product(x[e], factor);
+    }
     __device__ static keep_bits<K * V> kept() { return packed::kept(); }
     /* To multiply keeps the order. */
     __device__ Real largest() const { return product(from.largest(), factor); }
     __device__ Real smallest() const { return product(from.smallest(), factor); }
     __device__ scaled_tile<X, 1> chunk(int k) const { return {from.chunk(k), factor}; }
 };
+
+template <int K>
+__device__ __forceinline__ auto opened(const scaled_tile<narrow, K> &tile) {
+    if constexpr (K <= OPEN_CHUNKS) {
+        open_tile<K> all(tile.from);
+#pragma unroll
+        for (float &x : all.x) x = product(x, tile.factor);
+        all.most = product(all.most, tile.factor);
+        all.least = product(all.least, tile.factor);
+        return all;
+    } else {
+        return tile;
+    }
+}
 
 /* The mask of a row without gaps, or null. */
 class mask_row {
@@ -85,8 +104,9 @@ class masked_row : public Row {
     using Real = typename Row::Real;
     static constexpr int V = Row::V;
 
-    __device__ masked_row(const X *x, X *y, int64_t N, const row_address &at, int where_step)
-        : Row(x, y, N), mask(at, where_step), scale(at.scale) {}
+    __device__ masked_row(const X *x, X *y, int64_t N, const format<X> &of, const row_address &at,
+                          int where_step)
+        : Row(x, y, N, of), mask(at, where_step), scale(at.scale) {}
 
     /* An excluded element's result is right already, but in a row that is NaN as a whole. */
     template <int K, int STRIDE, bool STREAM>
@@ -100,7 +120,7 @@ class masked_row : public Row {
         for (int e = 0; e < K * V; e++) {
             const int64_t at = chunk * V + place<STRIDE, V>(e);
             if (place<STRIDE, V>(e) < left && mask.excludes(at))
-                Row::pointers.y()[at] = from_real<X>(excluded);
+                Row::pointers.y()[at] = Row::of_results().rounded(excluded);
         }
     }
 
@@ -113,7 +133,7 @@ class masked_row : public Row {
             unsigned bytes[K];
             mask.template read<K, STRIDE, V>(chunk, elements_left(Row::N, chunk * V), bytes);
 #pragma unroll
-            for (int k = 0; k < K; k++) tile.raw[k].keep(bytes[k]);
+            for (int k = 0; k < K; k++) tile.raw[k].keep(bytes[k], tile.of);
         }
         return tile;
     }
@@ -160,8 +180,7 @@ class rescaled_row : public masked_row<X, Row> {
             for (int e = 0; e < K * V; e++)
                 if (!(bytes[e / V] >> 8 * (e % V) & 0xff)) tile.keep &= ~(keep_bits<K * V>(1) << e);
         }
-#pragma unroll
-        for (int e = 0; e < K * V; e++) tile.x[e] = packed.element(e);
+        packed.take(tile.x);
         scale_all(tile.x, this->scale);
 #pragma unroll
         for (int e = 0; e < K * V; e++)
@@ -187,12 +206,13 @@ struct masked_rows {
         const row_address at(args, row);
         const T *x = (const T *)at.x;
         T *y = (T *)at.y;
+        const format<T> of(args.problem.operand[ONS_X].dtype);
         if (!__all_sync(~0u, by_factor<shifted>::can_take(at.scale)))
-            body(rescaled_row<T, shifted>(x, y, N, at, where_step));
+            body(rescaled_row<T, shifted>(x, y, N, of, at, where_step));
         else if (!NARROW && __all_sync(~0u, begin_with_pack<T, T, V>(x, y)))
-            body(by_factor<fitting>(x, y, N, at, where_step));
+            body(by_factor<fitting>(x, y, N, of, at, where_step));
         else
-            body(by_factor<shifted>(x, y, N, at, where_step));
+            body(by_factor<shifted>(x, y, N, of, at, where_step));
     }
 
    private:

@@ -25,6 +25,7 @@ class packed_columns {
         uint32_t inverse; /* 2^32 / width; 0 where the rows' numbers take more than 32 bits */
         int64_t rows, N;
         int64_t first; /* row of this launch */
+        format<X> of;
     };
 
     template <bool BEYOND, typename Body>
@@ -33,7 +34,10 @@ class packed_columns {
     }
 
     __device__ packed_columns(const arguments &args, int64_t row)
-        : N(row < args.rows ? (int)args.N : 0), x_step(args.x_step), y_step(args.y_step) {
+        : N(row < args.rows ? (int)args.N : 0),
+          x_step(args.x_step),
+          y_step(args.y_step),
+          of(args.of) {
         int64_t slice = 0;
         if (args.rows != args.width)
             slice = args.inverse ? divided((uint32_t)row, (uint32_t)args.width, args.inverse)
@@ -48,7 +52,7 @@ class packed_columns {
     __device__ __forceinline__ column_tile<X, C, K, ALONG> load(int at) const {
         const X *from = x + (int64_t)at * x_step;
         const int left = N - at;
-        column_tile<X, C, K, ALONG> tile;
+        column_tile<X, C, K, ALONG> tile(of);
         if (left >= K) {
 #pragma unroll
             for (int k = 0; k < K; k++, step(from, x_step))
@@ -59,7 +63,7 @@ class packed_columns {
                 if (k < left)
                     tile.raw[k] = read_in_lines((const pack<X, C> *)from);
                 else
-                    tile.raw[k].cut(0);
+                    tile.raw[k].cut(0, of);
         }
         return tile;
     }
@@ -69,15 +73,16 @@ class packed_columns {
                                           Real) const {
         Y *to = y + (int64_t)at * y_step;
         const int left = N - at;
+        pack<Y, C> raw[K];
+        round_to_packs(from, raw, format_of_results<Y>(of));
         if (left >= K) {
 #pragma unroll
             for (int k = 0; k < K; k++, step(to, y_step))
-                write_pack<STREAM>((pack<Y, C> *)to, rounded_pack<Y, C>(from + k * C));
+                write_pack<STREAM>((pack<Y, C> *)to, raw[k]);
         } else {
 #pragma unroll
             for (int k = 0; k < K; k++, step(to, y_step))
-                if (k < left)
-                    write_pack<STREAM>((pack<Y, C> *)to, rounded_pack<Y, C>(from + k * C));
+                if (k < left) write_pack<STREAM>((pack<Y, C> *)to, raw[k]);
         }
     }
 
@@ -100,6 +105,7 @@ class packed_columns {
     const X *x;
     Y *y;
     int64_t x_step, y_step;
+    const format<X> &of;
 };
 
 #endif

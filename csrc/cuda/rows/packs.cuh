@@ -20,24 +20,27 @@ struct alignas(sizeof(T) * V) pack {
             return __hiloint2double((int)word[2 * i + 1], (int)word[2 * i]);
     }
 
-    /* Element i in the arithmetic's type. */
+    /* Element i, of type Type, in the arithmetic's type. */
+    template <typename Type = T>
     __device__ typename compute_of<T>::type real(int i) const {
-        if constexpr (std::is_same_v<T, __nv_bfloat16>)
+        if constexpr (std::is_same_v<Type, __nv_bfloat16>)
             return __uint_as_float(i % 2 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16);
+        else if constexpr (std::is_same_v<Type, __half>)
+            return __half2float(bits_as<__half>(bits_of(element(i))));
         else
             return to_real<typename compute_of<T>::type>(element(i));
     }
 
     /* Makes all from element `count` on -inf; count may be negative or beyond the last. */
-    __device__ void cut(int count) {
+    __device__ void cut(int count, const format<T> &of = format<T>()) {
         constexpr int PER_WORD = 4 / (int)sizeof(T);
 #pragma unroll
         for (int w = 0; w < WORDS; w++) {
             int left = sizeof(T) == 8 ? count - w / 2 : count - w * PER_WORD;
             if (left <= 0)
-                word[w] = minus_infinity(w);
+                word[w] = minus_infinity(w, of);
             else if (PER_WORD == 2 && left == 1)
-                word[w] = (word[w] & 0xffff) | (minus_infinity(w) & 0xffff0000u);
+                word[w] = (word[w] & 0xffff) | (minus_infinity(w, of) & 0xffff0000u);
         }
     }
 
@@ -49,7 +52,7 @@ struct alignas(sizeof(T) * V) pack {
     }
 
     /* Makes the elements -inf whose byte is 0. */
-    __device__ void keep(unsigned bytes) {
+    __device__ void keep(unsigned bytes, const format<T> &of) {
         /* the highest bit of each byte that is not 0, which prmt then spreads */
         const unsigned not_zero = bytes | ((bytes & 0x7f7f7f7f) + 0x7f7f7f7f);
 #pragma unroll
@@ -59,7 +62,7 @@ struct alignas(sizeof(T) * V) pack {
             asm("prmt.b32 %0, %1, 0, %2;"
                 : "=r"(mask)
                 : "r"(not_zero), "r"((8 + second) * 0x1100 + (8 + first) * 0x11));
-            word[w] = (word[w] & mask) | (minus_infinity(w) & ~mask);
+            word[w] = (word[w] & mask) | (minus_infinity(w, of) & ~mask);
         }
     }
 
@@ -80,11 +83,9 @@ struct alignas(sizeof(T) * V) pack {
     __device__ static T bits_of_zero() { return from_real<T>(0.0f); }
 
     /* Word w of a pack of -inf. */
-    __device__ static unsigned minus_infinity(int w) {
-        if constexpr (std::is_same_v<T, __half>)
-            return 0xfc00fc00u;
-        else if constexpr (std::is_same_v<T, __nv_bfloat16>)
-            return 0xff80ff80u;
+    __device__ static unsigned minus_infinity(int w, const format<T> &of) {
+        if constexpr (sizeof(T) == 2)
+            return bits_of(of.minus_infinity()) * 0x10001u;
         else if constexpr (std::is_same_v<T, float>)
             return 0xff800000u;
         else
@@ -101,17 +102,20 @@ __device__ inline unsigned pair_of(float low, float high, __nv_bfloat16) {
     return *(unsigned *)&both;
 }
 
-/* V results rounded to a pack's type. */
-template <typename T, int V, typename Real>
-__device__ inline pack<T, V> rounded_pack(const Real *from) {
-    pack<T, V> to = {};
+/* Results rounded to the packs' type. */
+template <typename T, int V, int K, typename Real>
+__device__ __forceinline__ void round_to_packs(const Real *from, pack<T, V> (&to)[K],
+                                               const format<T> &of) {
+    if constexpr (sizeof(T) == 2) {
+        of.with([&](auto type) {
 #pragma unroll
-    for (int i = 0; i < V; i++)
-        if constexpr (sizeof(T) != 2)
-            to.put(i, from_real<T>(from[i]));
-        else if (i % 2)
-            to.word[i / 2] = pair_of(from[i - 1], from[i], T());
-    return to;
+            for (int i = 0; i < K * V; i += 2)
+                to[i / V].word[i % V / 2] = pair_of(from[i], from[i + 1], type);
+        });
+    } else {
+#pragma unroll
+        for (int i = 0; i < K * V; i++) to[i / V].put(i % V, from_real<T>(from[i]));
+    }
 }
 
 /* Reads a pack. Of 8 bytes, with the rest of its 128 on the way to L2: the next columns' warps,

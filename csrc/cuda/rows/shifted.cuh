@@ -23,7 +23,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
     __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
         const X *const x = base::pointers.x();
         const int bytes = (int)((uintptr_t)x % sizeof(pack<X, V>));
-        packed_tile<X, K> tile;
+        packed_tile<X, K> tile(base::pointers.of());
         if constexpr (sizeof(X) == 2 && STRIDE == WARP) {
             load_warp_tile(x, chunk, bytes, tile);
             return tile;
@@ -74,7 +74,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         }
         if (!has_all<K, STRIDE, V>(left)) {
 #pragma unroll
-            for (int k = 0; k < K; k++) raw[k].cut(left - place<STRIDE, V>(k * V));
+            for (int k = 0; k < K; k++) raw[k].cut(left - place<STRIDE, V>(k * V), tile.of);
         }
         return tile;
     }
@@ -93,11 +93,12 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         const bool has_first = before == 0 || (lane > 0 && chunk > 0);
         Y *to = y + chunk * V;
         const int end = last_place<K, STRIDE, V>(left);
-        pack<Y, V> raw[2], first, last, before_last; /* raw: of this k and of the one before */
+        pack<Y, V> raw[K], first, last, before_last;
+        round_to_packs(from, raw, base::of_results());
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            pack<Y, V> &mine = raw[k % 2], &earlier = raw[(k + 1) % 2], previous = {};
-            mine = rounded_pack<Y, V>(from + k * V);
+            const pack<Y, V> &mine = raw[k], &earlier = raw[k > 0 ? k - 1 : 0];
+            pack<Y, V> previous = {};
 #pragma unroll
             for (int i = sizeof(Y) == 4; i < pack<Y, V>::WORDS; i++) {
                 unsigned given = k > 0 && lane == STRIDE - 1 ? earlier.word[i] : mine.word[i];
@@ -144,7 +145,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
             if (place<WARP, V>(e) < left)
                 tile.raw[e / V].word[e % V] = ((const unsigned *)from)[place<WARP, V>(e)];
 #pragma unroll
-        for (int k = 0; k < K; k++) tile.raw[k].cut(left - place<WARP, V>(k * V));
+        for (int k = 0; k < K; k++) tile.raw[k].cut(left - place<WARP, V>(k * V), tile.of);
     }
 
     template <int K>
@@ -173,11 +174,11 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         pack<X, V> last = {};
 #pragma unroll
         for (int i = 0; i < V; i++) last.put(i, single[i]);
-        last.cut(mine);
+        last.cut(mine, tile.of);
 #pragma unroll
         for (int k = 0; k < K; k++) {
             if (k >= whole) tile.raw[k] = last;
-            if (k > whole) tile.raw[k].cut(0);
+            if (k > whole) tile.raw[k].cut(0, tile.of);
         }
     }
 
@@ -189,8 +190,7 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         const int whole = whole_times<K, V>(left);
         Y *to = y + chunk * V;
         pack<Y, V> raw[K];
-#pragma unroll
-        for (int k = 0; k < K; k++) raw[k] = rounded_pack<Y, V>(from + k * V);
+        round_to_packs(from, raw, base::of_results());
         if (__all_sync(~0u, whole == K)) {
             with_shift<Y>(bytes, [&](auto shift) {
                 write_warp_tile<decltype(shift)::value, STREAM>(to, K, raw);

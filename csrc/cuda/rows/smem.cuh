@@ -70,19 +70,19 @@ class rows_in_smem<contiguous_rows<X, Y, ALL_FIT>> {
     __device__ Row enter(int row) {
         x = args.x + row * args.x_pitch;
         off = (int)((uintptr_t)x % 16);
-        return Row(x, args.y + row * args.y_pitch, args.N);
+        return Row(x, args.y + row * args.y_pitch, args.N, args.of);
     }
 
     /* The tiles of the warp's registers. */
     __device__ __forceinline__ packed_tile<X, CLUSTER_CHUNKS> kept() {
-        packed_tile<X, CLUSTER_CHUNKS> tile;
+        packed_tile<X, CLUSTER_CHUNKS> tile(args.of);
 #pragma unroll
         for (int k = 0; k < CLUSTER_CHUNKS; k += CHUNKS) {
             if (k / HELD_CHUNKS < share.tiles) {
                 take(share.begin(0) + k * WARP, tile.raw + k);
             } else {
 #pragma unroll
-                for (int i = 0; i < CHUNKS; i++) tile.raw[k + i].cut(0);
+                for (int i = 0; i < CHUNKS; i++) tile.raw[k + i].cut(0, args.of);
             }
         }
         return tile;
@@ -90,7 +90,7 @@ class rows_in_smem<contiguous_rows<X, Y, ALL_FIT>> {
 
     /* The next slot of those behind them, which begins with chunk `begin`. */
     __device__ __forceinline__ packed_tile<X, CHUNKS> next(int begin) {
-        packed_tile<X, CHUNKS> tile;
+        packed_tile<X, CHUNKS> tile(args.of);
         take(begin, tile.raw);
         return tile;
     }
@@ -157,7 +157,7 @@ class rows_in_smem<contiguous_rows<X, Y, ALL_FIT>> {
         const int left = (int)args.N - (begin + lane) * V;
         if (!has_all<CHUNKS, WARP, V>(left)) {
 #pragma unroll
-            for (int k = 0; k < CHUNKS; k++) raw[k].cut(left - place<WARP, V>(k * V));
+            for (int k = 0; k < CHUNKS; k++) raw[k].cut(left - place<WARP, V>(k * V), args.of);
         }
     }
 

@@ -17,6 +17,7 @@ struct staged_arguments {
     T *y;
     int64_t rows, N;
     int64_t first; /* row of this launch */
+    format<T> of;
 };
 
 /* A lane's K chunks of a row in shared memory: every LANES-th. A thread reads and writes the
@@ -28,16 +29,17 @@ class staged_chunks {
     static constexpr int V = CHUNK<float>;
 
     /* The row begins at `row`, between two words where `odd`. */
-    __device__ staged_chunks(T *row, int N, int chunk, bool odd_)
-        : first(row + chunk * V), left(N - (chunk + (K - 1) * LANES) * V), odd(odd_) {}
+    __device__ staged_chunks(T *row, int N, int chunk, bool odd_, const format<T> &of_)
+        : first(row + chunk * V), left(N - (chunk + (K - 1) * LANES) * V), odd(odd_), of(of_) {}
 
     __device__ packed_tile<T, K> load() const {
-        packed_tile<T, K> tile = {};
+        packed_tile<T, K> tile(of);
 #pragma unroll
         for (int k = 0; k + 1 < K; k++) tile.raw[k] = whole(k);
+        tile.raw[K - 1] = {};
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            T last = from_real<T>(-arithmetic<float>::infinity());
+            T last = of.minus_infinity();
             if (i < left) last = first[PLACE * (K - 1) + i];
             tile.raw[K - 1].put(i, last);
         }
@@ -45,11 +47,13 @@ class staged_chunks {
     }
 
     __device__ void store(const float (&from)[K * V]) const {
+        pack<T, V> raw[K];
+        round_to_packs(from, raw, of);
 #pragma unroll
-        for (int k = 0; k + 1 < K; k++) put_whole(k, rounded_pack<T, V>(from + k * V));
+        for (int k = 0; k + 1 < K; k++) put_whole(k, raw[k]);
 #pragma unroll
         for (int i = 0; i < V; i++)
-            if (i < left) first[PLACE * (K - 1) + i] = from_real<T>(from[(K - 1) * V + i]);
+            if (i < left) first[PLACE * (K - 1) + i] = raw[K - 1].element(i);
     }
 
     /* Chunk k, which is whole. */
@@ -94,6 +98,7 @@ class staged_chunks {
     T *first;
     int left; /* elements from the last chunk's first one on */
     bool odd;
+    const format<T> &of;
 };
 
 /* `rows` rows from `first` on; the array may end earlier. `memory_` has staged_bytes, and begins
@@ -137,7 +142,7 @@ class staged_rows {
     template <int K, int LANES>
     __device__ staged_chunks<T, K, LANES> chunks(int r, int chunk) const {
         const int N = (int)args.N, at = before + r * N * SIZE;
-        return {(T *)(memory + at), N, chunk, at % 4 != 0};
+        return {(T *)(memory + at), N, chunk, at % 4 != 0, args.of};
     }
 
     /* To be called by the whole block. */

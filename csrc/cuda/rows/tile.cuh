@@ -33,14 +33,28 @@ struct packed_tile {
     static constexpr bool HAS_SMALLEST = sizeof(X) == 2;
 
     pack<X, V> raw[K];
+    format<X> of;
 
+    __device__ explicit packed_tile(const format<X> &of_ = format<X>()) : of(of_) {}
+
+    /* Where the type is known. */
     __device__ Real element(int e) const { return raw[e / V].real(e % V); }
+
+    /* n elements from chunk `first` on. */
+    template <int n>
+    __device__ __forceinline__ void take(Real (&x)[n], int first = 0) const {
+        of.with([&](auto type) {
+#pragma unroll
+            for (int e = 0; e < n; e++)
+                x[e] = raw[first + e / V].template real<decltype(type)>(e % V);
+        });
+    }
+
     __device__ static keep_bits<K * V> kept() { return ~keep_bits<K * V>(0); }
 
     __device__ Real largest() const {
         if constexpr (sizeof(X) == 2) {
-            const pack<X, 2> m = {{reduced(larger_pair<X>)}};
-            return larger(m.real(0), m.real(1));
+            return of.with([&](auto type) { return largest_as<decltype(type)>(); });
         } else {
             Real m = element(0);
 #pragma unroll
@@ -51,7 +65,18 @@ struct packed_tile {
 
     __device__ Real smallest() const {
         static_assert(HAS_SMALLEST);
-        const pack<X, 2> m = {{reduced(smaller_pair<X>)}};
+        return of.with([&](auto type) { return smallest_as<decltype(type)>(); });
+    }
+
+    /* The same of 16-bit elements that have that type. */
+    template <typename Type>
+    __device__ Real largest_as() const {
+        const pack<Type, 2> m = {{reduced(larger_pair<Type>)}};
+        return larger(m.real(0), m.real(1));
+    }
+    template <typename Type>
+    __device__ Real smallest_as() const {
+        const pack<Type, 2> m = {{reduced(smaller_pair<Type>)}};
         return -larger(-m.real(0), -m.real(1));
     }
 
@@ -73,12 +98,12 @@ struct packed_tile {
     }
 
     /* One of its chunks. */
-    __device__ packed_tile<X, 1> chunk(int k) const { return {{raw[k]}}; }
+    __device__ packed_tile<X, 1> chunk(int k) const { return part<1>(k); }
 
     /* N of its chunks, from chunk `first` on. */
     template <int N>
     __device__ packed_tile<X, N> part(int first) const {
-        packed_tile<X, N> some;
+        packed_tile<X, N> some(of);
 #pragma unroll
         for (int k = 0; k < N; k++) some.raw[k] = raw[first + k];
         return some;
@@ -115,6 +140,11 @@ struct real_tile {
     keep_bits<K * V> keep;
 
     __device__ Real element(int e) const { return x[e]; }
+    template <int n>
+    __device__ __forceinline__ void take(Real (&to)[n], int first = 0) const {
+#pragma unroll
+        for (int e = 0; e < n; e++) to[e] = x[first * V + e];
+    }
     __device__ keep_bits<K * V> kept() const { return keep; }
 
     __device__ Real largest() const {
@@ -142,6 +172,53 @@ struct real_tile {
         return one;
     }
 };
+
+/* K chunks of 16-bit elements in the arithmetic's type, with the largest and the smallest of them.
+ */
+template <int K_>
+struct open_tile {
+    using Real = float;
+    static constexpr int K = K_, V = CHUNK<Real>;
+    static constexpr bool HAS_SMALLEST = true;
+
+    Real x[K * V], most, least;
+
+    /* What depends on the elements' type is done together: to ask for it costs a branch. */
+    __device__ explicit open_tile(const packed_tile<narrow, K> &tile) {
+        tile.of.with([&](auto type) {
+            most = tile.template largest_as<decltype(type)>();
+            least = tile.template smallest_as<decltype(type)>();
+#pragma unroll
+            for (int e = 0; e < K * V; e++)
+                x[e] = tile.raw[e / V].template real<decltype(type)>(e % V);
+        });
+    }
+
+    template <int n>
+    __device__ __forceinline__ void take(Real (&to)[n], int first = 0) const {
+#pragma unroll
+        for (int e = 0; e < n; e++) to[e] = x[first * V + e];
+    }
+    __device__ static keep_bits<K * V> kept() { return ~keep_bits<K * V>(0); }
+    __device__ Real largest() const { return most; }
+    __device__ Real smallest() const { return least; }
+    __device__ static void forget() {}
+};
+
+/* The tile as it is best used as a whole. 16-bit elements in the arithmetic's type take twice the
+ * registers: of at most so many chunks. */
+constexpr int OPEN_CHUNKS = 8;
+template <typename Tile>
+__device__ __forceinline__ Tile opened(const Tile &tile) {
+    return tile;
+}
+template <int K>
+__device__ __forceinline__ auto opened(const packed_tile<narrow, K> &tile) {
+    if constexpr (K <= OPEN_CHUNKS)
+        return open_tile<K>(tile);
+    else
+        return tile;
+}
 
 /* make(first) + ... + make(first + n - 1), added up as a tree. */
 template <int n, typename Make>
@@ -177,6 +254,35 @@ struct in_any_order {
     }
 };
 
+/* The sum of make(e, element e) over a tile's COUNT chunks from FIRST on. At most so many at once
+ * are taken out of the tile, by halves, as sum_as_tree goes: what comes out of it takes twice the
+ * registers. */
+template <typename How, int AT_ONCE, int FIRST, int COUNT, typename Tile, typename Make>
+__device__ __forceinline__ auto sum_of_chunks(const Tile &tile, Make make) {
+    using Real = typename Tile::Real;
+    constexpr int V = Tile::V, HALF = COUNT / 2;
+    if constexpr (COUNT > AT_ONCE && COUNT % 2 == 0) {
+        auto sum = sum_of_chunks<How, AT_ONCE, FIRST, HALF>(tile, make);
+        sum += sum_of_chunks<How, AT_ONCE, FIRST + HALF, HALF>(tile, make);
+        return sum;
+    } else {
+        Real x[COUNT * V];
+        tile.take(x, FIRST);
+        return How::template sum<COUNT * V>([&](int e) { return make(FIRST * V + e, x[e]); },
+                                            Real());
+    }
+}
+
+/* Whether no element of a tile lies below the floor of its exponentials, where that is asked
+ * (HAS_SMALLEST). A warp comes to it together. */
+template <typename Tile, typename Real>
+__device__ __forceinline__ bool is_above_floor(const Tile &tile, const reference<Real> &to) {
+    if constexpr (Tile::HAS_SMALLEST)
+        return __all_sync(~0u, to.anchor == 0 && tile.smallest() >= to.exponential.floor);
+    else
+        return false;
+}
+
 /* Fills x with the lifted exponentials of a tile; returns their sum. A warp comes to it together.
  */
 template <typename How = in_a_tree, typename Tile, typename Real, int n>
@@ -184,31 +290,30 @@ __device__ __forceinline__ auto exponentiate(const Tile &tile, const reference<R
                                              Real (&x)[n]) {
     const exponentials<Real> &exponential = to.exponential;
     if constexpr (Tile::HAS_SMALLEST) {
-        if (__all_sync(~0u, to.anchor == 0 && tile.smallest() >= exponential.floor))
-            return How::template sum<n>(
-                [&](int e) { return x[e] = exponential.from_floor_on(tile.element(e)); }, Real());
-    }
+        if (is_above_floor(tile, to))
+            return sum_of_chunks<How, 8, 0, Tile::K>(
+                tile, [&](int e, Real v) { return x[e] = exponential.from_floor_on(v); });
+        return sum_of_chunks<How, 8, 0, Tile::K>(
+            tile, [&](int e, Real v) { return x[e] = exponential(v - to.anchor); });
+    } else {
+        tile.take(x);
+        if (to.anchor != 0) {
 #pragma unroll
-    for (int e = 0; e < n; e++) x[e] = tile.element(e);
-    if (to.anchor != 0) {
-#pragma unroll
-        for (int e = 0; e < n; e++) x[e] -= to.anchor;
+            for (int e = 0; e < n; e++) x[e] -= to.anchor;
+        }
+        return How::template sum<n>([&](int e) { return x[e] = exponential(x[e]); }, Real());
     }
-    return How::template sum<n>([&](int e) { return x[e] = exponential(x[e]); }, Real());
 }
 
 /* The same sum, of a tile that stays as it is: no exponential is kept. */
 template <typename How = in_a_tree, typename Tile, typename Real>
 __device__ __forceinline__ auto sum_exponentials(const Tile &tile, const reference<Real> &to) {
-    constexpr int n = Tile::K * Tile::V;
     const exponentials<Real> &exponential = to.exponential;
-    if constexpr (Tile::HAS_SMALLEST) {
-        if (__all_sync(~0u, to.anchor == 0 && tile.smallest() >= exponential.floor))
-            return How::template sum<n>(
-                [&](int e) { return exponential.from_floor_on(tile.element(e)); }, Real());
-    }
-    return How::template sum<n>([&](int e) { return exponential(tile.element(e) - to.anchor); },
-                                Real());
+    if (is_above_floor(tile, to))
+        return sum_of_chunks<How, 4, 0, Tile::K>(
+            tile, [&](int, Real v) { return exponential.from_floor_on(v); });
+    return sum_of_chunks<How, 4, 0, Tile::K>(
+        tile, [&](int, Real v) { return exponential(v - to.anchor); });
 }
 
 #endif
