@@ -64,8 +64,8 @@ static const double COPY_SHARE = 0.88, BANDWIDTH_OF_H200 = 4.8e12;
 static bool online_is_ahead(const row_of_chunks *row, int64_t row_bytes, const ons_plan *plan) {
     int64_t in_flight =
         (int64_t)row->gpu->threads_a_multiprocessor / PASS_THREADS * row->gpu->multiprocessors;
-    bool short_16_bit = row->operation == ONS_OPERATION_softmax && row->contiguous && row->narrow &&
-                        plan->N <= ONLINE_ROW_16_BIT;
+    bool short_16_bit =
+        !has_one_a_row(row) && row->contiguous && row->narrow && plan->N <= ONLINE_ROW_16_BIT;
     return plan->rows >= scaled(ONLINE_ROWS, row->gpu) &&
            (short_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
 }
@@ -346,7 +346,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         contiguous,
         masked,
         !columns && lie_between_packs(problem, plan->N),
-        columns && problem->operation == ONS_OPERATION_softmax && is_packed(problem),
+        columns && is_packed(problem),
         gradient,
         !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan->N),
         problem->operation,

@@ -7,14 +7,12 @@ enum { CHUNK_OF_FLOATS = 4 };
 
 /* A row as a method sees it that has kernels for some kinds of rows alone (instances.def). */
 static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
-    static const ons_kinds_of_rows kinds[ONS_METHOD_COUNT][3] = {
-#define ONS_KINDS_OF_ROWS(method, softmax, rows, values) \
-    [ONS_METHOD_##method] = {softmax, rows, values},
+    static const ons_kinds_of_rows kinds[ONS_METHOD_COUNT][2] = {
+#define ONS_KINDS_OF_ROWS(method, rows, values) [ONS_METHOD_##method] = {rows, values},
 #include "cuda/instances.def"
 #undef ONS_KINDS_OF_ROWS
     };
-    int operations = row->operation == ONS_OPERATION_softmax ? 0 : has_one_a_row(row) ? 2 : 1;
-    ons_kinds_of_rows kind = kinds[method][operations];
+    ons_kinds_of_rows kind = kinds[method][has_one_a_row(row)];
     row_of_chunks seen = *row;
     if (kind == ONS_EVERY_ROWS) return seen;
     seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS || (kind == ONS_ONE_TYPE_ROWS && row->one_type);
@@ -54,7 +52,7 @@ static int warp_chunks(const row_of_chunks *row) {
 /* The lanes of a row and the chunks of each: the first shape that holds it. */
 static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks) {
     static const struct {
-        ons_of_operations operations;
+        bool one_a_row;
         ons_warp_rows rows;
         int lanes, chunks;
     } shapes[] = {
@@ -65,9 +63,7 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
     };
     const ons_warp_rows rows = row->narrow ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        if (shapes[i].rows != rows ||
-            !ons_has_shape(shapes[i].operations, row->operation, has_one_a_row(row)))
-            continue;
+        if (shapes[i].rows != rows || shapes[i].one_a_row != has_one_a_row(row)) continue;
         *lanes = shapes[i].lanes;
         *chunks = shapes[i].chunks;
         if (*lanes * *chunks >= row->chunks) return;
@@ -138,9 +134,7 @@ static int chunks_between_packs(const row_of_chunks *row) {
 /* The chunks of a thread in fused_block. In short rows it has fewer, so that its block is soon
  * done. */
 static int block_chunks(const row_of_chunks *row) {
-    const bool each_length =
-        row->contiguous && row->one_type && row->chunk == CHUNK_OF_FLOATS && !has_one_a_row(row);
-    if (row->operation != ONS_OPERATION_softmax && !each_length) return BLOCK_CHUNKS;
+    if (has_one_a_row(row)) return BLOCK_CHUNKS;
     if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
     if (row->between_packs && row->narrow) return chunks_between_packs(row);
     if (row->between_packs && row->chunks <= WARP * UNALIGNED_CHUNKS) return UNALIGNED_CHUNKS;

@@ -39,7 +39,7 @@ __device__ inline int warps_with_elements(int64_t N) {
  * at part r * warps + w. In the column form: a strip_of_cluster.
  *
  * WARPS find room on a multiprocessor, as two blocks or more. */
-template <typename Op, typename Rows, typename Form, int WARPS>
+template <typename Ops, typename Rows, typename Form, int WARPS>
 __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
     cluster_kernel(const __grid_constant__ typename Rows::arguments args) {
 #if __CUDA_ARCH__ >= 900
@@ -55,47 +55,51 @@ __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
     if constexpr (Form::ROWS > 1) answered.make_ready();
     arrivals::say_ready();
 
-    Rows::template visit<(Form::ROWS > 1)>(args, row_of_cluster<Form>(), [&](const auto &row) {
-        if constexpr (Form::ROWS == 1 && empty_warps_leave<Rows>)
-            if (warp() >= warps_with_elements<Rows>(args.N)) return;
-        auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk());
-        Real x[CLUSTER_CHUNKS * Rows::V];
-        const auto largest = tile.largest();
-        if constexpr (Form::ROWS == 1)
-            fetching<Rows>::template ahead<CLUSTER_CHUNKS>(args, cluster_index(), warp());
-        auto m = Form::max(largest);
-        auto d = Form::normalizer(keep_and_sum<Op>(tile, reference(m), x));
+    Rows::template visit<(Form::ROWS > 1), HELD_ROWS<Rows>>(
+        args, row_of_cluster<Form>(), [&](const auto &row) {
+            if constexpr (Form::ROWS == 1 && empty_warps_leave<Rows>)
+                if (warp() >= warps_with_elements<Rows>(args.N)) return;
+            auto tile = row.template load<CLUSTER_CHUNKS, Form::STRIDE>(chunk());
+            Real x[CLUSTER_CHUNKS * Rows::V];
+            const auto largest = tile.largest();
+            if constexpr (Form::ROWS == 1)
+                fetching<Rows>::template ahead<CLUSTER_CHUNKS>(args, cluster_index(), warp());
+            auto m = Form::max(largest);
 
-        if constexpr (Form::ROWS == 1) {
-            /* each warp sends its own, so that none waits for another of its block */
-            arrivals::await_ready();
-            const int parted =
-                empty_warps_leave<Rows> ? warps_with_elements<Rows>(args.N) : (int)blocks * warps;
-            arrived.announce(parted * sizeof(state<Real>));
-            const int to = thread_of_block() % WARP; /* a block of which not all warps have left */
-            if (to * warps < parted) arrived.send(parts + warp(), to, {m, d});
-            arrived.await();
-            const auto total = Form::merge_held(parts, parted);
-            if constexpr (Op::ONE_A_ROW) {
-                put_value<Op>(args, row_of_cluster<Form>(), warp() == 0 && to == 0, row, total);
-            } else {
-                finish_of<Op, decltype(m)> finish(m, total);
-                finish(tile, x);
-            }
-        } else {
-            strip_of_cluster<Real> strip(shared, arrived, answered);
-            const auto total = strip.template merge<Op, Form>(m, d);
-            if constexpr (Op::ONE_A_ROW) {
-                put_value<Op>(args, row_of_cluster<Form>(), warp() == 0, row, total);
-            } else {
-                finish_of<Op, decltype(m)> finish(m, total);
-                finish(tile, x);
-            }
-        }
-        if constexpr (!Op::ONE_A_ROW)
-            row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept(),
-                                                                   Op::EXCLUDED);
-    });
+            [[maybe_unused]] Real excluded = 0;
+            with_operation<Ops>(args.operation(), [&](auto op) {
+                using Op = decltype(op);
+                auto d =
+                    Form::normalizer(keep_and_sum<Op>(args.operation(), tile, reference(m), x));
+                auto finish_by = [&](const auto &total, bool writes) {
+                    if constexpr (Ops::ONE_A_ROW)
+                        put_value<Op>(args, row_of_cluster<Form>(), writes, row, total);
+                    else
+                        excluded = finish_kept<Op, decltype(m)>(args.operation(), x, m, total);
+                };
+                if constexpr (Form::ROWS == 1) {
+                    /* each warp sends its own, so that none waits for another of its block */
+                    arrivals::await_ready();
+                    const int parted = empty_warps_leave<Rows> ? warps_with_elements<Rows>(args.N)
+                                                               : (int)blocks * warps;
+                    arrived.announce(parted * sizeof(state<Real>));
+                    /* a block of which not all warps have left */
+                    const int to = thread_of_block() % WARP;
+                    if (to * warps < parted) arrived.send(parts + warp(), to, {m, d});
+                    arrived.await();
+                    finish_by(Form::merge_held(parts, parted), warp() == 0 && to == 0);
+                } else {
+                    strip_of_cluster<Real> strip(shared, arrived, answered);
+                    auto numbers = [&](const state<Real> &all) {
+                        return numbers_in<Op>(args.operation(), all);
+                    };
+                    finish_by(strip.template merge<Form>(m, d, numbers), warp() == 0);
+                }
+            });
+            if constexpr (!Ops::ONE_A_ROW)
+                row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept(),
+                                                                       excluded);
+        });
 #endif
 }
 
@@ -139,13 +143,13 @@ ons_status ons_cuda_cluster(const launch_request &request) {
     if (plan->variant == ONS_FEW_ROWS) return cluster_few_rows(request);
     if (plan->variant == ONS_WITH_GRADIENT) return gradient_cluster(request);
     if (plan->variant == ONS_SELECTING) return topk_cluster(request);
-    return with_rows_or_packs<kinds_in_cluster>(request, [&](auto op, auto rows, auto is_columns) {
-        using Op = decltype(op);
+    return with_rows_or_packs<kinds_in_cluster>(request, [&](auto ops, auto rows, auto is_columns) {
+        using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         using Form = block_form<decltype(is_columns)>;
         return with_warps<Rows>(request.plan->threads, [&](auto warps) {
             return launch_strips(request, shape_of<Rows, Form>(request.plan),
-                                 cluster_kernel<Op, Rows, Form, decltype(warps)::value>,
+                                 cluster_kernel<Ops, Rows, Form, decltype(warps)::value>,
                                  rows.arguments);
         });
     });
@@ -175,7 +179,7 @@ int active_clusters(const void *kernel, int blocks, int threads, int shared_byte
 
 template <typename Rows, typename Form>
 static int largest_cluster() {
-    auto *kernel = (const void *)cluster_kernel<softmax, Rows, Form, Rows::CLUSTER_WARPS>;
+    auto *kernel = (const void *)cluster_kernel<of_rows, Rows, Form, Rows::CLUSTER_WARPS>;
     ons_plan full = {};
     full.threads = CLUSTER_THREADS;
     for (int blocks = LARGEST_CLUSTER; blocks > 1; blocks /= 2) {

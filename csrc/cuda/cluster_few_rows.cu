@@ -39,7 +39,7 @@ class sharers {
 };
 #endif
 
-template <typename Op, typename Rows, int SHARERS>
+template <typename Ops, typename Rows, int SHARERS>
 __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
     cluster_few_rows_kernel(const __grid_constant__ typename Rows::arguments args) {
 #if __CUDA_ARCH__ >= 900
@@ -55,20 +55,24 @@ __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
     arrived.make_ready();
     arrivals::say_ready();
 
-    Rows::template visit<false>(args, cluster_index(), [&](const auto &row) {
+    Rows::template visit<false, HELD_ROWS<Rows>>(args, cluster_index(), [&](const auto &row) {
         const int chunk = block_a_row::template chunk<K>(part * SHARERS + sharer);
         auto tile = opened(row.template load<K, WARP>(chunk));
         Real x[K * Rows::V];
         auto m = shared.max(tile.largest());
-        auto d = shared.normalizer(keep_and_sum<Op>(tile, reference(m), x));
-        arrivals::await_ready();
-        arrived.announce(parted * sizeof(state<Real>));
-        const int to = threadIdx.x % WARP;
-        if (sharer == 0 && to < (int)cluster_size()) arrived.send(parts + part, to, {m, d});
-        arrived.await();
-        finish_of<Op, Real> finish(m, block_a_row::merge_held(parts, parted));
-        finish(tile, x);
-        row.template store<K, WARP, true>(chunk, x, tile.kept(), Op::EXCLUDED);
+        Real excluded = 0;
+        with_operation<Ops>(args.operation(), [&](auto op) {
+            using Op = decltype(op);
+            auto d = shared.normalizer(keep_and_sum<Op>(args.operation(), tile, reference(m), x));
+            arrivals::await_ready();
+            arrived.announce(parted * sizeof(state<Real>));
+            const int to = threadIdx.x % WARP;
+            if (sharer == 0 && to < (int)cluster_size()) arrived.send(parts + part, to, {m, d});
+            arrived.await();
+            excluded = finish_kept<Op, Real>(args.operation(), x, m,
+                                             block_a_row::merge_held(parts, parted));
+        });
+        row.template store<K, WARP, true>(chunk, x, tile.kept(), excluded);
     });
 #endif
 }
@@ -76,15 +80,15 @@ __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
 ons_status cluster_few_rows(const launch_request &request) {
     const ons_plan *plan = request.plan;
     return with_contiguous_rows<kinds_in_cluster>(
-        request, [&](auto op, auto rows, auto) -> ons_status {
-            using Op = decltype(op);
+        request, [&](auto ops, auto rows, auto) -> ons_status {
+            using Ops = decltype(ops);
             using Rows = typename decltype(rows)::Rows;
             launch_shape shape = {plan->blocks_a_row, plan->threads};
             shape.cluster = (int)plan->blocks_a_row;
             const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
             return with_constant<MAX_SHARERS / 2, MAX_SHARERS>(sharers, [&](auto SHARERS) {
                 return launch_strips(request, shape,
-                                     cluster_few_rows_kernel<Op, Rows, decltype(SHARERS)::value>,
+                                     cluster_few_rows_kernel<Ops, Rows, decltype(SHARERS)::value>,
                                      rows.arguments);
             });
         });

@@ -39,8 +39,9 @@ struct held_slot {
 };
 
 /* One row; merge(state of the warp's part) gives the row's. */
-template <typename Op, typename Rows_in_smem, typename Real, typename Merge>
-__device__ __forceinline__ void hold_row(const typename Rows_in_smem::Row &row,
+template <typename Ops, typename Rows_in_smem, typename Real, typename Merge>
+__device__ __forceinline__ void hold_row(ons_operation operation,
+                                         const typename Rows_in_smem::Row &row,
                                          Rows_in_smem &elements, const share_of_warp &share,
                                          held_slot<Real, Rows_in_smem::CHUNKS> *held, Merge merge) {
     using Form = block_a_row;
@@ -53,7 +54,8 @@ __device__ __forceinline__ void hold_row(const typename Rows_in_smem::Row &row,
     auto kept = elements.kept();
     running_state<Real> so_far;
     Real m = so_far.m = Form::max(kept.largest()); /* what x is relative to */
-    so_far.sum.d = keep_and_sum<Op>(kept, reference<Real>(m), x) * arithmetic<Real>::LOWERED;
+    so_far.sum.d =
+        keep_and_sum<Ops>(operation, kept, reference<Real>(m), x) * arithmetic<Real>::LOWERED;
     Real m_of_slot = m; /* of lane i: what held slot i is relative to */
     Real of_tile = 0;   /* the sum of its slots so far: tiles are added up as wholes */
 #pragma unroll 1
@@ -69,8 +71,7 @@ __device__ __forceinline__ void hold_row(const typename Rows_in_smem::Row &row,
         for (int k = 0; k < CHUNKS; k += TILE_CHUNKS) { /* all at once would take more registers */
             Real some[TILE<Real>];
             const auto part = opened(tile.template part<TILE_CHUNKS>(k));
-            of_tile += keep_and_sum<Op>(part, to, some);
-            if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) part.take(some);
+            of_tile += keep_and_sum<Ops>(operation, part, to, some);
             held[slot].put(k, some);
         }
         if (slot % SLOTS == SLOTS - 1) {
@@ -81,16 +82,14 @@ __device__ __forceinline__ void hold_row(const typename Rows_in_smem::Row &row,
     }
     const state<Real> total = merge(Form::merge_warp(so_far.rounded()));
 
-    finish_of<Op, Real> finish(m, total);
-    finish(kept, x);
-    row.template store<CLUSTER_CHUNKS, WARP, true>(share.begin(0) + lane, x, 0, Op::EXCLUDED);
+    const Real excluded = finish_kept<Ops, Real>(operation, x, m, total);
+    row.template store<CLUSTER_CHUNKS, WARP, true>(share.begin(0) + lane, x, 0, excluded);
 #pragma unroll 1
     for (int slot = 0; slot < slots; slot++) {
         Real some[CHUNKS * V];
         held[slot].get(some);
-        finish_of<Op, Real> finish_slot(__shfl_sync(~0u, m_of_slot, slot), total);
-        finish_slot(some);
-        row.template store<CHUNKS, WARP, true>(begin_of(slot) + lane, some, 0, Op::EXCLUDED);
+        finish_kept<Ops, Real>(operation, some, __shfl_sync(~0u, m_of_slot, slot), total);
+        row.template store<CHUNKS, WARP, true>(begin_of(slot) + lane, some, 0, excluded);
     }
 }
 
@@ -108,7 +107,7 @@ __device__ inline bool first_awaits_block() {
 
 #endif
 
-template <typename Op, typename Rows>
+template <typename Ops, typename Rows>
 __global__ void __launch_bounds__(SMEM_THREADS, 1)
     cluster_smem_kernel(const __grid_constant__ typename Rows::arguments args, int slots,
                         int held_tiles) {
@@ -136,7 +135,7 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
     arrivals::await_ready();
     for (int turn = 0; row_number < args.rows; row_number += step, turn++) {
         const auto row = elements.enter(row_number);
-        hold_row<Op>(row, elements, share, held, [&](state<Real> mine) {
+        hold_row<Ops>(args.operation(), row, elements, share, held, [&](state<Real> mine) {
             /* A block that is ahead by one row sends to the other half of the parts; by two it
              * cannot be, since each waits for all. */
             arrivals &arriving = arrived[turn % 2];
@@ -156,7 +155,7 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
 #endif
 }
 
-template <typename Op, typename X, typename Y, bool ALL_FIT>
+template <typename Ops, typename X, typename Y, bool ALL_FIT>
 static ons_status launch_smem(const launch_request &request,
                               const rows_of<contiguous_rows<X, Y, ALL_FIT>> &rows) {
     using Rows = contiguous_rows<X, Y, ALL_FIT>;
@@ -176,17 +175,18 @@ static ons_status launch_smem(const launch_request &request,
     launch_shape shape = {blocks * (plan->rows < clusters ? plan->rows : clusters), plan->threads};
     shape.cluster = blocks;
     shape.shared_bytes = (int)ons_smem_bytes(blocks, size, held_tiles, slots) - SMEM_BESIDES;
-    return launch(request, shape, cluster_smem_kernel<Op, Rows>, rows.arguments, slots, held_tiles);
+    return launch(request, shape, cluster_smem_kernel<Ops, Rows>, rows.arguments, slots,
+                  held_tiles);
 }
 
 ons_status cluster_smem(const launch_request &request) {
     return with_contiguous_rows<kinds_in_cluster, fitting::ALL>(
         request,
-        [&](auto op, auto rows, auto) { return launch_smem<decltype(op)>(request, rows); });
+        [&](auto ops, auto rows, auto) { return launch_smem<decltype(ops)>(request, rows); });
 }
 
 int smem_clusters(int blocks, int shared_bytes) {
     return active_clusters(
-        (const void *)cluster_smem_kernel<softmax, contiguous_rows<float, float, true>>, blocks,
+        (const void *)cluster_smem_kernel<of_rows, contiguous_rows<float, float, true>>, blocks,
         SMEM_THREADS, shared_bytes - SMEM_BESIDES);
 }

@@ -60,9 +60,9 @@ enum {
     GRADIENT_THREADS = 256 /* the most of a block where an operation takes a gradient */
 };
 
-/* Of which rows a shape in instances.def is; and of which operations. */
+/* Of which rows a shape in instances.def is; and whether of operations of one value a row. */
 typedef enum { ONS_NARROW_ROWS, ONS_ALL_ROWS } ons_warp_rows;
-typedef enum { ONS_OF_SOFTMAX, ONS_OF_ROWS, ONS_OF_VALUES } ons_of_operations;
+enum { ONS_OF_ROWS = false, ONS_OF_VALUES = true };
 
 /* Which kinds of rows have kernels of their own: none, all come by one loader; those without gaps
  * and of one type; those of 16 bits that become float32 too; or every kind that there is a loader
@@ -80,13 +80,6 @@ extern "C" {
 #else
 #define ONS_CONSTANT static inline
 #endif
-
-/* Whether a shape is of an operation; one_a_row: its result is one value a row. */
-ONS_CONSTANT bool ons_has_shape(ons_of_operations shape, ons_operation operation, bool one_a_row) {
-    return one_a_row ? shape == ONS_OF_VALUES
-                     : shape == ONS_OF_ROWS ||
-                           (shape == ONS_OF_SOFTMAX && operation == ONS_OPERATION_softmax);
-}
 
 /* The warps that find room on a multiprocessor in cluster where an operation takes a gradient;
  * `more`: of MORE_GRADIENT_CHUNKS. */

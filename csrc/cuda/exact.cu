@@ -159,11 +159,11 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
 }
 
 ons_status exact_sums(const launch_request &request) {
-    return with_rows<kinds_in_split>(request, [&](auto op, auto rows, auto is_columns) {
+    return with_rows<kinds_in_split>(request, [&](auto ops, auto rows, auto is_columns) {
         using Rows = typename decltype(rows)::Rows;
         using Form = block_form<decltype(is_columns)>;
         const ons_plan *plan = request.plan;
-        if constexpr (!decltype(op)::ONE_A_ROW) {
+        if constexpr (!decltype(ops)::ONE_A_ROW) {
             return ONS_E_OPERAND;
         } else {
             const int parts = (int)plan->blocks_a_row;

@@ -25,30 +25,34 @@ constexpr int BLOCKS_OF_ROWS =
     (K > BLOCK_CHUNKS ? UNALIGNED_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /
     MAX_THREADS<Rows, K>;
 
-template <typename Op, typename Rows, int K>
+template <typename Ops, typename Rows, int K>
 __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     __shared__ block_row<Real, MAX_THREADS<Rows, K> / WARP> warps;
     const int chunk = block_a_row::template chunk<K>(warp_of_block());
-    visit_loaded<Op, Rows, K, WARP, false>(
+    visit_loaded<Ops, Rows, K, WARP, false, HELD_ROWS<Rows>>(
         args, blockIdx.x, chunk, [&](const auto &row, auto &tile) {
             Real x[K * Rows::V];
             const auto largest = tile.largest();
             fetching<Rows>::template ahead<K>(args, blockIdx.x, warp_of_block());
             auto m = warps.max(largest);
-            auto d = warps.normalizer(keep_and_sum<Op, in_any_order>(tile, reference(m), x));
-            if constexpr (Op::ONE_A_ROW) {
-                put_value<Op>(args, blockIdx.x, threadIdx.x == 0, row, state{m, d});
-            } else {
-                finish_of<Op, Real> finish(state{m, d});
-                finish(tile, x);
-                row.template store<K, WARP, false>(chunk, x, tile.kept(), Op::EXCLUDED);
-            }
+            [[maybe_unused]] Real excluded = 0;
+            with_operation<Ops>(args.operation(), [&](auto op) {
+                using Op = decltype(op);
+                auto d = warps.normalizer(
+                    keep_and_sum<Op, in_any_order>(args.operation(), tile, reference(m), x));
+                if constexpr (Op::ONE_A_ROW)
+                    put_value<Op>(args, blockIdx.x, threadIdx.x == 0, row, state{m, d});
+                else
+                    excluded = finish_kept<Op, Real>(args.operation(), x, state{m, d});
+            });
+            if constexpr (!Ops::ONE_A_ROW)
+                row.template store<K, WARP, false>(chunk, x, tile.kept(), excluded);
         });
 }
 
-template <typename Op, typename Rows, typename Form>
+template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     fused_block_of_columns_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
@@ -59,16 +63,20 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
         auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
         Real x[BLOCK_CHUNKS * Rows::V];
         auto m = Form::max(tile.largest());
-        auto d = Form::normalizer(keep_and_sum<Op>(tile, reference(m), x));
-        if constexpr (Op::ONE_A_ROW) {
-            const auto total = parts.template merge<Op, Form>(m, d);
-            put_value<Op>(args, index, warp_of_block() == 0, row, total);
-        } else {
-            finish_of<Op, decltype(m)> finish(m, parts.template merge<Op, Form>(m, d));
-            finish(tile, x);
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(),
-                                                                 Op::EXCLUDED);
-        }
+        [[maybe_unused]] Real excluded = 0;
+        with_operation<Ops>(args.operation(), [&](auto op) {
+            using Op = decltype(op);
+            auto d = Form::normalizer(keep_and_sum<Op>(args.operation(), tile, reference(m), x));
+            const auto total = parts.template merge<Form>(m, d, [&](const state<Real> &all) {
+                return numbers_in<Op>(args.operation(), all);
+            });
+            if constexpr (Ops::ONE_A_ROW)
+                put_value<Op>(args, index, warp_of_block() == 0, row, total);
+            else
+                excluded = finish_kept<Op, decltype(m)>(args.operation(), x, m, total);
+        });
+        if constexpr (!Ops::ONE_A_ROW)
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(), excluded);
     });
 }
 
@@ -81,19 +89,12 @@ constexpr int MAX_CHUNKS_OF<contiguous_rows<float, float, false>> = UNALIGNED_CH
 template <>
 constexpr int MAX_CHUNKS_OF<contiguous_rows<narrow, narrow, false>> = UNALIGNED_CHUNKS_16_BIT;
 
-/* Whether there are kernels for fewer and for more chunks than BLOCK_CHUNKS. */
-template <typename Op, typename Rows>
-constexpr bool HAS_EACH_LENGTH = Op::NAME == ONS_OPERATION_softmax;
-template <typename Op, typename X, bool ALL_FIT>
-constexpr bool HAS_EACH_LENGTH<Op, contiguous_rows<X, X, ALL_FIT>> =
-    Op::NAME == ONS_OPERATION_softmax || (sizeof(X) <= sizeof(float) && !Op::ONE_A_ROW);
-
-template <typename Op, typename Rows, int K, typename Arguments>
+template <typename Ops, typename Rows, int K, typename Arguments>
 static ons_status launch_block(const launch_request &request, const Arguments &arguments) {
-    if constexpr (K > MAX_CHUNKS_OF<Rows> || (K != BLOCK_CHUNKS && !HAS_EACH_LENGTH<Op, Rows>))
+    if constexpr (K > MAX_CHUNKS_OF<Rows> || (K != BLOCK_CHUNKS && Ops::ONE_A_ROW))
         return ONS_E_OPERAND;
     else
-        return launch_strips(request, {1, request.plan->threads}, fused_block_kernel<Op, Rows, K>,
+        return launch_strips(request, {1, request.plan->threads}, fused_block_kernel<Ops, Rows, K>,
                              arguments);
 }
 
@@ -103,20 +104,20 @@ ons_status ons_cuda_fused_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (plan->variant == ONS_WITH_GRADIENT) return gradient_block(request);
     if (plan->variant == ONS_SELECTING) return topk_block(request);
-    return with_rows_or_packs<kinds_in_fused_block>(
-        request, [&](auto op, auto rows, auto is_columns) {
-            using Op = decltype(op);
-            using Rows = typename decltype(rows)::Rows;
-            using IsColumns = decltype(is_columns);
-            if constexpr (IsColumns::value)
-                return launch_strips(request, {1, plan->threads},
-                                     fused_block_of_columns_kernel<Op, Rows, block_form<IsColumns>>,
-                                     rows.arguments);
-            else
-                return with_constant<SHORT_CHUNKS, MEDIUM_CHUNKS, BLOCK_CHUNKS, UNALIGNED_CHUNKS,
-                                     UNALIGNED_CHUNKS_16_BIT>(
-                    plan->elements_a_thread / Rows::V, [&](auto K) {
-                        return launch_block<Op, Rows, decltype(K)::value>(request, rows.arguments);
-                    });
-        });
+    return with_rows_or_packs<kinds_in_fused_block>(request, [&](auto ops, auto rows,
+                                                                 auto is_columns) {
+        using Ops = decltype(ops);
+        using Rows = typename decltype(rows)::Rows;
+        using IsColumns = decltype(is_columns);
+        if constexpr (IsColumns::value)
+            return launch_strips(request, {1, plan->threads},
+                                 fused_block_of_columns_kernel<Ops, Rows, block_form<IsColumns>>,
+                                 rows.arguments);
+        else
+            return with_constant<SHORT_CHUNKS, MEDIUM_CHUNKS, BLOCK_CHUNKS, UNALIGNED_CHUNKS,
+                                 UNALIGNED_CHUNKS_16_BIT>(
+                plan->elements_a_thread / Rows::V, [&](auto K) {
+                    return launch_block<Ops, Rows, decltype(K)::value>(request, rows.arguments);
+                });
+    });
 }

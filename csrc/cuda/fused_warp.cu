@@ -10,24 +10,28 @@
 #include "rows/finish.cuh"
 #include "launch.cuh"
 
-template <typename Op, typename Rows, typename Form, int K>
+template <typename Ops, typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     const int64_t index = (int64_t)blockIdx.x * Form::rows() + Form::row();
     const int chunk = Form::template chunk<K>();
-    visit_loaded<Op, Rows, K, Form::STRIDE, true>(
+    visit_loaded<Ops, Rows, K, Form::STRIDE, true, two_ways::AT_ACCESSES>(
         args, index, chunk, [&](const auto &row, auto &tile) {
             Real x[K * Rows::V];
             auto m = Form::max(tile.largest());
-            auto d = Form::normalizer(keep_and_sum<Op, typename Form::sums>(tile, reference(m), x));
-            if constexpr (Op::ONE_A_ROW) {
-                put_value<Op>(args, index, Form::writes(), row, state{m, d});
-            } else {
-                finish_of<Op, decltype(m)> finish(state{m, d});
-                finish(tile, x);
-                row.template store<K, Form::STRIDE, false>(chunk, x, tile.kept(), Op::EXCLUDED);
-            }
+            [[maybe_unused]] Real excluded = 0;
+            with_operation<Ops>(args.operation(), [&](auto op) {
+                using Op = decltype(op);
+                auto d = Form::normalizer(
+                    keep_and_sum<Op, typename Form::sums>(args.operation(), tile, reference(m), x));
+                if constexpr (Ops::ONE_A_ROW)
+                    put_value<Op>(args, index, Form::writes(), row, state{m, d});
+                else
+                    excluded = finish_kept<Op, decltype(m)>(args.operation(), x, state{m, d});
+            });
+            if constexpr (!Ops::ONE_A_ROW)
+                row.template store<K, Form::STRIDE, false>(chunk, x, tile.kept(), excluded);
         });
 }
 
@@ -41,14 +45,13 @@ template <typename X>
 constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
 
 /* Calls method(lanes, chunks), constants, with the plan's. */
-template <typename Op, typename Rows, typename Method>
+template <typename Ops, typename Rows, typename Method>
 static ons_status with_warp_shape(const ons_plan *plan, Method method) {
     const int chunks = plan->elements_a_thread / Rows::V;
     ons_status status = ONS_E_OPERAND;
-#define ONS_WARP_SHAPE(operations, rows, L, K)                                   \
-    if constexpr (ons_has_shape(ONS_OF_##operations, Op::NAME, Op::ONE_A_ROW) && \
-                  SHAPED_AS<Rows> == ONS_##rows##_ROWS)                          \
-        if (plan->lanes == L && chunks == K)                                     \
+#define ONS_WARP_SHAPE(operations, rows, L, K)                                                   \
+    if constexpr (Ops::ONE_A_ROW == ONS_OF_##operations && SHAPED_AS<Rows> == ONS_##rows##_ROWS) \
+        if (plan->lanes == L && chunks == K)                                                     \
             status = method(std::integral_constant<int, L>(), std::integral_constant<int, K>());
 #include "instances.def"
 #undef ONS_WARP_SHAPE
@@ -61,9 +64,9 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
     if (plan->variant == ONS_WITH_GRADIENT) return gradient_warp(request);
     if (plan->variant == ONS_WITH_GRADIENT_STAGED) return gradient_warp_staged(request);
     if (plan->variant == ONS_SELECTING) return topk_warp(request);
-    return with_rows_or_packs<kinds_in_fused_warp>(request, [&](auto op, auto rows,
-                                                                auto is_columns) {
-        using Op = decltype(op);
+    return with_rows_or_packs<kinds_in_fused_warp, fitting::NONE>(request, [&](auto ops, auto rows,
+                                                                               auto is_columns) {
+        using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         auto launch_with = [&](auto kernel) {
             return launch_strips(request, {1, plan->threads}, kernel, rows.arguments);
@@ -71,16 +74,16 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
         if constexpr (is_packed<decltype(is_columns)>)
             return with_constant<4, 8, 16, 32>((int)plan->tile, [&](auto N) {
                 constexpr int ALONG = decltype(N)::value > PACKS_A_LANE ? 2 : 1;
-                return launch_with(fused_warp_kernel<Op, Rows, warp_of_packs<Rows::C, ALONG>,
+                return launch_with(fused_warp_kernel<Ops, Rows, warp_of_packs<Rows::C, ALONG>,
                                                      decltype(N)::value / ALONG>);
             });
         else if constexpr (decltype(is_columns)::value)
             return with_constant<1, 2, 4, 8>(plan->elements_a_thread / Rows::V, [&](auto K) {
-                return launch_with(fused_warp_kernel<Op, Rows, lane_a_column, decltype(K)::value>);
+                return launch_with(fused_warp_kernel<Ops, Rows, lane_a_column, decltype(K)::value>);
             });
         else
-            return with_warp_shape<Op, Rows>(plan, [&](auto L, auto K) {
-                return launch_with(fused_warp_kernel<Op, Rows, lanes_a_row<decltype(L)::value>,
+            return with_warp_shape<Ops, Rows>(plan, [&](auto L, auto K) {
+                return launch_with(fused_warp_kernel<Ops, Rows, lanes_a_row<decltype(L)::value>,
                                                      decltype(K)::value>);
             });
     });

@@ -15,6 +15,7 @@ template <typename T>
 struct rows_and_results : staged_arguments<T> {
     int64_t y_pitch; /* in elements */
     ons_operation which;
+    bool one_a_row;
 
     __device__ ons_operation operation() const { return which; }
 };
@@ -33,26 +34,20 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     float x[K * CHUNK<float>];
     const auto m = Form::max(tile.largest());
     const auto d = Form::normalizer(exponentiate<in_any_order>(tile, reference(m), x));
-    bool one_a_row = false;
-    with_operation(args.which, [&](auto op) {
+    if (args.one_a_row) {
+        const fitting_row<T, T, true> row(nullptr, args.y + (index + args.first) * args.y_pitch,
+                                          args.N, args.of);
+        put_value<one_a_row>(args, index, Form::writes(), row, state{m, d});
+        return;
+    }
+    with_operation<of_rows>(args.which, [&](auto op) {
         using Op = decltype(op);
-        if constexpr (Op::ONE_A_ROW) {
-            const fitting_row<T, T, true> row(nullptr, args.y + (index + args.first) * args.y_pitch,
-                                              args.N, args.of);
-            put_value<Op>(args, index, Form::writes(), row, state{m, d});
-            one_a_row = true;
-        } else {
-            finish_of<Op, float> finish(state{m, d});
-            if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS) {
-                finish(x);
-            } else {
-                __syncwarp(); /* so that the elements are not kept meanwhile */
-                auto again = opened(chunks.load());
-                finish(again, x);
-            }
+        if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) {
+            __syncwarp(); /* so that the elements are not kept meanwhile */
+            opened(chunks.load()).take(x);
         }
+        finish_kept<Op, float>(args.which, x, state{m, d});
     });
-    if (one_a_row) return;
     chunks.store(x);
     staged.write();
 }
@@ -65,7 +60,8 @@ static ons_status launch_rows_of(const launch_request &request) {
         {(const T *)problem->operand[ONS_X].data, (T *)problem->operand[ONS_Y].data, plan->rows,
          plan->N, 0, format<T>(problem->operand[ONS_X].dtype)},
         problem->operand[ONS_Y].stride[0] / (int64_t)sizeof(T),
-        problem->operation};
+        problem->operation,
+        ons_operations[problem->operation].one_a_row};
     launch_shape shape = {1, plan->threads};
     shape.shared_bytes = staged_bytes<T>(plan->width, plan->N);
     int chunks = plan->elements_a_thread / CHUNK<float>;

@@ -11,7 +11,7 @@
 
 /* The states lie in `states` by parity of the strip, block and row of the strip: a block that is
  * ahead by one strip does not disturb one that still reads, and by two it cannot be. */
-template <typename Op, typename Rows, typename Form>
+template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     grid_kernel(const __grid_constant__ typename Rows::arguments args,
                 state<typename Rows::Real> *states) {
@@ -34,7 +34,9 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
             for (int64_t at = 0; at <= last; at += chunks) {
                 auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
                 online_step(so_far, tile, x);
-                if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) tile.take(x);
+                with_operation<Ops>(args.operation(), [&](auto op) {
+                    if constexpr (decltype(op)::KEEPS == ONS_KEEP_ELEMENTS) tile.take(x);
+                });
                 kept = tile.kept();
             }
             state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
@@ -42,37 +44,40 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
             cooperative_groups::this_grid().sync();
             state<Real> total = Form::merge_parts(strip, gridDim.x);
 
-            if constexpr (Op::ONE_A_ROW) {
-                const bool writes = blockIdx.x == 0 && warp_of_block() == 0 && Form::writes();
-                put_value<Op>(args, first + Form::row(), writes, row, total);
-            } else {
-                finish_of<Op, Real> finish_kept(so_far.m, total);
-                finish_kept(x);
-                row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, kept,
-                                                                 Op::EXCLUDED);
-
-                finish_of<Op, Real> finish(total);
-                reference<Real> to(total.m);
-                for (int64_t at = last - chunks; at >= 0; at -= chunks) {
-                    auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
-                    keep<Op>(tile, to, x);
-                    finish(tile, x);
-                    row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x, tile.kept(),
+            with_operation<Ops>(args.operation(), [&](auto op) {
+                using Op = decltype(op);
+                if constexpr (Op::ONE_A_ROW) {
+                    const bool writes = blockIdx.x == 0 && warp_of_block() == 0 && Form::writes();
+                    put_value<Op>(args, first + Form::row(), writes, row, total);
+                } else {
+                    finish_of<Op, Real> finish_kept(so_far.m, total);
+                    finish_kept(x);
+                    row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, kept,
                                                                      Op::EXCLUDED);
+
+                    finish_of<Op, Real> finish(total);
+                    reference<Real> to(total.m);
+                    for (int64_t at = last - chunks; at >= 0; at -= chunks) {
+                        auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
+                        keep<Op>(tile, to, x);
+                        finish(x);
+                        row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x, tile.kept(),
+                                                                         Op::EXCLUDED);
+                    }
                 }
-            }
+            });
         });
     }
 }
 
 ons_status ons_cuda_grid(const launch_request &request) {
     return with_rows<kinds_in_grid, fitting::ALL>(
-        request, [&](auto op, auto rows, auto is_columns) {
-            using Op = decltype(op);
+        request, [&](auto ops, auto rows, auto is_columns) {
+            using Ops = decltype(ops);
             using Rows = typename decltype(rows)::Rows;
             launch_shape shape = {request.plan->blocks_a_row, request.plan->threads};
             shape.cooperative = true;
-            return launch(request, shape, grid_kernel<Op, Rows, block_form<decltype(is_columns)>>,
+            return launch(request, shape, grid_kernel<Ops, Rows, block_form<decltype(is_columns)>>,
                           rows.arguments, (state<typename Rows::Real> *)request.workspace);
         });
 }

@@ -126,8 +126,12 @@ ons_status launch_strips(const launch_request &request, launch_shape shape, Kern
  * is, nor on the types: all give the same bits. y may be x: nothing may be read through the
  * read-only cache, and a thread writes what it alone has read.
  *
- * Rows::visit<BEYOND>(arguments, row, body) calls body with the row: a warp must come to it
- * together. BEYOND: the row may lie beyond the last, and then has no elements.
+ * Rows::visit<BEYOND, WHERE>(arguments, row, body) calls body with the row: a warp must come to it
+ * together. BEYOND: the row may lie beyond the last, and then has no elements. WHERE: two_ways.
+ * Rows::load_row<K, STRIDE, BEYOND>(arguments, row, chunk) gives the chunks alone.
+ *
+ * 16-bit elements are `narrow`: one kernel has both types, and learns from their format which it
+ * is.
  *
  * NARROW: elements of one type of 16 bits, of which fused_warp gives a lane twice as many.
  *
@@ -152,19 +156,20 @@ inline problem_arguments as_it_is(const launch_request &request) {
     return {*request.problem, request.plan->rows, request.plan->N, 0, rows_ahead(request)};
 }
 
-/* Of which rows that all begin and end with a pack a method has kernels of their own: of 16-bit
- * rows, which arithmetic bounds. Of those of one value a row too, where it reads them tile by tile;
- * where it holds them (HELD), all have one kernel, which loads them in two ways (load_row). Or,
- * where it asks for it, of all. */
-enum class fitting { HELD, READ_IN_TILES, ALL };
-template <typename Op, typename X, typename Y>
+/* Of which rows that all begin and end with a pack a method has kernels of their own: of none; of
+ * those of 16 bits whose results have the row's shape, which arithmetic bounds; where it reads rows
+ * tile by tile, of those of one value a row too; or, where it asks for it, of all. Where they have
+ * none, one kernel loads and stores in two ways (two_ways, load_row). */
+enum class fitting { NONE, HELD, READ_IN_TILES, ALL };
+template <typename Ops, typename X, typename Y>
 constexpr bool has_fitting(fitting of) {
     return of == fitting::ALL ||
-           (Op::ONE_A_ROW ? of == fitting::READ_IN_TILES : sizeof(X) + sizeof(Y) == 4);
+           (Ops::ONE_A_ROW ? of == fitting::READ_IN_TILES
+                           : of != fitting::NONE && sizeof(X) + sizeof(Y) == 4);
 }
 
-/* Calls method(operation, rows_of<Rows>, whether the column form is taken). */
-template <typename Op, fitting FIT, typename X, typename Y, typename Method>
+/* Calls method(operations, rows_of<Rows>, whether the column form is taken). */
+template <typename Ops, fitting FIT, typename X, typename Y, typename Method>
 ons_status with_contiguous(const launch_request &request, Method method) {
     const ons_problem *problem = request.problem;
     const ons_plan *plan = request.plan;
@@ -186,113 +191,94 @@ ons_status with_contiguous(const launch_request &request, Method method) {
     };
     using Fitting = contiguous_rows<X, Y, true>;
     using Any = contiguous_rows<X, Y, false>;
-    if constexpr (has_fitting<Op, X, Y>(FIT))
-        if (Fitting::all_fit(arguments(Fitting()), Op::ONE_A_ROW))
-            return method(Op(), rows_of<Fitting>{arguments(Fitting())}, std::false_type());
-    return method(Op(), rows_of<Any>{arguments(Any())}, std::false_type());
+    if constexpr (has_fitting<Ops, X, Y>(FIT))
+        if (Fitting::all_fit(arguments(Fitting()), Ops::ONE_A_ROW))
+            return method(Ops(), rows_of<Fitting>{arguments(Fitting())}, std::false_type());
+    return method(Ops(), rows_of<Any>{arguments(Any())}, std::false_type());
 }
 
 /* Rows without gaps of one type; WIDEN: or of 16 bits that become float32. */
-template <typename Op, bool WIDEN, fitting FIT, typename Method>
+template <typename Ops, bool WIDEN, fitting FIT, typename Method>
 ons_status with_contiguous_types(const launch_request &request, Method method) {
     const ons_dtype x = request.problem->operand[ONS_X].dtype;
     if constexpr (WIDEN)
         if (x != request.problem->operand[ONS_Y].dtype)
-            return with_contiguous<Op, FIT, narrow, float>(request, method);
+            return with_contiguous<Ops, FIT, narrow, float>(request, method);
     switch (x) {
-    case ONS_FLOAT32: return with_contiguous<Op, FIT, float, float>(request, method);
-    case ONS_FLOAT64: return with_contiguous<Op, FIT, double, double>(request, method);
-    default: return with_contiguous<Op, FIT, narrow, narrow>(request, method);
+    case ONS_FLOAT32: return with_contiguous<Ops, FIT, float, float>(request, method);
+    case ONS_FLOAT64: return with_contiguous<Ops, FIT, double, double>(request, method);
+    default: return with_contiguous<Ops, FIT, narrow, narrow>(request, method);
     }
 }
 
 /* Rows of one type without gaps, whatever their mask and scale. */
-template <typename Op, typename T, typename Method>
+template <typename Ops, typename T, typename Method>
 ons_status with_masked(const launch_request &request, Method method) {
-    return method(Op(), rows_of<masked_rows<T>>{as_it_is(request)}, std::false_type());
+    return method(Ops(), rows_of<masked_rows<T>>{as_it_is(request)}, std::false_type());
 }
 
-template <typename Op, typename Method>
+template <typename Ops, typename Method>
 ons_status with_any_types(const launch_request &request, Method method) {
     auto of_type = [&](auto real) {
         using Rows = general_rows<decltype(real)>;
         if (request.plan->form == ONS_COLUMN_FORM)
-            return method(Op(), rows_of<Rows>{as_it_is(request)}, std::true_type());
-        return method(Op(), rows_of<Rows>{as_it_is(request)}, std::false_type());
+            return method(Ops(), rows_of<Rows>{as_it_is(request)}, std::true_type());
+        return method(Ops(), rows_of<Rows>{as_it_is(request)}, std::false_type());
     };
     return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
 }
 
-/* Which kinds of rows a method has kernels for, by operation (instances.def). */
-#define ONS_KINDS_OF_ROWS(method, softmax, rows, values)                                    \
-    struct kinds_in_##method {                                                              \
-        template <typename Op>                                                              \
-        static constexpr ons_kinds_of_rows OF = Op::NAME == ONS_OPERATION_softmax ? softmax \
-                                                : Op::ONE_A_ROW                   ? values  \
-                                                                                  : rows;                     \
+/* Which kinds of rows a method has kernels for, by operations (instances.def). */
+#define ONS_KINDS_OF_ROWS(method, rows, values)                                 \
+    struct kinds_in_##method {                                                  \
+        template <typename Ops>                                                 \
+        static constexpr ons_kinds_of_rows OF = Ops::ONE_A_ROW ? values : rows; \
     };
 #include "instances.def"
 #undef ONS_KINDS_OF_ROWS
 
-template <ons_kinds_of_rows KINDS, typename Op, fitting FIT, typename Method>
+template <ons_kinds_of_rows KINDS, typename Ops, fitting FIT, typename Method>
 ons_status with_rows_of_kinds(const launch_request &request, Method method) {
     [[maybe_unused]] const ons_loader loader = request.plan->loader;
     if constexpr (KINDS != ONS_GENERAL_ROWS)
         if (loader == ONS_CONTIGUOUS)
-            return with_contiguous_types<Op, (KINDS >= ONS_CONTIGUOUS_ROWS), FIT>(request, method);
+            return with_contiguous_types<Ops, (KINDS >= ONS_CONTIGUOUS_ROWS), FIT>(request, method);
     if constexpr (KINDS == ONS_EVERY_ROWS)
         if (loader == ONS_MASKED) switch (request.problem->operand[ONS_X].dtype) {
-            case ONS_FLOAT32: return with_masked<Op, float>(request, method);
-            case ONS_FLOAT64: return with_masked<Op, double>(request, method);
-            default: return with_masked<Op, narrow>(request, method);
+            case ONS_FLOAT32: return with_masked<Ops, float>(request, method);
+            case ONS_FLOAT64: return with_masked<Ops, double>(request, method);
+            default: return with_masked<Ops, narrow>(request, method);
             }
-    return with_any_types<Op>(request, method);
+    return with_any_types<Ops>(request, method);
 }
 
-#define OF_ROW(code) code
-#define OF_VALUE(code)
-#define OF_PAIR(code)
-#define OF_GRADIENT(code)
-#define OF_TOPK(code)
-
-/* Calls method(operation), a struct of operation.cuh. */
+/* Calls method(the operations that have their kernels together), of_rows or one_a_row. */
 template <typename Method>
-ons_status with_operation(const launch_request &request, Method method) {
-    switch (request.problem->operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_##result(case ONS_OPERATION_##name : return method(name());)
-#include "../operations.def"
-#undef ONS_OPERATION
-    default: return method(one_a_row());
-    }
+ons_status with_operations(const launch_request &request, Method method) {
+    return ons_operations[request.problem->operation].one_a_row ? method(one_a_row())
+                                                                : method(of_rows());
 }
 
-#undef OF_ROW
-#undef OF_VALUE
-#undef OF_PAIR
-#undef OF_GRADIENT
-#undef OF_TOPK
-
-/* Calls method(operation, rows_of<Rows>, whether the column form is taken) with the Rows that fit.
+/* Calls method(operations, rows_of<Rows>, whether the column form is taken) with the Rows that fit.
  */
 template <typename Kinds, fitting FIT = fitting::READ_IN_TILES, typename Method>
 ons_status with_rows(const launch_request &request, Method method) {
-    return with_operation(request, [&](auto op) {
-        using Op = decltype(op);
-        return with_rows_of_kinds<Kinds::template OF<Op>, Op, FIT>(request, method);
+    return with_operations(request, [&](auto ops) {
+        using Ops = decltype(ops);
+        return with_rows_of_kinds<Kinds::template OF<Ops>, Ops, FIT>(request, method);
     });
 }
 
 /* The same of rows without gaps alone, for variants that have no others. */
 template <typename Kinds, fitting FIT = fitting::READ_IN_TILES, typename Method>
 ons_status with_contiguous_rows(const launch_request &request, Method method) {
-    return with_operation(request, [&](auto op) {
-        using Op = decltype(op);
-        constexpr ons_kinds_of_rows KINDS = Kinds::template OF<Op>;
+    return with_operations(request, [&](auto ops) {
+        using Ops = decltype(ops);
+        constexpr ons_kinds_of_rows KINDS = Kinds::template OF<Ops>;
         if constexpr (KINDS == ONS_GENERAL_ROWS)
             return ONS_E_OPERAND;
         else
-            return with_contiguous_types<Op, (KINDS >= ONS_CONTIGUOUS_ROWS), FIT>(request, method);
+            return with_contiguous_types<Ops, (KINDS >= ONS_CONTIGUOUS_ROWS), FIT>(request, method);
     });
 }
 
@@ -301,7 +287,7 @@ struct packed_tag : std::true_type {};
 template <typename IsColumns>
 constexpr bool is_packed = std::is_same_v<IsColumns, packed_tag>;
 
-template <typename Op, typename X, typename Y, typename Method>
+template <typename Ops, typename X, typename Y, typename Method>
 ons_status with_packed(const launch_request &request, Method method) {
     const ons_problem *problem = request.problem;
     const int slices = problem->dims - 3, inner = problem->dims - 2, axis = problem->dims - 1;
@@ -321,29 +307,30 @@ ons_status with_packed(const launch_request &request, Method method) {
         rows,
         request.plan->N,
         0,
+        problem->operation,
         format<X>(problem->operand[ONS_X].dtype)};
-    return method(Op(), rows_of<packed_columns<X, Y>>{arguments}, packed_tag());
+    return method(Ops(), rows_of<packed_columns<X, Y>>{arguments}, packed_tag());
 }
 
-template <typename Op, typename Method>
+template <typename Ops, typename Method>
 ons_status with_packed_types(const launch_request &request, Method method) {
     const ons_problem *problem = request.problem;
     const ons_dtype x = problem->operand[ONS_X].dtype;
-    if (x == ONS_FLOAT32) return with_packed<Op, float, float>(request, method);
-    return x == problem->operand[ONS_Y].dtype ? with_packed<Op, narrow, narrow>(request, method)
-                                              : with_packed<Op, narrow, float>(request, method);
+    if (x == ONS_FLOAT32) return with_packed<Ops, float, float>(request, method);
+    return x == problem->operand[ONS_Y].dtype ? with_packed<Ops, narrow, narrow>(request, method)
+                                              : with_packed<Ops, narrow, float>(request, method);
 }
 
 /* with_rows, and with columns in packs too where a method has every kind of row: for methods that
  * are written for several rows a thread. */
-template <typename Kinds, typename Method>
+template <typename Kinds, fitting FIT = fitting::HELD, typename Method>
 ons_status with_rows_or_packs(const launch_request &request, Method method) {
-    return with_operation(request, [&](auto op) {
-        using Op = decltype(op);
-        constexpr ons_kinds_of_rows KINDS = Kinds::template OF<Op>;
+    return with_operations(request, [&](auto ops) {
+        using Ops = decltype(ops);
+        constexpr ons_kinds_of_rows KINDS = Kinds::template OF<Ops>;
         if constexpr (KINDS == ONS_EVERY_ROWS)
-            if (request.plan->loader == ONS_PACKED) return with_packed_types<Op>(request, method);
-        return with_rows_of_kinds<KINDS, Op, fitting::HELD>(request, method);
+            if (request.plan->loader == ONS_PACKED) return with_packed_types<Ops>(request, method);
+        return with_rows_of_kinds<KINDS, Ops, FIT>(request, method);
     });
 }
 

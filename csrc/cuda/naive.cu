@@ -4,7 +4,7 @@
  * Moves 2 reads + 1 write of N; one block a row, any N. */
 #include "passes.cuh"
 
-template <typename Op, typename Rows, typename Form>
+template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)
     naive_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
@@ -31,33 +31,36 @@ __global__ void __launch_bounds__(PASS_THREADS)
         Real d[] = {merge_block<Form>(Form::merge_warp(all.rounded()), parts).d};
         row.round(d);
 
-        if constexpr (Op::ONE_A_ROW) {
-            if (warp_of_block() == 0 && Form::writes() && index + args.first < args.rows)
-                row.put(Op::plain_row(args.operation(), d[0]));
-        } else {
-            Real own[] = {Op::plain_row(d[0])};
-            row.round(own);
-            for_each_tile<Form, TILE_CHUNKS>(
-                row, 0, chunks_of(row), [&](int64_t chunk, const auto &tile) {
-                    Real x[TILE<Real>];
-                    tile.take(x);
-                    if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS) exponentiate_all(x);
+        with_operation<Ops>(args.operation(), [&](auto op) {
+            using Op = decltype(op);
+            if constexpr (Op::ONE_A_ROW) {
+                if (warp_of_block() == 0 && Form::writes() && index + args.first < args.rows)
+                    row.put(Op::plain_row(args.operation(), d[0]));
+            } else {
+                Real own[] = {Op::plain_row(d[0])};
+                row.round(own);
+                for_each_tile<Form, TILE_CHUNKS>(
+                    row, 0, chunks_of(row), [&](int64_t chunk, const auto &tile) {
+                        Real x[TILE<Real>];
+                        tile.take(x);
+                        if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS) exponentiate_all(x);
 #pragma unroll
-                    for (int e = 0; e < TILE<Real>; e++) x[e] = Op::plain_element(x[e], own[0]);
-                    row.round(x);
-                    row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(),
-                                                                        Op::EXCLUDED);
-                });
-        }
+                        for (int e = 0; e < TILE<Real>; e++) x[e] = Op::plain_element(x[e], own[0]);
+                        row.round(x);
+                        row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(),
+                                                                            Op::EXCLUDED);
+                    });
+            }
+        });
     });
 }
 
 ons_status ons_cuda_naive(const launch_request &request) {
-    return with_rows<kinds_in_naive>(request, [&](auto op, auto rows, auto is_columns) {
-        using Op = decltype(op);
+    return with_rows<kinds_in_naive>(request, [&](auto ops, auto rows, auto is_columns) {
+        using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         return launch_strips(request, {1, request.plan->threads},
-                             naive_kernel<Op, Rows, block_form<decltype(is_columns)>>,
+                             naive_kernel<Ops, Rows, block_form<decltype(is_columns)>>,
                              rows.arguments);
     });
 }

@@ -10,35 +10,35 @@ template <typename X>
 constexpr bool IS_NARROW_BETWEEN_PACKS<contiguous_rows<X, X, false>> = sizeof(X) == 2;
 
 /* Where the row is read once, more of it at a time: what two blocks' registers have room for. */
-template <typename Op, typename Rows, typename Form>
-constexpr int CHUNKS = !Op::ONE_A_ROW || Form::ROWS > 1 || Rows::V != CHUNK<float> ? TILE_CHUNKS
-                       : IS_NARROW_BETWEEN_PACKS<Rows>                             ? 5
-                                                                                   : VALUE_CHUNKS;
-template <typename Op, typename Rows>
-constexpr int BLOCKS = Op::ONE_A_ROW && IS_NARROW_BETWEEN_PACKS<Rows> ? 2 : 0;
+template <typename Ops, typename Rows, typename Form>
+constexpr int CHUNKS = !Ops::ONE_A_ROW || Form::ROWS > 1 || Rows::V != CHUNK<float> ? TILE_CHUNKS
+                       : IS_NARROW_BETWEEN_PACKS<Rows>                              ? 5
+                                                                                    : VALUE_CHUNKS;
+template <typename Ops, typename Rows>
+constexpr int BLOCKS = Ops::ONE_A_ROW && IS_NARROW_BETWEEN_PACKS<Rows> ? 2 : 0;
 
-template <typename Op, typename Rows, typename Form>
-__global__ void __launch_bounds__(PASS_THREADS, BLOCKS<Op, Rows>)
+template <typename Ops, typename Rows, typename Form>
+__global__ void __launch_bounds__(PASS_THREADS, BLOCKS<Ops, Rows>)
     online_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
     Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
         running_state<Real> so_far;
-        for_each_tile<Form, CHUNKS<Op, Rows, Form>>(
+        for_each_tile<Form, CHUNKS<Ops, Rows, Form>>(
             row, 0, chunks_of(row), [&](int64_t, const auto &tile) { online_step(so_far, tile); });
         state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
-        finish_row<Op, Form>(args, index, row, total);
+        finish_row<Ops, Form>(args, index, row, total);
     });
 }
 
 ons_status ons_cuda_online(const launch_request &request) {
     if (request.plan->variant == ONS_SELECTING) return topk_online(request);
-    return with_rows<kinds_in_online>(request, [&](auto op, auto rows, auto is_columns) {
-        using Op = decltype(op);
+    return with_rows<kinds_in_online>(request, [&](auto ops, auto rows, auto is_columns) {
+        using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         return launch_strips(request, {1, request.plan->threads},
-                             online_kernel<Op, Rows, block_form<decltype(is_columns)>>,
+                             online_kernel<Ops, Rows, block_form<decltype(is_columns)>>,
                              rows.arguments);
     });
 }

@@ -6,13 +6,13 @@
  * chunks. */
 #include "passes.cuh"
 
-template <typename Op, typename Rows, typename Form>
+template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     online_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
+    Rows::template visit<(Form::ROWS > 1), HELD_ROWS<Rows>>(args, index, [&](const auto &row) {
         int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
         auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
 
@@ -21,26 +21,29 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
         for (int k = 0; k < BLOCK_CHUNKS; k++) online_step(so_far, opened(tile.chunk(k)));
         state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
 
-        if constexpr (Op::ONE_A_ROW) {
-            put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
-        } else {
-            Real x[BLOCK_CHUNKS * Rows::V];
-            auto whole = opened(tile);
-            keep<Op>(whole, reference<Real>(total.m), x);
-            finish_of<Op, Real> finish(total);
-            finish(whole, x);
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, whole.kept(),
-                                                                 Op::EXCLUDED);
-        }
+        with_operation<Ops>(args.operation(), [&](auto op) {
+            using Op = decltype(op);
+            if constexpr (Op::ONE_A_ROW) {
+                put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
+            } else {
+                Real x[BLOCK_CHUNKS * Rows::V];
+                auto whole = opened(tile);
+                keep<Op>(whole, reference<Real>(total.m), x);
+                finish_of<Op, Real> finish(total);
+                finish(x);
+                row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, whole.kept(),
+                                                                     Op::EXCLUDED);
+            }
+        });
     });
 }
 
 ons_status ons_cuda_online_block(const launch_request &request) {
-    return with_rows<kinds_in_online_block>(request, [&](auto op, auto rows, auto is_columns) {
-        using Op = decltype(op);
+    return with_rows<kinds_in_online_block>(request, [&](auto ops, auto rows, auto is_columns) {
+        using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         return launch_strips(request, {1, request.plan->threads},
-                             online_block_kernel<Op, Rows, block_form<decltype(is_columns)>>,
+                             online_block_kernel<Ops, Rows, block_form<decltype(is_columns)>>,
                              rows.arguments);
     });
 }

@@ -22,8 +22,8 @@
  *   ADDS_PRODUCTS                    whether the row adds up dy * y, or dy
  *   element(dy, y, sum)              a result
  *
- * Those of one value a row, or one pair, have their kernels together (one_a_row): which of them it
- * is shows at the end of a row alone. So do those that take a gradient (launch_gradient.cuh). */
+ * A kernel serves all operations of such a kind, and learns at run time which it is: of_rows,
+ * one_a_row, and those that take a gradient (launch_gradient.cuh). */
 #ifndef ONS_OPERATION_CUH
 #define ONS_OPERATION_CUH
 
@@ -81,12 +81,11 @@ __device__ inline Real log_of_sum(const state<Real> &row) {
 }
 
 /* The line of each operation. */
-#define ONS_OPERATION(name, result, keeps, excluded, summary)       \
-    struct operation_##name {                                       \
-        static constexpr bool ONE_A_ROW = false;                    \
-        static constexpr ons_keep KEEPS = ONS_KEEP_##keeps;         \
-        static constexpr float EXCLUDED = (float)(excluded);        \
-        static constexpr ons_operation NAME = ONS_OPERATION_##name; \
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    struct operation_##name {                                 \
+        static constexpr bool ONE_A_ROW = false;              \
+        static constexpr ons_keep KEEPS = ONS_KEEP_##keeps;   \
+        static constexpr float EXCLUDED = (float)(excluded);  \
     };
 #include "../operations.def"
 #undef ONS_OPERATION
@@ -106,7 +105,6 @@ __device__ inline Real log_of_sum(const state<Real> &row) {
 struct one_a_row {
     static constexpr bool ONE_A_ROW = true;
     static constexpr ons_keep KEEPS = ONS_KEEP_NOTHING;
-    static constexpr ons_operation NAME = ONS_OPERATION_COUNT; /* none alone */
 
     /* Calls put with the value of the operation, or with the pair. */
     template <typename Real, typename Put>
@@ -134,20 +132,31 @@ struct one_a_row {
 
 /* ------- A kernel of several operations ------- */
 
+/* Those whose result has the row's shape. What all of them do, a kernel has once. */
+struct of_rows {
+    static constexpr bool ONE_A_ROW = false;
+};
+
 #undef OF_ROW
 #undef OF_VALUE
 #define OF_ROW(code) code
 #define OF_VALUE(code)
 
-/* Calls body(an operation on a row alone), a struct of operation.cuh, or body(one_a_row()). */
-template <typename Body>
-__device__ __forceinline__ void with_operation(ons_operation operation, Body body) {
-    switch (operation) {
+/* Calls body(an operation of Ops), a struct of operation.cuh. Ops: of_rows; or one_a_row or a
+ * single operation, which it gives to body. */
+template <typename Ops, typename Body>
+__device__ __forceinline__ void with_operation([[maybe_unused]] ons_operation operation,
+                                               Body body) {
+    if constexpr (!std::is_same_v<Ops, of_rows>) {
+        body(Ops());
+    } else {
+        switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     OF_##result(case ONS_OPERATION_##name : body(name()); break;)
 #include "../operations.def"
 #undef ONS_OPERATION
-    default: body(one_a_row());
+        default: __builtin_unreachable();
+        }
     }
 }
 

@@ -60,19 +60,22 @@ __device__ inline void finish_tiles(const Rows &row, int64_t first, int64_t end,
     for_each_tile<Form, K>(row, first, end, [&](int64_t chunk, auto tile) {
         Real x[K * CHUNK<Real>];
         keep<Op>(tile, to, x);
-        finish(tile, x);
+        finish(x);
         row.template store<K, Form::STRIDE, true>(chunk, x, tile.kept(), Op::EXCLUDED);
     });
 }
 
 /* The row `index` of this launch, which a block has alone, once its state is known. */
-template <typename Op, typename Form, typename Arguments, typename Rows, typename Real>
+template <typename Ops, typename Form, typename Arguments, typename Rows, typename Real>
 __device__ inline void finish_row(const Arguments &args, int64_t index, const Rows &row,
                                   const state<Real> &total) {
-    if constexpr (Op::ONE_A_ROW)
-        put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
-    else
-        finish_tiles<Op, Form>(row, 0, chunks_of(row), total);
+    with_operation<Ops>(args.operation(), [&](auto op) {
+        using Op = decltype(op);
+        if constexpr (Op::ONE_A_ROW)
+            put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
+        else
+            finish_tiles<Op, Form>(row, 0, chunks_of(row), total);
+    });
 }
 
 #endif

@@ -2,7 +2,7 @@
  * 2). Moves 3 reads + 1 write of N; one block a row, any N. */
 #include "passes.cuh"
 
-template <typename Op, typename Rows, typename Form>
+template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)
     safe_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
@@ -24,16 +24,16 @@ __global__ void __launch_bounds__(PASS_THREADS)
         });
         state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
 
-        finish_row<Op, Form>(args, index, row, total);
+        finish_row<Ops, Form>(args, index, row, total);
     });
 }
 
 ons_status ons_cuda_safe(const launch_request &request) {
-    return with_rows<kinds_in_safe>(request, [&](auto op, auto rows, auto is_columns) {
-        using Op = decltype(op);
+    return with_rows<kinds_in_safe>(request, [&](auto ops, auto rows, auto is_columns) {
+        using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         return launch_strips(request, {1, request.plan->threads},
-                             safe_kernel<Op, Rows, block_form<decltype(is_columns)>>,
+                             safe_kernel<Ops, Rows, block_form<decltype(is_columns)>>,
                              rows.arguments);
     });
 }

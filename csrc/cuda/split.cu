@@ -75,21 +75,24 @@ __global__ void __launch_bounds__(PASS_THREADS)
 }
 
 /* A row has `states_a_row` states: one of each part, or one. */
-template <typename Op, typename Rows, typename Form>
+template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     split_finish_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                         int64_t chunks_a_part, int states_a_row,
                         const state<typename Rows::Real> *states) {
-    part_of_row part(Op::ONE_A_ROW ? 1 : parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
+    part_of_row part(Ops::ONE_A_ROW ? 1 : parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
     const int64_t index = part.strip * Form::ROWS + Form::row();
     Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
         states += (args.first + part.strip * Form::ROWS) * states_a_row;
         const auto total = merge_row<Form>(states, states_a_row);
-        if constexpr (Op::ONE_A_ROW)
-            put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
-        else
-            finish_tiles<Op, Form, CHUNKS<typename Rows::Real, Form>>(row, part.first, part.end,
-                                                                      total);
+        with_operation<Ops>(args.operation(), [&](auto op) {
+            using Op = decltype(op);
+            if constexpr (Op::ONE_A_ROW)
+                put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
+            else
+                finish_tiles<Op, Form, CHUNKS<typename Rows::Real, Form>>(row, part.first, part.end,
+                                                                          total);
+        });
     });
 }
 
@@ -97,8 +100,8 @@ ons_status ons_cuda_split(const launch_request &request) {
     if (request.plan->variant == ONS_WITH_GRADIENT) return gradient_split(request);
     if (request.problem->sums) return exact_sums(request);
     if (request.plan->variant == ONS_SELECTING) return topk_split(request);
-    return with_rows<kinds_in_split>(request, [&](auto op, auto rows, auto is_columns) {
-        using Op = decltype(op);
+    return with_rows<kinds_in_split>(request, [&](auto ops, auto rows, auto is_columns) {
+        using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         using Form = block_form<decltype(is_columns)>;
         const ons_plan *plan = request.plan;
@@ -118,8 +121,8 @@ ons_status ons_cuda_split(const launch_request &request) {
                                               rows.arguments, parts, chunks_a_part, states);
             if (status != ONS_OK) return status;
         }
-        if (Op::ONE_A_ROW) shape.blocks = 1; /* of a strip: it merges, and reads no element */
-        return launch_strips(request, shape, split_finish_kernel<Op, Rows, Form>, rows.arguments,
+        if (Ops::ONE_A_ROW) shape.blocks = 1; /* of a strip: it merges, and reads no element */
+        return launch_strips(request, shape, split_finish_kernel<Ops, Rows, Form>, rows.arguments,
                              parts, chunks_a_part, given ? 1 : parts, states);
     });
 }

@@ -14,15 +14,11 @@ struct alignas(16) row_numbers {
     static constexpr Real BEYOND = arithmetic<Real>::MAGIC + (Real)0x1p23;
 };
 
-/* Of one value a row the first number is d. */
 template <typename Op, typename Real>
 __device__ inline row_numbers<Real> numbers_of(const state<Real> &row) {
     row_numbers<Real> numbers;
     numbers.m = row.m;
-    if constexpr (Op::ONE_A_ROW)
-        numbers.first = numbers.second = row.d;
-    else
-        Op::row(row, &numbers.first, &numbers.second);
+    Op::row(row, &numbers.first, &numbers.second);
     numbers.steps = is_ordinary(row.m) ? arithmetic<Real>::steps(row.m) : numbers.BEYOND;
     return numbers;
 }

@@ -60,15 +60,16 @@ struct strip_of_block {
     row_numbers<Real> numbers[WARP];
     state<Real> parts[WARP * column_stride(WARPS)];
 
-    /* What this thread's columns need to know. To be called by the whole block, once. */
-    template <typename Op, typename Form, typename M, typename D>
-    __device__ auto merge(const M &m, const D &d) {
+    /* What this thread's columns need to know, which numbers_of makes of a column's state. To be
+     * called by the whole block, once. */
+    template <typename Form, typename M, typename D, typename Numbers>
+    __device__ auto merge(const M &m, const D &d, Numbers numbers_of) {
         const int warps = warps_of_block(), stride = column_stride(warps);
         parts[Form::own_column() * stride + warp_of_block()] = Form::own(m, d);
         __syncthreads();
         merge_held_panel<WARP>(parts, warps, stride,
                                [&](int column, int lane, const state<Real> &all) {
-                                   if (lane == 0) numbers[column] = numbers_of<Op>(all);
+                                   if (lane == 0) numbers[column] = numbers_of(all);
                                });
         __syncthreads();
         return Form::of_thread(numbers);
@@ -101,20 +102,20 @@ class strip_of_cluster {
           arrived(arrived_),
           answered(answered_) {}
 
-    /* What this thread's columns need to know. To be called by the whole cluster, once. */
-    template <typename Op, typename Form, typename M, typename D>
-    __device__ auto merge(const M &m, const D &d) {
+    /* The same. To be called by the whole cluster, once. */
+    template <typename Form, typename M, typename D, typename Numbers>
+    __device__ auto merge(const M &m, const D &d, Numbers numbers_of) {
         const int blocks = cluster_size();
         if (are_few(blocks))
-            merge_all<Op>(blocks, Form::own_column(), Form::own(m, d));
+            merge_all(blocks, Form::own_column(), Form::own(m, d), numbers_of);
         else
-            merge_share<Op>(blocks, Form::own_column(), Form::own(m, d));
+            merge_share(blocks, Form::own_column(), Form::own(m, d), numbers_of);
         return Form::of_thread(numbers);
     }
 
    private:
-    template <typename Op>
-    __device__ void merge_all(int blocks, int column, const state<Real> &own) {
+    template <typename Numbers>
+    __device__ void merge_all(int blocks, int column, const state<Real> &own, Numbers numbers_of) {
         const int rank = cluster_rank(), warps = warps_of_block();
         const int by_block = column_stride(blocks), by_warp = column_stride(warps);
         state<Real> *of_warps = states + WARP * by_block;
@@ -130,14 +131,15 @@ class strip_of_cluster {
         arrived.await();
         merge_held_panel<WARP>(states, blocks, by_block,
                                [&](int owner, int lane, const state<Real> &all) {
-                                   if (lane == 0) numbers[owner] = numbers_of<Op>(all);
+                                   if (lane == 0) numbers[owner] = numbers_of(all);
                                });
         __syncthreads();
     }
 
     /* Every so many-th column is a block's as there are blocks, and a warp's of these. */
-    template <typename Op>
-    __device__ void merge_share(int blocks, int column, const state<Real> &own) {
+    template <typename Numbers>
+    __device__ void merge_share(int blocks, int column, const state<Real> &own,
+                                Numbers numbers_of) {
         const int rank = cluster_rank(), warps = warps_of_block(), count = blocks * warps;
         const int stride = column_stride(count);
         const float inverse = __fdividef(1, blocks);
@@ -152,7 +154,7 @@ class strip_of_cluster {
 #pragma unroll 1
         for (int owner = warp_of_block(); owner < columns; owner += warps) {
             const row_numbers<Real> of_column =
-                numbers_of<Op>(merge_held_by_warp(states + owner * stride, count));
+                numbers_of(merge_held_by_warp(states + owner * stride, count));
             const int to = threadIdx.x % WARP;
             if (to < blocks) answered.send(numbers + owner * blocks + rank, to, of_column);
         }

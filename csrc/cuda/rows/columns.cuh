@@ -195,9 +195,38 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_EXPONENTIALS> {
 #pragma unroll
         for (int i = 0; i < n; i++) x[i] = column.each[i % C].element(x[i]);
     }
-    template <typename Tile, int n>
-    __device__ void operator()(Tile &, Real (&x)[n]) const {
-        (*this)(x);
+
+   private:
+    each_column<one_column, C> column;
+};
+
+/* Fills x with the elements of a tile; returns the same sums. */
+template <typename How = in_a_tree, typename X, int C, int K, int ALONG, typename Real>
+__device__ __forceinline__ each_column<Real, C> take_and_sum(
+    const column_tile<X, C, K, ALONG> &tile, const reference<each_column<Real, C>> &to,
+    Real (&x)[K * C]) {
+    Real lifted[K * C];
+    const each_column<Real, C> sums = exponentiate(tile, to, lifted);
+#pragma unroll
+    for (int c = 0; c < C; c += 2) tile.take_two(x, c);
+    return sums;
+}
+
+template <typename Op, typename Real, int C>
+class finish_of<Op, each_column<Real, C>, ONS_KEEP_ELEMENTS> {
+    using one_column = finish_of<Op, Real>;
+
+   public:
+    __device__ explicit finish_of(const state<each_column<Real, C>> &row)
+        : column(for_each_column<C>(
+              [&](int c) { return one_column(state<Real>{row.m.each[c], row.d.each[c]}); })) {}
+    __device__ finish_of(const each_column<Real, C> &, const row_numbers<Real> *rows)
+        : column(for_each_column<C>([&](int c) { return one_column(rows[c]); })) {}
+
+    template <int n>
+    __device__ void operator()(Real (&x)[n]) const {
+#pragma unroll
+        for (int i = 0; i < n; i++) x[i] = column.each[i % C].element(x[i]);
     }
 
    private:

@@ -7,6 +7,44 @@
 
 #include "shifted.cuh"
 
+/* A row that is loaded and stored in one of two ways each. A warp comes to both together. */
+template <typename X, typename Y, typename Pointers = row_pointers<X, Y>>
+class either_row : public shifted_row<X, Y, Pointers> {
+    using shifted = shifted_row<X, Y, Pointers>;
+    /* Of 16 bits the rest of a row that does not end with a pack would cost too much. */
+    static constexpr bool WHOLE = sizeof(X) + sizeof(Y) == 4;
+    using fitting = fitting_row<X, Y, WHOLE, Pointers>;
+
+   public:
+    using Real = typename shifted::Real;
+    static constexpr int V = shifted::V;
+    using shifted::shifted;
+
+    template <int K, int STRIDE>
+    __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
+        if (fits(shifted::pointers.x()))
+            return fitting(shifted::pointers, shifted::N).template load<K, STRIDE>(chunk);
+        return shifted::template load<K, STRIDE>(chunk);
+    }
+
+    template <int K, int STRIDE, bool STREAM>
+    __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
+                                          keep_bits<K * V> keep, Real excluded) const {
+        if (fits(shifted::pointers.y()))
+            fitting(shifted::pointers, shifted::N)
+                .template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
+        else
+            shifted::template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
+    }
+
+   private:
+    template <typename T>
+    __device__ bool fits(const T *row) const {
+        return __all_sync(
+            ~0u, (!WHOLE || shifted::N % V == 0) && (uintptr_t)row % sizeof(pack<T, V>) == 0);
+    }
+};
+
 /* ALL_FIT: every row begins and ends with a pack, in x and in y. */
 template <typename X, typename Y, bool ALL_FIT>
 struct contiguous_rows {
@@ -60,14 +98,15 @@ struct contiguous_rows {
         return fitting_row<X, Y, true, P>(P(args, row), args.N);
     }
 
-    /* One way for all lanes of a warp, which then do what they share together. */
-    template <bool BEYOND, typename Row, typename Body>
+    template <bool BEYOND, two_ways WHERE = two_ways::AROUND_ROWS, typename Row, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, Row row, Body body) {
         using P = pointers<Row>;
         const P at(args, row);
         const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         if constexpr (ALL_FIT)
             body(fitting_row<X, Y, true, P>(at, N));
+        else if constexpr (WHERE == two_ways::AT_ACCESSES)
+            body(either_row<X, Y, P>(at, N));
         else if constexpr (NARROW)
             body(shifted_row<X, Y, P>(at, N));
         else if (__all_sync(~0u, begin_with_pack<X, Y, V>(at.x(), at.y())))
@@ -90,20 +129,26 @@ struct contiguous_rows {
     }
 };
 
+/* Of kernels that hold a row: a second way costs its loads and stores alone. 16-bit rows that do
+ * not all fit come one way. */
+template <typename Rows>
+constexpr two_ways HELD_ROWS = Rows::NARROW ? two_ways::AROUND_ROWS : two_ways::AT_ACCESSES;
+
 template <typename Rows>
 constexpr bool is_contiguous = false;
 template <typename X, typename Y, bool ALL_FIT>
 constexpr bool is_contiguous<contiguous_rows<X, Y, ALL_FIT>> = true;
 
 /* Calls body with a row and K of its chunks from `chunk` on. */
-template <typename Op, typename Rows, int K, int STRIDE, bool BEYOND, typename Row, typename Body>
+template <typename Ops, typename Rows, int K, int STRIDE, bool BEYOND, two_ways WHERE, typename Row,
+          typename Body>
 __device__ __forceinline__ void visit_loaded(const typename Rows::arguments &args, Row index,
                                              int64_t chunk, Body body) {
-    if constexpr (Op::ONE_A_ROW && is_contiguous<Rows>) {
+    if constexpr (Ops::ONE_A_ROW && is_contiguous<Rows>) {
         auto tile = opened(Rows::template load_row<K, STRIDE, BEYOND>(args, index, chunk));
         body(Rows::result_of(args, index), tile);
     } else {
-        Rows::template visit<BEYOND>(args, index, [&](const auto &row) {
+        Rows::template visit<BEYOND, WHERE>(args, index, [&](const auto &row) {
             auto tile = opened(row.template load<K, STRIDE>(chunk));
             body(row, tile);
         });

@@ -3,23 +3,36 @@
 #ifndef ONS_FINISH_CUH
 #define ONS_FINISH_CUH
 
+#include "../operation.cuh"
 #include "../pairs/row_numbers.cuh"
 #include "tile.cuh"
 
-/* Fills x with the lifted exponentials of a tile where those are what the operation keeps. */
+/* Fills x with what the operation keeps of a tile: its lifted exponentials, or its elements. */
 template <typename Op, typename Tile, typename Real, int n>
 __device__ __forceinline__ void keep(const Tile &tile, const reference<Real> &to, Real (&x)[n]) {
-    if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS) exponentiate(tile, to, x);
+    if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS)
+        exponentiate(tile, to, x);
+    else
+        tile.take(x);
 }
 
-/* The same; returns their sum. Elements stay in the tile. */
-template <typename Op, typename How = in_a_tree, typename Tile, typename Reference, typename Real,
+/* The same of one of Ops; returns the sum of the exponentials. */
+template <typename Ops, typename How = in_a_tree, typename Tile, typename Reference, typename Real,
           int n>
-__device__ __forceinline__ auto keep_and_sum(const Tile &tile, const Reference &to, Real (&x)[n]) {
-    if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS)
-        return exponentiate<How>(tile, to, x);
-    else
+__device__ __forceinline__ auto keep_and_sum(ons_operation operation, const Tile &tile,
+                                             const Reference &to, Real (&x)[n]) {
+    if constexpr (Ops::ONE_A_ROW) {
         return sum_exponentials<How>(tile, to);
+    } else {
+        decltype(exponentiate<How>(tile, to, x)) sum = {};
+        with_operation<Ops>(operation, [&](auto op) {
+            if constexpr (decltype(op)::KEEPS == ONS_KEEP_EXPONENTIALS)
+                sum = exponentiate<How>(tile, to, x);
+            else
+                sum = take_and_sum<How>(tile, to, x);
+        });
+        return sum;
+    }
 }
 
 /* Makes results of what is kept of a row, which is relative to the maximum `own`. */
@@ -86,12 +99,6 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
         for (int i = 0; i < n; i++) e[i] = element(e[i]);
     }
 
-    /* The same of what keep has made of a tile. */
-    template <typename Tile, int n>
-    __device__ void operator()(Tile &, Real (&x)[n]) const {
-        (*this)(x);
-    }
-
    private:
     Real factor, first, second;
 };
@@ -100,6 +107,7 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
 template <typename Op, typename Real>
 class finish_of<Op, Real, ONS_KEEP_ELEMENTS> {
    public:
+    finish_of() = default;
     __device__ explicit finish_of(const row_numbers<Real> &row)
         : first(row.first), second(row.second) {}
     __device__ finish_of(Real, const row_numbers<Real> &row) : finish_of(row) {}
@@ -114,17 +122,35 @@ class finish_of<Op, Real, ONS_KEEP_ELEMENTS> {
         for (int i = 0; i < n; i++) x[i] = element(x[i]);
     }
 
-    /* Fills x with the results of a tile. */
-    template <typename Tile, int n>
-    __device__ void operator()(Tile &tile, Real (&x)[n]) const {
-        tile.forget();
-        tile.take(x);
-        (*this)(x);
-    }
-
    private:
     Real first, second;
 };
+
+/* Replaces what one of Ops keeps of a row, or of columns, by results: `of` is what finish_of takes.
+ * Returns the result of an excluded element. */
+template <typename Ops, typename M, typename Real, int n, typename... Of>
+__device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n],
+                                            const Of &...of) {
+    Real excluded = 0;
+    with_operation<Ops>(operation, [&](auto op) {
+        finish_of<decltype(op), M>{of...}(x);
+        excluded = decltype(op)::EXCLUDED;
+    });
+    return excluded;
+}
+
+/* What the elements of a row need to know in one of Ops; of one value a row the first number is d.
+ */
+template <typename Ops, typename Real>
+__device__ inline row_numbers<Real> numbers_in(ons_operation operation, const state<Real> &row) {
+    row_numbers<Real> numbers;
+    if constexpr (Ops::ONE_A_ROW)
+        numbers.first = numbers.second = row.d;
+    else
+        with_operation<Ops>(operation, [&](auto op) { numbers = numbers_of<decltype(op)>(row); });
+    numbers.m = row.m;
+    return numbers;
+}
 
 /* Writes the value of row `index` of this launch, where there is one. */
 template <typename Op, typename Arguments, typename Row, typename Real>

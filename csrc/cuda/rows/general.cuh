@@ -111,7 +111,7 @@ class general_rows {
     template <int K>
     using tile = real_tile<Real, K>;
 
-    template <bool BEYOND, typename Body>
+    template <bool BEYOND, two_ways = two_ways::AROUND_ROWS, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
         body(general_rows(args, row));
     }

@@ -199,7 +199,7 @@ struct masked_rows {
                          BLOCKS = NARROW ? 2 : 1;
     static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
 
-    template <bool BEYOND, typename Body>
+    template <bool BEYOND, two_ways = two_ways::AROUND_ROWS, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
         const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         const int where_step = (int)args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
@@ -207,19 +207,12 @@ struct masked_rows {
         const T *x = (const T *)at.x;
         T *y = (T *)at.y;
         const format<T> of(args.problem.operand[ONS_X].dtype);
-        if (!__all_sync(~0u, by_factor<shifted>::can_take(at.scale)))
-            body(rescaled_row<T, shifted>(x, y, N, of, at, where_step));
-        else if (!NARROW && __all_sync(~0u, begin_with_pack<T, T, V>(x, y)))
-            body(by_factor<fitting>(x, y, N, of, at, where_step));
+        using Row = std::conditional_t<NARROW, shifted_row<T, T>, either_row<T, T>>;
+        if (__all_sync(~0u, scaled_row<T, Row>::can_take(at.scale)))
+            body(scaled_row<T, Row>(x, y, N, of, at, where_step));
         else
-            body(by_factor<shifted>(x, y, N, of, at, where_step));
+            body(rescaled_row<T, Row>(x, y, N, of, at, where_step));
     }
-
-   private:
-    using shifted = shifted_row<T, T>; /* of 16 bits aligned ones too, as contiguous_rows does */
-    using fitting = fitting_row<T, T, false>;
-    template <typename Row>
-    using by_factor = scaled_row<T, Row>;
 };
 
 #endif

@@ -25,10 +25,13 @@ class packed_columns {
         uint32_t inverse; /* 2^32 / width; 0 where the rows' numbers take more than 32 bits */
         int64_t rows, N;
         int64_t first; /* row of this launch */
+        ons_operation which;
         format<X> of;
+
+        __device__ ons_operation operation() const { return which; }
     };
 
-    template <bool BEYOND, typename Body>
+    template <bool BEYOND, two_ways = two_ways::AROUND_ROWS, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
         body(packed_columns(args, row + args.first));
     }

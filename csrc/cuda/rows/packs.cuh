@@ -168,6 +168,11 @@ __device__ inline P between(const P &low, const P &high, int bytes) {
     return out;
 }
 
+/* Where a kernel has two ways for rows that begin with a pack and for others: around all that it
+ * does with a row; or at loads and stores alone, so that what lies between is there once. The first
+ * is for kernels that load a row tile by tile: they ask once. */
+enum class two_ways { AROUND_ROWS, AT_ACCESSES };
+
 /* Whether a row begins with a pack, in x and in y. */
 template <typename X, typename Y, int V>
 __device__ inline bool begin_with_pack(const X *x, const Y *y) {

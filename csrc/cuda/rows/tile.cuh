@@ -89,14 +89,6 @@ struct packed_tile {
         for (int k = 0; k < K; k++) raw[k].clear(left - place<STRIDE, V>(k * V));
     }
 
-    /* What was made of the elements so far is not to be kept for later. */
-    __device__ __forceinline__ void forget() {
-#pragma unroll
-        for (int k = 0; k < K; k++)
-#pragma unroll
-            for (int i = 0; i < pack<X, V>::WORDS; i++) asm volatile("" : "+r"(raw[k].word[i]));
-    }
-
     /* One of its chunks. */
     __device__ packed_tile<X, 1> chunk(int k) const { return part<1>(k); }
 
@@ -162,8 +154,6 @@ struct real_tile {
             if (!(keep >> e & 1)) x[e] = 0;
     }
 
-    __device__ static void forget() {} /* as the elements are, they are needed */
-
     __device__ real_tile<Real, 1> chunk(int k) const {
         real_tile<Real, 1> one;
         one.keep = (keep_bits<V>)(keep >> k * V);
@@ -202,7 +192,6 @@ struct open_tile {
     __device__ static keep_bits<K * V> kept() { return ~keep_bits<K * V>(0); }
     __device__ Real largest() const { return most; }
     __device__ Real smallest() const { return least; }
-    __device__ static void forget() {}
 };
 
 /* The tile as it is best used as a whole. 16-bit elements in the arithmetic's type take twice the
@@ -303,6 +292,18 @@ __device__ __forceinline__ auto exponentiate(const Tile &tile, const reference<R
         }
         return How::template sum<n>([&](int e) { return x[e] = exponential(x[e]); }, Real());
     }
+}
+
+/* Fills x with the elements of a tile; returns the same sum. */
+template <typename How = in_a_tree, typename Tile, typename Real, int n>
+__device__ __forceinline__ auto take_and_sum(const Tile &tile, const reference<Real> &to,
+                                             Real (&x)[n]) {
+    const exponentials<Real> &exponential = to.exponential;
+    const bool above_floor = is_above_floor(tile, to);
+    tile.take(x);
+    if (above_floor)
+        return How::template sum<n>([&](int e) { return exponential.from_floor_on(x[e]); }, Real());
+    return How::template sum<n>([&](int e) { return exponential(x[e] - to.anchor); }, Real());
 }
 
 /* The same sum, of a tile that stays as it is: no exponential is kept. */
