@@ -159,13 +159,13 @@ def _value_and_gradient(call, x):
 
 
 def _assert_close(ours, theirs, exact):
-    """As near as torch comes to what float64 gives, or within an eps of the weights, which reach 1."""
+    """As near as torch comes to what float64 gives, or within two eps of the weights, which reach 1."""
     assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
     if ours.dtype == torch.float64 or ours.numel() == 0:
         torch.testing.assert_close(ours, theirs)
         return
     off, allowed = ((each.double() - exact).abs().max() for each in (ours, theirs))
-    assert off <= max(1.2 * allowed, torch.finfo(ours.dtype).eps * exact.abs().max().clamp(min=1))
+    assert off <= max(1.2 * allowed, 2 * torch.finfo(ours.dtype).eps * exact.abs().max().clamp(min=1))
 
 
 def check_samples(device):
