@@ -1,7 +1,9 @@
 /* contiguous.cuh - contiguous_rows: rows without gaps, by fitting_row where the row's address is a
- * multiple of a pack's size in x and in y, else by shifted_row. 16-bit rows that do not all fit
- * come all by shifted_row, which has constants for each place in a pack: with a second way of
- * everything between loads and stores a kernel is more than the instruction caches hold. */
+ * multiple of a pack's size, else by shifted_row. A kernel asks once around all that it does with a
+ * row, or once at its loads and once at its stores (either_row). Where it asks around all, 16-bit
+ * rows that do not all fit come by shifted_row alone, which has constants for each place in a pack:
+ * with all between loads and stores there twice, a kernel is more than the instruction caches hold.
+ */
 #ifndef ONS_CONTIGUOUS_CUH
 #define ONS_CONTIGUOUS_CUH
 
