@@ -25,48 +25,51 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     int64_t last = ((args.N + Rows::V - 1) / Rows::V - 1) / chunks * chunks;
     int turn = 0;
     for (int64_t first = 0; first < args.rows; first += Form::ROWS, turn ^= 1) {
-        Rows::template visit<(Form::ROWS > 1)>(args, first + Form::row(), [&](const auto &row) {
-            state<Real> *strip = states + (int64_t)turn * gridDim.x * Form::ROWS;
+        Rows::template visit<(Form::ROWS > 1), HELD_ROWS<Rows>>(
+            args, first + Form::row(), [&](const auto &row) {
+                state<Real> *strip = states + (int64_t)turn * gridDim.x * Form::ROWS;
 
-            running_state<Real> so_far;
-            Real x[CLUSTER_CHUNKS * Rows::V]; /* in the end those of the last tile */
-            keep_bits<CLUSTER_CHUNKS * Rows::V> kept = 0;
-            for (int64_t at = 0; at <= last; at += chunks) {
-                auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
-                online_step(so_far, tile, x);
-                with_operation<Ops>(args.operation(), [&](auto op) {
-                    if constexpr (decltype(op)::KEEPS == ONS_KEEP_ELEMENTS) tile.take(x);
-                });
-                kept = tile.kept();
-            }
-            state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
-            if (warp_of_block() == 0 && Form::writes()) strip[Form::slot(blockIdx.x)] = block;
-            cooperative_groups::this_grid().sync();
-            state<Real> total = Form::merge_parts(strip, gridDim.x);
-
-            with_operation<Ops>(args.operation(), [&](auto op) {
-                using Op = decltype(op);
-                if constexpr (Op::ONE_A_ROW) {
-                    const bool writes = blockIdx.x == 0 && warp_of_block() == 0 && Form::writes();
-                    put_value<Op>(args, first + Form::row(), writes, row, total);
-                } else {
-                    finish_of<Op, Real> finish_kept(so_far.m, total);
-                    finish_kept(x);
-                    row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, kept,
-                                                                     Op::EXCLUDED);
-
-                    finish_of<Op, Real> finish(total);
-                    reference<Real> to(total.m);
-                    for (int64_t at = last - chunks; at >= 0; at -= chunks) {
-                        auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
-                        keep<Op>(tile, to, x);
-                        finish(x);
-                        row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x, tile.kept(),
-                                                                         Op::EXCLUDED);
-                    }
+                running_state<Real> so_far;
+                Real x[CLUSTER_CHUNKS * Rows::V]; /* in the end those of the last tile */
+                keep_bits<CLUSTER_CHUNKS * Rows::V> kept = 0;
+                for (int64_t at = 0; at <= last; at += chunks) {
+                    auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
+                    online_step(so_far, tile, x);
+                    with_operation<Ops>(args.operation(), [&](auto op) {
+                        if constexpr (decltype(op)::KEEPS == ONS_KEEP_ELEMENTS) tile.take(x);
+                    });
+                    kept = tile.kept();
                 }
+                state<Real> block =
+                    merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
+                if (warp_of_block() == 0 && Form::writes()) strip[Form::slot(blockIdx.x)] = block;
+                cooperative_groups::this_grid().sync();
+                state<Real> total = Form::merge_parts(strip, gridDim.x);
+
+                with_operation<Ops>(args.operation(), [&](auto op) {
+                    using Op = decltype(op);
+                    if constexpr (Op::ONE_A_ROW) {
+                        const bool writes =
+                            blockIdx.x == 0 && warp_of_block() == 0 && Form::writes();
+                        put_value<Op>(args, first + Form::row(), writes, row, total);
+                    } else {
+                        finish_of<Op, Real> finish_kept(so_far.m, total);
+                        finish_kept(x);
+                        row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, kept,
+                                                                         Op::EXCLUDED);
+
+                        finish_of<Op, Real> finish(total);
+                        reference<Real> to(total.m);
+                        for (int64_t at = last - chunks; at >= 0; at -= chunks) {
+                            auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
+                            keep<Op>(tile, to, x);
+                            finish(x);
+                            row.template store<CLUSTER_CHUNKS, STRIDE, true>(
+                                chunk + at, x, tile.kept(), Op::EXCLUDED);
+                        }
+                    }
+                });
             });
-        });
     }
 }
 

@@ -6,43 +6,31 @@
 #include "address.cuh"
 #include "contiguous.cuh"
 
-/* A tile whose elements are x * factor, rounded; factor is above 0 and finite. */
+/* K chunks of a scaled row in the arithmetic's type, with the largest of them, and of 16-bit
+ * elements the smallest. */
 template <typename X, int K_>
-struct scaled_tile {
-    using packed = packed_tile<X, K_>;
-    using Real = typename packed::Real;
-    static constexpr int K = K_, V = packed::V;
-    static constexpr bool HAS_SMALLEST = packed::HAS_SMALLEST;
+struct masked_tile {
+    using Real = typename compute_of<X>::type;
+    static constexpr int K = K_, V = CHUNK<Real>;
+    static constexpr bool HAS_SMALLEST = sizeof(X) == 2;
 
-    packed from;
-    Real factor;
+    Real x[K * V], ends[1 + HAS_SMALLEST];
+
+    __device__ explicit masked_tile(const packed_tile<X, K> &tile) {
+        tile.take(x);
+        ends[0] = tile.largest();
+        if constexpr (HAS_SMALLEST) ends[1] = tile.smallest();
+    }
 
     template <int n>
-    __device__ __forceinline__ void take(Real (&x)[n], int first = 0) const {
-        from.take(x, first);
+    __device__ __forceinline__ void take(Real (&to)[n], int first = 0) const {
 #pragma unroll
-        for (int e = 0; e < n; e++) x[e] = product(x[e], factor);
+        for (int e = 0; e < n; e++) to[e] = x[first * V + e];
     }
-    __device__ static keep_bits<K * V> kept() { return packed::kept(); }
-    /* To multiply keeps the order. */
-    __device__ Real largest() const { return product(from.largest(), factor); }
-    __device__ Real smallest() const { return product(from.smallest(), factor); }
-    __device__ scaled_tile<X, 1> chunk(int k) const { return {from.chunk(k), factor}; }
+    __device__ static keep_bits<K * V> kept() { return ~keep_bits<K * V>(0); }
+    __device__ Real largest() const { return ends[0]; }
+    __device__ Real smallest() const { return ends[HAS_SMALLEST]; }
 };
-
-template <int K>
-__device__ __forceinline__ auto opened(const scaled_tile<narrow, K> &tile) {
-    if constexpr (K <= OPEN_CHUNKS) {
-        open_tile<K> all(tile.from);
-#pragma unroll
-        for (float &x : all.x) x = product(x, tile.factor);
-        all.most = product(all.most, tile.factor);
-        all.least = product(all.least, tile.factor);
-        return all;
-    } else {
-        return tile;
-    }
-}
 
 /* The mask of a row without gaps, or null. */
 class mask_row {
@@ -97,7 +85,8 @@ class mask_row {
     int step;
 };
 
-/* Row: fitting_row or shifted_row. */
+/* A row of which a mask excludes elements, and which is scaled, both where they are given. Row: the
+ * row without them. */
 template <typename X, typename Row>
 class masked_row : public Row {
    public:
@@ -107,6 +96,32 @@ class masked_row : public Row {
     __device__ masked_row(const X *x, X *y, int64_t N, const format<X> &of, const row_address &at,
                           int where_step)
         : Row(x, y, N, of), mask(at, where_step), scale(at.scale) {}
+
+    template <int K, int STRIDE>
+    __device__ __forceinline__ masked_tile<X, K> load(int64_t chunk) const {
+        auto packed = Row::template load<K, STRIDE>(chunk);
+        const int left = elements_left(Row::N, chunk * V);
+        if (mask.is_given()) {
+            unsigned bytes[K];
+            mask.template read<K, STRIDE, V>(chunk, left, bytes);
+#pragma unroll
+            for (int k = 0; k < K; k++) packed.raw[k].keep(bytes[k], packed.of);
+        }
+        masked_tile<X, K> tile(packed);
+        scale_all(tile.x, scale);
+        scale_all(tile.ends, scale); /* the largest stays the largest where this keeps the order */
+        if (!(scale > 0 && isfinite(scale))) {
+            tile.ends[0] = tile.ends[tile.HAS_SMALLEST] = -arithmetic<Real>::infinity();
+#pragma unroll
+            for (int e = 0; e < K * V; e++) {
+                const int at = place<STRIDE, V>(e);
+                if (at >= left || (mask.is_given() && mask.excludes(chunk * V + at)))
+                    tile.x[e] = -arithmetic<Real>::infinity();
+                tile.ends[0] = larger(tile.ends[0], tile.x[e]);
+            }
+        }
+        return tile;
+    }
 
     /* An excluded element's result is right already, but in a row that is NaN as a whole. */
     template <int K, int STRIDE, bool STREAM>
@@ -124,79 +139,18 @@ class masked_row : public Row {
         }
     }
 
-   protected:
-    /* A thread's chunks, without what the mask excludes. */
-    template <int K, int STRIDE>
-    __device__ __forceinline__ packed_tile<X, K> load_kept(int64_t chunk) const {
-        auto tile = Row::template load<K, STRIDE>(chunk);
-        if (mask.is_given()) {
-            unsigned bytes[K];
-            mask.template read<K, STRIDE, V>(chunk, elements_left(Row::N, chunk * V), bytes);
-#pragma unroll
-            for (int k = 0; k < K; k++) tile.raw[k].keep(bytes[k], tile.of);
-        }
-        return tile;
-    }
-
+   private:
     mask_row mask;
     double scale;
-};
-
-/* A row whose scale is exact in the arithmetic's type, above 0 and finite. */
-template <typename X, typename Row>
-class scaled_row : public masked_row<X, Row> {
-   public:
-    using masked_row<X, Row>::masked_row;
-    using Real = typename Row::Real;
-
-    __device__ static bool can_take(double scale) {
-        return (double)(Real)scale == scale && scale > 0 && isfinite(scale);
-    }
-
-    template <int K, int STRIDE>
-    __device__ __forceinline__ scaled_tile<X, K> load(int64_t chunk) const {
-        return {this->template load_kept<K, STRIDE>(chunk), (Real)this->scale};
-    }
-};
-
-/* A row of any scale: what the mask excludes stays so where the scale turns -inf into inf. */
-template <typename X, typename Row>
-class rescaled_row : public masked_row<X, Row> {
-   public:
-    using masked_row<X, Row>::masked_row;
-    using Real = typename Row::Real;
-    static constexpr int V = Row::V;
-
-    template <int K, int STRIDE>
-    __device__ __forceinline__ real_tile<Real, K> load(int64_t chunk) const {
-        const auto packed = Row::template load<K, STRIDE>(chunk);
-        const int left = elements_left(Row::N, chunk * V);
-        real_tile<Real, K> tile;
-        tile.keep = ~keep_bits<K * V>(0);
-        if (this->mask.is_given()) {
-            unsigned bytes[K];
-            this->mask.template read<K, STRIDE, V>(chunk, left, bytes);
-#pragma unroll
-            for (int e = 0; e < K * V; e++)
-                if (!(bytes[e / V] >> 8 * (e % V) & 0xff)) tile.keep &= ~(keep_bits<K * V>(1) << e);
-        }
-        packed.take(tile.x);
-        scale_all(tile.x, this->scale);
-#pragma unroll
-        for (int e = 0; e < K * V; e++)
-            if (place<STRIDE, V>(e) >= left || !(tile.keep >> e & 1))
-                tile.x[e] = -arithmetic<Real>::infinity();
-        return tile;
-    }
 };
 
 template <typename T>
 struct masked_rows {
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
-    static constexpr bool NARROW = sizeof(T) == 2;
+    static constexpr bool NARROW = false;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
-                         BLOCKS = NARROW ? 2 : 1;
+                         BLOCKS = sizeof(T) == 2 ? 2 : 1;
     static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
 
     template <bool BEYOND, two_ways = two_ways::AROUND_ROWS, typename Body>
@@ -204,14 +158,9 @@ struct masked_rows {
         const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         const int where_step = (int)args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
         const row_address at(args, row);
-        const T *x = (const T *)at.x;
-        T *y = (T *)at.y;
-        const format<T> of(args.problem.operand[ONS_X].dtype);
-        using Row = std::conditional_t<NARROW, shifted_row<T, T>, either_row<T, T>>;
-        if (__all_sync(~0u, scaled_row<T, Row>::can_take(at.scale)))
-            body(scaled_row<T, Row>(x, y, N, of, at, where_step));
-        else
-            body(rescaled_row<T, Row>(x, y, N, of, at, where_step));
+        using Row = std::conditional_t<sizeof(T) == 2, shifted_row<T, T>, either_row<T, T>>;
+        body(masked_row<T, Row>((const T *)at.x, (T *)at.y, N,
+                                format<T>(args.problem.operand[ONS_X].dtype), at, where_step));
     }
 };
 
