@@ -64,7 +64,8 @@ static const double COPY_SHARE = 0.88, BANDWIDTH_OF_H200 = 4.8e12;
 static bool online_is_ahead(const row_of_chunks *row, int64_t row_bytes, const ons_plan *plan) {
     int64_t in_flight =
         (int64_t)row->gpu->threads_a_multiprocessor / PASS_THREADS * row->gpu->multiprocessors;
-    bool short_16_bit = !has_one_a_row(row) && row->narrow && plan->N <= ONLINE_ROW_16_BIT;
+    bool short_16_bit =
+        !has_one_a_row(row) && row->contiguous && row->narrow && plan->N <= ONLINE_ROW_16_BIT;
     return plan->rows >= scaled(ONLINE_ROWS, row->gpu) &&
            (short_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
 }
@@ -227,13 +228,12 @@ static bool is_contiguous_gradient(const ons_problem *problem) {
              gradient->stride[inner] == ons_dtype_size(gradient->dtype)));
 }
 
-/* masked_rows: of one type without gaps along the axis, whatever their mask and scale. float64 has
- * none: two of its elements fill a pack, so that they come as fast one by one. */
+/* masked_rows: of one type without gaps along the axis, whatever their mask and scale. */
 static bool is_masked(const ons_problem *problem) {
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
     const ons_operand *where = &problem->operand[ONS_WHERE];
     int inner = problem->dims - 1;
-    if (problem->reduced_dims != 1 || x->dtype != y->dtype || x->dtype == ONS_FLOAT64) return false;
+    if (problem->reduced_dims != 1 || x->dtype != y->dtype) return false;
     if (problem->extent[inner] == 1) return true;
     int64_t size = ons_dtype_size(x->dtype);
     return x->stride[inner] == size && y->stride[inner] == size &&
@@ -333,8 +333,9 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     bool one_type = problem->operand[ONS_X].dtype == problem->operand[ONS_Y].dtype;
     bool contiguous =
         !columns && (gradient ? is_contiguous_gradient(problem) : is_contiguous(problem));
-    bool masked = !columns && !gradient && is_masked(problem);
-    bool narrow = contiguous && one_type && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
+    bool masked = !columns && !gradient && is_masked(problem),
+         gapless = (contiguous && one_type) || masked;
+    bool narrow = gapless && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     row_of_chunks row = {
         ceil_div(plan->N, chunk),
         chunk,

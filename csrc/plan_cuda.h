@@ -11,7 +11,7 @@ typedef struct {
     int chunk;          /* elements */
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
     bool one_type;      /* of x and y */
-    bool narrow;        /* Rows::NARROW: no gaps, of one type of 16 bits */
+    bool narrow;        /* Rows::NARROW: no gaps, whatever mask and scale; of one type of 16 bits */
     bool whole;         /* packs, of a chunk's elements each */
     bool contiguous;    /* rows without gaps, mask and scale, in the row form */
     bool masked;        /* rows without gaps and of one type, whatever their mask and scale */

@@ -218,16 +218,17 @@ void ons_share_out(int64_t filled, int room, int most_warps, int64_t most_blocks
  * what their warps do, those without elements too: fewer of these then count twice. */
 static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_plan *plan) {
     int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
+    bool narrow = row->contiguous && row->narrow;
     int room = plan->form == ONS_COLUMN_FORM ? COLUMN_CLUSTER_WARPS
-               : row->narrow                 ? CLUSTER_WARPS_16_BIT
+               : narrow                      ? CLUSTER_WARPS_16_BIT
                                              : CLUSTER_WARPS;
     int most_warps = CLUSTER_THREADS / WARP;
     if (most_blocks * most_warps < filled && longest_block(row) > CLUSTER_THREADS) {
-        bool some_more = !row->narrow && most_blocks * CLUSTER_WARPS_OF_320_THREADS / 2 >= filled;
+        bool some_more = !narrow && most_blocks * CLUSTER_WARPS_OF_320_THREADS / 2 >= filled;
         room = some_more ? CLUSTER_WARPS_OF_320_THREADS : CLUSTER_WARPS_OF_384_THREADS;
         most_warps = room / 2;
     }
-    ons_share_out(filled, room, most_warps, most_blocks, row->narrow && !row->whole, plan);
+    ons_share_out(filled, room, most_warps, most_blocks, narrow && !row->whole, plan);
 }
 
 /* The chunks that a cluster of `blocks` holds where rows come to shared memory; 0: none fits. */

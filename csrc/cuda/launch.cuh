@@ -211,7 +211,7 @@ ons_status with_contiguous_types(const launch_request &request, Method method) {
     }
 }
 
-/* Rows of one type without gaps, whatever their mask and scale; not of float64. */
+/* Rows of one type without gaps, whatever their mask and scale. */
 template <typename Ops, typename T, typename Method>
 ons_status with_masked(const launch_request &request, Method method) {
     return method(Ops(), rows_of<masked_rows<T>>{as_it_is(request)}, std::false_type());
@@ -244,10 +244,11 @@ ons_status with_rows_of_kinds(const launch_request &request, Method method) {
         if (loader == ONS_CONTIGUOUS)
             return with_contiguous_types<Ops, (KINDS >= ONS_CONTIGUOUS_ROWS), FIT>(request, method);
     if constexpr (KINDS == ONS_EVERY_ROWS)
-        if (loader == ONS_MASKED)
-            return request.problem->operand[ONS_X].dtype == ONS_FLOAT32
-                       ? with_masked<Ops, float>(request, method)
-                       : with_masked<Ops, narrow>(request, method);
+        if (loader == ONS_MASKED) switch (request.problem->operand[ONS_X].dtype) {
+            case ONS_FLOAT32: return with_masked<Ops, float>(request, method);
+            case ONS_FLOAT64: return with_masked<Ops, double>(request, method);
+            default: return with_masked<Ops, narrow>(request, method);
+            }
     return with_any_types<Ops>(request, method);
 }
 

@@ -148,9 +148,9 @@ template <typename T>
 struct masked_rows {
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
-    static constexpr bool NARROW = false;
+    static constexpr bool NARROW = sizeof(T) == 2;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
-                         BLOCKS = sizeof(T) == 2 ? 2 : 1;
+                         BLOCKS = NARROW ? 2 : 1;
     static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
 
     template <bool BEYOND, two_ways = two_ways::AROUND_ROWS, typename Body>
@@ -158,7 +158,7 @@ struct masked_rows {
         const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         const int where_step = (int)args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
         const row_address at(args, row);
-        using Row = std::conditional_t<sizeof(T) == 2, shifted_row<T, T>, either_row<T, T>>;
+        using Row = std::conditional_t<NARROW, shifted_row<T, T>, either_row<T, T>>;
         body(masked_row<T, Row>((const T *)at.x, (T *)at.y, N,
                                 format<T>(args.problem.operand[ONS_X].dtype), at, where_step));
     }
