@@ -80,13 +80,11 @@ static bool shape_staged(const row_of_chunks *row, const ons_plan *plan, int64_t
     bool many = plan->rows >= ROWS_FOR_FEWEST_LANES;
     bool keeps_elements = ons_operations[row->operation].keeps == ONS_KEEP_ELEMENTS;
     if (!row->staged || (!many && (keeps_elements || row->chunks > WARP * 2))) return false;
-    *lanes = row->chunks <= STAGED_CHUNKS_OF_LANE
-                 ? 1
-                 : power_of_two_from(most(2, ceil_div(row->chunks, STAGED_CHUNKS)));
-    if (has_one_a_row(row) && row->narrow) return *lanes <= 8;
-    if (!row->narrow) return *lanes <= WARP / 2;
-    if (*lanes > WARP) *lanes = WARP;
-    return row->chunks <= WARP * STAGED_CHUNKS_OF_WARP;
+    const bool has_more = row->narrow && row->chunks > 8 * STAGED_CHUNKS;
+    const int of_lane = has_more ? STAGED_CHUNKS_OF_LONGER : STAGED_CHUNKS;
+    const bool alone = row->chunks <= STAGED_CHUNKS_OF_LANE;
+    *lanes = alone ? 1 : power_of_two_from(most(2, ceil_div(row->chunks, of_lane)));
+    return *lanes <= (row->narrow ? WARP : WARP / 2);
 }
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {

@@ -10,17 +10,17 @@
  * compute type. */
 enum {
     WARP = 32,
-    WARP_ROW_THREADS = 128,     /* the most of a block in fused_warp */
-    WARP_CHUNKS = 8,            /* the most chunks of a lane there, */
-    WARP_CHUNKS_16_BIT = 12,    /* and of 16-bit rows */
-    STAGED_CHUNKS = 8,          /* the most of a lane where a block's rows are staged, */
-    STAGED_CHUNKS_OF_LANE = 6,  /* of one that has the row to itself, */
-    STAGED_CHUNKS_OF_WARP = 12, /* and of those of a whole warp; of 16-bit rows */
-    BLOCK_CHUNKS = 8,           /* of a thread in fused_block and online_block */
-    BLOCK_THREADS = 1024,       /* the most of a block there, on rows without gaps */
-    ANY_BLOCK_THREADS = 512,    /* and on others, whose addresses take more registers */
-    SHORT_CHUNKS = 2,           /* of a thread in fused_block where a warp could hold the row, */
-    MEDIUM_CHUNKS = 4,          /* where MEDIUM_WARPS can; at most as many are added up as floats */
+    WARP_ROW_THREADS = 128,  /* the most of a block in fused_warp */
+    WARP_CHUNKS = 8,         /* the most chunks of a lane there, */
+    WARP_CHUNKS_16_BIT = 12, /* and of 16-bit rows */
+    STAGED_CHUNKS = 8,       /* the most of a lane where a block's rows are staged (staged.cuh); */
+    STAGED_CHUNKS_OF_LANE = 6,    /* of a lane that has the row to itself; */
+    STAGED_CHUNKS_OF_LONGER = 12, /* of 16-bit rows for which 8 lanes of 8 are too few */
+    BLOCK_CHUNKS = 8,             /* of a thread in fused_block and online_block */
+    BLOCK_THREADS = 1024,         /* the most of a block there, on rows without gaps */
+    ANY_BLOCK_THREADS = 512,      /* and on others, whose addresses take more registers */
+    SHORT_CHUNKS = 2,             /* of a thread in fused_block where a warp could hold the row, */
+    MEDIUM_CHUNKS = 4, /* where MEDIUM_WARPS can; at most as many are added up as floats */
     MEDIUM_WARPS = 8,
     UNALIGNED_CHUNKS = 12,        /* of a thread there, of rows between packs, */
     UNALIGNED_CHUNKS_16_BIT = 16, /* and where they have 16 bits */

@@ -75,10 +75,12 @@ static ons_status launch_rows_of(const launch_request &request) {
             return with_constant<1, 2, 3, 4, 5, 6>(chunks, launch_chunks);
         else if constexpr (LANES == 2)
             return with_constant<4, 5, 6, 7, 8>(chunks, launch_chunks);
-        else if constexpr (LANES < WARP)
+        else if constexpr (LANES == 4 || (LANES < WARP && sizeof(T) == 4))
             return with_constant<5, 6, 7, 8>(chunks, launch_chunks);
-        else if constexpr (sizeof(T) == 2)
+        else if constexpr (LANES == 8)
             return with_constant<5, 6, 7, 8, 9, 10, 11, 12>(chunks, launch_chunks);
+        else if constexpr (sizeof(T) == 2)
+            return with_constant<7, 8, 9, 10, 11, 12>(chunks, launch_chunks);
         else
             return ONS_E_OPERAND;
     });
