@@ -70,15 +70,15 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
     }
 }
 
-/* From this many rows on, as few lanes as hold a short row share it: what is done once a lane costs
- * more than the elements do. Fewer rows are done sooner with more lanes each. */
-enum { ROWS_FOR_FEWEST_LANES = 8192 };
+/* Fewer rows than these wait for what staging adds to a long row, and to one whose elements, where
+ * it is they that are kept, are read again. */
+enum { MANY_STAGED_ROWS = 8192 };
 
-/* Whether a block's rows are staged in shared memory; and the lanes of each then. Elements are read
- * again there, where it is they that are kept, which few rows would wait for. */
+/* Whether a block's rows are staged in shared memory; and the lanes of each then: as few as hold
+ * it, since what is done once a lane costs a short row more than its elements do. */
 static bool shape_staged(const row_of_chunks *row, const ons_plan *plan, int64_t *lanes) {
-    bool many = plan->rows >= ROWS_FOR_FEWEST_LANES;
-    bool keeps_elements = ons_operations[row->operation].keeps == ONS_KEEP_ELEMENTS;
+    const bool many = plan->rows >= MANY_STAGED_ROWS;
+    const bool keeps_elements = ons_operations[row->operation].keeps == ONS_KEEP_ELEMENTS;
     if (!row->staged || (!many && (keeps_elements || row->chunks > WARP * 2))) return false;
     const bool has_more = row->narrow && row->chunks > 8 * STAGED_CHUNKS;
     const int of_lane = has_more ? STAGED_CHUNKS_OF_LONGER : STAGED_CHUNKS;

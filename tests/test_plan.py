@@ -112,12 +112,13 @@ def test_rows_of_whole_warps_have_small_blocks(N, rows, of_float32, of_16_bits):
 @pytest.mark.parametrize(
     "dtype, rows, N, elements, width",
     [
-        ("float32", 10**6, 33, 36, 128),  # a lane alone has 9 chunks
-        ("float32", 64, 33, 20, 16),  # two lanes, sooner done
+        ("float32", 10**6, 23, 24, 128),  # a lane alone has 6 chunks
+        ("float32", 10**6, 33, 20, 64),  # two lanes
+        ("float32", 64, 33, 20, 16),
         ("float32", 10**6, 32, 8, 32),  # whole packs: four lanes
         ("bfloat16", 10**6, 257, 36, 16),
         ("bfloat16", 64, 257, 20, 2),  # half a warp
-        ("bfloat16", 10**6, 84, 44, 64),  # whole packs, but no multiple of 16 elements
+        ("bfloat16", 10**6, 84, 24, 32),  # whole packs, but no multiple of 16 elements
         ("bfloat16", 10**6, 64, 16, 32),
     ],
 )
