@@ -98,8 +98,6 @@ static ons_status launch_block(const launch_request &request, const Arguments &a
                              arguments);
 }
 
-ons_cuda_method topk_block; /* of the operation that selects */
-
 ons_status ons_cuda_fused_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (plan->variant == ONS_WITH_GRADIENT) return gradient_block(request);

@@ -28,7 +28,7 @@ template <typename Rows, typename Form>
 __global__ void __launch_bounds__(GRADIENT_THREADS)
     gradient_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
+    Rows::template visit<(Form::ROWS > 1), HELD_ROWS<Rows>>(args, index, [&](const auto &row) {
         const int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
         const auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
         if constexpr (Form::ROWS == 1)
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, BLOCKS<Rows, K>)
     const int warp = cluster_rank() * warps_of_block() + warp_of_block(), to = threadIdx.x % WARP;
     arrived.make_ready();
     arrivals::say_ready();
-    Rows::template visit<false>(args, cluster_index(), [&](const auto &row) {
+    Rows::template visit<false, HELD_ROWS<Rows>>(args, cluster_index(), [&](const auto &row) {
         const int chunk = block_a_row::chunk<K>(warp);
         const auto tile = row.template load<K, WARP>(chunk);
         fetching<Rows>::template ahead<K>(args, cluster_index(), warp);

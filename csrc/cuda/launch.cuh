@@ -30,9 +30,10 @@ ons_cuda_method cluster_few_rows;  /* and of few */
 ons_cuda_method gradient_warp, gradient_block, gradient_cluster, gradient_split;
 ons_cuda_method gradient_warp_staged; /* of short rows together */
 ons_cuda_method exact_sums;           /* of problem->sums, but for gradients: split */
-/* Of the operation that selects: fused_warp, cluster, split, online. */
-ons_cuda_method topk_warp, topk_cluster, topk_split, topk_online;
-ons_cuda_method topk_large; /* online, of a large k */
+/* Of the operation that selects: fused_warp, fused_block, cluster, split, online. */
+ons_cuda_method topk_warp, topk_block, topk_cluster, topk_split, topk_online;
+ons_cuda_method topk_sorted; /* fused_warp, of short rows: the plans with one of its shapes */
+ons_cuda_method topk_large;  /* online, of a large k */
 
 struct launch_shape {
     int64_t blocks; /* of the grid; in launch_strips, of each strip */

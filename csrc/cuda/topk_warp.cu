@@ -217,8 +217,6 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (exists && lane == 0) put_pair(args, row, total);
 }
 
-ons_cuda_method topk_sorted; /* of the plans with one of its shapes */
-
 ons_status topk_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const ons_status sorted = topk_sorted(request);

@@ -102,7 +102,7 @@ struct contiguous_gradients {
                pointers % sizeof(pack<T, V>) == 0;
     }
 
-    template <bool BEYOND, typename Body>
+    template <bool BEYOND, two_ways WHERE = two_ways::AROUND_ROWS, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
         row += args.first;
         const int64_t N = BEYOND && row >= args.rows ? 0 : args.N;
@@ -112,10 +112,13 @@ struct contiguous_gradients {
             body(gradient_row<decltype(of_y), decltype(of_dy)>(of_y, of_dy, args.scale));
         };
         using whole = fitting_row<T, T, true>;
+        using either = either_row<T, T>;
         using fitting = fitting_row<T, T, false>;
         using shifted = shifted_row<T, T>;
         if constexpr (ALL_FIT)
             with(whole(y, dx, N), whole(dy, dx, N));
+        else if constexpr (WHERE == two_ways::AT_ACCESSES)
+            with(either(y, dx, N), either(dy, dx, N));
         else if (!NARROW && __all_sync(~0u, begin_with_pack<T, T, V>(y, dx) &&
                                                 begin_with_pack<T, T, V>(dy, dx)))
             with(fitting(y, dx, N), fitting(dy, dx, N));
@@ -150,7 +153,7 @@ struct general_gradients {
     static constexpr int V = of_y::V;
     static constexpr bool NARROW = false, ALL_FIT = false, HAS_MORE_CHUNKS = false;
 
-    template <bool BEYOND, typename Body>
+    template <bool BEYOND, two_ways = two_ways::AROUND_ROWS, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
         const of_y y(args, row);
         body(gradient_row<of_y, of_gradient>(y, of_gradient(args, row), y.scale()));
