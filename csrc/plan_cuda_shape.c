@@ -49,6 +49,11 @@ static int warp_chunks(const row_of_chunks *row) {
     return row->narrow ? WARP_CHUNKS_16_BIT : WARP_CHUNKS;
 }
 
+/* Of which rows the shapes of its kernels are. */
+static ons_warp_rows shapes_of(const row_of_chunks *row) {
+    return row->narrow ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
+}
+
 /* The lanes of a row and the chunks of each: the first shape that holds it. */
 static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks) {
     static const struct {
@@ -61,9 +66,8 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
 #include "cuda/instances.def"
 #undef ONS_WARP_SHAPE
     };
-    const ons_warp_rows rows = row->narrow ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        if (shapes[i].rows != rows || shapes[i].one_a_row != has_one_a_row(row)) continue;
+        if (shapes[i].rows != shapes_of(row) || shapes[i].one_a_row != has_one_a_row(row)) continue;
         *lanes = shapes[i].lanes;
         *chunks = shapes[i].chunks;
         if (*lanes * *chunks >= row->chunks) return;
@@ -74,17 +78,26 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
  * it is they that are kept, are read again. */
 enum { MANY_STAGED_ROWS = 8192 };
 
-/* Whether a block's rows are staged in shared memory; and the lanes of each then: as few as hold
- * it, since what is done once a lane costs a short row more than its elements do. */
+/* Whether a block's rows are staged in shared memory; and then the lanes of each: the first that
+ * hold it. */
 static bool shape_staged(const row_of_chunks *row, const ons_plan *plan, int64_t *lanes) {
+    static const struct {
+        ons_warp_rows rows;
+        int lanes, most_chunks;
+    } shapes[] = {
+#define ONS_STAGED_SHAPES(rows, lanes, least, most) {ONS_##rows##_ROWS, lanes, most},
+#include "cuda/instances.def"
+#undef ONS_STAGED_SHAPES
+    };
     const bool many = plan->rows >= MANY_STAGED_ROWS;
     const bool keeps_elements = ons_operations[row->operation].keeps == ONS_KEEP_ELEMENTS;
     if (!row->staged || (!many && (keeps_elements || row->chunks > WARP * 2))) return false;
-    const bool has_more = row->narrow && row->chunks > 8 * STAGED_CHUNKS;
-    const int of_lane = has_more ? STAGED_CHUNKS_OF_LONGER : STAGED_CHUNKS;
-    const bool alone = row->chunks <= STAGED_CHUNKS_OF_LANE;
-    *lanes = alone ? 1 : power_of_two_from(most(2, ceil_div(row->chunks, of_lane)));
-    return *lanes <= (row->narrow ? WARP : WARP / 2);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        *lanes = shapes[i].lanes;
+        if (shapes[i].rows == shapes_of(row) && *lanes * shapes[i].most_chunks >= row->chunks)
+            return true;
+    }
+    return false;
 }
 
 static void take_warp(const row_of_chunks *row, ons_plan *plan) {

@@ -2,8 +2,7 @@
  * stages all its rows in shared memory at once (staged.cuh), and a lane takes its chunks from
  * there.
  *
- * LANES share a row, K chunks each: as few lanes as hold it, since what is done once a lane costs
- * such rows more than their elements do.
+ * LANES share a row, K chunks each (instances.def).
  *
  * All operations on a row alone have one kernel. Exponentials are kept for those that take them;
  * elements are read again. */
@@ -52,6 +51,16 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     staged.write();
 }
 
+/* Calls method(an integral constant that is `value`), which must be one from LEAST to MOST. */
+template <int LEAST, int MOST, typename Method>
+static ons_status with_constant_of(int value, Method method) {
+    if (value == LEAST) return method(std::integral_constant<int, LEAST>());
+    if constexpr (LEAST < MOST)
+        return with_constant_of<LEAST + 1, MOST>(value, method);
+    else
+        return ONS_E_OPERAND;
+}
+
 template <typename T>
 static ons_status launch_rows_of(const launch_request &request) {
     const ons_plan *plan = request.plan;
@@ -64,26 +73,19 @@ static ons_status launch_rows_of(const launch_request &request) {
         ons_operations[problem->operation].one_a_row};
     launch_shape shape = {1, plan->threads};
     shape.shared_bytes = staged_bytes<T>(plan->width, plan->N);
-    int chunks = plan->elements_a_thread / CHUNK<float>;
-    return with_constant<1, 2, 4, 8, 16, 32>(plan->lanes, [&](auto lanes) {
-        constexpr int LANES = decltype(lanes)::value;
-        auto launch_chunks = [&](auto chunks_of_lane) {
-            constexpr int K = decltype(chunks_of_lane)::value;
-            return launch_strips(request, shape, fused_warp_staged_kernel<T, LANES, K>, arguments);
-        };
-        if constexpr (LANES == 1)
-            return with_constant<1, 2, 3, 4, 5, 6>(chunks, launch_chunks);
-        else if constexpr (LANES == 2)
-            return with_constant<4, 5, 6, 7, 8>(chunks, launch_chunks);
-        else if constexpr (LANES == 4 || (LANES < WARP && sizeof(T) == 4))
-            return with_constant<5, 6, 7, 8>(chunks, launch_chunks);
-        else if constexpr (LANES == 8)
-            return with_constant<5, 6, 7, 8, 9, 10, 11, 12>(chunks, launch_chunks);
-        else if constexpr (sizeof(T) == 2)
-            return with_constant<7, 8, 9, 10, 11, 12>(chunks, launch_chunks);
-        else
-            return ONS_E_OPERAND;
-    });
+    const int chunks = plan->elements_a_thread / CHUNK<float>;
+    ons_status status = ONS_E_OPERAND;
+#define ONS_STAGED_SHAPES(rows, L, LEAST, MOST)                                          \
+    if constexpr ((sizeof(T) == 2) == (ONS_##rows##_ROWS == ONS_NARROW_ROWS))            \
+        if (plan->lanes == L)                                                            \
+            status = with_constant_of<LEAST, MOST>(chunks, [&](auto K) {                 \
+                return launch_strips(request, shape,                                     \
+                                     fused_warp_staged_kernel<T, L, decltype(K)::value>, \
+                                     arguments);                                         \
+            });
+#include "instances.def"
+#undef ONS_STAGED_SHAPES
+    return status;
 }
 
 ons_status fused_warp_staged(const launch_request &request) {

@@ -162,14 +162,20 @@ __device__ __forceinline__ each_column<Real, C> exponentiate(
     });
 }
 
+/* The finish of each column by its own state. */
+template <typename One, typename Real, int C>
+__device__ each_column<One, C> finish_each(const state<each_column<Real, C>> &row) {
+    return for_each_column<C>(
+        [&](int c) { return One(state<Real>{row.m.each[c], row.d.each[c]}); });
+}
+
 template <typename Op, typename Real, int C>
 class finish_of<Op, each_column<Real, C>, ONS_KEEP_EXPONENTIALS> {
     using one_column = finish_of<Op, Real>;
 
    public:
     __device__ explicit finish_of(const state<each_column<Real, C>> &row)
-        : column(for_each_column<C>(
-              [&](int c) { return one_column(state<Real>{row.m.each[c], row.d.each[c]}); })) {}
+        : column(finish_each<one_column>(row)) {}
 
     /* `rows` are in shared memory: all of it at once would take the registers of the elements. */
     __device__ finish_of(const each_column<Real, C> &own, const row_numbers<Real> *rows) {
@@ -218,8 +224,7 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_ELEMENTS> {
 
    public:
     __device__ explicit finish_of(const state<each_column<Real, C>> &row)
-        : column(for_each_column<C>(
-              [&](int c) { return one_column(state<Real>{row.m.each[c], row.d.each[c]}); })) {}
+        : column(finish_each<one_column>(row)) {}
     __device__ finish_of(const each_column<Real, C> &, const row_numbers<Real> *rows)
         : column(for_each_column<C>([&](int c) { return one_column(rows[c]); })) {}
 

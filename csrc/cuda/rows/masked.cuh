@@ -8,13 +8,13 @@
 
 /* K chunks of a scaled row in the arithmetic's type, with the largest of them, and of 16-bit
  * elements the smallest. */
-template <typename X, int K_>
-struct masked_tile {
+template <typename X, int K>
+struct masked_tile : tile_of_numbers<typename compute_of<X>::type, K> {
     using Real = typename compute_of<X>::type;
-    static constexpr int K = K_, V = CHUNK<Real>;
+    using tile_of_numbers<Real, K>::x;
     static constexpr bool HAS_SMALLEST = sizeof(X) == 2;
 
-    Real x[K * V], ends[1 + HAS_SMALLEST];
+    Real ends[1 + HAS_SMALLEST];
 
     __device__ explicit masked_tile(const packed_tile<X, K> &tile) {
         tile.take(x);
@@ -22,12 +22,6 @@ struct masked_tile {
         if constexpr (HAS_SMALLEST) ends[1] = tile.smallest();
     }
 
-    template <int n>
-    __device__ __forceinline__ void take(Real (&to)[n], int first = 0) const {
-#pragma unroll
-        for (int e = 0; e < n; e++) to[e] = x[first * V + e];
-    }
-    __device__ static keep_bits<K * V> kept() { return ~keep_bits<K * V>(0); }
     __device__ Real largest() const { return ends[0]; }
     __device__ Real smallest() const { return ends[HAS_SMALLEST]; }
 };

@@ -121,15 +121,13 @@ struct packed_tile {
     }
 };
 
-/* K chunks in the arithmetic's type, and what `where` keeps of them. */
+/* K chunks in the arithmetic's type. */
 template <typename Real_, int K_>
-struct real_tile {
+struct tile_of_numbers {
     using Real = Real_;
     static constexpr int K = K_, V = CHUNK<Real>;
-    static constexpr bool HAS_SMALLEST = false;
 
     Real x[K * V];
-    keep_bits<K * V> keep;
 
     __device__ Real element(int e) const { return x[e]; }
     template <int n>
@@ -137,6 +135,19 @@ struct real_tile {
 #pragma unroll
         for (int e = 0; e < n; e++) to[e] = x[first * V + e];
     }
+    __device__ static keep_bits<K * V> kept() { return ~keep_bits<K * V>(0); }
+};
+
+/* The same, and what `where` keeps of them. */
+template <typename Real_, int K_>
+struct real_tile : tile_of_numbers<Real_, K_> {
+    using Real = Real_;
+    using tile_of_numbers<Real, K_>::x;
+    static constexpr int K = K_, V = CHUNK<Real>;
+    static constexpr bool HAS_SMALLEST = false;
+
+    keep_bits<K * V> keep;
+
     __device__ keep_bits<K * V> kept() const { return keep; }
 
     __device__ Real largest() const {
@@ -165,13 +176,12 @@ struct real_tile {
 
 /* K chunks of 16-bit elements in the arithmetic's type, with the largest and the smallest of them.
  */
-template <int K_>
-struct open_tile {
-    using Real = float;
-    static constexpr int K = K_, V = CHUNK<Real>;
+template <int K>
+struct open_tile : tile_of_numbers<float, K> {
+    using tile_of_numbers<float, K>::x;
     static constexpr bool HAS_SMALLEST = true;
 
-    Real x[K * V], most, least;
+    float most, least;
 
     /* What depends on the elements' type is done together: to ask for it costs a branch. */
     __device__ explicit open_tile(const packed_tile<narrow, K> &tile) {
@@ -179,19 +189,13 @@ struct open_tile {
             most = tile.template largest_as<decltype(type)>();
             least = tile.template smallest_as<decltype(type)>();
 #pragma unroll
-            for (int e = 0; e < K * V; e++)
-                x[e] = tile.raw[e / V].template real<decltype(type)>(e % V);
+            for (int e = 0; e < K * CHUNK<float>; e++)
+                x[e] = tile.raw[e / CHUNK<float>].template real<decltype(type)>(e % CHUNK<float>);
         });
     }
 
-    template <int n>
-    __device__ __forceinline__ void take(Real (&to)[n], int first = 0) const {
-#pragma unroll
-        for (int e = 0; e < n; e++) to[e] = x[first * V + e];
-    }
-    __device__ static keep_bits<K * V> kept() { return ~keep_bits<K * V>(0); }
-    __device__ Real largest() const { return most; }
-    __device__ Real smallest() const { return least; }
+    __device__ float largest() const { return most; }
+    __device__ float smallest() const { return least; }
 };
 
 /* The tile as it is best used as a whole. 16-bit elements in the arithmetic's type take twice the
