@@ -65,7 +65,8 @@ static bool online_is_ahead(const row_of_chunks *row, int64_t row_bytes, const o
     int64_t in_flight =
         (int64_t)row->gpu->threads_a_multiprocessor / PASS_THREADS * row->gpu->multiprocessors;
     bool short_16_bit =
-        !has_one_a_row(row) && row->contiguous && row->narrow && plan->N <= ONLINE_ROW_16_BIT;
+        !has_one_a_row(row) && row->contiguous && row->narrow && row->one_type &&
+        plan->N <= ONLINE_ROW_16_BIT;
     return plan->rows >= scaled(ONLINE_ROWS, row->gpu) &&
            (short_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
 }
@@ -228,15 +229,17 @@ static bool is_contiguous_gradient(const ons_problem *problem) {
              gradient->stride[inner] == ons_dtype_size(gradient->dtype)));
 }
 
-/* masked_rows: of one type without gaps along the axis, whatever their mask and scale. */
+/* masked_rows: without gaps along the axis, whatever their mask and scale; of one type, or of 16
+ * bits and become float32. */
 static bool is_masked(const ons_problem *problem) {
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
     const ons_operand *where = &problem->operand[ONS_WHERE];
     int inner = problem->dims - 1;
-    if (problem->reduced_dims != 1 || x->dtype != y->dtype) return false;
+    int64_t size = ons_dtype_size(x->dtype), y_size = ons_dtype_size(y->dtype);
+    bool widens = size == 2 && y->dtype == ONS_FLOAT32;
+    if (problem->reduced_dims != 1 || (x->dtype != y->dtype && !widens)) return false;
     if (problem->extent[inner] == 1) return true;
-    int64_t size = ons_dtype_size(x->dtype);
-    return x->stride[inner] == size && y->stride[inner] == size &&
+    return x->stride[inner] == size && y->stride[inner] == y_size &&
            (!where->data || (where->stride[inner] & ~1ll) == 0);
 }
 

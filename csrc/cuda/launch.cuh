@@ -243,8 +243,8 @@ ons_status with_rows_of_kinds(const launch_request &request, Method method) {
     [[maybe_unused]] const ons_loader loader = request.plan->loader;
     if constexpr (KINDS != ONS_GENERAL_ROWS)
         if (loader == ONS_CONTIGUOUS)
-            return with_contiguous_types<Ops, (KINDS >= ONS_CONTIGUOUS_ROWS), FIT>(request, method);
-    if constexpr (KINDS == ONS_EVERY_ROWS)
+            return with_contiguous_types<Ops, KINDS == ONS_EVERY_WIDENED_ROWS, FIT>(request, method);
+    if constexpr (KINDS >= ONS_EVERY_ROWS)
         if (loader == ONS_MASKED) switch (request.problem->operand[ONS_X].dtype) {
             case ONS_FLOAT32: return with_masked<Ops, float>(request, method);
             case ONS_FLOAT64: return with_masked<Ops, double>(request, method);
@@ -279,7 +279,7 @@ ons_status with_contiguous_rows(const launch_request &request, Method method) {
         if constexpr (KINDS == ONS_GENERAL_ROWS)
             return ONS_E_OPERAND;
         else
-            return with_contiguous_types<Ops, (KINDS >= ONS_CONTIGUOUS_ROWS), FIT>(request, method);
+            return with_contiguous_types<Ops, KINDS == ONS_EVERY_WIDENED_ROWS, FIT>(request, method);
     });
 }
 
@@ -288,38 +288,30 @@ struct packed_tag : std::true_type {};
 template <typename IsColumns>
 constexpr bool is_packed = std::is_same_v<IsColumns, packed_tag>;
 
-template <typename Ops, typename X, typename Y, typename Method>
+template <typename Ops, typename X, typename Method>
 ons_status with_packed(const launch_request &request, Method method) {
     const ons_problem *problem = request.problem;
     const int slices = problem->dims - 3, inner = problem->dims - 2, axis = problem->dims - 1;
     int64_t x_slice = slices < 0 ? 0 : problem->operand[ONS_X].stride[slices] / (int64_t)sizeof(X);
-    int64_t y_slice = slices < 0 ? 0 : problem->operand[ONS_Y].stride[slices] / (int64_t)sizeof(Y);
+    int64_t y_slice = slices < 0 ? 0 : problem->operand[ONS_Y].stride[slices];
     const int64_t width = problem->extent[inner], rows = request.plan->rows;
     const uint32_t inverse = rows >> 32 ? 0 : (uint32_t)((1ll << 32) / width);
-    typename packed_columns<X, Y>::arguments arguments = {
+    typename packed_columns<X>::arguments arguments = {
         (const X *)problem->operand[ONS_X].data,
-        (Y *)problem->operand[ONS_Y].data,
+        problem->operand[ONS_Y].data,
         x_slice,
         y_slice,
         problem->operand[ONS_X].stride[axis] / (int64_t)sizeof(X),
-        problem->operand[ONS_Y].stride[axis] / (int64_t)sizeof(Y),
+        problem->operand[ONS_Y].stride[axis],
         width,
         inverse,
         rows,
         request.plan->N,
         0,
         problem->operation,
-        format<X>(problem->operand[ONS_X].dtype)};
-    return method(Ops(), rows_of<packed_columns<X, Y>>{arguments}, packed_tag());
-}
-
-template <typename Ops, typename Method>
-ons_status with_packed_types(const launch_request &request, Method method) {
-    const ons_problem *problem = request.problem;
-    const ons_dtype x = problem->operand[ONS_X].dtype;
-    if (x == ONS_FLOAT32) return with_packed<Ops, float, float>(request, method);
-    return x == problem->operand[ONS_Y].dtype ? with_packed<Ops, narrow, narrow>(request, method)
-                                              : with_packed<Ops, narrow, float>(request, method);
+        format<X>(problem->operand[ONS_X].dtype),
+        problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype};
+    return method(Ops(), rows_of<packed_columns<X>>{arguments}, packed_tag());
 }
 
 /* with_rows, and with columns in packs too where a method has every kind of row: for methods that
@@ -329,8 +321,11 @@ ons_status with_rows_or_packs(const launch_request &request, Method method) {
     return with_operations(request, [&](auto ops) {
         using Ops = decltype(ops);
         constexpr ons_kinds_of_rows KINDS = Kinds::template OF<Ops>;
-        if constexpr (KINDS == ONS_EVERY_ROWS)
-            if (request.plan->loader == ONS_PACKED) return with_packed_types<Ops>(request, method);
+        if constexpr (KINDS >= ONS_EVERY_ROWS)
+            if (request.plan->loader == ONS_PACKED)
+                return request.problem->operand[ONS_X].dtype == ONS_FLOAT32
+                           ? with_packed<Ops, float>(request, method)
+                           : with_packed<Ops, narrow>(request, method);
         return with_rows_of_kinds<KINDS, Ops, FIT>(request, method);
     });
 }

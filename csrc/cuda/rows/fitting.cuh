@@ -85,8 +85,10 @@ class fitting_row {
         }
     }
 
-    /* Writes the one value of the row. */
-    __device__ void put(Real v) const { *pointers.y() = of_results().rounded(v); }
+    /* Writes the one value of the row, or one of its elements. */
+    __device__ void put(Real v, int64_t at = 0) const {
+        pointers.y()[at] = of_results().rounded(v);
+    }
     __device__ void put(const ons_pair &pair) const { *(ons_pair *)pointers.y() = pair; }
 
     /* Rounds numbers to the elements' type. */

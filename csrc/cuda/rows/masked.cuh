@@ -1,5 +1,6 @@
 /* masked.cuh - masked_rows: rows without gaps, as in contiguous.cuh, of which `where` excludes
- * elements, or which are scaled. The mask lies without gaps too, or is one byte for a whole row. */
+ * elements, or which are scaled, or which are of 16 bits and become float32. The mask lies without
+ * gaps too, or is one byte for a whole row. */
 #ifndef ONS_MASKED_CUH
 #define ONS_MASKED_CUH
 
@@ -79,6 +80,39 @@ class mask_row {
     int step;
 };
 
+/* A row of 16-bit elements whose results have their type, or are float32. */
+class widened_row : public shifted_row<narrow, narrow> {
+    using base = shifted_row<narrow, narrow>;
+
+   public:
+    __device__ widened_row(const narrow *x, void *y, int64_t N, const format<narrow> &of,
+                           bool widens_)
+        : base(x, (narrow *)y, N, of), widens(widens_) {}
+
+    template <int K, int STRIDE, bool STREAM>
+    __device__ __forceinline__ void store(int64_t chunk, const float (&from)[K * V],
+                                          keep_bits<K * V> keep, float excluded) const {
+        if (widens)
+            wide().template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
+        else
+            base::template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
+    }
+
+    __device__ void put(float v, int64_t at = 0) const {
+        if (widens)
+            wide().put(v, at);
+        else
+            base::put(v, at);
+    }
+
+   private:
+    __device__ either_row<narrow, float> wide() const {
+        return {base::pointers.x(), (float *)base::pointers.y(), base::N, base::pointers.of()};
+    }
+
+    bool widens;
+};
+
 /* A row of which a mask excludes elements, and which is scaled, both where they are given. Row: the
  * row without them. */
 template <typename X, typename Row>
@@ -87,9 +121,8 @@ class masked_row : public Row {
     using Real = typename Row::Real;
     static constexpr int V = Row::V;
 
-    __device__ masked_row(const X *x, X *y, int64_t N, const format<X> &of, const row_address &at,
-                          int where_step)
-        : Row(x, y, N, of), mask(at, where_step), scale(at.scale) {}
+    __device__ masked_row(const Row &row, const row_address &at, int where_step)
+        : Row(row), mask(at, where_step), scale(at.scale) {}
 
     template <int K, int STRIDE>
     __device__ __forceinline__ masked_tile<X, K> load(int64_t chunk) const {
@@ -129,7 +162,7 @@ class masked_row : public Row {
         for (int e = 0; e < K * V; e++) {
             const int64_t at = chunk * V + place<STRIDE, V>(e);
             if (place<STRIDE, V>(e) < left && mask.excludes(at))
-                Row::pointers.y()[at] = Row::of_results().rounded(excluded);
+                Row::put(excluded, at);
         }
     }
 
@@ -152,9 +185,14 @@ struct masked_rows {
         const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         const int where_step = (int)args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
         const row_address at(args, row);
-        using Row = std::conditional_t<NARROW, shifted_row<T, T>, either_row<T, T>>;
-        body(masked_row<T, Row>((const T *)at.x, (T *)at.y, N,
-                                format<T>(args.problem.operand[ONS_X].dtype), at, where_step));
+        const T *x = (const T *)at.x;
+        if constexpr (NARROW)
+            body(masked_row<T, widened_row>(
+                {x, at.y, N, format<T>(args.problem.operand[ONS_X].dtype),
+                 args.problem.operand[ONS_Y].dtype == ONS_FLOAT32},
+                at, where_step));
+        else
+            body(masked_row<T, either_row<T, T>>({x, (T *)at.y, N}, at, where_step));
     }
 };
 

@@ -1,13 +1,14 @@
 /* packed.cuh - packed_columns: rows of an axis that is not the last, whose elements lie beside
  * those of the next rows in x and in y, without mask or scale. A thread takes C of them
  * (columns.cuh), and of each of these in one access a pack, which lies at a multiple of its size.
+ * The results have the elements' type, or are float32.
  */
 #ifndef ONS_PACKED_CUH
 #define ONS_PACKED_CUH
 
 #include "columns.cuh"
 
-template <typename X, typename Y>
+template <typename X>
 class packed_columns {
    public:
     using Real = typename compute_of<X>::type;
@@ -16,10 +17,10 @@ class packed_columns {
     static constexpr int BLOCK_THREADS = ANY_BLOCK_THREADS, BLOCKS = 2;
     static constexpr int CLUSTER_WARPS = COLUMN_CLUSTER_WARPS;
 
-    /* Slices of `width` rows side by side. Strides are in elements. */
+    /* Slices of `width` rows side by side. Strides of x are in elements, of y in bytes. */
     struct arguments {
         const X *x;
-        Y *y;
+        char *y;
         int64_t x_slice, y_slice, x_step, y_step; /* to the next slice, along the axis */
         int64_t width;
         uint32_t inverse; /* 2^32 / width; 0 where the rows' numbers take more than 32 bits */
@@ -27,6 +28,7 @@ class packed_columns {
         int64_t first; /* row of this launch */
         ons_operation which;
         format<X> of;
+        bool widens; /* float32 results of 16-bit elements */
 
         __device__ ons_operation operation() const { return which; }
     };
@@ -40,14 +42,16 @@ class packed_columns {
         : N(row < args.rows ? (int)args.N : 0),
           x_step(args.x_step),
           y_step(args.y_step),
-          of(args.of) {
+          of(args.of),
+          widens(args.widens) {
         int64_t slice = 0;
         if (args.rows != args.width)
             slice = args.inverse ? divided((uint32_t)row, (uint32_t)args.width, args.inverse)
                                  : row / args.width;
         const int64_t column = row - slice * args.width;
         x = args.x + slice * args.x_slice + column;
-        y = args.y + slice * args.y_slice + column;
+        y = args.y + slice * args.y_slice +
+            column * (int64_t)(NARROW && widens ? sizeof(float) : sizeof(X));
     }
 
     /* ALONG lanes take K packs each, one below the other; `at` is this lane's first. */
@@ -74,7 +78,18 @@ class packed_columns {
     template <int K, int ALONG, bool STREAM>
     __device__ __forceinline__ void store(int at, const Real (&from)[K * C], keep_bits<K * C>,
                                           Real) const {
-        Y *to = y + (int64_t)at * y_step;
+        if (NARROW && widens)
+            store_as<float, K, STREAM>(at, from);
+        else
+            store_as<X, K, STREAM>(at, from);
+    }
+
+    int N; /* a row is held in registers */
+
+   private:
+    template <typename Y, int K, bool STREAM>
+    __device__ __forceinline__ void store_as(int at, const Real (&from)[K * C]) const {
+        char *to = y + (int64_t)at * y_step;
         const int left = N - at;
         pack<Y, C> raw[K];
         round_to_packs(from, raw, format_of_results<Y>(of));
@@ -89,9 +104,6 @@ class packed_columns {
         }
     }
 
-    int N; /* a row is held in registers */
-
-   private:
     /* n / by, which n * inverse gives, or one less. */
     __device__ static uint32_t divided(uint32_t n, uint32_t by, uint32_t inverse) {
         const uint32_t nearly = __umulhi(n, inverse);
@@ -106,9 +118,10 @@ class packed_columns {
     }
 
     const X *x;
-    Y *y;
+    char *y;
     int64_t x_step, y_step;
     const format<X> &of;
+    bool widens;
 };
 
 #endif
