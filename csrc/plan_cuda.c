@@ -65,8 +65,7 @@ static bool online_is_ahead(const row_of_chunks *row, int64_t row_bytes, const o
     int64_t in_flight =
         (int64_t)row->gpu->threads_a_multiprocessor / PASS_THREADS * row->gpu->multiprocessors;
     bool short_16_bit =
-        !has_one_a_row(row) && row->contiguous && row->narrow && row->one_type &&
-        plan->N <= ONLINE_ROW_16_BIT;
+        !has_one_a_row(row) && row->contiguous && row->narrow && plan->N <= ONLINE_ROW_16_BIT;
     return plan->rows >= scaled(ONLINE_ROWS, row->gpu) &&
            (short_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
 }
@@ -193,12 +192,15 @@ static choice choose_for_gradients(const row_of_chunks *row, const ons_plan *pla
     return (choice){ONS_METHOD_split, "rows too long to be held: blocks share each one", NULL};
 }
 
-/* Nothing is to be done to the rows first, and they are of one type or of 16 bits that become
- * float32. */
-static bool is_plain(const ons_problem *problem) {
+/* Of one type, or of 16 bits that become float32. */
+static bool has_types_of_rows(const ons_problem *problem) {
     ons_dtype x = problem->operand[ONS_X].dtype, y = problem->operand[ONS_Y].dtype;
-    bool types = x == y || (ons_dtype_size(x) == 2 && y == ONS_FLOAT32);
-    return types && !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
+    return x == y || (ons_dtype_size(x) == 2 && y == ONS_FLOAT32);
+}
+
+/* Nothing is to be done to the rows first. */
+static bool is_plain(const ons_problem *problem) {
+    return has_types_of_rows(problem) && !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
            problem->scale_by == 1.0 && problem->reduced_dims <= 1;
 }
 
@@ -229,33 +231,31 @@ static bool is_contiguous_gradient(const ons_problem *problem) {
              gradient->stride[inner] == ons_dtype_size(gradient->dtype)));
 }
 
-/* masked_rows: without gaps along the axis, whatever their mask and scale; of one type, or of 16
- * bits and become float32. */
+/* masked_rows: without gaps along the axis, whatever their mask and scale. */
 static bool is_masked(const ons_problem *problem) {
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
     const ons_operand *where = &problem->operand[ONS_WHERE];
     int inner = problem->dims - 1;
-    int64_t size = ons_dtype_size(x->dtype), y_size = ons_dtype_size(y->dtype);
-    bool widens = size == 2 && y->dtype == ONS_FLOAT32;
-    if (problem->reduced_dims != 1 || (x->dtype != y->dtype && !widens)) return false;
+    if (problem->reduced_dims != 1 || !has_types_of_rows(problem)) return false;
     if (problem->extent[inner] == 1) return true;
-    return x->stride[inner] == size && y->stride[inner] == y_size &&
+    return x->stride[inner] == ons_dtype_size(x->dtype) &&
+           y->stride[inner] == ons_dtype_size(y->dtype) &&
            (!where->data || (where->stride[inner] & ~1ll) == 0);
 }
 
-/* Contiguous rows of one type of which not all begin and end with a pack (contiguous.cuh). */
+/* Contiguous rows of at most 32 bits of which not all begin and end with a pack (contiguous.cuh).
+ */
 static bool lie_between_packs(const ons_problem *problem, int64_t N) {
-    int64_t chunk = 16 / ons_dtype_size(ONS_FLOAT32),
-            size = ons_dtype_size(problem->operand[ONS_X].dtype);
-    if (!is_contiguous(problem) || problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype ||
-        size > ons_dtype_size(ONS_FLOAT32))
-        return false;
-    uintptr_t begins =
-        (uintptr_t)problem->operand[ONS_X].data | (uintptr_t)problem->operand[ONS_Y].data;
-    int64_t pitches = problem->dims == 2
-                          ? problem->operand[ONS_X].stride[0] | problem->operand[ONS_Y].stride[0]
-                          : 0;
-    return N % chunk || begins % (uintptr_t)(chunk * size) || pitches % (chunk * size);
+    const ons_operand *const operands[] = {&problem->operand[ONS_X], &problem->operand[ONS_Y]};
+    const int64_t chunk = 16 / ons_dtype_size(ONS_FLOAT32);
+    bool between = N % chunk != 0;
+    for (int i = 0; i < 2; i++) {
+        const int64_t pack = chunk * ons_dtype_size(operands[i]->dtype);
+        between |= (uintptr_t)operands[i]->data % (uintptr_t)pack ||
+                   (problem->dims == 2 && operands[i]->stride[0] % pack);
+    }
+    return between && is_contiguous(problem) &&
+           ons_dtype_size(operands[0]->dtype) <= ons_dtype_size(ONS_FLOAT32);
 }
 
 /* staged.cuh: contiguous rows of one type that lie one after the other, from the same place in a
@@ -269,11 +269,10 @@ static bool can_be_staged(const ons_problem *problem, int64_t N) {
     const bool whole = N % chunk == 0 && begin % (uintptr_t)(chunk * size) == 0;
     const bool pays = !whole || (problem->operation == ONS_OPERATION_softmax && size == 2 &&
                                  N > LONGEST_BY_LANES_16_BIT && N % BANKS_MEET != 0);
-    return is_contiguous(problem) && problem->dims == 2 && size <= ons_dtype_size(ONS_FLOAT32) &&
-           pays && x->stride[0] == N * size &&
+    return is_contiguous(problem) && problem->dims == 2 && x->dtype == y->dtype &&
+           size <= ons_dtype_size(ONS_FLOAT32) && pays && x->stride[0] == N * size &&
            (ons_operations[problem->operation].one_a_row ||
-            (x->dtype == y->dtype && (begin - (uintptr_t)y->data) % 16 == 0 &&
-             y->stride[0] == N * size));
+            ((begin - (uintptr_t)y->data) % 16 == 0 && y->stride[0] == N * size));
 }
 
 /* The same of a row and its gradient: in all three from the same place in a pack on. */
@@ -333,17 +332,14 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
             llabs(problem->operand[ONS_X].stride[inner]);
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
-    bool one_type = problem->operand[ONS_X].dtype == problem->operand[ONS_Y].dtype;
     bool contiguous =
         !columns && (gradient ? is_contiguous_gradient(problem) : is_contiguous(problem));
-    bool masked = !columns && !gradient && is_masked(problem),
-         gapless = (contiguous && one_type) || masked;
-    bool narrow = gapless && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
+    bool masked = !columns && !gradient && is_masked(problem);
+    bool narrow = (contiguous || masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     row_of_chunks row = {
         ceil_div(plan->N, chunk),
         chunk,
         columns ? WARP : 1,
-        one_type,
         narrow,
         plan->N % chunk == 0,
         contiguous,

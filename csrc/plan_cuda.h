@@ -10,12 +10,12 @@ typedef struct {
     int64_t chunks;
     int chunk;          /* elements */
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
-    bool one_type;      /* of x and y */
-    bool narrow;        /* Rows::NARROW: contiguous of one type, or masked; of 16 bits */
+    bool narrow;        /* Rows::NARROW: no gaps, whatever mask and scale; of 16 bits */
     bool whole;         /* packs, of a chunk's elements each */
-    bool contiguous;    /* rows without gaps, mask and scale, in the row form */
-    bool masked;        /* rows without gaps, whatever their mask and scale; of one type, or widened */
-    bool between_packs; /* such rows of one type of at most 32 bits that not all fit packs */
+    bool contiguous;    /* rows without gaps, mask and scale, in the row form; of one type, as all
+                           below, or of 16 bits that become float32 */
+    bool masked;        /* rows without gaps, whatever their mask and scale */
+    bool between_packs; /* contiguous rows of at most 32 bits that not all fit packs */
     bool packed;        /* columns side by side, in the column form */
     bool gradient;      /* the operation takes one */
     bool staged;        /* rows one after the other that are faster taken together (staged.cuh) */

@@ -14,12 +14,8 @@ static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
     };
     ons_kinds_of_rows kind = kinds[method][has_one_a_row(row)];
     row_of_chunks seen = *row;
-    if (kind == ONS_EVERY_WIDENED_ROWS) {
-        seen.narrow &= row->one_type || !row->contiguous;
-        return seen;
-    }
-    seen.contiguous &= kind != ONS_GENERAL_ROWS && row->one_type;
     if (kind == ONS_EVERY_ROWS) return seen;
+    seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS;
     seen.narrow &= seen.contiguous;
     seen.between_packs &= seen.contiguous;
     seen.packed = seen.masked = false;

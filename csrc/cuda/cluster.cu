@@ -25,9 +25,9 @@ struct row_of_cluster {
  * alignment is what their warps do; elsewhere to ask costs more. */
 template <typename Rows>
 constexpr bool empty_warps_leave = false;
-template <typename X, typename Y>
-constexpr bool empty_warps_leave<contiguous_rows<X, Y, false>> =
-    contiguous_rows<X, Y, false>::NARROW;
+template <typename X>
+constexpr bool empty_warps_leave<contiguous_rows<X, false>> =
+    contiguous_rows<X, false>::NARROW;
 
 template <typename Rows>
 __device__ inline int warps_with_elements(int64_t N) {
@@ -118,10 +118,10 @@ launch_shape shape_of(const ons_plan *plan) {
  * each: a few elements of float32 are spilled then. */
 template <typename Rows>
 constexpr bool has_more_warps = false;
-template <typename X, typename Y, bool ALL_FIT>
-constexpr bool has_more_warps<contiguous_rows<X, Y, ALL_FIT>> =
+template <typename X, bool ALL_FIT>
+constexpr bool has_more_warps<contiguous_rows<X, ALL_FIT>> =
     sizeof(typename compute_of<X>::type) == sizeof(float) &&
-    contiguous_rows<X, Y, ALL_FIT>::CLUSTER_WARPS < CLUSTER_WARPS_OF_320_THREADS;
+    contiguous_rows<X, ALL_FIT>::CLUSTER_WARPS < CLUSTER_WARPS_OF_320_THREADS;
 
 /* Calls method(the warps that find room on a multiprocessor, a constant). */
 template <typename Rows, typename Method>
@@ -192,6 +192,6 @@ static int largest_cluster() {
 }
 
 void largest_clusters(int *least, int *most) {
-    *least = largest_cluster<contiguous_rows<float, float, false>, block_a_row>();
+    *least = largest_cluster<contiguous_rows<float, false>, block_a_row>();
     *most = largest_cluster<general_rows<double>, block_of_columns>();
 }

@@ -39,9 +39,9 @@ struct held_slot {
 };
 
 /* One row; merge(state of the warp's part) gives the row's. */
-template <typename Ops, typename Rows_in_smem, typename Real, typename Merge>
+template <typename Ops, typename Rows_in_smem, typename Row, typename Real, typename Merge>
 __device__ __forceinline__ void hold_row(ons_operation operation,
-                                         const typename Rows_in_smem::Row &row,
+                                         const Row &row,
                                          Rows_in_smem &elements, const share_of_warp &share,
                                          held_slot<Real, Rows_in_smem::CHUNKS> *held, Merge merge) {
     using Form = block_a_row;
@@ -155,10 +155,10 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
 #endif
 }
 
-template <typename Ops, typename X, typename Y, bool ALL_FIT>
+template <typename Ops, typename X, bool ALL_FIT>
 static ons_status launch_smem(const launch_request &request,
-                              const rows_of<contiguous_rows<X, Y, ALL_FIT>> &rows) {
-    using Rows = contiguous_rows<X, Y, ALL_FIT>;
+                              const rows_of<contiguous_rows<X, ALL_FIT>> &rows) {
+    using Rows = contiguous_rows<X, ALL_FIT>;
     const ons_plan *plan = request.plan;
     const int blocks = (int)plan->blocks_a_row, size = (int)sizeof(typename Rows::Real);
     ons_gpu gpu;
@@ -187,6 +187,6 @@ ons_status cluster_smem(const launch_request &request) {
 
 int smem_clusters(int blocks, int shared_bytes) {
     return active_clusters(
-        (const void *)cluster_smem_kernel<of_rows, contiguous_rows<float, float, true>>, blocks,
+        (const void *)cluster_smem_kernel<of_rows, contiguous_rows<float, true>>, blocks,
         SMEM_THREADS, shared_bytes - SMEM_BESIDES);
 }

@@ -62,15 +62,9 @@ enum {
 typedef enum { ONS_NARROW_ROWS, ONS_ALL_ROWS } ons_warp_rows;
 enum { ONS_OF_ROWS = false, ONS_OF_VALUES = true };
 
-/* Which kinds of rows have kernels of their own: none, all come by one loader; those without gaps
- * and of one type; every kind that there is a loader for; or of these, contiguous_rows of 16 bits
- * that become float32 too, which are masked_rows elsewhere. */
-typedef enum {
-    ONS_GENERAL_ROWS,
-    ONS_ONE_TYPE_ROWS,
-    ONS_EVERY_ROWS,
-    ONS_EVERY_WIDENED_ROWS
-} ons_kinds_of_rows;
+/* Which kinds of rows have kernels of their own: none, all come by one loader; contiguous_rows; or
+ * every kind that there is a loader for. */
+typedef enum { ONS_GENERAL_ROWS, ONS_CONTIGUOUS_ROWS, ONS_EVERY_ROWS } ons_kinds_of_rows;
 
 #ifdef __cplusplus
 extern "C" {

@@ -85,9 +85,9 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
 template <typename Rows>
 constexpr int MAX_CHUNKS_OF = BLOCK_CHUNKS;
 template <>
-constexpr int MAX_CHUNKS_OF<contiguous_rows<float, float, false>> = UNALIGNED_CHUNKS;
+constexpr int MAX_CHUNKS_OF<contiguous_rows<float, false>> = UNALIGNED_CHUNKS;
 template <>
-constexpr int MAX_CHUNKS_OF<contiguous_rows<narrow, narrow, false>> = UNALIGNED_CHUNKS_16_BIT;
+constexpr int MAX_CHUNKS_OF<contiguous_rows<narrow, false>> = UNALIGNED_CHUNKS_16_BIT;
 
 template <typename Ops, typename Rows, int K, typename Arguments>
 static ons_status launch_block(const launch_request &request, const Arguments &arguments) {

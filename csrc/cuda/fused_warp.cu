@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
 template <typename Rows>
 constexpr ons_warp_rows SHAPED_AS = ONS_ALL_ROWS;
 template <typename X, bool ALL_FIT>
-constexpr ons_warp_rows SHAPED_AS<contiguous_rows<X, X, ALL_FIT>> =
+constexpr ons_warp_rows SHAPED_AS<contiguous_rows<X, ALL_FIT>> =
     sizeof(X) == 2 ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
 template <typename X>
 constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_NARROW_ROWS : ONS_ALL_ROWS;

@@ -158,61 +158,55 @@ inline problem_arguments as_it_is(const launch_request &request) {
 }
 
 /* Of which rows that all begin and end with a pack a method has kernels of their own: of none; of
- * those of 16 bits whose results have the row's shape, which arithmetic bounds; where it reads rows
+ * those of 16 bits where results have the row's shape, which arithmetic bounds; where it reads rows
  * tile by tile, of those of one value a row too; or, where it asks for it, of all. Where they have
  * none, one kernel loads and stores in two ways (two_ways, load_row). */
 enum class fitting { NONE, HELD, READ_IN_TILES, ALL };
-template <typename Ops, typename X, typename Y>
+template <typename Ops, typename X>
 constexpr bool has_fitting(fitting of) {
     return of == fitting::ALL ||
            (Ops::ONE_A_ROW ? of == fitting::READ_IN_TILES
-                           : of != fitting::NONE && sizeof(X) + sizeof(Y) == 4);
+                           : of != fitting::NONE && sizeof(X) == 2);
 }
 
 /* Calls method(operations, rows_of<Rows>, whether the column form is taken). */
-template <typename Ops, fitting FIT, typename X, typename Y, typename Method>
+template <typename Ops, fitting FIT, typename X, typename Method>
 ons_status with_contiguous(const launch_request &request, Method method) {
     const ons_problem *problem = request.problem;
     const ons_plan *plan = request.plan;
-    const int64_t x_pitch =
-        problem->dims == 1 ? 0 : problem->operand[ONS_X].stride[0] / (int64_t)sizeof(X);
-    const int64_t y_pitch =
-        problem->dims == 1 ? 0 : problem->operand[ONS_Y].stride[0] / (int64_t)sizeof(Y);
+    const ons_operand &x = problem->operand[ONS_X], &y = problem->operand[ONS_Y];
+    const bool several = problem->dims > 1;
     auto arguments = [&](auto rows) -> typename decltype(rows)::arguments {
-        return {(const X *)problem->operand[ONS_X].data,
-                (Y *)problem->operand[ONS_Y].data,
-                x_pitch,
-                y_pitch,
+        return {(const X *)x.data,
+                y.data,
+                several ? x.stride[0] / ons_dtype_size(x.dtype) : 0,
+                several ? y.stride[0] / ons_dtype_size(y.dtype) : 0,
                 plan->rows,
                 plan->N,
                 0,
                 rows_ahead(request),
                 problem->operation,
-                format<X>(problem->operand[ONS_X].dtype)};
+                format<X>(x.dtype),
+                x.dtype != y.dtype};
     };
-    using Fitting = contiguous_rows<X, Y, true>;
-    using Any = contiguous_rows<X, Y, false>;
-    if constexpr (has_fitting<Ops, X, Y>(FIT))
+    using Fitting = contiguous_rows<X, true>;
+    using Any = contiguous_rows<X, false>;
+    if constexpr (has_fitting<Ops, X>(FIT))
         if (Fitting::all_fit(arguments(Fitting()), Ops::ONE_A_ROW))
             return method(Ops(), rows_of<Fitting>{arguments(Fitting())}, std::false_type());
     return method(Ops(), rows_of<Any>{arguments(Any())}, std::false_type());
 }
 
-/* Rows without gaps of one type; WIDEN: or of 16 bits that become float32. */
-template <typename Ops, bool WIDEN, fitting FIT, typename Method>
+template <typename Ops, fitting FIT, typename Method>
 ons_status with_contiguous_types(const launch_request &request, Method method) {
-    const ons_dtype x = request.problem->operand[ONS_X].dtype;
-    if constexpr (WIDEN)
-        if (x != request.problem->operand[ONS_Y].dtype)
-            return with_contiguous<Ops, FIT, narrow, float>(request, method);
-    switch (x) {
-    case ONS_FLOAT32: return with_contiguous<Ops, FIT, float, float>(request, method);
-    case ONS_FLOAT64: return with_contiguous<Ops, FIT, double, double>(request, method);
-    default: return with_contiguous<Ops, FIT, narrow, narrow>(request, method);
+    switch (request.problem->operand[ONS_X].dtype) {
+    case ONS_FLOAT32: return with_contiguous<Ops, FIT, float>(request, method);
+    case ONS_FLOAT64: return with_contiguous<Ops, FIT, double>(request, method);
+    default: return with_contiguous<Ops, FIT, narrow>(request, method);
     }
 }
 
-/* Rows of one type without gaps, whatever their mask and scale. */
+/* Rows without gaps, whatever their mask and scale. */
 template <typename Ops, typename T, typename Method>
 ons_status with_masked(const launch_request &request, Method method) {
     return method(Ops(), rows_of<masked_rows<T>>{as_it_is(request)}, std::false_type());
@@ -243,8 +237,8 @@ ons_status with_rows_of_kinds(const launch_request &request, Method method) {
     [[maybe_unused]] const ons_loader loader = request.plan->loader;
     if constexpr (KINDS != ONS_GENERAL_ROWS)
         if (loader == ONS_CONTIGUOUS)
-            return with_contiguous_types<Ops, KINDS == ONS_EVERY_WIDENED_ROWS, FIT>(request, method);
-    if constexpr (KINDS >= ONS_EVERY_ROWS)
+            return with_contiguous_types<Ops, FIT>(request, method);
+    if constexpr (KINDS == ONS_EVERY_ROWS)
         if (loader == ONS_MASKED) switch (request.problem->operand[ONS_X].dtype) {
             case ONS_FLOAT32: return with_masked<Ops, float>(request, method);
             case ONS_FLOAT64: return with_masked<Ops, double>(request, method);
@@ -279,7 +273,7 @@ ons_status with_contiguous_rows(const launch_request &request, Method method) {
         if constexpr (KINDS == ONS_GENERAL_ROWS)
             return ONS_E_OPERAND;
         else
-            return with_contiguous_types<Ops, KINDS == ONS_EVERY_WIDENED_ROWS, FIT>(request, method);
+            return with_contiguous_types<Ops, FIT>(request, method);
     });
 }
 
@@ -321,7 +315,7 @@ ons_status with_rows_or_packs(const launch_request &request, Method method) {
     return with_operations(request, [&](auto ops) {
         using Ops = decltype(ops);
         constexpr ons_kinds_of_rows KINDS = Kinds::template OF<Ops>;
-        if constexpr (KINDS >= ONS_EVERY_ROWS)
+        if constexpr (KINDS == ONS_EVERY_ROWS)
             if (request.plan->loader == ONS_PACKED)
                 return request.problem->operand[ONS_X].dtype == ONS_FLOAT32
                            ? with_packed<Ops, float>(request, method)

@@ -196,10 +196,11 @@ ons_status with_topk_type(const launch_request &request, int room, Method method
                 0,
                 plan->rows,
                 problem->operation,
-                format<X>()};
+                format<X>(),
+                false};
     };
-    using Fitting = contiguous_rows<X, X, true>;
-    using Any = contiguous_rows<X, X, false>;
+    using Fitting = contiguous_rows<X, true>;
+    using Any = contiguous_rows<X, false>;
     if constexpr (BOTH && sizeof(X) <= sizeof(float))
         if (Fitting::all_fit(arguments(Fitting()), true))
             return with_topk_arguments<Fitting>(request, arguments(Fitting()), room, method);

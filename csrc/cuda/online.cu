@@ -7,7 +7,7 @@
 template <typename Rows>
 constexpr bool IS_NARROW_BETWEEN_PACKS = false;
 template <typename X>
-constexpr bool IS_NARROW_BETWEEN_PACKS<contiguous_rows<X, X, false>> = sizeof(X) == 2;
+constexpr bool IS_NARROW_BETWEEN_PACKS<contiguous_rows<X, false>> = sizeof(X) == 2;
 
 /* Where the row is read once, more of it at a time: what two blocks' registers have room for. */
 template <typename Ops, typename Rows, typename Form>

@@ -20,7 +20,7 @@
 template <typename Rows>
 constexpr int BLOCKS_OF = TOPK_TILE_BLOCKS_OF_OTHERS;
 template <typename X, bool ALL_FIT>
-constexpr int BLOCKS_OF<contiguous_rows<X, X, ALL_FIT>> =
+constexpr int BLOCKS_OF<contiguous_rows<X, ALL_FIT>> =
     sizeof(X) <= sizeof(float) ? TOPK_TILE_BLOCKS : TOPK_TILE_BLOCKS_OF_OTHERS;
 
 /* Chunks that a thread looks at together, so that their reads are under way at once. */

@@ -11,7 +11,7 @@
 template <typename Rows>
 constexpr int CHUNKS_OF = TOPK_TILE_CHUNKS;
 template <typename X>
-constexpr int CHUNKS_OF<contiguous_rows<X, X, true>> =
+constexpr int CHUNKS_OF<contiguous_rows<X, true>> =
     sizeof(X) == 2 ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
 
 template <typename Rows>

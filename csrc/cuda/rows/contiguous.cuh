@@ -47,42 +47,75 @@ class either_row : public shifted_row<X, Y, Pointers> {
     }
 };
 
-/* ALL_FIT: every row begins and ends with a pack, in x and in y. */
-template <typename X, typename Y, bool ALL_FIT>
+/* A row of 16-bit elements whose results have their type, or are float32, which is learned at run
+ * time: the row with results of either. */
+template <typename Own, typename Wide>
+class widened_row : public Own {
+   public:
+    using Own::put;
+
+    __device__ widened_row(const Own &own, const Wide &wide_, bool widens_)
+        : Own(own), wide(wide_), widens(widens_) {}
+
+    template <int K, int STRIDE, bool STREAM, typename Keep, int n>
+    __device__ __forceinline__ void store(int64_t chunk, const float (&from)[n], Keep keep,
+                                          float excluded) const {
+        if (widens)
+            wide.template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
+        else
+            Own::template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
+    }
+
+    __device__ void put(float v, int64_t at = 0) const {
+        if (widens)
+            wide.put(v, at);
+        else
+            Own::put(v, at);
+    }
+
+   private:
+    Wide wide;
+    bool widens;
+};
+
+/* Rows of one type, or of 16 bits that become float32. ALL_FIT: every row begins and ends with a
+ * pack, in x and in y. */
+template <typename X, bool ALL_FIT>
 struct contiguous_rows {
     using Real = typename compute_of<X>::type;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ::BLOCK_THREADS, BLOCKS = 1;
-    static constexpr bool NARROW = sizeof(X) + sizeof(Y) == 4;
+    static constexpr bool NARROW = sizeof(X) == 2;
     static constexpr int CLUSTER_WARPS = NARROW ? CLUSTER_WARPS_16_BIT : ::CLUSTER_WARPS;
 
     struct arguments {
         const X *x;
-        Y *y;
+        void *y;
         int64_t x_pitch, y_pitch; /* in elements */
         int64_t rows, N;
         int64_t first; /* row of this launch */
         int64_t ahead; /* fetch.cuh */
         ons_operation which;
         format<X> of;
+        bool widens;
 
         __device__ ons_operation operation() const { return which; }
     };
 
     /* one_a_row: y has one value a row, wherever it lies. */
     static bool all_fit(const arguments &args, bool one_a_row) {
+        const size_t y_pack = args.widens ? sizeof(pack<float, V>) : sizeof(pack<X, V>);
         return args.N % V == 0 && (uintptr_t)args.x % sizeof(pack<X, V>) == 0 &&
                args.x_pitch % V == 0 &&
-               (one_a_row ||
-                ((uintptr_t)args.y % sizeof(pack<Y, V>) == 0 && args.y_pitch % V == 0));
+               (one_a_row || ((uintptr_t)args.y % y_pack == 0 && args.y_pitch % V == 0));
     }
 
     /* The pointers of the `row`-th row of this launch, each made anew where it is used. */
-    template <typename Row>
+    template <typename Row, typename Y>
     class pointers {
        public:
         __device__ pointers(const arguments &args_, Row row_) : args(args_), row(row_) {}
         __device__ const X *x() const { return args.x + (row + args.first) * args.x_pitch; }
-        __device__ Y *y() const { return args.y + (row + args.first) * args.y_pitch; }
+        __device__ Y *y() const { return (Y *)args.y + (row + args.first) * args.y_pitch; }
         __device__ const format<X> &of() const { return args.of; }
 
        private:
@@ -96,25 +129,23 @@ struct contiguous_rows {
     /* The row where nothing of it is loaded. */
     template <typename Row>
     __device__ static auto result_of(const arguments &args, Row row) {
-        using P = pointers<Row>;
-        return fitting_row<X, Y, true, P>(P(args, row), args.N);
+        return of_both<whole>(args, row, args.N);
     }
 
     template <bool BEYOND, two_ways WHERE = two_ways::AROUND_ROWS, typename Row, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, Row row, Body body) {
-        using P = pointers<Row>;
-        const P at(args, row);
+        const pointers<Row, X> at(args, row);
         const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         if constexpr (ALL_FIT)
-            body(fitting_row<X, Y, true, P>(at, N));
+            body(of_both<whole>(args, row, N));
         else if constexpr (WHERE == two_ways::AT_ACCESSES)
-            body(either_row<X, Y, P>(at, N));
+            body(of_both<either>(args, row, N));
         else if constexpr (NARROW)
-            body(shifted_row<X, Y, P>(at, N));
-        else if (__all_sync(~0u, begin_with_pack<X, Y, V>(at.x(), at.y())))
-            body(fitting_row<X, Y, false, P>(at, N));
+            body(of_both<shifted>(args, row, N));
+        else if (__all_sync(~0u, begin_with_pack<X, X, V>(at.x(), at.y())))
+            body(of_both<fitting>(args, row, N));
         else
-            body(shifted_row<X, Y, P>(at, N));
+            body(of_both<shifted>(args, row, N));
     }
 
     /* K chunks of a row from `chunk` on, for a kernel that has nothing else of it in two ways: so
@@ -122,12 +153,34 @@ struct contiguous_rows {
     template <int K, int STRIDE, bool BEYOND, typename Row>
     __device__ __forceinline__ static tile<K> load_row(const arguments &args, Row row,
                                                        int64_t chunk) {
-        using P = pointers<Row>;
+        using P = pointers<Row, X>;
         const P at(args, row);
         const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         if (ALL_FIT || __all_sync(~0u, args.N % V == 0 && begin_with_pack<X, X, V>(at.x(), at.x())))
-            return fitting_row<X, Y, true, P>(at, N).template load<K, STRIDE>(chunk);
-        return shifted_row<X, Y, P>(at, N).template load<K, STRIDE>(chunk);
+            return whole<X, P>(at, N).template load<K, STRIDE>(chunk);
+        return shifted<X, P>(at, N).template load<K, STRIDE>(chunk);
+    }
+
+   private:
+    template <typename Y, typename P>
+    using whole = fitting_row<X, Y, true, P>;
+    template <typename Y, typename P>
+    using fitting = fitting_row<X, Y, false, P>;
+    template <typename Y, typename P>
+    using either = either_row<X, Y, P>;
+    template <typename Y, typename P>
+    using shifted =
+        std::conditional_t<std::is_same_v<X, Y>, shifted_row<X, Y, P>, either_row<X, Y, P>>;
+
+    template <template <typename, typename> class Of, typename Row>
+    __device__ __forceinline__ static auto of_both(const arguments &args, Row row, int64_t N) {
+        using P = pointers<Row, X>;
+        using W = pointers<Row, float>;
+        const Of<X, P> own(P(args, row), N);
+        if constexpr (NARROW)
+            return widened_row(own, Of<float, W>(W(args, row), N), args.widens);
+        else
+            return own;
     }
 };
 
@@ -138,8 +191,8 @@ constexpr two_ways HELD_ROWS = Rows::NARROW ? two_ways::AROUND_ROWS : two_ways::
 
 template <typename Rows>
 constexpr bool is_contiguous = false;
-template <typename X, typename Y, bool ALL_FIT>
-constexpr bool is_contiguous<contiguous_rows<X, Y, ALL_FIT>> = true;
+template <typename X, bool ALL_FIT>
+constexpr bool is_contiguous<contiguous_rows<X, ALL_FIT>> = true;
 
 /* Calls body with a row and K of its chunks from `chunk` on. */
 template <typename Ops, typename Rows, int K, int STRIDE, bool BEYOND, two_ways WHERE, typename Row,

@@ -78,7 +78,7 @@ class gradient_row {
 template <typename T, bool ALL_FIT_>
 struct contiguous_gradients {
     static constexpr bool ALL_FIT = ALL_FIT_;
-    using Rows = contiguous_rows<T, T, ALL_FIT>;
+    using Rows = contiguous_rows<T, ALL_FIT>;
     using Real = typename Rows::Real;
     static constexpr int V = Rows::V;
     static constexpr bool NARROW = Rows::NARROW, HAS_MORE_CHUNKS = sizeof(T) <= sizeof(float);

@@ -80,39 +80,6 @@ class mask_row {
     int step;
 };
 
-/* A row of 16-bit elements whose results have their type, or are float32. */
-class widened_row : public shifted_row<narrow, narrow> {
-    using base = shifted_row<narrow, narrow>;
-
-   public:
-    __device__ widened_row(const narrow *x, void *y, int64_t N, const format<narrow> &of,
-                           bool widens_)
-        : base(x, (narrow *)y, N, of), widens(widens_) {}
-
-    template <int K, int STRIDE, bool STREAM>
-    __device__ __forceinline__ void store(int64_t chunk, const float (&from)[K * V],
-                                          keep_bits<K * V> keep, float excluded) const {
-        if (widens)
-            wide().template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
-        else
-            base::template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
-    }
-
-    __device__ void put(float v, int64_t at = 0) const {
-        if (widens)
-            wide().put(v, at);
-        else
-            base::put(v, at);
-    }
-
-   private:
-    __device__ either_row<narrow, float> wide() const {
-        return {base::pointers.x(), (float *)base::pointers.y(), base::N, base::pointers.of()};
-    }
-
-    bool widens;
-};
-
 /* A row of which a mask excludes elements, and which is scaled, both where they are given. Row: the
  * row without them. */
 template <typename X, typename Row>
@@ -185,14 +152,17 @@ struct masked_rows {
         const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         const int where_step = (int)args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
         const row_address at(args, row);
+        auto with = [&](const auto &plain) {
+            body(masked_row<T, std::decay_t<decltype(plain)>>(plain, at, where_step));
+        };
         const T *x = (const T *)at.x;
+        const format<T> of(args.problem.operand[ONS_X].dtype);
         if constexpr (NARROW)
-            body(masked_row<T, widened_row>(
-                {x, at.y, N, format<T>(args.problem.operand[ONS_X].dtype),
-                 args.problem.operand[ONS_Y].dtype == ONS_FLOAT32},
-                at, where_step));
+            with(widened_row(shifted_row<T, T>(x, (T *)at.y, N, of),
+                             either_row<T, float>(x, (float *)at.y, N, of),
+                             args.problem.operand[ONS_Y].dtype == ONS_FLOAT32));
         else
-            body(masked_row<T, either_row<T, T>>({x, (T *)at.y, N}, at, where_step));
+            with(either_row<T, T>(x, (T *)at.y, N, of));
     }
 };
 

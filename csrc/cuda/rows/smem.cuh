@@ -25,9 +25,9 @@
 template <typename Rows>
 class rows_in_smem;
 
-template <typename X, typename Y, bool ALL_FIT>
-class rows_in_smem<contiguous_rows<X, Y, ALL_FIT>> {
-    using Rows = contiguous_rows<X, Y, ALL_FIT>;
+template <typename X, bool ALL_FIT>
+class rows_in_smem<contiguous_rows<X, ALL_FIT>> {
+    using Rows = contiguous_rows<X, ALL_FIT>;
     using Pack = pack<X, Rows::V>;
     static constexpr int V = Rows::V, PACK = (int)sizeof(Pack);
 
@@ -38,7 +38,8 @@ class rows_in_smem<contiguous_rows<X, Y, ALL_FIT>> {
 
     /* One way to read and write all rows, even those that begin with a pack: the instructions of
      * two do not stay in the cache. */
-    using Row = std::conditional_t<ALL_FIT, fitting_row<X, Y, true>, shifted_row<X, Y>>;
+    template <typename Y>
+    using row_to = std::conditional_t<ALL_FIT, fitting_row<X, Y, true>, shifted_row<X, Y>>;
 
     /* `memory_` has SLOT_ROOM bytes for each of the warp's slots, `barriers_` an mbarrier. The warp
      * takes row `row` and every `step`-th from there. */
@@ -67,10 +68,16 @@ class rows_in_smem<contiguous_rows<X, Y, ALL_FIT>> {
     }
 
     /* What is taken is of this row from now on. */
-    __device__ Row enter(int row) {
+    __device__ auto enter(int row) {
         x = args.x + row * args.x_pitch;
         off = (int)((uintptr_t)x % 16);
-        return Row(x, args.y + row * args.y_pitch, args.N, args.of);
+        const row_to<X> own(x, (X *)args.y + row * args.y_pitch, args.N, args.of);
+        if constexpr (Rows::NARROW)
+            return widened_row(
+                own, row_to<float>(x, (float *)args.y + row * args.y_pitch, args.N, args.of),
+                args.widens);
+        else
+            return own;
     }
 
     /* The tiles of the warp's registers. */
