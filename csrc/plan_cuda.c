@@ -341,6 +341,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         chunk,
         columns ? WARP : 1,
         narrow,
+        narrow && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
         plan->N % chunk == 0,
         contiguous,
         masked,

@@ -11,6 +11,7 @@ typedef struct {
     int chunk;          /* elements */
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
     bool narrow;        /* Rows::NARROW: no gaps, whatever mask and scale; of 16 bits */
+    bool widened;       /* 16-bit rows that become float32 */
     bool whole;         /* packs, of a chunk's elements each */
     bool contiguous;    /* rows without gaps, mask and scale, in the row form; of one type, as all
                            below, or of 16 bits that become float32 */

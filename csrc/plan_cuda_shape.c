@@ -68,6 +68,9 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         if (shapes[i].rows != shapes_of(row) || shapes[i].one_a_row != has_one_a_row(row)) continue;
+        /* a lane would write float32 in parts of sectors that others wait for */
+        const bool few_lanes = shapes[i].lanes <= 2 && row->chunks > 2 * shapes[i].lanes;
+        if (row->widened && few_lanes) continue;
         *lanes = shapes[i].lanes;
         *chunks = shapes[i].chunks;
         if (*lanes * *chunks >= row->chunks) return;

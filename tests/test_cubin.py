@@ -32,16 +32,13 @@ def is_worth_it(function):
     two blocks of 256 threads a multiprocessor, which spill nothing, against three). float32 in blocks of 384
     threads: 0.78 at 393215 against 0.67 where rows come to shared memory. A block's 16-bit rows with a
     mask or a scale, which are fetched ahead: 0.95 with a scale against 0.91 where they are not; in other
-    kernels of such rows two registers. log_softmax of float64, whose logarithm in double takes registers
-    beside the row: 0.81 to 0.88. General rows of several dimensions: a function apart reads and writes them
+    kernels of such rows two registers. General rows of several dimensions: a function apart reads and writes them
     one element at a time, by way of 16 bytes of local memory a chunk."""
-    if "<log_softmax, contiguous_rows<double" in function.name:
-        return function.stack <= 112
     if "general_rows<" in function.name:
         return function.stack <= 16 * 16 + 32
     if "masked_rows<" in function.name:
         return function.stack <= (56 if function.kernel == "fused_block_kernel" else 8)
-    in_384_threads = re.search(r"contiguous_rows<.*, float, .*, (\(int\))?24>", function.name)
+    in_384_threads = re.search(r"contiguous_rows<float, .*, (\(int\))?24>", function.name)
     return function.kernel == "cluster_kernel" and function.stack <= (112 if in_384_threads else 40)
 
 
@@ -54,8 +51,8 @@ def built():
 
 
 def spilled(built):
-    """logsumexp keeps nothing of a row."""
-    found = [f for f in built if f.kernel in ROW_IN_REGISTERS and f.stack and "<logsumexp," not in f.name]
+    """Operations of one value a row keep nothing of it."""
+    found = [f for f in built if f.kernel in ROW_IN_REGISTERS and f.stack and "<one_a_row," not in f.name]
     return {f: f"{f.arch}: {f.name}: {f.stack} bytes" for f in found}
 
 

@@ -138,6 +138,10 @@ class TestSameBits:
                 yield f"masked and scaled, gap {gap} offset {offset}", same
             same = agrees(expected[3:5], x[3:5], method=method, where=where[3:5], scale=scale[3:5])
             yield "masked and scaled, some rows", same
+            if dtype in NARROW_DTYPES and method != "fused":
+                wide = softmax(x, method=method, where=where, scale=scale, dtype=torch.float32)
+                same = agrees(wide, x.float(), method=method, where=where, scale=scale)
+                yield "masked and scaled, to float32", same
 
         each_length(method, dtype, check)
 

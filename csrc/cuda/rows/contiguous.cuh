@@ -169,8 +169,7 @@ struct contiguous_rows {
     template <typename Y, typename P>
     using either = either_row<X, Y, P>;
     template <typename Y, typename P>
-    using shifted =
-        std::conditional_t<std::is_same_v<X, Y>, shifted_row<X, Y, P>, either_row<X, Y, P>>;
+    using shifted = shifted_row<X, Y, P>;
 
     template <template <typename, typename> class Of, typename Row>
     __device__ __forceinline__ static auto of_both(const arguments &args, Row row, int64_t N) {
