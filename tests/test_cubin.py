@@ -32,8 +32,8 @@ def is_worth_it(function):
     two blocks of 256 threads a multiprocessor, which spill nothing, against three). float32 in blocks of 384
     threads: 0.78 at 393215 against 0.67 where rows come to shared memory. A block's 16-bit rows with a
     mask or a scale, which are fetched ahead: 0.95 with a scale against 0.91 where they are not; in other
-    kernels of such rows two registers. General rows of several dimensions: a function apart reads and writes them
-    one element at a time, by way of 16 bytes of local memory a chunk."""
+    kernels of such rows two registers. General rows of several dimensions: a function apart reads and
+    writes them one element at a time, by way of 16 bytes of local memory a chunk."""
     if "general_rows<" in function.name:
         return function.stack <= 16 * 16 + 32
     if "masked_rows<" in function.name:
