@@ -109,9 +109,8 @@ def test_lengths(operation, dtype):
                 if method != "auto":
                     alone = run(operation, x[1:2], method=method)
                     complaints.expect(what, same_bits(alone[0], y[1]), "a row alone has other bits")
-                if dtype in NARROW_DTYPES and method != "auto":
-                    wide = torch.empty_like(y, dtype=torch.float32)
-                    run(operation, x, method=method, out=wide)
+                if operation == "log_softmax" and dtype in NARROW_DTYPES and method != "auto":
+                    wide = run(operation, x, method=method, dtype=torch.float32)
                     rounded = same_bits(wide.to(dtype), y)
                     complaints.expect(what, rounded, "not the float32 result rounded")
             chosen = ons.plan(x, operation=operation).method
