@@ -200,8 +200,9 @@ static bool has_types_of_rows(const ons_problem *problem) {
 
 /* Nothing is to be done to the rows first. */
 static bool is_plain(const ons_problem *problem) {
-    return has_types_of_rows(problem) && !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
-           problem->scale_by == 1.0 && problem->reduced_dims <= 1;
+    return has_types_of_rows(problem) && !problem->operand[ONS_WHERE].data &&
+           !problem->operand[ONS_SCALE].data && problem->scale_by == 1.0 &&
+           problem->reduced_dims <= 1;
 }
 
 static bool has_no_gaps(const ons_problem *problem, int dim) {

@@ -26,8 +26,7 @@ struct row_of_cluster {
 template <typename Rows>
 constexpr bool empty_warps_leave = false;
 template <typename X>
-constexpr bool empty_warps_leave<contiguous_rows<X, false>> =
-    contiguous_rows<X, false>::NARROW;
+constexpr bool empty_warps_leave<contiguous_rows<X, false>> = contiguous_rows<X, false>::NARROW;
 
 template <typename Rows>
 __device__ inline int warps_with_elements(int64_t N) {

@@ -40,8 +40,7 @@ struct held_slot {
 
 /* One row; merge(state of the warp's part) gives the row's. */
 template <typename Ops, typename Rows_in_smem, typename Row, typename Real, typename Merge>
-__device__ __forceinline__ void hold_row(ons_operation operation,
-                                         const Row &row,
+__device__ __forceinline__ void hold_row(ons_operation operation, const Row &row,
                                          Rows_in_smem &elements, const share_of_warp &share,
                                          held_slot<Real, Rows_in_smem::CHUNKS> *held, Merge merge) {
     using Form = block_a_row;
@@ -186,7 +185,6 @@ ons_status cluster_smem(const launch_request &request) {
 }
 
 int smem_clusters(int blocks, int shared_bytes) {
-    return active_clusters(
-        (const void *)cluster_smem_kernel<of_rows, contiguous_rows<float, true>>, blocks,
-        SMEM_THREADS, shared_bytes - SMEM_BESIDES);
+    return active_clusters((const void *)cluster_smem_kernel<of_rows, contiguous_rows<float, true>>,
+                           blocks, SMEM_THREADS, shared_bytes - SMEM_BESIDES);
 }

@@ -165,8 +165,7 @@ enum class fitting { NONE, HELD, READ_IN_TILES, ALL };
 template <typename Ops, typename X>
 constexpr bool has_fitting(fitting of) {
     return of == fitting::ALL ||
-           (Ops::ONE_A_ROW ? of == fitting::READ_IN_TILES
-                           : of != fitting::NONE && sizeof(X) == 2);
+           (Ops::ONE_A_ROW ? of == fitting::READ_IN_TILES : of != fitting::NONE && sizeof(X) == 2);
 }
 
 /* Calls method(operations, rows_of<Rows>, whether the column form is taken). */
@@ -236,8 +235,7 @@ template <ons_kinds_of_rows KINDS, typename Ops, fitting FIT, typename Method>
 ons_status with_rows_of_kinds(const launch_request &request, Method method) {
     [[maybe_unused]] const ons_loader loader = request.plan->loader;
     if constexpr (KINDS != ONS_GENERAL_ROWS)
-        if (loader == ONS_CONTIGUOUS)
-            return with_contiguous_types<Ops, FIT>(request, method);
+        if (loader == ONS_CONTIGUOUS) return with_contiguous_types<Ops, FIT>(request, method);
     if constexpr (KINDS == ONS_EVERY_ROWS)
         if (loader == ONS_MASKED) switch (request.problem->operand[ONS_X].dtype) {
             case ONS_FLOAT32: return with_masked<Ops, float>(request, method);

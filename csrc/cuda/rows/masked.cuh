@@ -128,8 +128,7 @@ class masked_row : public Row {
 #pragma unroll 1
         for (int e = 0; e < K * V; e++) {
             const int64_t at = chunk * V + place<STRIDE, V>(e);
-            if (place<STRIDE, V>(e) < left && mask.excludes(at))
-                Row::put(excluded, at);
+            if (place<STRIDE, V>(e) < left && mask.excludes(at)) Row::put(excluded, at);
         }
     }
 
