@@ -46,29 +46,22 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
                 cooperative_groups::this_grid().sync();
                 state<Real> total = Form::merge_parts(strip, gridDim.x);
 
-                with_operation<Ops>(args.operation(), [&](auto op) {
-                    using Op = decltype(op);
-                    if constexpr (Op::ONE_A_ROW) {
-                        const bool writes =
-                            blockIdx.x == 0 && warp_of_block() == 0 && Form::writes();
-                        put_value<Op>(args, first + Form::row(), writes, row, total);
-                    } else {
-                        finish_of<Op, Real> finish_kept(so_far.m, total);
-                        finish_kept(x);
-                        row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, kept,
-                                                                         Op::EXCLUDED);
-
-                        finish_of<Op, Real> finish(total);
-                        reference<Real> to(total.m);
-                        for (int64_t at = last - chunks; at >= 0; at -= chunks) {
-                            auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
-                            keep<Op>(tile, to, x);
-                            finish(x);
-                            row.template store<CLUSTER_CHUNKS, STRIDE, true>(
-                                chunk + at, x, tile.kept(), Op::EXCLUDED);
-                        }
+                if constexpr (Ops::ONE_A_ROW) {
+                    const bool writes = blockIdx.x == 0 && warp_of_block() == 0 && Form::writes();
+                    put_value<Ops>(args, first + Form::row(), writes, row, total);
+                } else {
+                    const auto numbers = numbers_in<Ops>(args.operation(), total);
+                    const reference<Real> to(total.m);
+                    Real excluded = finish_kept<Ops, Real>(args.operation(), x, so_far.m, numbers);
+                    row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, kept,
+                                                                     excluded);
+                    for (int64_t at = last - chunks; at >= 0; at -= chunks) {
+                        auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
+                        excluded = finish_tile<Ops>(args.operation(), tile, to, numbers, x);
+                        row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x, tile.kept(),
+                                                                         excluded);
                     }
-                });
+                }
             });
     }
 }

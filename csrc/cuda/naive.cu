@@ -31,27 +31,31 @@ __global__ void __launch_bounds__(PASS_THREADS)
         Real d[] = {merge_block<Form>(Form::merge_warp(all.rounded()), parts).d};
         row.round(d);
 
-        with_operation<Ops>(args.operation(), [&](auto op) {
-            using Op = decltype(op);
-            if constexpr (Op::ONE_A_ROW) {
-                if (warp_of_block() == 0 && Form::writes() && index + args.first < args.rows)
-                    row.put(Op::plain_row(args.operation(), d[0]));
-            } else {
-                Real own[] = {Op::plain_row(d[0])};
-                row.round(own);
-                for_each_tile<Form, TILE_CHUNKS>(
-                    row, 0, chunks_of(row), [&](int64_t chunk, const auto &tile) {
-                        Real x[TILE<Real>];
-                        tile.take(x);
+        if constexpr (Ops::ONE_A_ROW) {
+            if (warp_of_block() == 0 && Form::writes() && index + args.first < args.rows)
+                row.put(Ops::plain_row(args.operation(), d[0]));
+        } else {
+            Real own[1], excluded;
+            with_operation<Ops>(args.operation(), [&](auto op) {
+                own[0] = decltype(op)::plain_row(d[0]);
+                excluded = decltype(op)::EXCLUDED;
+            });
+            row.round(own);
+            for_each_tile<Form, TILE_CHUNKS>(
+                row, 0, chunks_of(row), [&](int64_t chunk, const auto &tile) {
+                    Real x[TILE<Real>];
+                    tile.take(x);
+                    with_operation<Ops>(args.operation(), [&](auto op) {
+                        using Op = decltype(op);
                         if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS) exponentiate_all(x);
 #pragma unroll
                         for (int e = 0; e < TILE<Real>; e++) x[e] = Op::plain_element(x[e], own[0]);
-                        row.round(x);
-                        row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(),
-                                                                            Op::EXCLUDED);
                     });
-            }
-        });
+                    row.round(x);
+                    row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(),
+                                                                        excluded);
+                });
+        }
     });
 }
 

@@ -28,7 +28,9 @@ __global__ void __launch_bounds__(PASS_THREADS, BLOCKS<Ops, Rows>)
         for_each_tile<Form, CHUNKS<Ops, Rows, Form>>(
             row, 0, chunks_of(row), [&](int64_t, const auto &tile) { online_step(so_far, tile); });
         state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
-        finish_row<Ops, Form>(args, index, row, total);
+        with_operation<Ops>(args.operation(), [&](auto op) {
+            finish_tiles<decltype(op), Form>(args, index, row, 0, chunks_of(row), total);
+        });
     });
 }
 

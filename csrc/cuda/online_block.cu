@@ -21,20 +21,16 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
         for (int k = 0; k < BLOCK_CHUNKS; k++) online_step(so_far, opened(tile.chunk(k)));
         state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
 
-        with_operation<Ops>(args.operation(), [&](auto op) {
-            using Op = decltype(op);
-            if constexpr (Op::ONE_A_ROW) {
-                put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
-            } else {
-                Real x[BLOCK_CHUNKS * Rows::V];
-                auto whole = opened(tile);
-                keep<Op>(whole, reference<Real>(total.m), x);
-                finish_of<Op, Real> finish(total);
-                finish(x);
-                row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, whole.kept(),
-                                                                     Op::EXCLUDED);
-            }
-        });
+        if constexpr (Ops::ONE_A_ROW) {
+            put_value<Ops>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
+        } else {
+            Real x[BLOCK_CHUNKS * Rows::V];
+            auto whole = opened(tile);
+            const Real excluded =
+                finish_tile<Ops>(args.operation(), whole, reference<Real>(total.m),
+                                 numbers_in<Ops>(args.operation(), total), x);
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, whole.kept(), excluded);
+        }
     });
 }
 

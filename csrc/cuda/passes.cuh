@@ -50,32 +50,23 @@ __device__ inline void online_step(running_state<Real> &so_far, const Tile &tile
     online_step(so_far, tile, x);
 }
 
-/* Reads the tiles again, and writes the results. */
-template <typename Op, typename Form, int K = TILE_CHUNKS, typename Rows>
-__device__ inline void finish_tiles(const Rows &row, int64_t first, int64_t end,
-                                    state<typename Rows::Real> total) {
-    using Real = typename Rows::Real;
-    finish_of<Op, Real> finish(total);
-    reference<Real> to(total.m);
-    for_each_tile<Form, K>(row, first, end, [&](int64_t chunk, auto tile) {
-        Real x[K * CHUNK<Real>];
-        keep<Op>(tile, to, x);
-        finish(x);
-        row.template store<K, Form::STRIDE, true>(chunk, x, tile.kept(), Op::EXCLUDED);
-    });
-}
-
-/* The row `index` of this launch, which a block has alone, once its state is known. */
-template <typename Ops, typename Form, typename Arguments, typename Rows, typename Real>
-__device__ inline void finish_row(const Arguments &args, int64_t index, const Rows &row,
-                                  const state<Real> &total) {
-    with_operation<Ops>(args.operation(), [&](auto op) {
-        using Op = decltype(op);
-        if constexpr (Op::ONE_A_ROW)
-            put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
-        else
-            finish_tiles<Op, Form>(row, 0, chunks_of(row), total);
-    });
+/* Reads the tiles of row `index` of this launch again and writes the results, or writes its one
+ * value. Ops may be one operation: a kernel whose loop is faster so asks for it around the loop. */
+template <typename Ops, typename Form, int K = TILE_CHUNKS, typename Arguments, typename Rows,
+          typename Real>
+__device__ inline void finish_tiles(const Arguments &args, int64_t index, const Rows &row,
+                                    int64_t first, int64_t end, const state<Real> &total) {
+    if constexpr (Ops::ONE_A_ROW) {
+        put_value<Ops>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
+    } else {
+        const auto numbers = numbers_in<Ops>(args.operation(), total);
+        const reference<Real> to(total.m);
+        for_each_tile<Form, K>(row, first, end, [&](int64_t chunk, const auto &tile) {
+            Real x[K * CHUNK<Real>];
+            const Real excluded = finish_tile<Ops>(args.operation(), tile, to, numbers, x);
+            row.template store<K, Form::STRIDE, true>(chunk, x, tile.kept(), excluded);
+        });
+    }
 }
 
 #endif

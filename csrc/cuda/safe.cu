@@ -24,7 +24,9 @@ __global__ void __launch_bounds__(PASS_THREADS)
         });
         state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
 
-        finish_row<Ops, Form>(args, index, row, total);
+        with_operation<Ops>(args.operation(), [&](auto op) {
+            finish_tiles<decltype(op), Form>(args, index, row, 0, chunks_of(row), total);
+        });
     });
 }
 

@@ -85,14 +85,8 @@ __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
         states += (args.first + part.strip * Form::ROWS) * states_a_row;
         const auto total = merge_row<Form>(states, states_a_row);
-        with_operation<Ops>(args.operation(), [&](auto op) {
-            using Op = decltype(op);
-            if constexpr (Op::ONE_A_ROW)
-                put_value<Op>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
-            else
-                finish_tiles<Op, Form, CHUNKS<typename Rows::Real, Form>>(row, part.first, part.end,
-                                                                          total);
-        });
+        finish_tiles<Ops, Form, CHUNKS<typename Rows::Real, Form>>(args, index, row, part.first,
+                                                                   part.end, total);
     });
 }
 

@@ -139,6 +139,23 @@ __device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n
     return excluded;
 }
 
+/* Fills x with the results of a tile in one of Ops, by its row's numbers; `to` is the row's
+ * maximum. Returns the result of an excluded element. What depends on the operation is done
+ * together: to ask around a loop over tiles would have each load and store there twice. */
+template <typename Ops, typename Tile, typename Real, int n>
+__device__ __forceinline__ Real finish_tile(ons_operation operation, const Tile &tile,
+                                            const reference<Real> &to, const row_numbers<Real> &row,
+                                            Real (&x)[n]) {
+    Real excluded = 0;
+    with_operation<Ops>(operation, [&](auto op) {
+        using Op = decltype(op);
+        keep<Op>(tile, to, x);
+        finish_of<Op, Real>{row}(x);
+        excluded = Op::EXCLUDED;
+    });
+    return excluded;
+}
+
 /* What the elements of a row need to know in one of Ops; of one value a row the first number is d.
  */
 template <typename Ops, typename Real>
