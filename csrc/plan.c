@@ -2,6 +2,7 @@
  * plan_cuda.c choose, and hold all thresholds. */
 #include "packed.h"
 #include "plan.h"
+#include "plan_facts.h"
 
 #include <string.h>
 
@@ -40,16 +41,22 @@ int ons_method_writes(ons_method method, ons_operation operation) {
     return info->one_a_row || info->selects ? 0 : ons_methods[method].writes;
 }
 
+int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
+    const ons_operation_info *info = &ons_operations[problem->operation];
+    if (info->selects && problem->device == ONS_CUDA) return ons_topk_reads(plan);
+    const bool given = problem->operand[ONS_PAIRS].data && !info->one_a_row && !info->selects;
+    return given ? 1 : ons_method_reads(plan->method, problem->operation);
+}
+
 static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
     const ons_operation_info *info = &ons_operations[problem->operation];
     int64_t x = ons_dtype_size(problem->operand[ONS_X].dtype);
     const int64_t y = ons_dtype_size(problem->operand[ONS_Y].dtype);
-    const bool given = problem->operand[ONS_PAIRS].data && !info->one_a_row && !info->selects;
     if (problem->sums) {
         if (info->gradient) x += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
         return plan->rows * plan->N * x;
     }
-    const int reads = given ? 1 : ons_method_reads(plan->method, problem->operation);
+    const int reads = ons_plan_reads(problem, plan);
     int64_t a_row = info->one_a_row ? y : 0;
     if (info->selects)
         a_row = problem->k * (y + ons_dtype_size(problem->operand[ONS_INDICES].dtype));

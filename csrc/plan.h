@@ -8,6 +8,9 @@
 ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan);
 ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan);
 
+/* ons_plan_reads (plan_facts.h) of an operation that selects, on a GPU. */
+int ons_topk_reads(const ons_plan *plan);
+
 /* The GPU that a plan is made for (ons_machine). */
 void ons_gpu_to_plan_for(const ons_problem *problem, const ons_machine *machine, ons_gpu *gpu);
 

@@ -176,7 +176,7 @@ static ons_status take(ons_method method, const char *reason, const row_of_chunk
 /* The most rows, scaled, of which several blocks are sooner done than one. */
 enum { FEW_ROWS = 64 };
 
-ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
+static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
     const int64_t chunk = 16 / ons_dtype_size(plan->compute), k = problem->k;
     row_of_chunks row = {.chunks = plan->N > 0 ? ceil_div(plan->N, chunk) : 1,
                          .chunk = (int)chunk,
@@ -195,7 +195,7 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     if (plan->method != ONS_METHOD_AUTO) return shape(&row, k, plan);
     if (k > ONS_LARGEST_K)
         return take(ONS_METHOD_online,
-                    "more elements wanted than a block puts in order: several reads", &row, k,
+                    "more elements wanted than a block puts in order: 3 to 14 reads", &row, k,
                     plan);
     if (take(ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier",
              &row, k, plan) == ONS_OK)
@@ -213,6 +213,20 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     return take(ONS_METHOD_online,
                 fits_tiles(&row, plan)
                     ? "one read, tile by tile"
-                    : "no room in shared memory for the largest of the tiles: several reads",
+                    : "no room in shared memory for the largest of the tiles: 3 to 14 reads",
                 &row, k, plan);
+}
+
+ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
+    const ons_status status = choose(problem, gpu, plan);
+    const int64_t chunk = 16 / ons_dtype_size(plan->compute);
+    if (plan->tile == 0) plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+    plan->on_chip_bytes = least(plan->tile, ceil_div(most(plan->N, 1), chunk) * chunk) *
+                          ons_dtype_size(plan->compute);
+    return status;
+}
+
+int ons_topk_reads(const ons_plan *plan) {
+    const bool has_digits_counted = plan->method == ONS_METHOD_online && plan->workspace_bytes > 0;
+    return has_digits_counted ? 3 : 1; /* cuda/topk_large.cu */
 }

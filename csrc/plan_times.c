@@ -1,6 +1,6 @@
 /* plan_times.c - how long a method takes, as it was measured: plan_times.def has the times of one
  * GPU, over a grid of rows and lengths. Between the grid's points they are interpolated. */
-#include "plan_times.h"
+#include "plan_facts.h"
 
 #include "plan.h"
 

@@ -199,18 +199,21 @@ def plan(
     place = "cpu" if facts["device"] == "cpu" else "cuda"
     known = methods(place, operation=operation)
     needed = min(each.reads + each.writes for each in known)
-    others = tuple(_cost(each, needed / (each.reads + each.writes), planned) for each in known)
+    others = tuple(_cost(each, needed, planned) for each in known)
+    del facts["reads"]
     return Plan(**facts, others=others, num_threads=num_threads)
 
 
-def _cost(method: Method, most: float, planned: Callable[[str], dict[str, Any]]) -> Cost:
+def _cost(method: Method, needed: int, planned: Callable[[str], dict[str, Any]]) -> Cost:
     name = method.name
     try:
         facts = planned(name)
     except ValueError as error:
-        why = str(error).partition(": ")[0].partition(" elements")[0]
-        return Cost(name, None, None, why.removeprefix(f"method '{name}' ").removeprefix("holds "))
+        why = str(error).partition(": ")[0].partition(" elements")[0].partition(", and ")[0]
+        why = why.removeprefix(f"method '{name}' ").removeprefix("holds ").removeprefix("gives ")
+        return Cost(name, None, None, why)
     measured = facts.get("measured_seconds") or None
+    most = needed / (facts["reads"] + method.writes)
     return Cost(
         name, facts["bytes_moved"], facts["on_chip_bytes"], measured_seconds=measured, most_x_copy=most
     )

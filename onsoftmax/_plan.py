@@ -77,7 +77,7 @@ class Plan:
     width: int
     """Rows worked on side by side."""
     bytes_moved: int
-    """Through main memory, reads and writes together, in bytes."""
+    """Through main memory, reads and writes together, in bytes; the least, where the elements decide it."""
     on_chip_bytes: int
     """Held in fast memory for one row, in bytes."""
     workspace_bytes: int

@@ -26,7 +26,7 @@ CPU_FOLDERS = {
     "kernels": {"kernels"},
     "simd": {"simd", "kernels"},
 }
-VOCABULARY = {"onsoftmax.h", "state.h", "exponential.h", "exact.h", "packed.h", "plan_times.h"}
+VOCABULARY = {"onsoftmax.h", "state.h", "exponential.h", "exact.h", "packed.h", "plan_facts.h"}
 PYTHON_HEADERS = re.compile(r"Python\.h|numpy/|structmember\.h|frameobject\.h")
 CUDA_HEADERS = re.compile(r"cuda|cub/|cooperative_groups|nv|thrust/")
 CUDA_MAY_INCLUDE = re.compile(r"cuda\w*(\.h|/.*)|cub/.*|cooperative_groups(\.h|/.*)|nv/.*|[a-z_0-9]+(\.h)?")

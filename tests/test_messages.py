@@ -37,6 +37,23 @@ MISTAKES = [
         "'flash': expected one of auto, naive, safe, online",
     ),
     (lambda: ons.softmax(x, method=""), ValueError, "method is '': expected one of auto"),
+    (
+        lambda: ons.softmax_topk(x, 2, method="cluster"),
+        ValueError,
+        "is on the CPU: use one of auto, online, split",
+    ),
+    (lambda: ons.softmax_topk(x, 2, method="grid"), ValueError, "method 'grid' does no softmax_topk: use"),
+    (lambda: ons.softmax_topk(x, 2, method="foo"), ValueError, "'foo': expected one of auto, online, split"),
+    (
+        lambda: ons.softmax_backward(x, x, method="safe"),
+        ValueError,
+        "method 'safe' does no softmax_backward: use one of auto, online, fused, split",
+    ),
+    (
+        lambda: ons.plan((64, 50257), operation="softmax_backward", device="H200", method="online"),
+        ValueError,
+        "method 'online' does no softmax_backward on a GPU: use one of auto, split, cluster",
+    ),
     (lambda: ons.plan(x, operation="sofmax"), ValueError, "did you mean softmax?"),
     (lambda: ons.explain([1, 2], method="onlin"), ValueError, "did you mean online?"),
     (lambda: ons.softmax(None), TypeError, "got None: expected an array, a number, or numbers in lists"),

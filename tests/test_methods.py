@@ -1,5 +1,6 @@
 """Every method on every instruction set of this processor, and the list of methods itself."""
 
+import re
 import typing
 
 import numpy as np
@@ -89,6 +90,13 @@ def test_methods_of_an_operation():
                 inputs = 1 + operation.endswith("_backward")
                 assert arrays == inputs * known[name].reads + known[name].writes
     assert "softmax_topk has no pass that divides" in " ".join(str(on_gpu).split())
+
+
+def test_summaries_are_true_of_every_operation():
+    """They are the same for all."""
+    for operation in typing.get_args(_types.OperationName):
+        for method in ons.methods(operation=operation):
+            assert not re.search("divide|exponential|two passes|three passes", method.summary)
 
 
 def test_naive_overflows_by_design():

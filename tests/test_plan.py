@@ -360,7 +360,21 @@ def test_the_k_largest_are_found_on_every_gpu(name, dtype):
     for rows, N, k in [(1, 50257, 5), (64, 200000, 64), (5000, 40000, 1024), (3, 2**22, 1024)]:
         plan = ons.plan((rows, N), dtype=dtype, device=name, operation="softmax_topk", k=k)
         assert plan.method in str(plan)
-        assert ("several reads" in plan.reason) == (name in ("L4", "RTX 4090") and dtype == "float64")
+        assert ("3 to 14 reads" in plan.reason) == (name in ("L4", "RTX 4090") and dtype == "float64")
+
+
+def test_what_selects_tells_of_its_reads_and_its_tiles():
+    """On a GPU, where the operation is planned by itself."""
+    many = ons.plan((64, 50257), operation="softmax_topk", k=2000, device="H200")
+    one_read = ons.plan((64, 50257), operation="softmax_topk", k=1000, device="H200")
+    read = 64 * 50257 * 4
+    assert "3 to 14 reads" in many.reason and many.bytes_moved == 3 * read + 64 * 2000 * 12
+    assert one_read.bytes_moved == read + 64 * 1000 * 12
+    shares = {cost.method: (cost.most_x_copy, cost.cannot) for cost in many.others}
+    assert shares["online"] == (1 / 3, "") and shares["cluster"] == (1.0, "at most 1024 of each row")
+    for N in (256, 10_000, 100_000):
+        plan = ons.plan((64, N), operation="softmax_topk", k=8, device="H200")
+        assert plan.tile >= N and N * 4 <= plan.on_chip_bytes < (N + 4) * 4
 
 
 def test_cliffs_of_extreme_shapes():

@@ -3,11 +3,18 @@
 
 #include <string.h>
 
-/* The names of the methods of a device, auto first. */
-static PyObject *names_on(ons_device device) {
+/* Whether a device has a method that carries out the operation. */
+static bool has(ons_device device, ons_method method, ons_operation operation) {
+    const ons_method_info *info = &ons_methods[method];
+    return (device == ONS_CPU ? info->on_cpu : info->on_cuda) &&
+           ons_method_takes(method, operation, device);
+}
+
+/* The names of those that a device has, auto first. */
+static PyObject *names_on(ons_device device, ons_operation operation) {
     PyObject *text = PyUnicode_FromString("auto");
     for (int i = 0; text && i < ONS_METHOD_COUNT; i++)
-        if (device == ONS_CPU ? ons_methods[i].on_cpu : ons_methods[i].on_cuda)
+        if (has(device, (ons_method)i, operation))
             Py_SETREF(text, PyUnicode_FromFormat("%U, %s", text, ons_methods[i].name));
     return text;
 }
@@ -23,6 +30,23 @@ static PyObject *names_that_can(const ons_problem *problem, const ons_machine *m
     return text;
 }
 
+/* Of a method that does not carry out the operation on the device. */
+static void refuse_method(ons_method method, const ons_problem *problem, PyObject *names) {
+    const bool on_cpu = problem->device == ONS_CPU;
+    const char *where = ""; /* nowhere */
+    if (has(on_cpu ? ONS_CUDA : ONS_CPU, method, problem->operation))
+        where = on_cpu ? " on the CPU" : " on a GPU";
+    if (*where && on_cpu && !ons_methods[method].on_cpu)
+        PyErr_Format(PyExc_ValueError,
+                     "method '%s' runs on CUDA arrays alone (%s), and this array is on the "
+                     "CPU: use one of %U",
+                     ons_method_name(method), ons_methods[method].summary, names);
+    else
+        PyErr_Format(PyExc_ValueError, "method '%s' does no %s%s: use one of %U",
+                     ons_method_name(method), ons_operations[problem->operation].name, where,
+                     names);
+}
+
 void ons_set_error(ons_status status, ons_method method, const ons_problem *problem,
                    const ons_machine *machine, const ons_plan *plan) {
     PyObject *names;
@@ -33,21 +57,9 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
                      (long long)plan->workspace_bytes, ons_method_name(plan->method));
         return;
     case ONS_E_METHOD_NOT_ON_DEVICE:
-        names = names_on(problem->device);
-        if (names && problem->device == ONS_CPU)
-            PyErr_Format(PyExc_ValueError,
-                         "method '%s' runs on CUDA arrays alone (%s), and this array is on the "
-                         "CPU: use one of %U",
-                         ons_method_name(method), ons_methods[method].summary, names);
-        else if (names)
-            PyErr_Format(PyExc_ValueError, "method '%s' does not run on a GPU: use one of %U",
-                         ons_method_name(method), names);
-        break;
     case ONS_E_METHOD_NOT_OF_OPERATION:
         names = names_that_can(problem, machine);
-        if (names)
-            PyErr_Format(PyExc_ValueError, "method '%s' does no %s: use one of %U",
-                         ons_method_name(method), ons_operations[problem->operation].name, names);
+        if (names) refuse_method(method, problem, names);
         break;
     case ONS_E_ROW_TOO_LONG:
         names = names_that_can(problem, machine);
@@ -69,8 +81,8 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
         names = names_that_can(problem, machine);
         if (names)
             PyErr_Format(PyExc_ValueError,
-                         "k is %lld: method '%s' gives at most %d of each row, use one of %U",
-                         (long long)problem->k, ons_method_name(method), ONS_LARGEST_K, names);
+                         "method '%s' gives at most %d of each row, and k is %lld: use one of %U",
+                         ons_method_name(method), ONS_LARGEST_K, (long long)problem->k, names);
         break;
     default: ons_set_gpu_error(status); return;
     }
@@ -142,7 +154,8 @@ PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]) {
     return keywords;
 }
 
-int ons_take_method(PyObject *object, ons_device device, ons_method *method) {
+int ons_take_method(PyObject *object, ons_device device, ons_operation operation,
+                    ons_method *method) {
     *method = ONS_METHOD_AUTO;
     if (!object) return 0;
     if (!PyUnicode_Check(object)) {
@@ -157,10 +170,9 @@ int ons_take_method(PyObject *object, ons_device device, ons_method *method) {
         }
     const char *known[ONS_METHOD_COUNT + 1] = {ons_method_name(ONS_METHOD_AUTO)};
     for (int i = 0; i < ONS_METHOD_COUNT; i++)
-        if (device == ONS_CPU ? ons_methods[i].on_cpu : ons_methods[i].on_cuda)
-            known[i + 1] = ons_methods[i].name;
+        if (has(device, (ons_method)i, operation)) known[i + 1] = ons_methods[i].name;
     const char *near = ons_nearest(object, known, ONS_METHOD_COUNT + 1);
-    PyObject *names = names_on(device);
+    PyObject *names = names_on(device, operation);
     if (names)
         PyErr_Format(PyExc_ValueError, "method is %R: expected one of %U%s%s%s", object, names,
                      near ? "; did you mean " : "", near ? near : "", near ? "?" : "");

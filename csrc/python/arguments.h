@@ -57,8 +57,9 @@ int ons_take_arguments(const char *function, const char *what, int first, int ke
 /* Those that were given, as a new dict. */
 PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]);
 /* Each leaves what it fills as it was where the object is NULL, auto for the method. An unknown
- * name is answered by those of the device. */
-int ons_take_method(PyObject *object, ons_device device, ons_method *method);
+ * name is answered by those that do the operation on the device. */
+int ons_take_method(PyObject *object, ons_device device, ons_operation operation,
+                    ons_method *method);
 int ons_take_threads(PyObject *object, int *threads);
 int ons_take_operation(PyObject *object, ons_operation *operation);
 /* suggest.c: of `count` names, of which some may be NULL, the one that is nearly the given string,

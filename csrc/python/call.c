@@ -137,7 +137,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     if (autocasts && views.library == ONS_TORCH && !given[OUT] && !typed &&
         ons_check_autocast(module, x) < 0)
         goto done;
-    if (ons_take_method(given[METHOD], x->device, &method) < 0) goto done;
+    if (ons_take_method(given[METHOD], x->device, operation, &method) < 0) goto done;
     if (x->device == ONS_CUDA && !given[STREAM]) stream = x->stream;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0) goto done;
     if (ons_take_where_and_scale(module, given, stream, &views, &problem.scale_by) < 0) goto done;

@@ -2,7 +2,7 @@
  * array as softmax takes it, for explain. */
 #include "arguments.h"
 
-#include "../plan_times.h"
+#include "../plan_facts.h"
 
 #include <string.h>
 
@@ -172,7 +172,7 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     if (given[K] && !(k = ons_plain_k(given[K]))) return NULL;
     if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) goto done;
     if (take_views(module, args[0], given, x, y, &machine.gpu) < 0) goto done;
-    if (ons_take_method(given[METHOD], x->device, &method) < 0) goto done;
+    if (ons_take_method(given[METHOD], x->device, operation, &method) < 0) goto done;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0) goto done;
     if (info->selects && take_selection(k, axes, x, reduced, y, &of[ONS_INDICES], &selected) < 0)
         goto done;
@@ -188,7 +188,7 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
         goto done;
     }
     result = Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:i}", "operation",
+        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:i,s:L,s:L,s:L,s:i}", "operation",
         ons_operations[operation].name, "device",
         machine.gpu            ? machine.gpu->name
         : x->device == ONS_CPU ? "cpu"
@@ -197,9 +197,10 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
         made.measured ? made.measured : "", "dtype", ons_dtype_name(x->dtype), "form",
         made.form == ONS_ROW_FORM ? "row" : "column", "compute", ons_dtype_name(made.compute),
         "rows", (long long)made.rows, "N", (long long)made.N, "k", (long long)selected, "tile",
-        (long long)made.tile, "width", (long long)made.width, "bytes_moved",
-        (long long)made.bytes_moved, "on_chip_bytes", (long long)made.on_chip_bytes,
-        "workspace_bytes", (long long)made.workspace_bytes, "threads", made.threads);
+        (long long)made.tile, "width", (long long)made.width, "reads",
+        ons_plan_reads(&problem, &made), "bytes_moved", (long long)made.bytes_moved,
+        "on_chip_bytes", (long long)made.on_chip_bytes, "workspace_bytes",
+        (long long)made.workspace_bytes, "threads", made.threads);
     if (result && x->device == ONS_CUDA && add_gpu_facts(result, &problem, &machine, &made) < 0)
         Py_CLEAR(result);
 done:

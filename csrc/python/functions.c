@@ -49,8 +49,9 @@
 
 #define METHOD_OF_GRADIENT                                                                       \
     "method : str\n"                                                                             \
-    "    online, fused or split, and on a GPU fused_warp, fused_block, cluster; auto picks for " \
-    "the shape.\n"
+    "    fused or split; on the CPU online too, and on a GPU fused_warp, fused_block, cluster; " \
+    "auto picks for\n"                                                                           \
+    "    the shape.\n"
 
 #define METHOD_TEXT                                                                      \
     "method : str\n"                                                                     \

@@ -116,7 +116,8 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     ons_no_call_views(&views);
     if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) goto done;
     if (ons_take(module, args[0], ONS_X, stream, &views.of[ONS_X], &views.library) < 0 ||
-        ons_check_device(x, given) < 0 || ons_take_method(given[METHOD], x->device, &method) < 0)
+        ons_check_device(x, given) < 0 ||
+        ons_take_method(given[METHOD], x->device, operation, &method) < 0)
         goto done;
     if (x->device == ONS_CUDA && !given[STREAM]) stream = x->stream;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0 ||

@@ -79,7 +79,7 @@ PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     if ((given[K] && !(plain = ons_plain_k(given[K]))) ||
         (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) ||
         ons_take(module, args[0], ONS_X, NULL, x, &library) < 0 ||
-        ons_take_method(given[METHOD], device, &method) < 0 ||
+        ons_take_method(given[METHOD], device, operation, &method) < 0 ||
         ons_take_axes(module, axes, x->ndim, reduced) < 0 ||
         (given[K] && check_selection(plain, axes, reduced, of, &problem) < 0))
         goto done;
