@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -17,3 +18,13 @@ def parse_shape(text: str) -> tuple[tuple[int, ...], int]:
     if max(lengths) >= 2**63:
         raise argparse.ArgumentTypeError(f"{text!r}: expected lengths below 2^63")
     return lengths, int(match[2] or -1)
+
+
+def parse_scale(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a scale: expected a finite number")
+    return number

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ._files import Array, Box, CommandError, NpyFile, open_input
+from ._arguments import parse_scale
+from ._files import Array, Box, CommandError, NpyFile, open_input, read_stdin
 from ._record import for_json
 from ._softmax_topk import softmax_topk
 from ._table import Table, number, numbers, show
-from ._targets import check_target
+from ._targets import check_apart, check_target
 from ._topk import TopK
-from .apply import box_lengths, boxes, is_run
+from .apply import box_lengths, boxes, check_type, is_run
 
 ROWS_SHOWN = 20
 
@@ -26,6 +27,7 @@ EPILOG = """examples:
   onsoftmax topk logits.npy -k 5
   onsoftmax topk logits.npy -k 5 --log --scale 0.7
   onsoftmax topk logits.npy -k 64 --output top.npz      values and indices of all rows
+  onsoftmax topk - -k 5 <logits.npy                     as part of a pipe, in memory
 """
 
 
@@ -39,19 +41,24 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     option = parser.add_argument
-    option("input", metavar="FILE", help="a .npy file of floats, integers or bools")
+    option("input", metavar="FILE", help="a .npy file of floats, integers or bools; - for stdin")
     option("-k", type=int, required=True, metavar="K", help="how many of each row")
     option("--axis", type=int, default=-1, metavar="A", help="along which a row lies (default: -1)")
     option("--log", action="store_true", help="logarithms of the probabilities")
     option("--method", default="auto", help="auto (the default), online or split")
-    option("--scale", type=float, default=1.0, metavar="S", help="multiplies the input first (default: 1)")
+    option(
+        "--scale", type=parse_scale, default=1.0, metavar="S", help="multiplies the input first (default: 1)"
+    )
     option("--output", metavar="FILE", help="a .npz file to write: values and indices of all rows")
     option("--json", action="store_true", help="all rows as JSON, instead of the table")
     parser.set_defaults(run=run)
 
 
-def _pieces(x: NpyFile, axis: int) -> Iterator[tuple[Box, Array]]:
-    """Whole rows at a time, a few MB where they follow each other in the file; else all at once."""
+def _pieces(x: NpyFile | Array, axis: int) -> Iterator[tuple[Box, Array]]:
+    """Whole rows at a time, a few MB where they follow each other in a file; else all at once."""
+    if not isinstance(x, NpyFile):
+        yield tuple(map(slice, x.shape)), x
+        return
     lengths = box_lengths(x.shape, {axis}, x.dtype.itemsize, x.fortran)
     if not is_run(x.shape, lengths, x.fortran):
         lengths = [max(length, 1) for length in x.shape]
@@ -59,8 +66,8 @@ def _pieces(x: NpyFile, axis: int) -> Iterator[tuple[Box, Array]]:
         yield box, x.read(box)
 
 
-def select(x: NpyFile, k: int, axis: int, **options: Any) -> TopK:
-    """softmax_topk of the array in a file. The options are those of softmax_topk.
+def select(path: str, x: NpyFile | Array, k: int, axis: int, **options: Any) -> TopK:
+    """softmax_topk of the array in a file, or from standard input. The options are those of softmax_topk.
 
     Raises
     ------
@@ -68,9 +75,10 @@ def select(x: NpyFile, k: int, axis: int, **options: Any) -> TopK:
         Arguments that softmax_topk refuses; a file that became shorter.
     """
     ndim = len(x.shape)
+    if ndim == 0:
+        raise CommandError(f"{path}: has no dimension: expected rows")
+    check_type(path, x.dtype)
     try:
-        if ndim == 0:
-            raise CommandError(f"{x.path}: has no dimension: expected rows")
         sample = np.zeros([1 if d != axis % ndim else n for d, n in enumerate(x.shape)], x.dtype)
         found = softmax_topk(sample, k, axis, **options)
     except (TypeError, ValueError) as error:  # AxisError is a ValueError
@@ -106,11 +114,16 @@ def _table(path: str, found: TopK, axis: int, log: bool) -> list[Table | str]:
 
 def run(options: argparse.Namespace) -> int:
     """Shows the rows on stdout, or writes them."""
-    if not math.isfinite(options.scale):
-        raise CommandError(f"--scale {options.scale}: expected a finite number")
     check_target(options.output)
+    if options.input == "-":
+        path = "standard input"
+        x: NpyFile | Array = read_stdin()
+    else:
+        path, x = options.input, open_input(options.input)
+        check_apart(path, options.output)
     found = select(
-        open_input(options.input),
+        path,
+        x,
         options.k,
         options.axis,
         log=options.log,
@@ -124,5 +137,5 @@ def run(options: argparse.Namespace) -> int:
         plain = {"values": found.values.tolist(), "indices": found.indices.tolist()}
         print(json.dumps(for_json(plain), allow_nan=False))
     elif not options.output:
-        show(_table(options.input, found, options.axis, options.log))
+        show(_table(path, found, options.axis, options.log))
     return 0

@@ -54,10 +54,7 @@ def _take_k(operation: Any, k: Any, n: int) -> int:
         raise TypeError(f"explain() of {operation} {'takes no' if k is not None else 'needs'} k")
     if k is None:
         return 0
-    number = _positive("k", k)
-    if number > n:
-        raise ValueError(f"k is {number}: the row has {n} elements")
-    return number
+    return int(_core.plan((n,), operation=operation, k=k)["k"])  # by softmax_topk's own rules
 
 
 def explain(

@@ -80,7 +80,7 @@ def as_numpy(array: Any) -> Any:
     """A mask or a scale of any library as a NumPy array."""
     if is_jax_tracer(array):
         _refuse_jax_tracer()
-    gpu = _gpu_of(array)
+    gpu = gpu_of(array)
     if gpu is not None:
         place = "a GPU" if gpu == UNKNOWN else f"cuda:{gpu}"
         raise ValueError(f"the array is on the CPU, but where or scale is on {place}: expected one device")
@@ -311,8 +311,8 @@ def jax_has_64_bits() -> bool:
 def check_jax_float64() -> None:
     if not jax_has_64_bits():
         raise TypeError(
-            "the result would be float64, which JAX cuts to float32 while jax_enable_x64 is off: call "
-            "jax.config.update('jax_enable_x64', True), or pass dtype='float32', or a NumPy array as out"
+            "this gives float64, which JAX cuts to float32 while jax_enable_x64 is off: call "
+            "jax.config.update('jax_enable_x64', True), or pass numpy.asarray of the array"
         )
 
 
@@ -389,7 +389,7 @@ def _cuda_array_interface(array: Any) -> _Description:
     )
 
 
-def _gpu_of(array: Any) -> int | None:
+def gpu_of(array: Any) -> int | None:
     """The number of the GPU that the array is on; None on the CPU."""
     if _library_of(array) == "torch":
         return array.device.index if array.is_cuda else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from . import _core
 from ._arguments import DTYPES
-from ._libraries import dtype_name
+from ._libraries import as_numpy, dtype_name, gpu_of
 
 _Axis = int | tuple[int, ...] | None
 
@@ -37,11 +38,13 @@ class Normalizer:
     Attributes
     ----------
     packed : array of float64, the rows' shape with 5 behind
-        The state as one array, for any transport: m, and d in four parts (csrc/packed.h). Not to be written.
+        The state as one array, for any transport: m, and d in four parts (csrc/packed.h). Not to be written:
+        NumPy refuses it.
     axis : int, tuple of ints, or None
         What is one row of a chunk.
     scale : float or array
-        What elements are multiplied with first. An array is kept, not copied.
+        What elements are multiplied with first. An array or list on the CPU is kept as a NumPy array, a copy
+        that NumPy refuses to write; an array on a GPU is kept itself, and not to be written.
     dtype : str
         The name of the rows' type, which logsumexp() has.
 
@@ -64,6 +67,14 @@ class Normalizer:
     axis: _Axis
     scale: Any
     dtype: str
+
+    def __post_init__(self) -> None:
+        if isinstance(self.packed, np.ndarray):
+            object.__setattr__(self, "packed", _read_only(self.packed.view()))
+        object.__setattr__(self, "scale", _kept(self.scale))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Normalizer, (self.packed, self.axis, self.scale, self.dtype)
 
     @property
     def m(self) -> Any:
@@ -90,13 +101,15 @@ class Normalizer:
         """That of the rows of both, laid end to end. Commutative; an empty one changes nothing.
 
         The rows have the same shape, type and scale, and lie on one device: ValueError otherwise. What is no
-        Normalizer is a TypeError. Scales are the same where they are equal numbers, equal NumPy arrays or one
-        object. The result has this one's kind and axis. `stream` is as in softmax.
+        Normalizer is a TypeError. Scales are the same where they are equal numbers, or arrays of one shape
+        with equal numbers, NaN with NaN; on a GPU where they are one object. The result has this one's kind
+        and axis. `stream` is as in softmax.
         """
         if not isinstance(other, Normalizer):
             raise TypeError(f"other is of type {type(other).__name__}: expected a Normalizer")
         if not _same_scale(self.scale, other.scale):
-            raise ValueError(f"other has scale {other.scale!r}: expected this one's, {self.scale!r}")
+            one = ", the same object" if gpu_of(self.scale) is not None else ""
+            raise ValueError(f"other has scale {other.scale!r}: expected this one's, {self.scale!r}{one}")
         if self.dtype != other.dtype:
             raise ValueError(f"other is of {other.dtype} rows: expected this one's type, {self.dtype}")
         packed = _core.merge(self.packed, other=other.packed, stream=stream)
@@ -108,17 +121,36 @@ class Normalizer:
         """This one merged with that of a further chunk of the rows.
 
         Parameters and errors are those of `normalizer`, whose axis and scale are this one's, and of `merge`.
+        Lists, numbers, and NumPy arrays of integers or bools are taken as of this one's type.
 
         >>> import onsoftmax as ons
         >>> row = ons.normalizer([1.0, 2.0, 3.0]).update([6.0, 2.0]).update([1.0])
         >>> float(row.d.round(4))
         1.0999
         """
-        axis, scale = self.axis, self.scale
-        further = normalizer(chunk, axis, where=where, scale=scale, stream=stream, num_threads=num_threads)
+        further = normalizer(
+            _of_type(chunk, self.dtype),
+            self.axis,
+            where=where,
+            scale=self.scale,
+            stream=stream,
+            num_threads=num_threads,
+        )
+        if further.dtype != self.dtype:
+            raise ValueError(f"chunk is of {further.dtype}: expected this one's type, {self.dtype}")
         return self.merge(further, stream=stream)
 
-    def softmax(self, chunk: Any, /, **keywords: Any) -> Any:
+    def softmax(
+        self,
+        chunk: Any,
+        /,
+        *,
+        dtype: Any = None,
+        out: Any = None,
+        where: Any = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> Any:
         """The softmax of the whole rows, at the elements of a chunk.
 
         Parameters
@@ -143,16 +175,26 @@ class Normalizer:
         >>> row.softmax([6.0, 2.0, 1.0]).round(4)
         array([0.9092, 0.0167, 0.0061])
         """
-        return self._finish("softmax", chunk, **keywords)
+        return self._finish("softmax", chunk, dtype, out, where, stream, num_threads)
 
-    def log_softmax(self, chunk: Any, /, **keywords: Any) -> Any:
+    def log_softmax(
+        self,
+        chunk: Any,
+        /,
+        *,
+        dtype: Any = None,
+        out: Any = None,
+        where: Any = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> Any:
         """The log_softmax of the whole rows, at the elements of a chunk; all else is as in `softmax`.
 
         >>> import onsoftmax as ons
         >>> ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).log_softmax([6.0, 2.0, 1.0]).round(4)
         array([-0.0952, -4.0952, -5.0952])
         """
-        return self._finish("log_softmax", chunk, **keywords)
+        return self._finish("log_softmax", chunk, dtype, out, where, stream, num_threads)
 
     def logsumexp(self, *, stream: Any = None) -> Any:
         """log(sum(exp(x))) of each row, in the rows' type: m where m is -inf, inf or NaN.
@@ -169,12 +211,11 @@ class Normalizer:
         self,
         operation: str,
         chunk: Any,
-        *,
-        dtype: Any = None,
-        out: Any = None,
-        where: Any = None,
-        stream: Any = None,
-        num_threads: int | None = None,
+        dtype: Any,
+        out: Any,
+        where: Any,
+        stream: Any,
+        num_threads: int | None,
     ) -> Any:
         return _core.finish(
             chunk,
@@ -235,25 +276,32 @@ class Normalizer:
         name = "float64" if dtype is None else dtype_name(dtype)
         if name not in DTYPES:
             raise TypeError(f"dtype is {name}: expected float16, bfloat16, float32 or float64")
+        if getattr(getattr(packed, "dtype", None), "kind", "f") in "iub":  # softmax takes these as floats
+            raise ValueError(f"packed is of {packed.dtype}: expected float64")
         return Normalizer(_core.merge(packed, axis), _checked(row_axis), scale, name)
 
     @staticmethod
     def empty(
-        shape: int | tuple[int, ...], *, like: Any, axis: _Axis = -1, scale: Any = 1.0, dtype: Any = None
+        shape: int | Sequence[int], *, like: Any, axis: _Axis = -1, scale: Any = 1.0, dtype: Any = None
     ) -> Normalizer:
         """That of rows that have no elements yet: (-inf, 0).
 
-        `shape` is the rows', that of a chunk without axis. The rows are of the library and on the device of
-        `like`, an array, and of its type where `dtype` does not say another; `axis` and `scale` are as in
-        `normalizer`. ValueError for a negative length; TypeError as in `from_packed`, and for a `like` that
-        softmax does not take.
+        `shape` is the rows', that of a chunk without axis: an int, a tuple or a list. The rows are of the
+        library and on the device of `like`, an array, and of its type where `dtype` does not say another;
+        `axis` and `scale` are as in `normalizer`. ValueError for a negative length; TypeError as in
+        `from_packed`, and for a `like` that softmax does not take.
 
         >>> import onsoftmax as ons
         >>> row = ons.Normalizer.empty((), like=0.0)
         >>> float(row.m), float(row.d), float(row.update([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).m)
         (-inf, 0.0, 6.0)
         """
-        lengths = shape if isinstance(shape, tuple) else (shape,)
+        try:
+            lengths = tuple(map(operator.index, shape if isinstance(shape, (tuple, list)) else (shape,)))
+        except TypeError:
+            raise TypeError(f"shape is {shape!r}: expected an int, or a tuple of ints") from None
+        if any(length < 0 for length in lengths):
+            raise ValueError(f"shape is {shape!r}: expected lengths of at least 0")
         none = normalizer(_core.empty(like, (*lengths, 0), dtype=dtype))
         return Normalizer(none.packed, _checked(axis), scale, none.dtype)
 
@@ -317,9 +365,34 @@ def _checked(axis: Any) -> _Axis:
         raise TypeError(f"axis is {axis!r}: expected an int, a tuple of ints, or None") from None
 
 
+def _read_only(array: Any) -> Any:
+    array.flags.writeable = False
+    return array
+
+
+def _kept(scale: Any) -> Any:
+    """A scale as a value that nobody changes; one on a GPU as it is."""
+    if isinstance(scale, Real) or gpu_of(scale) is not None:
+        return scale
+    copy = as_numpy(scale).copy()
+    return _read_only(copy) if copy.ndim else copy[()]
+
+
 def _same_scale(a: Any, b: Any) -> bool:
     if a is b:
         return True
     if isinstance(a, Real) and isinstance(b, Real):
-        return a == b
-    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b)
+        return bool(a == b or (a != a and b != b))
+    if gpu_of(a) is not None or gpu_of(b) is not None:
+        return False
+    return np.array_equal(a, b, equal_nan=True)
+
+
+def _of_type(chunk: Any, name: str) -> Any:
+    """A list, a number or NumPy's integers, which have no floating type of their own, as an array of that."""
+    array = np.asarray(chunk) if isinstance(chunk, (list, tuple, int, float)) else chunk
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in ("iub" if array is chunk else "iubf"):
+        return chunk
+    made = _core.empty(array, array.shape, dtype=name)
+    made[...] = array
+    return made

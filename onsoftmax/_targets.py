@@ -23,6 +23,12 @@ def check_target(path: str | None) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
+def check_apart(source: str, target: str | None) -> None:
+    """CommandError where a file of another format would replace the input."""
+    if target is not None and os.path.exists(target) and os.path.samefile(source, target):
+        raise CommandError(f"--output {target}: is the input: expected another file")
+
+
 def check_plot(path: str | None) -> None:
     """The same of a chart's file; CommandError for an ending that is no picture's, or without matplotlib."""
     check_target(path)

@@ -104,6 +104,12 @@ FORMULA = {
     "merge": "of two pairs: d = rescaled d + its d x its rescale, its rescale = exp(its m - m)",
 }
 
+# Of softmax_topk, whose tables have fewer columns.
+FORMULA_OF_TOPK = {
+    "statistics": "d = d before x rescale + sum, rescale = exp(m before - m)",
+    "merge": "of two pairs: d = d before x exp(m before - m) + its d x exp(its m - m)",
+}
+
 
 def title_of(trace: Record, step: Step) -> str:
     """Of the steps of its kind."""
@@ -136,7 +142,8 @@ def heading(trace: Record) -> str:
         f"{passes} over the row in memory: {trace.bytes_read} bytes read, {trace.bytes_written} written",
     ]
     kinds = {step.kind for step in trace.steps}
-    return "\n".join(lines + [formula for kind, formula in FORMULA.items() if kind in kinds])
+    formulas = FORMULA_OF_TOPK if trace.indices else FORMULA
+    return "\n".join(lines + [formula for kind, formula in formulas.items() if kind in kinds])
 
 
 def _wrapped(name: str, text: str, width: int) -> str:

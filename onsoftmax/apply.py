@@ -74,6 +74,14 @@ def boxes(shape: tuple[int, ...], lengths: list[int]) -> Iterator[Box]:
         yield tuple(map(slice, corner, ends))
 
 
+def check_type(path: str, dtype: np.dtype[Any]) -> None:
+    """CommandError where softmax does not take that type."""
+    try:
+        softmax(np.empty((0,), dtype))
+    except TypeError as error:
+        raise CommandError(f"{path}: {error}") from error
+
+
 def _check(
     path: str, of: np.dtype[Any], shape: tuple[int, ...], axis: Axis, method: MethodName, dtype: str | None
 ) -> np.dtype[Any]:
@@ -82,14 +90,10 @@ def _check(
         raise CommandError(
             "--dtype bfloat16: a .npy file cannot say that it holds bfloat16; use float32 or float16"
         )
-    sample = np.empty((0,), of)
-    try:
-        softmax(sample)
-    except TypeError as error:
-        raise CommandError(f"{path}: {error}") from error
+    check_type(path, of)
     try:
         plan(shape, axis, method=method)
-        return np.dtype(softmax(sample, dtype=dtype).dtype)
+        return np.dtype(softmax(np.empty((0,), of), dtype=dtype).dtype)
     except (TypeError, ValueError) as error:  # AxisError is a ValueError
         raise CommandError(str(error)) from error
 

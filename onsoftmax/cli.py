@@ -7,13 +7,13 @@ signal's number when interrupted.
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from . import __version__, _cli_explain, _cli_plan, _cli_topk, show_config
+from ._arguments import parse_scale
 from ._files import CommandError
 from ._interrupt import Interrupted, interruptible
 from ._streams import usable_streams
@@ -59,16 +59,6 @@ def _axis(text: str) -> int | tuple[int, ...] | None:
             f"{text!r} is not an axis: expected an int, ints with commas between them, or none"
         ) from None
     return axes[0] if len(axes) == 1 else axes
-
-
-def _scale(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a scale: expected a finite number")
-    return number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -150,7 +140,7 @@ def _add_apply(commands: Any) -> None:
     one.add_argument(
         "--dtype", help="of OUT: float16, float32 or float64 (default: IN's, float64 for integers)"
     )
-    one.add_argument("--scale", type=_scale, default=1.0, help="multiplies the input first (default: 1)")
+    one.add_argument("--scale", type=parse_scale, default=1.0, help="multiplies the input first (default: 1)")
     one.set_defaults(run=_apply)
 
 

@@ -80,10 +80,15 @@ def test_special_rows(capsys, tmp_path):
         (ROW, [], "required: -k"),
         (ROW, ["-k", 1, "--axis", 1], "axis 1 is out of bounds"),
         (ROW, ["-k", 1, "--method", "naive"], "method 'naive' does no softmax_topk"),
-        (ROW, ["-k", 1, "--scale", "nan"], "--scale nan"),
+        (
+            ROW,
+            ["-k", 1, "--scale", "nan"],
+            "argument --scale: 'nan' is not a scale: expected a finite number",
+        ),
+        (ROW, ["-k", 1, "--method", "foo"], "'foo': expected one of auto, online, split"),
         (ROW, ["-k", 1, "--output", "nowhere/top.npz"], "nowhere/top.npz: No such file"),
         (np.float64(3), ["-k", 1], "has no dimension"),
-        (np.zeros(3, complex), ["-k", 1], "complex"),
+        (np.zeros(3, complex), ["-k", 1], "in.npy: dtype complex128 is not supported"),
         (np.array(["a"]), ["-k", 1], "U1"),
     ],
 )
@@ -95,3 +100,23 @@ def test_files_that_are_none(capsys, tmp_path):
     assert "No such file" in fails(["topk", tmp_path / "none.npy", "-k", 1], capsys)
     (tmp_path / "text.npy").write_text("text")
     assert "not a .npy file" in fails(["topk", tmp_path / "text.npy", "-k", 1], capsys)
+
+
+def test_from_standard_input(capfd, tmp_path, monkeypatch):
+    x = np.asfortranarray(np.random.default_rng(0).standard_normal((3, 10)))
+    for axis in (0, 1):
+        with open(saved(tmp_path, x)) as file:
+            monkeypatch.setattr("sys.stdin", file)
+            data = json.loads(prints(["topk", "-", "-k", 2, "--axis", axis, "--json"], capfd))
+        assert data["indices"] == ons.softmax_topk(x, 2, axis).indices.tolist()
+    with open(saved(tmp_path, np.zeros(3, complex))) as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert "standard input: dtype complex128" in fails(["topk", "-", "-k", 2], capfd)
+
+
+def test_the_input_is_not_replaced(capsys, tmp_path):
+    path = saved(tmp_path, ROW)
+    (tmp_path / "link.npy").symlink_to(path)
+    for name in (path, tmp_path / "link.npy"):
+        assert "is the input: expected another" in fails(["topk", path, "-k", 1, "--output", name], capsys)
+    assert np.array_equal(np.load(path), ROW)

@@ -72,7 +72,7 @@ def test_explain_writes_its_files(capsys, tmp_path):
         ([*ROW, "--method", "quick"], "naive, safe, online, fused, split"),
         ([*ROW, "--dtype", "int8"], "--dtype"),
         (["0"] * 4097, "4097 elements"),
-        ([*ROW, "-k", "7"], "k is 7: the row has 6 elements"),
+        ([*ROW, "-k", "7"], "k is 7: expected 1 to 6, the length of axis 0"),
         ([*ROW, "-k", "2", "--method", "safe"], "explain knows of softmax_topk online, split"),
         ([*ROW, "--html", "no/such/place"], "no/such/place: No such file or directory"),
         ([*ROW, "--html", "."], ".: Is a directory"),

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from support import BFLOAT16, DTYPES
 
 import onsoftmax as ons
-from onsoftmax import _core, _explain
+from onsoftmax import _core, _explain, _trace_text
+from onsoftmax._table import Table
 
 ROW = [1, 2, 3, 6, 2, 1]
 PAIRED = ["safe", "online", "fused", "split"]
@@ -333,6 +334,14 @@ def test_plot(method, row, tmp_path):
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
+def test_formulas_name_columns_that_are_there():
+    for options in ({}, {"operation": "softmax_topk", "k": 2}):
+        heading, *tables = _trace_text.parts(ons.explain(ROW, method="split", **options))
+        heads = {name for table in tables if isinstance(table, Table) for name in table.head}
+        named = {name for name in ("rescaled d", "its rescale", "its m", "its d") if name in heading}
+        assert named and named <= heads
+
+
 def test_topk_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     trace = ons.explain(ROW, operation="softmax_topk", k=2, method="split")
@@ -379,8 +388,9 @@ def test_any_row_will_do():
         (ROW, {"operation": "logsumexp"}, ValueError, "softmax and softmax_topk"),
         (ROW, {"operation": "softmax_topk"}, TypeError, "softmax_topk needs k"),
         (ROW, {"k": 2}, TypeError, "softmax takes no k"),
-        (ROW, {"operation": "softmax_topk", "k": 7}, ValueError, "k is 7: the row has 6 elements"),
-        (ROW, {"operation": "softmax_topk", "k": 0}, ValueError, "k is 0"),
+        (ROW, {"operation": "softmax_topk", "k": 7}, ValueError, "k is 7: expected 1 to 6, the length"),
+        (ROW, {"operation": "softmax_topk", "k": 0}, ValueError, "k is 0: expected 1 to 6"),
+        (ROW, {"operation": "softmax_topk", "k": True}, TypeError, "k is True: expected an int"),
         (ROW, {"operation": "softmax_topk", "k": 1, "method": "safe"}, ValueError, "online, split"),
     ],
 )

@@ -54,6 +54,8 @@ MISTAKES = [
         ValueError,
         "method 'online' does no softmax_backward on a GPU: use one of auto, split, cluster",
     ),
+    (lambda: ons.softmax_backward(x, x + 0j), TypeError, "output: dtype complex64 is not supported"),
+    (lambda: ons.softmax_backward(x + 0j, x), TypeError, "grad: dtype complex64 is not supported"),
     (lambda: ons.plan(x, operation="sofmax"), ValueError, "did you mean softmax?"),
     (lambda: ons.explain([1, 2], method="onlin"), ValueError, "did you mean online?"),
     (lambda: ons.softmax(None), TypeError, "got None: expected an array, a number, or numbers in lists"),

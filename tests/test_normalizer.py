@@ -3,6 +3,8 @@
 import doctest
 import functools
 import pickle
+import sys
+from copy import deepcopy
 
 import hypothesis.extra.numpy as arrays
 import ml_dtypes
@@ -176,7 +178,7 @@ def test_empty():
     none = Normalizer.merge_all(np.zeros((0, 2, 5)))
     assert same_bits(none.packed, both.packed) and ons.normalizer(np.zeros((2, 0))).d.tolist() == [0, 0]
     assert Normalizer.empty(3, like=[1], dtype="float16", axis=0).logsumexp().dtype == np.float16
-    assert Normalizer.empty((), like=x).m == -np.inf
+    assert Normalizer.empty((), like=x).m == -np.inf and Normalizer.empty([2, 3], like=x).shape == (2, 3)
     assert ons.normalizer(np.zeros((2, 0, 3))).packed.shape == (2, 0, 5)  # no rows
 
 
@@ -216,6 +218,47 @@ def test_packed_goes_anywhere():
         np.testing.assert_allclose(many.logsumexp(), ons.logsumexp(m + np.log(row.d[:, ::2].T), axis))
 
 
+def test_a_value_never_changes():
+    x = np.random.default_rng(6).standard_normal((3, 40))
+    scale = np.ones((3, 1))
+    row = ons.normalizer(x, scale=scale)
+    before = row.softmax(x)
+    scale[:] = 5
+    assert same_bits(row.softmax(x), before) and row.scale.max() == 1
+    for copy in (row, pickle.loads(pickle.dumps(row)), deepcopy(row), row.merge(row)):
+        for array in (copy.packed, copy.scale):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0, 0] = 99
+
+
+def test_scales_are_compared_by_value():
+    """However they are kept: by another list, by an array or tensor of equal numbers, after a pickle."""
+    x = np.random.default_rng(7).standard_normal((3, 40))
+    column = [[1.0], [2.0], [np.nan]]
+    scales = [column, np.array(column)]
+    numbers = [2, 2.0, np.float32(2), np.array(2.0)]
+    if torch := sys.modules.get("torch"):
+        scales.append(torch.tensor(column))
+        numbers.append(torch.tensor(2))
+    for alike in (scales, numbers, [np.nan, np.array(np.nan)]):
+        rows = [ons.normalizer(x, scale=scale) for scale in alike]
+        rows += [pickle.loads(pickle.dumps(row)) for row in rows] + [deepcopy(row) for row in rows]
+        assert same_bits(merged(rows).packed, Normalizer.merge_all([row.packed for row in rows]).packed)
+    with pytest.raises(ValueError, match="other has scale"):
+        rows[0].merge(ons.normalizer(x, scale=column))
+
+
+def test_chunks_without_a_floating_type():
+    """They are taken as of the rows'; in softmax they have the type of any list."""
+    for dtype in TYPES:
+        row = ons.normalizer(np.ones((2, 3), dtype))
+        wanted = row.update(np.array([[1, 2], [3, 4]], dtype)).packed
+        for chunk in ([[1, 2], [3.0, 4]], ((1, 2), (3, 4)), np.array([[1, 2], [3, 4]], "i2")):
+            assert same_bits(row.update(chunk).packed, wanted)
+    assert Normalizer.empty((), like=np.float32(0)).update(3).m == 3
+    assert row.softmax([[1, 2], [3, 4]]).dtype == np.float64
+
+
 def test_a_torch_tensor():
     torch = pytest.importorskip("torch")
     x = torch.randn(5, 300, dtype=torch.bfloat16)
@@ -238,6 +281,12 @@ import onsoftmax as ons
 x = jax.numpy.linspace(-4, 4, 12).reshape(3, 4)
 with pytest.raises(TypeError, match="float64.*jax_enable_x64"):
     ons.normalizer(x)
+for call in (
+    lambda: ons.softmax_topk(x, 2, return_normalizer=True),
+    lambda: ons.Normalizer.empty((3,), like=x, dtype="float32"),
+):
+    with pytest.raises(TypeError, match="x64', True.*, or pass numpy.asarray of the array$"):
+        call()
 jax.config.update("jax_enable_x64", True)
 row = ons.normalizer(x[:, :2]).update(x[:, 2:])
 assert all(isinstance(array, jax.Array) for array in (row.m, row.d, row.packed, row.softmax(x)))
@@ -262,14 +311,24 @@ ROW = ons.normalizer(np.ones((3, 5), np.float32))
         (lambda: ROW.merge(ROW.packed), TypeError, "other is of type ndarray: expected a Normalizer"),
         (lambda: ROW.merge(ons.normalizer(np.ones((3, 5)))), ValueError, "float64 rows: .* type, float32"),
         (lambda: ROW.update(np.ones((2, 5), "f4")), ValueError, r"rows have shape \(2,\): expected \(3,\)"),
-        (lambda: ROW.softmax(np.ones((2, 5), "f4")), ValueError, r"pairs have shape \(3, 2\)"),
+        (
+            lambda: ROW.softmax(np.ones((2, 5), "f4")),
+            ValueError,
+            r"^the chunk's rows have shape \(2,\): expected \(3,\)$",
+        ),
+        (lambda: ROW.update(np.ones((3, 5))), ValueError, "chunk is of float64: expected this one's type"),
+        (lambda: ROW.update([["a"] * 5] * 3), TypeError, "dtype <U1 is not supported"),
         (
             lambda: ROW.merge(ons.normalizer(np.ones((3, 5), "f4"), scale=2)),
             ValueError,
             r"other has scale 2: expected this one's, 1\.0",
         ),
         (lambda: ROW.update(np.ones((3, 5), "f4"), stream=7), ValueError, "stream is given, but"),
-        (lambda: ROW.softmax(np.ones((3, 5), "f4"), method="safe"), TypeError, "unexpected keyword"),
+        (
+            lambda: ROW.softmax(np.ones((3, 5), "f4"), method="safe"),
+            TypeError,
+            r"softmax\(\) got an unexpected keyword",
+        ),
         (
             lambda: Normalizer.from_packed(np.ones((3, 2))),
             ValueError,
@@ -280,6 +339,11 @@ ROW = ons.normalizer(np.ones((3, 5), np.float32))
             ValueError,
             "dtype float32: expected float64",
         ),
+        (
+            lambda: Normalizer.from_packed(np.zeros((3, 5), int)),
+            ValueError,
+            "packed is of int64: expected float64",
+        ),
         (lambda: Normalizer.from_packed(1.0), ValueError, r"packed has shape \(\)"),
         (lambda: Normalizer.from_packed(ROW.packed, 1.5), TypeError, "axis is 1.5: expected an int"),
         (
@@ -288,8 +352,9 @@ ROW = ons.normalizer(np.ones((3, 5), np.float32))
             "dtype is int64: expected float16",
         ),
         (lambda: Normalizer.merge_all(ROW.packed, 1), np.exceptions.AxisError, "axis 1 is out of bounds"),
-        (lambda: Normalizer.empty(-1, like=1.0), ValueError, "expected lengths of at least 0"),
-        (lambda: Normalizer.empty("ab", like=1.0), TypeError, "cannot be interpreted as an integer"),
+        (lambda: Normalizer.empty(-1, like=1.0), ValueError, "shape is -1: expected lengths of at least 0"),
+        (lambda: Normalizer.empty("ab", like=1.0), TypeError, "shape is 'ab': expected an int, or a tuple"),
+        (lambda: Normalizer.empty(2.0, like=1.0), TypeError, "shape is 2.0: expected an int"),
         (lambda: setattr(ROW, "scale", 2), AttributeError, "cannot assign to field 'scale'"),
         (lambda: ons._core.merge(ROW.packed, gives="c"), ValueError, "gives is 'c': expected 'packed'"),
     ],

@@ -1,5 +1,6 @@
 """softmax_topk: on every instruction set, beside an exact one and torch, and what it refuses."""
 
+import itertools
 import pickle
 
 import numpy as np
@@ -56,6 +57,17 @@ def test_result_is_a_named_tuple():
     assert ons.softmax_topk(x, np.int8(2), (1,)).values.shape == (2, 2, 4)
     assert ons.softmax_topk(x, 2, 0).indices.shape == (2, 3, 4)
     assert ons.softmax_topk(x, 2, dtype="float16").values.dtype == np.float16
+
+
+def test_results_have_the_arrays_memory_order():
+    x = np.random.default_rng(8).standard_normal((4, 6, 5))
+    for order in itertools.permutations(range(3)):
+        laid = np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order))
+        for axis in range(3):
+            found, wanted = ons.softmax_topk(laid, 2, axis), ons.softmax_topk(x, 2, axis)
+            for array in found:
+                assert array.strides == np.empty_like(laid, shape=array.shape).strides
+            assert same_bits(found.values, wanted.values) and (found.indices == wanted.indices).all()
 
 
 def test_torch():

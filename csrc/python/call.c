@@ -82,6 +82,21 @@ static int use_out(ons_module *module, PyObject *given, const ons_dtype *dtype,
     return out_library == ONS_TORCH ? ons_torch_written(module, given) : 0;
 }
 
+/* A TypeError of one of two arrays says which one. */
+static void say_which(const char *name) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (type != PyExc_TypeError) {
+        PyErr_Restore(type, value, traceback);
+        return;
+    }
+    PyErr_Format(type, "%s: %S", name, value);
+    Py_DECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+}
+
 /* `function` takes such keywords, one of which may be the operation, which takes a gradient where
  * the given one does. */
 static PyObject *call(const char *function, int keywords, ons_operation operation, bool sums,
@@ -132,7 +147,10 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     if (typed < 0 || (given[AXIS] && !(axes = ons_plain_axes(given[AXIS])))) return NULL;
     ons_no_call_views(&views);
     PyObject *const array = args[arrays - 1];
-    if (ons_take(module, array, ONS_X, stream, &of[ONS_X], &views.library) < 0) goto done;
+    if (ons_take(module, array, ONS_X, stream, &of[ONS_X], &views.library) < 0) {
+        if (arrays > 1) say_which("output");
+        goto done;
+    }
     if (ons_check_device(x, given) < 0) goto done;
     if (autocasts && views.library == ONS_TORCH && !given[OUT] && !typed &&
         ons_check_autocast(module, x) < 0)
@@ -145,8 +163,11 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     if (given[PAIRS] &&
         ons_take(module, given[PAIRS], ONS_PAIRS, stream, &of[ONS_PAIRS], &library) < 0)
         goto done;
-    if (arrays > 1 && (ons_take(module, args[0], ONS_X, stream, &of[ONS_GRADIENT], &library) < 0 ||
-                       ons_join("grad", &of[ONS_GRADIENT], x, stream) < 0 ||
+    if (arrays > 1 && ons_take(module, args[0], ONS_X, stream, &of[ONS_GRADIENT], &library) < 0) {
+        say_which("grad");
+        goto done;
+    }
+    if (arrays > 1 && (ons_join("grad", &of[ONS_GRADIENT], x, stream) < 0 ||
                        ons_check_shape("grad", &of[ONS_GRADIENT], x) < 0))
         goto done;
     if (ons_join(arrays > 1 ? "output" : "array", x, x, stream) < 0 ||

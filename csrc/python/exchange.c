@@ -189,6 +189,21 @@ int ons_check_unchanged(ons_module *module, const char *name, const ons_view *vi
     return -1;
 }
 
+/* An array like NumPy's own behind the view, or like the part of it that the view is. */
+static PyObject *new_like(const ons_view *like, PyArray_Descr *descr) {
+    PyArrayObject *behind = (PyArrayObject *)like->owner;
+    bool whole = PyArray_NDIM(behind) == like->ndim;
+    for (int i = 0; whole && i < like->ndim; i++) whole = PyArray_DIM(behind, i) == like->shape[i];
+    PyObject *shown = whole ? Py_NewRef(like->owner) : ons_numpy_of(like, descr->type_num);
+    PyObject *array = NULL;
+    if (shown)
+        array = PyArray_NewLikeArray((PyArrayObject *)shown, NPY_KEEPORDER, descr, 0);
+    else
+        Py_DECREF(descr);
+    Py_XDECREF(shown);
+    return array;
+}
+
 /* A NumPy array of that shape, in the memory order of the array behind it where it has its shape.
  */
 static int new_numpy(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
@@ -205,7 +220,7 @@ static int new_numpy(ons_module *module, const ons_view *like, bool own_shape, o
     }
     PyObject *array =
         own_shape && PyArray_Check(like->owner)
-            ? PyArray_NewLikeArray((PyArrayObject *)like->owner, NPY_KEEPORDER, descr, 0)
+            ? new_like(like, descr)
             : PyArray_NewFromDescr(&PyArray_Type, descr, like->ndim, shape, NULL, NULL, 0, NULL);
     ons_use_memory_as_before(before);
     if (!array) return -1;

@@ -152,8 +152,16 @@ static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *red
         none |= wanted.shape[i] == 0; /* the strides of no elements are anything */
     }
     if (same && (none || pairs->strides[pairs->ndim - 1] == (int64_t)sizeof(double))) return 0;
-    PyObject *given = ons_shape_text(pairs), *shape = ons_shape_text(&wanted);
-    if (given && shape)
+    const int last = pairs->ndim - 1;
+    const bool of_other_rows =
+        !same && last >= 0 && pairs->shape[last] == 2 && pairs->dtype == ONS_FLOAT64;
+    ons_view rows = *pairs; /* which owns nothing */
+    rows.ndim -= of_other_rows;
+    wanted.ndim -= of_other_rows;
+    PyObject *given = ons_shape_text(&rows), *shape = ons_shape_text(&wanted);
+    if (given && shape && of_other_rows)
+        PyErr_Format(PyExc_ValueError, "the chunk's rows have shape %U: expected %U", shape, given);
+    else if (given && shape)
         PyErr_Format(PyExc_ValueError,
                      "pairs have shape %U and dtype %s: expected %U, float64, side by side", given,
                      ons_dtype_name(pairs->dtype), shape);

@@ -22,14 +22,15 @@ static int index_type(ons_module *module, ons_library library, int64_t N, ons_dt
 static int make_results(ons_module *module, int axis, int64_t k, ons_dtype dtype, bool pairs,
                         ons_call_views *views, void *stream) {
     ons_view *const of = views->of, shape = of[ONS_X];
+    const bool in_order = views->library == ONS_NUMPY;
     ons_dtype indices;
     int64_t N = shape.ndim > 0 ? shape.shape[axis] : 1;
     if (index_type(module, views->library, N, &indices) < 0) return -1;
     if (shape.ndim > 0) shape.shape[axis] = k;
-    if (ons_new_result(module, &shape, false, views->library, dtype, stream, &of[ONS_Y]) < 0 ||
+    if (ons_new_result(module, &shape, in_order, views->library, dtype, stream, &of[ONS_Y]) < 0 ||
         ons_check_shape("the new values", &of[ONS_Y], &shape) < 0 ||
-        ons_new_result(module, &shape, false, views->library, indices, stream, &of[ONS_INDICES]) <
-            0 ||
+        ons_new_result(module, &shape, in_order, views->library, indices, stream,
+                       &of[ONS_INDICES]) < 0 ||
         ons_check_shape("the new indices", &of[ONS_INDICES], &shape) < 0)
         return -1;
     if (!pairs) return 0;

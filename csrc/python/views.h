@@ -235,7 +235,8 @@ int ons_refuse_masked(const ons_module *module, const char *name, PyObject *obje
 /* RuntimeError where an array is no longer what it was when it was looked at: what converts another
  * argument may run Python code, which can reshape arrays in place and free their memory. */
 int ons_check_unchanged(ons_module *module, const char *name, const ons_view *view);
-/* A new array for the result, of `like`'s shape; `own_shape`: which is that of the array behind it.
+/* A new array for the result, of `like`'s shape; `own_shape`: which is that of the array behind it,
+ * or of a part of NumPy's, and then in its memory order.
  * And after the run what the caller gets for it, who has given an array of that library. */
 int ons_new_result(ons_module *module, const ons_view *like, bool own_shape, ons_library library,
                    ons_dtype dtype, void *stream, ons_view *view);
