@@ -391,7 +391,7 @@ def _same_scale(a: Any, b: Any) -> bool:
 def _of_type(chunk: Any, name: str) -> Any:
     """A list, a number or NumPy's integers, which have no floating type of their own, as an array of that."""
     array = np.asarray(chunk) if isinstance(chunk, (list, tuple, int, float)) else chunk
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in ("iub" if array is chunk else "iubf"):
+    if type(array) is not np.ndarray or array.dtype.kind not in ("iub" if array is chunk else "iubf"):
         return chunk
     made = _core.empty(array, array.shape, dtype=name)
     made[...] = array
