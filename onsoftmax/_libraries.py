@@ -16,10 +16,10 @@ X, Y, WHERE, SCALE = range(4)
 
 
 class ByOperator(TypeError, RuntimeError):
-    """An array whose values are not all there is to it. A call that has an operator in `module` goes by that
-    one; another raises this."""
+    """An array whose values are not all there is to it, or that the caller wants to see at work. A call that
+    has an operator in `module` goes by that one; another raises this."""
 
-    def __init__(self, module: str, message: str) -> None:
+    def __init__(self, module: str | None, message: str) -> None:
         super().__init__(message)
         self.module = module
 
@@ -33,6 +33,8 @@ _FOR_GRADIENT = (
 
 def operator_of(error: ByOperator, name: str) -> Callable[..., Any] | None:
     """What takes such arrays in the place of the function of that name."""
+    if error.module is None:
+        return None
     module = sys.modules.get(error.module) or importlib.import_module(error.module)
     operators: dict[str, Callable[..., Any]] = module.OPERATORS
     return operators.get(name)
@@ -164,6 +166,8 @@ def torch_knowledge() -> tuple[Any, ...]:
         getattr(shortcuts, "_empty_strided_cpu", None),
         getattr(shortcuts, "_empty_strided_cuda", None),
         vars(torch.autograd.forward_ad),
+        vars(torch.utils._python_dispatch),
+        getattr(torch._C, "_len_torch_dispatch_stack", int),  # an older torch has none: 0
         torch.is_autocast_enabled,
         ByOperator,
         _FOR_GRADIENT,
@@ -189,8 +193,11 @@ def torch_stream(gpu: int) -> int:
 
 
 def _is_in_a_transform(torch: Any, tensor: Any) -> bool:
+    """Whether it is of torch.func, in or after a transform, or of the vmap of torch.autograd."""
     try:
-        return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+        functorch = torch._C._functorch
+        wrapped = functorch.is_functorch_wrapped_tensor(tensor)
+        return bool(wrapped or functorch.is_legacy_batchedtensor(tensor))
     except AttributeError:  # an older or later torch
         return False
 
@@ -198,6 +205,8 @@ def _is_in_a_transform(torch: Any, tensor: Any) -> bool:
 def _torch_data(tensor: Any) -> Any:
     """The tensor without autograd and without the lazy views that DLPack cannot show."""
     torch = sys.modules["torch"]
+    if not isinstance(tensor, torch.Tensor):
+        raise ByOperator("onsoftmax._torch_fx", f"got a {type(tensor).__name__}: expected a tensor")
     if _is_in_a_transform(torch, tensor):
         raise ByOperator(
             "onsoftmax.torch",
@@ -205,14 +214,19 @@ def _torch_data(tensor: Any) -> Any:
             "support: expected a plain tensor",
         )
     if type(tensor).__name__ == "DTensor":
-        raise TypeError(
+        raise ByOperator(
+            None,
             "got a DTensor: expected a plain tensor, or softmax, log_softmax and logsumexp of "
-            "onsoftmax.distributed, which take it"
+            "onsoftmax.distributed, which take it",
         )
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise ByOperator(
             "onsoftmax.torch",
             f"got a {type(tensor).__name__}, whose values its class alone knows: expected a plain tensor",
+        )
+    if tensor.is_meta:
+        raise ByOperator(
+            "onsoftmax.torch", "got a tensor on meta, which has no values: expected a plain tensor"
         )
     if tensor.layout is not torch.strided:
         raise TypeError(

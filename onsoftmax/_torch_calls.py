@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.library import register_vmap
 
+from ._libraries import ByOperator
 from ._torch_gradients import GRADIENTS, Call, again
-from ._torch_operators import LIBRARY, NAMES, arrays_of, implementation
+from ._torch_operators import LIBRARY, NAMES, arrays_of, axes_from_end, implementation
 
 # ---------------------------------------------------------------- vmap
 
 
 def _vmap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The mapped dimension first, and the axes one further on."""
+    """The mapped dimension first, and the axes counted from the end."""
     first = arrays_of(name)
 
     def run(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
@@ -25,14 +27,20 @@ def _vmap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
             if isinstance(values[place], Tensor):
                 values[place] = _mapped_first(values[place], dim, info.batch_size)
         ndim = values[0].ndim - 1
+        values[first] = axes_from_end(values[first], ndim) or [-1]
+        if ndim == 0:  # a row of one element each
+            values[:first] = [x.unsqueeze(-1) if isinstance(x, Tensor) else x for x in values[:first]]
         # a value that is mapped has the axes of the first array that it lacks behind the mapped one
         for place in range(first + 1, len(values)):
             if isinstance(values[place], Tensor):
-                lacking = ndim + 1 - values[place].ndim
+                lacking = values[0].ndim - values[place].ndim
                 values[place] = values[place][(slice(None), *(None,) * lacking)]
-        values[first] = [axis % ndim + 1 if ndim else axis for axis in values[first]]
-        result = call(*values, **keywords)
-        return result, (0, 0) if name == "softmax_topk" else 0
+        results = call(*values, **keywords)
+        if ndim == 0:
+            several = isinstance(results, tuple)
+            flat = [each.reshape(info.batch_size) for each in (results if several else (results,))]
+            results = tuple(flat) if several else flat[0]
+        return results, (0, 0) if name == "softmax_topk" else 0
 
     return run
 
@@ -57,74 +65,82 @@ def _widened(name: str, x: Tensor, keywords: dict[str, Any]) -> tuple[Tensor, di
 # ---------------------------------------------------------------- autograd
 
 
-_NO_CLASS_ASKS = Tensor.__torch_dispatch__
 _transforms_active = torch._C._are_functorch_transforms_active
 _modes = torch._C._len_torch_dispatch_stack
 
 
-def _is_plain(x: Any) -> bool:
-    """Whether the class of a tensor leaves what is done with it to others."""
-    return type(x).__torch_dispatch__ is _NO_CLASS_ASKS
-
-
-def _is_memory(x: Tensor) -> bool:
-    """Whether nothing stands between a tensor and what is done with its memory."""
-    return (
-        type(x).__torch_dispatch__ is _NO_CLASS_ASKS
-        and (x.is_cpu or x.is_cuda)
-        and not _transforms_active()
-        and _modes() == 0
-    )
-
-
 class _Differentiable:
-    """An operator as a torch.autograd.Function: what torch.func can go through, unlike what
-    torch.library.register_autograd makes."""
+    """An operator as a torch.autograd.Function."""
 
     def __init__(self, name: str) -> None:
-        operator, run = getattr(torch.ops.onsoftmax, name).default, implementation(name)
-        keep, backward = GRADIENTS[name]
+        self.name, self.operator = name, getattr(torch.ops.onsoftmax, name).default
+        self.scale, self.widens = arrays_of(name) + 2, name in _WIDENED
+        self.run, on_memory, below = self._runner(), implementation(name), self.below
+        needs, backward = GRADIENTS[name]
         behind = 1 + arrays_of(name)  # the keywords and the arrays
-        mapped = _vmap(name, self)
 
         class Steps:
             @staticmethod
             def forward(keywords: dict[str, Any], *given: Any) -> Any:
-                return (run if _is_plain(given[0]) else operator)(*given, **keywords)
+                try:
+                    return on_memory(*given, **keywords)
+                except ByOperator:
+                    pass
+                with torch.enable_grad():  # as it was: what comes below may record the call for itself
+                    return below(given, keywords)
 
             @staticmethod
             def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-                ctx.call = inputs[0], inputs[behind:]
-                keep(ctx, inputs[1:behind], output)
+                """Keeps tensors where autograd sees whether they are written to before the backward step."""
+                needed = needs(inputs[1:behind], output)
+                ctx.call = inputs[0], inputs[behind], inputs[1].dtype, len(needed)
+                ctx.save_for_backward(*needed, *inputs[behind + 1 :])
+                if isinstance(output, tuple):
+                    ctx.mark_non_differentiable(output[1])
 
             @staticmethod
             def backward(ctx: Any, *grads: Any) -> Any:
-                return None, *backward(ctx, Call(*ctx.call), *grads)
-
-            @staticmethod
-            def vmap(info: Any, in_dims: Any, keywords: dict[str, Any], *given: Any) -> Any:
-                return mapped(info, in_dims[1:], *given, **keywords)
+                return None, *backward(Call(ctx), *grads)
 
         # By the name that grad_fn shows.
         title = "".join(word.capitalize() for word in name.split("_"))
         function = type(torch.autograd.Function)(f"Onsoftmax{title}", (Steps, torch.autograd.Function), {})
-
-        self.name, self.operator, self.run, self.scale = name, operator, run, arrays_of(name) + 2
-        self.widens = name in _WIDENED
-        self.transformed = function.apply
-        # what it comes to outside of transforms, without inspecting forward's parameters: that takes longer
-        # than all else
+        # Function.apply inspects forward's parameters, which takes longer than all else, and goes by way of
+        # the transforms of torch.func, which have had their turn here.
         base: Any = super(torch.autograd.Function, function)
         self.apply = base.apply
 
+    def _runner(self) -> Callable[..., Any]:
+        """The operator without its gradient: the work, where the tensors are their memory."""
+        on_memory, below = implementation(self.name), self.below
+
+        def run(*given: Any, **keywords: Any) -> Any:
+            try:
+                return on_memory(*given, **keywords)
+            except ByOperator:
+                pass
+            return below(given, keywords)
+
+        return run
+
+    def below(self, given: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """By what torch's dispatcher finds below autograd."""
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.operator(*given, **keywords)
+
     def __call__(self, *given: Any, **keywords: Any) -> Any:
-        """Of tensors, by the operator under torch.compile and of subclasses."""
-        if torch.compiler.is_compiling() or not _is_plain(given[0]):
+        """Of tensors: by the operator where more than autograd is to see the call."""
+        if torch.compiler.is_compiling() or _transforms_active() or _modes():
             return self.operator(*given, **keywords)
         if self.widens and torch.is_autocast_enabled("cuda"):
             x, keywords = _widened(self.name, given[0], keywords)
             given = (x, *given[1:])
         return self.with_gradient(given, keywords)
+
+    def again(self, *given: Any, **keywords: Any) -> Any:
+        """In a backward step, which is recorded where there is to be another derivative."""
+        seen = torch.is_grad_enabled() or torch.compiler.is_compiling() or _transforms_active()
+        return (self.operator if seen else self.run)(*given, **keywords)
 
     def with_gradient(self, given: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         if (
@@ -136,28 +152,26 @@ class _Differentiable:
                 "scale requires grad, and no gradient flows to it: multiply the array by it first, without "
                 "scale="
             )
-        if _transforms_active():
-            return self.transformed(keywords, *given)
         return self.apply(keywords, *given)
 
     def kernel(self) -> Callable[..., Any]:
         """What autograd does with the operator. Names are bound here, as each costs some of its time."""
-        run, operator, with_gradient = self.run, self.operator, self.with_gradient
+        run, with_gradient, tangents = self.run, self.with_gradient, vars(torch.autograd.forward_ad)
         enabled, any_requires_grad = torch.is_grad_enabled, torch._C._any_requires_grad
 
         def kernel(*given: Any, **keywords: Any) -> Any:
-            if enabled() and any_requires_grad(*given):
-                return with_gradient(given, keywords)
-            if _is_memory(given[0]):
-                return run(*given, **keywords)
-            with torch._C._AutoDispatchBelowAutograd():
-                return operator(*given, **keywords)
+            if (enabled() and any_requires_grad(*given)) or tangents["_current_level"] >= 0:
+                if not _transforms_active():
+                    return with_gradient(given, keywords)
+                with enable_single_level_autograd_function():  # of this level: others come here by themselves
+                    return with_gradient(given, keywords)
+            return run(*given, **keywords)
 
         return kernel
 
 
 CALLS = {name: _Differentiable(name) for name in NAMES}
-again |= CALLS
+again |= {name: call.again for name, call in CALLS.items()}
 for _name, _call in CALLS.items():
     LIBRARY.impl(_name, _call.kernel(), "Autograd")
     register_vmap(f"onsoftmax::{_name}", _vmap(_name, _call.operator), lib=LIBRARY)

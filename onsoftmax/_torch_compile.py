@@ -44,6 +44,9 @@ def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
 class _AtImport(importlib.abc.MetaPathFinder):
     """Finds the tracer as Python does, and has it told as soon as it is imported."""
 
+    def __init__(self, tell: Callable[[ModuleType], None]) -> None:
+        self.tell = tell
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
@@ -56,14 +59,15 @@ class _AtImport(importlib.abc.MetaPathFinder):
 
             def execute_and_tell(module: ModuleType) -> None:
                 execute(module)
-                _tell(module)
+                self.tell(module)
 
             spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
         return spec
 
 
-def prepare() -> None:
+def prepare(tell: Callable[[ModuleType], None] = _tell) -> None:
+    """Has the tracer told, now or when it comes; by default of the functions of the C core."""
     if _TRACER in sys.modules:
-        _tell(sys.modules[_TRACER])
+        tell(sys.modules[_TRACER])
     else:
-        sys.meta_path.insert(0, _AtImport())
+        sys.meta_path.insert(0, _AtImport(tell))

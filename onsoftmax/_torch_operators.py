@@ -1,8 +1,9 @@
 """The operators torch.ops.onsoftmax.*: their schemas, what runs, and what the result will be.
 
 An operator takes what the function of its name takes, but for the axes, which are a list, and scale, which is
-a tensor, `scale`, or a number, `scale_by`. _torch_gradients.py has their derivatives, _torch_calls.py what
-autograd and the transforms do with them.
+a tensor, `scale`, or a number, `scale_by`: a Scalar, and None by default, as torch.compile then needs no look
+at its value. _torch_gradients.py has their derivatives, _torch_calls.py what autograd and the transforms do
+with them.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.library import Library, register_fake
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _core
 
 LIBRARY = Library("onsoftmax", "DEF")
 _TENSORS = "Tensor? where=None, Tensor? scale=None"
-_CALL = "str method='auto', float scale_by=1.0, int? num_threads=None"
+_CALL = "str method='auto', Scalar? scale_by=None, int? num_threads=None"
 _OF_ROWS = f"ScalarType? dtype=None, {_CALL}"
 _OF_K = f"bool log=False, bool sorted=True, {_OF_ROWS}"
 _SCHEMAS = {
@@ -42,9 +45,15 @@ def arrays_of(name: str) -> int:
 # ---------------------------------------------------------------- what runs
 
 
+def _factor(scale: Tensor | None, scale_by: float | None) -> Tensor | float:
+    if scale is not None:
+        return scale
+    return 1.0 if scale_by is None else scale_by
+
+
 def implementation(name: str) -> Callable[..., Any]:
-    """The operator on tensors that are their memory, where no gradient is wanted."""
-    function = getattr(_core, name)
+    """The operator on tensors that are their memory, where no gradient is wanted; ByOperator of others."""
+    function = getattr(_core, f"_{name}_of_memory")
 
     def of_one(
         x: Tensor,
@@ -52,13 +61,12 @@ def implementation(name: str) -> Callable[..., Any]:
         where: Tensor | None = None,
         scale: Tensor | None = None,
         *,
-        scale_by: float = 1.0,
+        scale_by: float | None = None,
         **keywords: Any,
     ) -> Any:
-        if where is None and scale is None and scale_by == 1:  # in half the time
+        if where is None and scale is None and scale_by is None:  # in half the time
             return function(x, tuple(axes), **keywords)
-        factor = scale_by if scale is None else scale
-        return function(x, tuple(axes), where=where, scale=factor, **keywords)
+        return function(x, tuple(axes), where=where, scale=_factor(scale, scale_by), **keywords)
 
     def of_two(
         first: Tensor,
@@ -67,53 +75,93 @@ def implementation(name: str) -> Callable[..., Any]:
         where: Tensor | None = None,
         scale: Tensor | None = None,
         *,
-        scale_by: float = 1.0,
+        scale_by: float | None = None,
         **keywords: Any,
     ) -> Any:
-        factor = scale_by if scale is None else scale
+        factor = _factor(scale, scale_by)
         return function(first, second, tuple(axes), where=where, scale=factor, **keywords)
 
     return of_one if arrays_of(name) == 1 else of_two
 
 
+def _on_device(name: str) -> Callable[..., Any]:
+    """Where autograd and modes have had their turn, though some of these may be active still."""
+    run = torch.no_grad()(implementation(name))
+    modes = torch._C._len_torch_dispatch_stack
+
+    def kernel(*given: Any, **keywords: Any) -> Any:
+        if modes() == 0:
+            return run(*given, **keywords)
+        with _disable_current_modes():
+            return run(*given, **keywords)
+
+    return kernel
+
+
 for _name in NAMES:
-    _run = torch.no_grad()(implementation(_name))  # autograd has had its turn
     for _device in ("CPU", "CUDA"):
-        LIBRARY.impl(_name, _run, _device)
+        LIBRARY.impl(_name, _on_device(_name), _device)
 
 
 # ---------------------------------------------------------------- what the result will be
+
+
+def axes_from_end(axes: Sequence[int], ndim: int) -> list[int]:
+    """The axes that a call reduces, of an array of so many dimensions; the exception that it would raise."""
+    return list(_core.check_call(np.empty((1,) * ndim), tuple(axes)))
+
+
+def _check(x: Tensor, axes: Sequence[int], others: Sequence[Any], grad: Tensor | None = None) -> list[int]:
+    """What axes_from_end gives, of arrays on one device; others: the mask and the scale."""
+    where, scale = (*others, None, None)[:2]
+    number = scale is not None and scale.ndim == 0
+    for name, array in (("where", where), ("scale", None if number else scale), ("grad", grad)):
+        if array is not None and array.device != x.device:
+            raise ValueError(
+                f"{name} is on {array.device}, but the array is on {x.device}: expected one device"
+            )
+    return axes_from_end(axes, x.ndim)
 
 
 def _float_type(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     return dtype or (x.dtype if x.dtype.is_floating_point else torch.get_default_dtype())
 
 
-def _of_rows(x: Tensor, *_: Any, dtype: torch.dtype | None = None, **__: Any) -> Tensor:
+def _of_rows(
+    x: Tensor, axes: Sequence[int], *others: Any, dtype: torch.dtype | None = None, **_: Any
+) -> Tensor:
+    _check(x, axes, others)
     return x.new_empty(x.shape, dtype=_float_type(x, dtype))
 
 
 def _of_gradient(
-    grad: Tensor, output: Tensor, *_: Any, dtype: torch.dtype | None = None, **__: Any
+    grad: Tensor,
+    output: Tensor,
+    axes: Sequence[int],
+    *others: Any,
+    dtype: torch.dtype | None = None,
+    **_: Any,
 ) -> Tensor:
+    _check(output, axes, others, grad)
     if dtype is None:
         types = {_float_type(grad, None), _float_type(output, None)}
         dtype = types.pop() if len(types) == 1 else torch.float64 if torch.float64 in types else torch.float32
     return output.new_empty(output.shape, dtype=dtype)
 
 
-def _of_values(x: Tensor, axes: Sequence[int], *_: Any, keepdims: bool = False, **__: Any) -> Tensor:
-    reduced = {axis % x.ndim for axis in axes} if x.ndim else set()
-    shape = [1 if i in reduced else n for i, n in enumerate(x.shape) if keepdims or i not in reduced]
+def _of_values(x: Tensor, axes: Sequence[int], *others: Any, keepdims: bool = False, **_: Any) -> Tensor:
+    reduced = _check(x, axes, others)
+    from_end = enumerate(x.shape, -x.ndim)
+    shape = [1 if i in reduced else n for i, n in from_end if keepdims or i not in reduced]
     return x.new_empty(shape, dtype=_float_type(x, None))
 
 
 def _of_topk(
-    x: Tensor, k: int, axes: Sequence[int], *_: Any, dtype: torch.dtype | None = None, **__: Any
+    x: Tensor, k: int, axes: Sequence[int], *others: Any, dtype: torch.dtype | None = None, **_: Any
 ) -> tuple[Tensor, Tensor]:
     shape = list(x.shape)
-    if shape:
-        shape[axes[0]] = k
+    for axis in _check(x, axes, others):
+        shape[axis] = k
     return x.new_empty(shape, dtype=_float_type(x, dtype)), x.new_empty(shape, dtype=torch.int64)
 
 

@@ -18,7 +18,7 @@ try:
 except ImportError as error:
     raise ImportError("onsoftmax.distributed needs torch: pip install torch") from error
 
-from . import _core
+from . import _core, _torch_compile
 from ._ranks import agree, gather
 
 Tensor: TypeAlias = Any
@@ -114,6 +114,15 @@ def _call(operation: str, local: Tensor, group: Group, axis: int) -> Tensor:
     if hasattr(local, "device_mesh"):
         return _call_on_dtensor(operation, local, group, axis)
     return _of_parts(operation, local, axis, (_checked(group),))
+
+
+def _leave_out_of_graphs(tracer: Any) -> None:
+    """torch.compile breaks its graph where ranks exchange what it does not know."""
+    global _call
+    _call = tracer.disable(_call)
+
+
+_torch_compile.prepare(_leave_out_of_graphs)
 
 
 def _checked(group: Group) -> Group:

@@ -1,9 +1,9 @@
 """softmax and its relatives inside autograd, torch.func, torch.compile and torch.autocast.
 
 Nothing here needs to be called: onsoftmax.softmax and the others come here by themselves with a tensor that
-requires grad, one inside a transform, or one of a subclass, and under torch.compile. The operators are
-torch.ops.onsoftmax.*, for torch.export and for other front ends. Softmax and LogSoftmax are modules as
-torch.nn has them.
+requires grad, one inside a transform, or one of a subclass, and under torch.compile and a TorchDispatchMode.
+The operators are torch.ops.onsoftmax.*, for torch.export and for other front ends. Softmax and LogSoftmax are
+modules as torch.nn has them.
 
 >>> import torch, onsoftmax as ons
 >>> x = torch.zeros(3, requires_grad=True)
@@ -33,6 +33,8 @@ __all__ = ["LogSoftmax", "Softmax", "log_softmax", "log_softmax_backward", "logs
 __all__ += ["softmax_backward", "softmax_topk"]
 
 _Axes = int | tuple[int, ...] | None
+# The scale where none is given: it is known without a look at its value, which torch.compile may not have.
+_ONE = 1.0
 
 
 def _axes(axis: _Axes, array: torch.Tensor) -> list[int]:
@@ -43,14 +45,35 @@ def _axes(axis: _Axes, array: torch.Tensor) -> list[int]:
     return [operator.index(a) for a in axis] if isinstance(axis, tuple) else [operator.index(axis)]
 
 
+_EXPECTED = {"where": "a mask of bool", "scale": "a real number, or an array of them"}
+
+
 def _tensor(name: str, value: Any, array: torch.Tensor) -> torch.Tensor:
+    """An argument as a tensor: of its own memory, as a backward step may need what it is now."""
     if isinstance(value, torch.Tensor):
         return value
     try:
-        return torch.as_tensor(value, device=array.device)
+        return torch.as_tensor(value, device=array.device).clone()
     except (TypeError, ValueError, RuntimeError):
-        expected = "a mask of bool" if name == "where" else "a real number, or an array of them"
+        expected = _EXPECTED.get(name, "a tensor")
         raise TypeError(f"{name} is of type {type(value).__name__}: expected {expected}") from None
+
+
+def _number(scale: float) -> float:
+    try:
+        return float(scale)
+    except OverflowError:
+        raise ValueError(
+            "scale is an int that is too large for a float64: expected at most 1.8e308 in size"
+        ) from None
+
+
+def _check_tensor(array: Any) -> None:
+    if not isinstance(array, torch.Tensor):
+        raise TypeError(
+            f"got an array of type {type(array).__name__} beside a tensor that requires grad or is inside a "
+            "transform: expected tensors alone"
+        )
 
 
 def _call(
@@ -71,34 +94,49 @@ def _call(
             "stream= is not taken where torch's operators do the work (gradients, transforms, torch.compile) "
             "on the current stream: expected the call in `with torch.cuda.stream(...)`"
         )
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(
-            f"got an array of type {type(x).__name__} beside a tensor that requires grad or is inside a "
-            "transform: expected tensors alone"
-        )
     if method != "auto":
         keywords["method"] = method
     if num_threads is not None:
         keywords["num_threads"] = num_threads
     axes = _axes(axis, x)
-    if where is None and isinstance(scale, (int, float)):
-        if scale != 1:
-            keywords["scale_by"] = float(scale)
-        return CALLS[name](*arrays, axes, **keywords)
-    tensors = [None if where is None else _tensor("where", where, x), _tensor("scale", scale, x)]
+    tensors = [] if where is None else [_tensor("where", where, x)]
+    if not isinstance(scale, (int, float)):
+        tensors = [tensors[0] if tensors else None, _tensor("scale", scale, x)]
+    elif scale is not _ONE:
+        keywords["scale_by"] = _number(scale)
     return CALLS[name](*arrays, axes, *tensors, **keywords)
 
 
-def _typed(dtype: Any, out: torch.Tensor | None) -> dict[str, torch.dtype]:
+def _typed(dtype: Any) -> dict[str, torch.dtype]:
     """The type of the result, where the caller says it, as torch has it."""
     if dtype is None:
-        return {} if out is None else {"dtype": out.dtype}
+        return {}
     if isinstance(dtype, torch.dtype):
         return {"dtype": dtype}
     named = getattr(torch, dtype_name(dtype), None)
     if not isinstance(named, torch.dtype):
         raise TypeError(f"dtype is {dtype!r}: expected float16, bfloat16, float32 or float64")
     return {"dtype": named}
+
+
+def _typed_as(out: Any, dtype: Any, array: torch.Tensor) -> dict[str, torch.dtype]:
+    """The same beside an out, which is to fit it and the array."""
+    typed = _typed(dtype)
+    if out is None:
+        return typed
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(
+            f"out is of type {type(out).__name__}: expected a tensor where torch's operators do the work "
+            "(gradients, transforms, torch.compile)"
+        )
+    if out.shape != array.shape:
+        raise ValueError(f"out has shape {tuple(out.shape)}: expected {tuple(array.shape)}")
+    if out.device != array.device:
+        raise ValueError(f"out is on {out.device}, but the array is on {array.device}: expected one device")
+    if typed.get("dtype", out.dtype) != out.dtype:
+        theirs, wanted = dtype_name(out.dtype), dtype_name(dtype)
+        raise ValueError(f"out has dtype {theirs}, and dtype is {wanted}: expected the same, or one of them")
+    return {"dtype": out.dtype}
 
 
 def _into(out: torch.Tensor | None, result: torch.Tensor) -> torch.Tensor:
@@ -115,11 +153,12 @@ def _of_rows(name: str) -> Any:
         dtype: Any = None,
         out: torch.Tensor | None = None,
         where: Any = None,
-        scale: Any = 1.0,
+        scale: Any = _ONE,
         stream: Any = None,
         num_threads: int | None = None,
     ) -> torch.Tensor:
-        typed = _typed(dtype, out)
+        _check_tensor(array)
+        typed = _typed_as(out, dtype, array)
         return _into(out, _call(name, (array,), axis, where, scale, stream, method, num_threads, **typed))
 
     return _named(function, name)
@@ -136,11 +175,14 @@ def _of_gradient(name: str) -> Any:
         dtype: Any = None,
         out: torch.Tensor | None = None,
         where: Any = None,
-        scale: Any = 1.0,
+        scale: Any = _ONE,
         stream: Any = None,
         num_threads: int | None = None,
     ) -> torch.Tensor:
-        arrays, typed = (grad, output), _typed(dtype, out)
+        given = output if isinstance(output, torch.Tensor) else grad
+        _check_tensor(given)
+        arrays = _tensor("grad", grad, given), _tensor("output", output, given)
+        typed = _typed_as(out, dtype, arrays[1])
         return _into(out, _call(name, arrays, axis, where, scale, stream, method, num_threads, **typed))
 
     return _named(function, name)
@@ -166,11 +208,12 @@ def logsumexp(
     keepdims: bool = False,
     method: str = "auto",
     where: Any = None,
-    scale: Any = 1.0,
+    scale: Any = _ONE,
     stream: Any = None,
     num_threads: int | None = None,
 ) -> torch.Tensor:
     """onsoftmax.logsumexp by the operator torch.ops.onsoftmax.logsumexp."""
+    _check_tensor(array)
     result: torch.Tensor = _call(
         "logsumexp", (array,), axis, where, scale, stream, method, num_threads, keepdims=keepdims
     )
@@ -189,7 +232,7 @@ def softmax_topk(
     method: str = "auto",
     dtype: Any = None,
     where: Any = None,
-    scale: Any = 1.0,
+    scale: Any = _ONE,
     stream: Any = None,
     num_threads: int | None = None,
 ) -> TopK:
@@ -199,8 +242,10 @@ def softmax_topk(
             "return_normalizer is not taken where torch's operators do the work (gradients, transforms, "
             "torch.compile): expected softmax_topk without it, beside logsumexp"
         )
-    typed = _typed(dtype, None)
-    arrays = (array, operator.index(k))
+    _check_tensor(array)
+    if axis is None:
+        raise TypeError("axis is None: expected one axis")
+    arrays, typed = (array, operator.index(k)), _typed(dtype)
     values, indices = _call(
         "softmax_topk",
         arrays,

@@ -60,6 +60,14 @@ def test_a_group_that_is_not_there():
         distributed.softmax(torch.zeros(2, 3), 0)
 
 
+def test_torch_compile_breaks_its_graph():
+    from onsoftmax import distributed
+
+    compiled = torch.compile(lambda x: distributed.softmax(x + 1) * 2, backend="eager")
+    with pytest.raises(ValueError, match="there is no default group"):  # as without torch.compile
+        compiled(torch.zeros(2, 3))
+
+
 @pytest.mark.long("ranks")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("ranks", [1, 2, 3])

@@ -89,8 +89,18 @@ def test_torch_tensors_without_memory(torch):
             ons.softmax(tensor)
         with pytest.raises(BufferError, match="no data"):
             ons.softmax(torch.zeros(tensor.shape), out=tensor)
-    with pytest.raises((BufferError, ValueError), match="meta"):
-        ons.softmax(meta)
+    assert ons.softmax(meta).is_meta and ons.logsumexp(meta).shape == (4,)
+    with pytest.raises(IndexError, match="axis 7 is out of bounds"):
+        ons.softmax(meta, 7)
+    for call in (
+        lambda: ons.softmax_backward(meta, torch.zeros(4, 3)),
+        lambda: ons.softmax(torch.zeros(4, 3), scale=meta),
+        lambda: ons.softmax(torch.zeros(4, 3), out=meta),
+    ):
+        with pytest.raises(ValueError, match="is on meta, but the array is on cpu"):
+            call()
+    with pytest.raises(TypeError, match="a tensor on meta"):
+        ons.normalizer(meta)
     with pytest.raises(RuntimeError):
         torch.func.jvp(ons.softmax, (torch.ones(3),), (torch.ones(3),))
     assert ons.softmax(torch.zeros(0, 3)).shape == (0, 3)

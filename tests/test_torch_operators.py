@@ -120,6 +120,129 @@ def test_gradient_keeps_what_it_needs():
         y.sum().backward()
 
 
+def test_masks_and_scales_that_change():
+    """They are kept as autograd keeps tensors: what a backward step would use wrongly is an error."""
+    import weakref
+
+    x, target = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+    changes = {"where": torch.ones(3, 4, dtype=torch.bool), "scale": torch.ones(3, 1)}
+    for name, value in changes.items():
+        y = ons.softmax(x, **{name: value})
+        value.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            (y * target).sum().backward()
+    array = changes["where"].numpy() | True
+    y = ons.softmax(x, where=array)  # of NumPy, which keeps no account: a copy
+    array[:] = False
+    (grad,) = torch.autograd.grad((y * target).sum(), x)
+    torch.testing.assert_close(grad, torch.autograd.grad((ons.softmax(x) * target).sum(), x)[0])
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t.dtype) or t, lambda t: t):
+        mask = torch.ones(4, dtype=torch.bool)
+        y, gone = ons.softmax(x, where=mask), weakref.ref(mask)
+    del mask
+    assert packed == [torch.float32, torch.bool] and gone() is not None
+    y.sum().backward()
+    assert gone() is None
+
+
+class Wrapped(torch.Tensor):
+    """A tensor of another, which does all."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, given=(), keywords=None):
+        def inner(value):
+            return value.inner if isinstance(value, cls) else value
+
+        result = function(*map(inner, given), **{k: inner(v) for k, v in (keywords or {}).items()})
+        return cls(result) if isinstance(result, torch.Tensor) else result
+
+
+def test_subclasses_in_any_place():
+    x, y = torch.randn(3, 4), torch.softmax(torch.randn(3, 4), -1)
+    mask = x > 0
+    for wrapped, plain in [
+        (ons.softmax(x, where=Wrapped(mask)), ons.softmax(x, where=mask)),
+        (ons.softmax(x, scale=Wrapped(y[:, :1])), ons.softmax(x, scale=y[:, :1])),
+        (ons.softmax_backward(x, Wrapped(y)), ons.softmax_backward(x, y)),
+        (ons.softmax_backward(Wrapped(x), y), ons.softmax_backward(x, y)),
+    ]:
+        assert type(wrapped) is Wrapped and torch.equal(wrapped.inner, plain)
+    leaf = x.clone().requires_grad_()
+    ons.softmax(leaf, where=Wrapped(mask)).backward(Wrapped(y))
+    expected = ons.softmax_backward(y, ons.softmax(x, where=mask), where=mask)
+    assert torch.equal(leaf.grad.inner, expected)
+
+
+def test_modes():
+    """A TorchDispatchMode sees the operators, and what has none stays a plain call."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+    seen = []
+
+    class Listing(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, given=(), keywords=None):
+            seen.append(str(function).partition(".")[2].removesuffix(".default"))
+            return function(*given, **(keywords or {}))
+
+    x = torch.randn(3, 4)
+    leaf, where, ones = x.clone().requires_grad_(), x > 0, torch.ones(3, 4)
+    with Listing():
+        y = ons.softmax(x, where=where)
+        ons.log_softmax(leaf).backward(ones)
+        ons.softmax_topk(x, 2), ons.normalizer(x), ons.softmax_topk(x, 2, return_normalizer=True)
+    assert [name for name in seen if name != "detach"] == [
+        "softmax",
+        "log_softmax",
+        "log_softmax_backward",
+        "softmax_topk",
+    ]
+    assert torch.equal(y, ons.softmax(x, where=where))
+    graph = make_fx(lambda t: ons.softmax(t) + t)(x)
+    assert torch.equal(graph(ones), ons.softmax(ones) + 1)
+
+    def policy(context, operator, *given, **keywords):
+        seen.append(operator)
+        return CheckpointPolicy.MUST_SAVE
+
+    def contexts():
+        return create_selective_checkpoint_contexts(policy)
+
+    checkpoint(ons.softmax, leaf, use_reentrant=False, context_fn=contexts).backward(ones)
+    assert torch.ops.onsoftmax.softmax.default in seen
+
+
+def test_symbolic_trace():
+    import onsoftmax.torch
+
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 5), onsoftmax.torch.LogSoftmax())
+    traced, x = torch.fx.symbolic_trace(layers), torch.randn(3, 4)
+    assert "log_softmax" in traced.code and torch.equal(traced(x), layers(x))
+
+
+def test_compiled_scales_and_transforms():
+    x = torch.randn(3, 4)
+    options = {"fullgraph": True, "backend": "aot_eager"}
+    scaled = torch.compile(lambda t, s: ons.softmax(t, scale=s.item()), **options)
+    assert torch.equal(scaled(x, torch.tensor(0.5)), ons.softmax(x, scale=0.5))
+
+    def gradient(t):
+        return torch.func.grad(lambda row: ons.softmax(row)[0])(t)
+
+    torch.testing.assert_close(torch.compile(gradient, **options)(x[0]), gradient(x[0]))
+
+
 def test_integers_and_mixed_types():
     x = torch.randn(3, 8, requires_grad=True)
     y = ons.softmax(x, dtype=torch.float64)
@@ -128,6 +251,9 @@ def test_integers_and_mixed_types():
     (expected,) = torch.autograd.grad(theirs, x, torch.ones_like(y).cumsum(-1))
     assert grad.dtype == torch.float32
     torch.testing.assert_close(grad, expected)
+    output = ons.softmax(x.detach().numpy())
+    (grad,) = torch.autograd.grad(ons.softmax_backward(x, output).sum(), x)
+    torch.testing.assert_close(grad, ons.softmax_backward(torch.ones(3, 8), torch.from_numpy(output)))
 
 
 @pytest.mark.parametrize("name", ["Softmax", "LogSoftmax"])
@@ -163,6 +289,11 @@ def test_errors():
         (ValueError, "where has shape", lambda: ons.softmax(x, where=torch.ones(5) > 0)),
         (TypeError, "where has dtype", lambda: ons.softmax(x, where=torch.ones(4))),
         (TypeError, "axis is 1.5", lambda: ons.softmax(x, 1.5)),
+        (ValueError, "out has shape", lambda: ons.softmax(x, out=torch.empty(4))),
+        (ValueError, "out has dtype", lambda: ons.softmax(x, out=torch.empty(3, 4), dtype=torch.float64)),
+        (TypeError, "out is of type ndarray", lambda: ons.softmax(x, out=torch.empty(3, 4).numpy())),
+        (ValueError, "scale is an int that is too large", lambda: ons.softmax(x, scale=10**400)),
+        (TypeError, "axis is None", lambda: ons.softmax_topk(x, 2, axis=None)),
         (TypeError, "to_dense", lambda: ons.softmax(x.to_sparse())),
         (RuntimeError, "softmax_backward|jvp", lambda: torch.func.jvp(ons.softmax, (x,), (x,))),
     ]:

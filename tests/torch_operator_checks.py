@@ -186,8 +186,15 @@ def _hessian_of_one(function):
     return torch.func.jacrev(torch.func.grad(lambda t: function(t)[1]))
 
 
+def _topk_of_all(x):
+    return ons.softmax_topk(x, x.shape[-1]).values if x.ndim else ons.softmax_topk(x, 1).values
+
+
 def check_transforms(device):
     """torch.func's, of each function, against a loop and against torch."""
+    check_vjp(device)
+    check_batched_gradients(device)
+    check_mapped_edges(device)
     x, where = rows((4, 3, 5), device).detach(), mask((4, 3, 5), device)
     for function, expected in ((ons.softmax, torch.softmax), (ons.log_softmax, torch.log_softmax)):
         for axis in (-1, 0, -2):
@@ -210,6 +217,55 @@ def check_transforms(device):
     assert torch.equal(values, ons.softmax_topk(x, 2).values) and indices.shape == (4, 3, 2)
     grads = torch.vmap(torch.func.grad(lambda t: ons.logsumexp(t, None)))(x)
     torch.testing.assert_close(grads, torch.softmax(x.flatten(1), -1).view_as(x))
+
+
+def check_vjp(device):
+    """The second function runs where the transform is over."""
+    x, where = rows((3, 5), device).detach(), mask((3, 5), device)
+    weights = torch.linspace(-1, 1, 15, device=device, dtype=x.dtype).view(3, 5)
+    for ours, theirs, given in [
+        (ons.softmax, lambda t: torch.softmax(t, -1), weights),
+        (lambda t: ons.log_softmax(t, scale=0.5), lambda t: torch.log_softmax(0.5 * t, -1), weights),
+        (ons.logsumexp, lambda t: torch.logsumexp(t, -1), weights[:, 0]),
+        (_topk_of_all, lambda t: torch.softmax(t, -1).sort(descending=True).values, weights),
+    ]:
+        (y, pull), (expected, pull_expected) = torch.func.vjp(ours, x), torch.func.vjp(theirs, x)
+        torch.testing.assert_close(y, expected)
+        ((grad,), (expected,)) = pull(given), pull_expected(given)
+        torch.testing.assert_close(grad, expected)
+        assert not grad.requires_grad
+    _, pull = torch.func.vjp(lambda t: ons.softmax(t, where=where), x)
+    torch.testing.assert_close(pull(weights)[0], ons.softmax_backward(weights, ons.softmax(x, where=where)))
+
+
+def check_batched_gradients(device):
+    """By the vmap that torch.autograd has for them."""
+    x, where = rows((2, 4), device), mask((2, 4), device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it maps by a loop
+        for call in (
+            lambda t: ons.softmax(t, where=where, scale=0.5),
+            lambda t: ons.log_softmax(t, 0),
+            ons.logsumexp,
+            lambda t: ons.softmax_topk(t, 2).values,
+        ):
+            assert torch.autograd.gradcheck(call, (x,), check_batched_grad=True)
+        hessians = [
+            torch.autograd.functional.hessian(lambda t, f=f: f(t)[0, 0], x.detach(), vectorize=True)
+            for f in (ons.softmax, lambda t: torch.softmax(t, -1))
+        ]
+    torch.testing.assert_close(*hessians)
+
+
+def check_mapped_edges(device):
+    """Rows of one element without an axis, and axes that are not there."""
+    x = rows((5,), device).detach()
+    for function in (ons.softmax, ons.logsumexp, _topk_of_all, lambda t: ons.logsumexp(t, keepdims=True)):
+        mapped = torch.vmap(function)(x)
+        assert torch.equal(mapped, torch.stack([function(t) for t in x]))
+    for axis in (7, -2):
+        with pytest.raises(IndexError, match=f"axis {axis} is out of bounds for array of dimension 1"):
+            torch.vmap(lambda t, a=axis: ons.softmax(t, a))(x[None])
 
 
 def loss(x, where, target):

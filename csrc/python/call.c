@@ -125,7 +125,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
         return NULL;
     }
     const bool one_a_row = info->one_a_row || sums;
-    const bool autocasts = arrays == 1 && (keywords == OF_ROWS || keywords == OF_VALUES);
+    const bool has_operator = keywords == OF_ROWS || keywords == OF_VALUES;
     const int several = !sums ? 2 * info->pair : info->gradient ? 2 : ONS_PACKED_VALUES;
     if (keywords >> PAIRS & 1 && !given[PAIRS]) {
         PyErr_Format(PyExc_TypeError, "%s() needs pairs", function);
@@ -152,9 +152,10 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
         goto done;
     }
     if (ons_check_device(x, given) < 0) goto done;
-    if (autocasts && views.library == ONS_TORCH && !given[OUT] && !typed &&
-        ons_check_autocast(module, x) < 0)
-        goto done;
+    if (has_operator && views.library == ONS_TORCH) {
+        if (!given[STREAM] && ons_check_modes(module) < 0) goto done;
+        if (arrays == 1 && !given[OUT] && !typed && ons_check_autocast(module, x) < 0) goto done;
+    }
     if (ons_take_method(given[METHOD], x->device, operation, &method) < 0) goto done;
     if (x->device == ONS_CUDA && !given[STREAM]) stream = x->stream;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0) goto done;

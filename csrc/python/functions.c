@@ -208,13 +208,17 @@ static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *
 #define CALL_OF_PAIR ons_call
 #define CALL_OF_GRADIENT ons_call
 #define CALL_OF_TOPK ons_topk_call
-#define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                      \
-    static const char name##_doc[] = #name SIGNATURE_OF_##result what                      \
-        "\n\n" PARAMETERS_OF_##result REST_OF_##result(returns) example;                   \
-    static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count,  \
-                                 PyObject *names) {                                        \
-        PyObject *made = CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names); \
-        return made ? made : by_operator(self, #name, args, count, names);                 \
+#define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                          \
+    static const char name##_doc[] = #name SIGNATURE_OF_##result what                          \
+        "\n\n" PARAMETERS_OF_##result REST_OF_##result(returns) example;                       \
+    static PyObject *name##_of_memory(PyObject *self, PyObject *const *args, Py_ssize_t count, \
+                                      PyObject *names) {                                       \
+        return CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names);               \
+    }                                                                                          \
+    static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count,      \
+                                 PyObject *names) {                                            \
+        PyObject *made = name##_of_memory(self, args, count, names);                           \
+        return made ? made : by_operator(self, #name, args, count, names);                     \
     }
 #include "../operations.def"
 #undef ONS_OPERATION_IN_PYTHON
@@ -242,9 +246,15 @@ static const char gradient_finish_doc[] =
     "The gradient of rows, or of parts of rows, whose sums are given: those that gradient_sums "
     "gives, or the\nsums of these.";
 
+static const char of_memory_doc[] =
+    "The function of that name for its operator: ByOperator where an array's values are not all "
+    "there is to it.";
+
 static PyMethodDef functions[] = {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, name##_doc},
+#define ONS_OPERATION(name, result, keeps, excluded, summary)                                     \
+    {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, name##_doc}, \
+        {"_" #name "_of_memory", (PyCFunction)(void (*)(void))name##_of_memory,                   \
+         METH_FASTCALL | METH_KEYWORDS, of_memory_doc},
 #include "../operations.def"
 #undef ONS_OPERATION
     {"finish", (PyCFunction)(void (*)(void))ons_finish_call, METH_FASTCALL | METH_KEYWORDS,

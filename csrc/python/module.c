@@ -143,9 +143,11 @@ static int intern_names(ons_names *names) {
         const char *text;
     } interned[] = {{&names->dlpack, "__dlpack__"},
                     {&names->dlpack_device, "__dlpack_device__"},
-                    {&names->current_level, "_current_level"}};
+                    {&names->current_level, "_current_level"},
+                    {&names->in_mode, "_is_in_torch_dispatch_mode"}};
     for (size_t i = 0; i < sizeof interned / sizeof *interned; i++)
         if (!(*interned[i].name = PyUnicode_InternFromString(interned[i].text))) return -1;
+    names->minus_one = PyLong_FromLong(-1);
     names->dlpack_keywords = Py_BuildValue("(s)", "max_version");
     names->dlpack_keywords_gpu = Py_BuildValue("(ss)", "max_version", "stream");
     names->dlpack_keywords_old = Py_BuildValue("(s)", "stream");
@@ -173,7 +175,7 @@ static int module_exec(PyObject *self) {
 }
 
 /* Every object that the module holds, for the two functions that Python's collector calls. */
-static PyObject **const *held(ons_module *module, PyObject **all[30]) {
+static PyObject **const *held(ons_module *module, PyObject **all[34]) {
     ons_torch *torch = &module->torch;
     ons_names *names = &module->names;
     PyObject **const list[] = {
@@ -196,12 +198,16 @@ static PyObject **const *held(ons_module *module, PyObject **all[30]) {
         &torch->empty_on_cpu,
         &torch->empty_on_gpu,
         &torch->forward_ad,
+        &torch->modes,
+        &torch->count_modes,
         &torch->is_autocast_enabled,
         &torch->by_operator,
         &torch->for_gradient,
         &names->dlpack,
         &names->dlpack_device,
         &names->current_level,
+        &names->in_mode,
+        &names->minus_one,
         &names->dlpack_keywords,
         &names->dlpack_keywords_gpu,
         &names->dlpack_keywords_old,
@@ -214,7 +220,7 @@ static PyObject **const *held(ons_module *module, PyObject **all[30]) {
 }
 
 static int module_traverse(PyObject *self, visitproc visit, void *arg) {
-    PyObject **all[30];
+    PyObject **all[34];
     for (PyObject **const *each = held(PyModule_GetState(self), all); *each; each++)
         Py_VISIT(**each);
     return 0;
@@ -222,7 +228,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static int module_clear(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
-    PyObject **all[30];
+    PyObject **all[34];
     for (PyObject **const *each = held(module, all); *each; each++) Py_CLEAR(**each);
     module->torch.exchange = NULL;
     Py_CLEAR(module->bfloat16);

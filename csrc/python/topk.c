@@ -120,6 +120,8 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
         ons_check_device(x, given) < 0 ||
         ons_take_method(given[METHOD], x->device, operation, &method) < 0)
         goto done;
+    if (views.library == ONS_TORCH && !given[STREAM] && !pairs && ons_check_modes(module) < 0)
+        goto done;
     if (x->device == ONS_CUDA && !given[STREAM]) stream = x->stream;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0 ||
         ons_check_one_axis(axes, x, reduced, &axis) < 0 ||

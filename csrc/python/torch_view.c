@@ -29,6 +29,8 @@ int ons_know_torch(ons_module *module) {
                                &torch.empty_on_cpu,
                                &torch.empty_on_gpu,
                                &torch.forward_ad,
+                               &torch.modes,
+                               &torch.count_modes,
                                &torch.is_autocast_enabled,
                                &torch.by_operator,
                                &torch.for_gradient};
@@ -79,6 +81,7 @@ static int is_answer(PyObject *answer, PyObject *wanted) {
 static bool may_have_tangents(const ons_module *module) {
     PyObject *level =
         PyDict_GetItemWithError(module->torch.forward_ad, module->names.current_level);
+    if (level == module->names.minus_one) return false; /* as Python has one -1 alone */
     return !level || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
 }
 
@@ -155,17 +158,33 @@ int ons_torch_stream(ons_module *module, int gpu, void **stream) {
     return *stream || !PyErr_Occurred() ? 0 : -1;
 }
 
+static int refuse(const ons_torch *torch, const char *message) {
+    PyObject *values = Py_BuildValue("(ss)", "onsoftmax.torch", message);
+    if (values) PyErr_SetObject(torch->by_operator, values);
+    Py_XDECREF(values);
+    return -1;
+}
+
 int ons_check_autocast(ons_module *module, const ons_view *view) {
     ons_torch *torch = &module->torch;
     if (view->device != ONS_CUDA || (view->dtype != ONS_FLOAT16 && view->dtype != ONS_BFLOAT16))
         return 0;
     int off = is_answer(PyObject_CallNoArgs(torch->is_autocast_enabled), Py_False);
-    if (off == 0) {
-        PyObject *values = Py_BuildValue("(ss)", "onsoftmax.torch", "got a tensor under autocast");
-        if (values) PyErr_SetObject(torch->by_operator, values);
-        Py_XDECREF(values);
-    }
+    if (off == 0) return refuse(torch, "got a tensor under autocast");
     return off == 1 ? 0 : -1;
+}
+
+/* torch's variable tells whether some thread is in a mode. To ask for this one's takes longer, and
+ * a call that asks for nothing else takes 2 % longer then. */
+int ons_check_modes(ons_module *module) {
+    ons_torch *torch = &module->torch;
+    if (!torch->modes) return 0;
+    if (PyDict_GetItemWithError(torch->modes, module->names.in_mode) == Py_False) return 0;
+    PyObject *active = PyObject_CallNoArgs(torch->count_modes);
+    long count = active ? PyLong_AsLong(active) : -1;
+    Py_XDECREF(active);
+    if (count > 0) return refuse(torch, "got a tensor under a TorchDispatchMode");
+    return count == 0 ? 0 : -1;
 }
 
 /* A contiguous tensor of like's shape by torch's shortcut, at 0.6 of what torch.empty_like costs.

@@ -55,6 +55,8 @@ typedef struct {
     descrgetfunc get_requires_grad, get_layout; /* what reads such of a tensor */
     PyObject *empty_like, *is_grad_enabled, *increment_version, *strided, *contiguous, *dtypes;
     PyObject *forward_ad; /* the variables of the module torch.autograd.forward_ad */
+    PyObject *modes;      /* those of torch.utils._python_dispatch, and how many are active */
+    PyObject *count_modes;
     PyObject *is_autocast_enabled;
     PyObject *by_operator,
         *for_gradient; /* the exception ByOperator, and what it is made of there */
@@ -64,7 +66,7 @@ typedef struct {
 
 /* Names that calls look up, interned. */
 typedef struct {
-    PyObject *dlpack, *dlpack_device, *current_level;
+    PyObject *dlpack, *dlpack_device, *current_level, *in_mode, *minus_one;
     /* tuples of the keywords of a call */
     PyObject *dlpack_keywords, *dlpack_keywords_gpu, *dlpack_keywords_old, *empty_like_keywords;
 } ons_names;
@@ -164,6 +166,8 @@ int ons_know_torch(ons_module *module);
 int ons_torch_stream(ons_module *module, int gpu, void **stream);
 /* Raises ByOperator where torch.autocast has a wider result in mind for rows of such a tensor. */
 int ons_check_autocast(ons_module *module, const ons_view *view);
+/* Raises ByOperator where a TorchDispatchMode is to see what is done with tensors. */
+int ons_check_modes(ons_module *module);
 int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
                    ons_view *view);
 /* Memory of torch's allocator, in the order of its current stream; what to drop to free it. */
