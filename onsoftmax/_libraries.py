@@ -167,7 +167,7 @@ def torch_knowledge() -> tuple[Any, ...]:
         getattr(shortcuts, "_empty_strided_cuda", None),
         vars(torch.autograd.forward_ad),
         vars(torch.utils._python_dispatch),
-        getattr(torch._C, "_len_torch_dispatch_stack", int),  # an older torch has none: 0
+        in_mode,
         torch.is_autocast_enabled,
         ByOperator,
         _FOR_GRADIENT,
@@ -184,6 +184,14 @@ def _increment_version(torch: Any) -> Callable[[tuple[Any, ...]], None]:
     except (AttributeError, TypeError, RuntimeError):
         return lambda tensors: torch.autograd.graph.increment_version(*tensors)
     return inner
+
+
+def in_mode() -> bool:
+    """Whether a TorchDispatchMode of this thread is to see what is done with tensors."""
+    torch = sys.modules["torch"]
+    below_autograd = getattr(torch._C, "_len_torch_dispatch_stack", int)
+    above_autograd = getattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatch", int)
+    return bool(below_autograd() or above_autograd())
 
 
 def torch_stream(gpu: int) -> int:

@@ -66,7 +66,8 @@ def _widened(name: str, x: Tensor, keywords: dict[str, Any]) -> tuple[Tensor, di
 
 
 _transforms_active = torch._C._are_functorch_transforms_active
-_modes = torch._C._len_torch_dispatch_stack
+_modes = vars(torch.utils._python_dispatch)
+_ANY_MODE = "_is_in_torch_dispatch_mode"  # of any thread; an older torch has none of it
 
 
 class _Differentiable:
@@ -130,7 +131,7 @@ class _Differentiable:
 
     def __call__(self, *given: Any, **keywords: Any) -> Any:
         """Of tensors: by the operator where more than autograd is to see the call."""
-        if torch.compiler.is_compiling() or _transforms_active() or _modes():
+        if torch.compiler.is_compiling() or _transforms_active() or _modes.get(_ANY_MODE, True):
             return self.operator(*given, **keywords)
         if self.widens and torch.is_autocast_enabled("cuda"):
             x, keywords = _widened(self.name, given[0], keywords)

@@ -18,6 +18,7 @@ from torch.library import Library, register_fake
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _core
+from ._libraries import in_mode
 
 LIBRARY = Library("onsoftmax", "DEF")
 _TENSORS = "Tensor? where=None, Tensor? scale=None"
@@ -87,10 +88,9 @@ def implementation(name: str) -> Callable[..., Any]:
 def _on_device(name: str) -> Callable[..., Any]:
     """Where autograd and modes have had their turn, though some of these may be active still."""
     run = torch.no_grad()(implementation(name))
-    modes = torch._C._len_torch_dispatch_stack
 
     def kernel(*given: Any, **keywords: Any) -> Any:
-        if modes() == 0:
+        if not in_mode():
             return run(*given, **keywords)
         with _disable_current_modes():
             return run(*given, **keywords)

@@ -209,8 +209,9 @@ def test_modes():
         "softmax_topk",
     ]
     assert torch.equal(y, ons.softmax(x, where=where))
-    graph = make_fx(lambda t: ons.softmax(t) + t)(x)
-    assert torch.equal(graph(ones), ons.softmax(ones) + 1)
+    for above_autograd in (False, True):
+        graph = make_fx(lambda t: ons.softmax(t) + t, pre_dispatch=above_autograd)(x)
+        assert torch.equal(graph(ones), ons.softmax(ones) + 1)
 
     def policy(context, operator, *given, **keywords):
         seen.append(operator)

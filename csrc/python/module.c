@@ -199,7 +199,7 @@ static PyObject **const *held(ons_module *module, PyObject **all[34]) {
         &torch->empty_on_gpu,
         &torch->forward_ad,
         &torch->modes,
-        &torch->count_modes,
+        &torch->in_mode,
         &torch->is_autocast_enabled,
         &torch->by_operator,
         &torch->for_gradient,

@@ -30,7 +30,7 @@ int ons_know_torch(ons_module *module) {
                                &torch.empty_on_gpu,
                                &torch.forward_ad,
                                &torch.modes,
-                               &torch.count_modes,
+                               &torch.in_mode,
                                &torch.is_autocast_enabled,
                                &torch.by_operator,
                                &torch.for_gradient};
@@ -180,11 +180,9 @@ int ons_check_modes(ons_module *module) {
     ons_torch *torch = &module->torch;
     if (!torch->modes) return 0;
     if (PyDict_GetItemWithError(torch->modes, module->names.in_mode) == Py_False) return 0;
-    PyObject *active = PyObject_CallNoArgs(torch->count_modes);
-    long count = active ? PyLong_AsLong(active) : -1;
-    Py_XDECREF(active);
-    if (count > 0) return refuse(torch, "got a tensor under a TorchDispatchMode");
-    return count == 0 ? 0 : -1;
+    int in_none = is_answer(PyObject_CallNoArgs(torch->in_mode), Py_False);
+    if (in_none == 0) return refuse(torch, "got a tensor under a TorchDispatchMode");
+    return in_none == 1 ? 0 : -1;
 }
 
 /* A contiguous tensor of like's shape by torch's shortcut, at 0.6 of what torch.empty_like costs.

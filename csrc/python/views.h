@@ -55,9 +55,8 @@ typedef struct {
     descrgetfunc get_requires_grad, get_layout; /* what reads such of a tensor */
     PyObject *empty_like, *is_grad_enabled, *increment_version, *strided, *contiguous, *dtypes;
     PyObject *forward_ad; /* the variables of the module torch.autograd.forward_ad */
-    PyObject *modes;      /* those of torch.utils._python_dispatch, and how many are active */
-    PyObject *count_modes;
-    PyObject *is_autocast_enabled;
+    PyObject *modes;      /* those of torch.utils._python_dispatch */
+    PyObject *in_mode, *is_autocast_enabled;
     PyObject *by_operator,
         *for_gradient; /* the exception ByOperator, and what it is made of there */
     /* shortcuts to a new tensor: of (shape, strides, dtype), a GPU's on the current one; or None */
