@@ -7,24 +7,25 @@
 #include "address.cuh"
 #include "contiguous.cuh"
 
-/* K chunks of a scaled row in the arithmetic's type, with the largest of them, and of 16-bit
- * elements the smallest. */
+/* K chunks of a scaled row in the arithmetic's type, with the largest of them; of 16-bit elements
+ * an open_tile. */
 template <typename X, int K>
-struct masked_tile : tile_of_numbers<typename compute_of<X>::type, K> {
-    using Real = typename compute_of<X>::type;
-    using tile_of_numbers<Real, K>::x;
-    static constexpr bool HAS_SMALLEST = sizeof(X) == 2;
+struct masked_tile : tile_of_numbers<X, K> {
+    using tile_of_numbers<X, K>::x;
+    static constexpr bool HAS_SMALLEST = false;
 
-    Real ends[1 + HAS_SMALLEST];
+    X ends[1];
 
     __device__ explicit masked_tile(const packed_tile<X, K> &tile) {
         tile.take(x);
         ends[0] = tile.largest();
-        if constexpr (HAS_SMALLEST) ends[1] = tile.smallest();
     }
 
-    __device__ Real largest() const { return ends[0]; }
-    __device__ Real smallest() const { return ends[HAS_SMALLEST]; }
+    __device__ X largest() const { return ends[0]; }
+};
+template <int K>
+struct masked_tile<narrow, K> : open_tile<K> {
+    using open_tile<K>::open_tile;
 };
 
 /* The mask of a row without gaps, or null. */

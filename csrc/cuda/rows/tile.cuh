@@ -181,21 +181,21 @@ struct open_tile : tile_of_numbers<float, K> {
     using tile_of_numbers<float, K>::x;
     static constexpr bool HAS_SMALLEST = true;
 
-    float most, least;
+    float ends[2]; /* the largest, the smallest */
 
     /* What depends on the elements' type is done together: to ask for it costs a branch. */
     __device__ explicit open_tile(const packed_tile<narrow, K> &tile) {
         tile.of.with([&](auto type) {
-            most = tile.template largest_as<decltype(type)>();
-            least = tile.template smallest_as<decltype(type)>();
+            ends[0] = tile.template largest_as<decltype(type)>();
+            ends[1] = tile.template smallest_as<decltype(type)>();
 #pragma unroll
             for (int e = 0; e < K * CHUNK<float>; e++)
                 x[e] = tile.raw[e / CHUNK<float>].template real<decltype(type)>(e % CHUNK<float>);
         });
     }
 
-    __device__ float largest() const { return most; }
-    __device__ float smallest() const { return least; }
+    __device__ float largest() const { return ends[0]; }
+    __device__ float smallest() const { return ends[1]; }
 };
 
 /* The tile as it is best used as a whole. 16-bit elements in the arithmetic's type take twice the
