@@ -323,6 +323,11 @@ def _jax(array: Any, role: int) -> Any:
         raise TypeError("out is a JAX array, which is immutable: leave out= away, and take the result")
     if is_jax_tracer(array):
         _refuse_jax_tracer()
+    devices = array.sharding.num_devices
+    if devices > 1:
+        raise BufferError(
+            f"the array lies on {devices} devices: expected one; jax.jit and jax.shard_map take it as it is"
+        )
     return array if role == WHERE else jax_floating(array)
 
 

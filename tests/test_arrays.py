@@ -286,7 +286,7 @@ with jax.default_device(two):
     assert ons.softmax(jax.numpy.asarray(x)).devices() == {two}
 mesh = jax.sharding.Mesh(np.array([one, two]), "a")
 cut = jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "a")))
-with pytest.raises(BufferError, match="unsharded"):
+with pytest.raises(BufferError, match="the array lies on 2 devices: .*jax.shard_map"):
     ons.softmax(cut)
 """
 
