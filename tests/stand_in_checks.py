@@ -481,6 +481,7 @@ def check_libraries():
     class Array(Producer):
         __module__ = "jaxlib"
         dtype = np.dtype("float32")
+        sharding = types.SimpleNamespace(num_devices=1)
 
     handed = []
     jax = types.ModuleType("jax")
