@@ -13,9 +13,9 @@ typedef struct {
     bool narrow;        /* Rows::NARROW: no gaps, whatever mask and scale; of 16 bits */
     bool widened;       /* 16-bit rows that become float32 */
     bool whole;         /* packs, of a chunk's elements each */
-    bool contiguous;    /* rows without gaps, mask and scale, in the row form; of one type, as all
-                           below, or of 16 bits that become float32 */
-    bool masked;        /* rows without gaps, whatever their mask and scale */
+    bool contiguous; /* rows without gaps, mask and scale, in the row form; of one type, or widened
+                      */
+    bool masked;     /* the same, whatever their mask and scale */
     bool between_packs; /* contiguous rows of at most 32 bits that not all fit packs */
     bool packed;        /* columns side by side, in the column form */
     bool gradient;      /* the operation takes one */

@@ -118,9 +118,9 @@ ons_status launch_strips(const launch_request &request, launch_shape shape, Kern
  * -inf.
  *
  *   contiguous_rows  rows without gaps, at any alignment: whole chunks in one access each where the
- *                    row's address allows it
+ *                    row's address allows it; of one type, or of 16 bits that become float32
  *   masked_rows      the same with a mask, a scale, any number of outer dimensions
- *   packed_columns   rows side by side, in the column form
+ *   packed_columns   rows side by side, of such types, in the column form
  *   general_rows     all else
  *
  * The order in which a row is added up does not depend on which of the first two and the last it
@@ -132,9 +132,9 @@ ons_status launch_strips(const launch_request &request, launch_shape shape, Kern
  * Rows::load_row<K, STRIDE, BEYOND>(arguments, row, chunk) gives the chunks alone.
  *
  * 16-bit elements are `narrow`: one kernel has both types, and learns from their format which it
- * is.
+ * is, and from a flag whether the results have it too or are float32 (widened_row).
  *
- * NARROW: elements of one type of 16 bits, of which fused_warp gives a lane twice as many.
+ * NARROW: 16-bit elements, of which fused_warp gives a lane twice as many.
  *
  * The simpler the rows, the fewer registers their addresses take. BLOCK_THREADS is the most threads
  * that a block may have where each holds 8 chunks, and BLOCKS how many such blocks find room side

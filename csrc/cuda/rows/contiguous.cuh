@@ -134,7 +134,6 @@ struct contiguous_rows {
 
     template <bool BEYOND, two_ways WHERE = two_ways::AROUND_ROWS, typename Row, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, Row row, Body body) {
-        const pointers<Row, X> at(args, row);
         const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
         if constexpr (ALL_FIT)
             body(of_both<whole>(args, row, N));
@@ -142,7 +141,8 @@ struct contiguous_rows {
             body(of_both<either>(args, row, N));
         else if constexpr (NARROW)
             body(of_both<shifted>(args, row, N));
-        else if (__all_sync(~0u, begin_with_pack<X, X, V>(at.x(), at.y())))
+        else if (const pointers<Row, X> at(args, row);
+                 __all_sync(~0u, begin_with_pack<X, X, V>(at.x(), at.y())))
             body(of_both<fitting>(args, row, N));
         else
             body(of_both<shifted>(args, row, N));
@@ -171,6 +171,7 @@ struct contiguous_rows {
     template <typename Y, typename P>
     using shifted = shifted_row<X, Y, P>;
 
+    /* A row of one of these kinds; of 16 bits with results of both types. */
     template <template <typename, typename> class Of, typename Row>
     __device__ __forceinline__ static auto of_both(const arguments &args, Row row, int64_t N) {
         using P = pointers<Row, X>;
