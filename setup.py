@@ -40,7 +40,10 @@ class Toolkit:
     nvcc: str
     version: str
     runtime: str  # libcudart_static.a
-    archs: list[str]
+    archs: list[str]  # as CMake writes them: "90-real" is machine code alone, "90-virtual" PTX alone
+
+    def gpus(self):
+        return ";".join(re.sub("-real$", "", arch) for arch in self.archs)
 
 
 def nvcc_places():
@@ -96,19 +99,19 @@ def find_toolkit(wanted):
 
 
 def find_archs(nvcc, wanted):
-    """Those that are named, else those of the GPUs here. Without either the usual ones, if the user asks for
-    CUDA by ONSOFTMAX_CUDA=1 or NVCC: they take long."""
+    """Those that are named, else those of the GPUs here, whose machine code is enough. Without either the usual
+    ones, if the user asks for CUDA by ONSOFTMAX_CUDA=1 or NVCC: they take long."""
     for name in ("ONSOFTMAX_CUDA_ARCHS", "CUDAARCHS"):
         value = os.environ.get(name, "").strip()
         if value and value != "native":
-            archs = [re.sub("-(real|virtual)$", "", arch) for arch in re.findall(r"[^;,\s]+", value)]
-            if not archs or not all(re.fullmatch(r"\d{2,3}[af]?", arch) for arch in archs):
-                raise OptionError(f'{name}="{value}": expected numbers such as "90" or "80;90"')
+            archs = re.findall(r"[^;,\s]+", value)
+            if not archs or not all(re.fullmatch(r"\d{2,3}[af]?(-real|-virtual)?", arch) for arch in archs):
+                raise OptionError(f'{name}="{value}": expected numbers such as "90", "80;90" or "90-real"')
             return archs
     known = re.findall(r"\bsm_(\w+)", said(nvcc, "--list-gpu-code"))
     capabilities = said("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
     present = {major + minor for major, minor in re.findall(r"^(\d+)\.(\d)$", capabilities, re.M)}
-    archs = sorted(present & {*known}, key=int)
+    archs = [f"{arch}-real" for arch in sorted(present & {*known}, key=int)]
     if not archs and wanted == "auto" and "NVCC" not in os.environ:
         raise LookupError("no GPU found that nvcc builds for; ONSOFTMAX_CUDA=1 builds for GPUs all the same")
     archs = archs or [arch for arch in USUAL_ARCHS if arch in known]
@@ -131,15 +134,18 @@ def choose_toolkit():
             raise PlatformError(f"ONSOFTMAX_CUDA=1, but {reason}") from None
         print(f"onsoftmax: builds for the CPU alone: {reason}", flush=True)
         return None
-    print(f"onsoftmax: builds for CUDA {';'.join(found.archs)} with {found.nvcc} {found.version}", flush=True)
+    print(f"onsoftmax: builds for CUDA {found.gpus()} with {found.nvcc} {found.version}", flush=True)
     return found
 
 
 def nvcc_command(toolkit):
-    command = [toolkit.nvcc, "-std=c++17", "-O3", "-DNDEBUG", f'-DONS_CUDA_ARCHS="{";".join(toolkit.archs)}"']
-    command += [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in toolkit.archs]
-    last = toolkit.archs[-1]
-    command.append(f"-gencode=arch=compute_{last},code=compute_{last}")  # for GPUs yet to come
+    command = [toolkit.nvcc, "-std=c++17", "-O3", "-DNDEBUG", f'-DONS_CUDA_ARCHS="{toolkit.gpus()}"']
+    for arch in toolkit.archs:
+        number, _, kind = arch.partition("-")
+        if kind != "virtual":
+            command.append(f"-gencode=arch=compute_{number},code=sm_{number}")
+        if kind == "virtual" or (not kind and arch == toolkit.archs[-1]):  # PTX, for GPUs yet to come
+            command.append(f"-gencode=arch=compute_{number},code=compute_{number}")
     command.append("-Xfatbin=-compress-all")  # a third of the size
     if int(toolkit.version.split(".")[0]) >= 13:  # whose drivers all know it
         command.append("-compress-mode=size")  # a quarter less again

@@ -1,6 +1,7 @@
 """What setup.py chooses and refuses before anything is compiled; what a package says that is not built."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -71,7 +72,7 @@ def test_wrong_settings(build, nvcc, toolkit):
     assert 'ONSOFTMAX_CUDA="yes": expected auto, 0 or 1' in build(ONSOFTMAX_CUDA="yes")
     how = {"ONSOFTMAX_CUDA": "1", "NVCC": nvcc}
     said = build(**how, ONSOFTMAX_CUDA_ARCHS="sm_90")
-    assert 'ONSOFTMAX_CUDA_ARCHS="sm_90": expected numbers such as "90" or "80;90"' in said
+    assert 'ONSOFTMAX_CUDA_ARCHS="sm_90": expected numbers such as "90", "80;90" or "90-real"' in said
     assert 'CUDAARCHS="all": expected' in build(**how, CUDAARCHS="all", ONSOFTMAX_CUDA_ARCHS="")
     assert 'MAX_JOBS="many": expected a number' in build(**how, MAX_JOBS="many", ONSOFTMAX_CUDA_ARCHS="90")
 
@@ -90,27 +91,35 @@ def chosen(build, toolkit):
     return run
 
 
-GPUS = [
-    ({"ONSOFTMAX_CUDA_ARCHS": "75;90", "CUDAARCHS": "80"}, "9.0", "75;90"),
-    ({"ONSOFTMAX_CUDA_ARCHS": "75"}, "[N/A]", "75"),
-    ({"CUDAARCHS": "80-real, 90a", "ONSOFTMAX_CUDA_ARCHS": ""}, "[N/A]", "80;90a"),
-    ({"CUDAARCHS": "native"}, "9.0", "90"),
-    ({}, "9.0\n7.5\n9.0", "75;90"),
-    ({"ONSOFTMAX_CUDA": "1"}, "9.0", "90"),
-    ({"ONSOFTMAX_CUDA": "1"}, "[N/A]", "75;90"),
-    ({"ONSOFTMAX_CUDA": "1"}, "12.0", "75;90"),
-    ({"NVCC": "nvcc"}, "[N/A]", "75;90"),
+GPUS = [  # said; present; built for; PTX of
+    ({"ONSOFTMAX_CUDA_ARCHS": "75;90", "CUDAARCHS": "80"}, "9.0", "75;90", "90"),
+    ({"ONSOFTMAX_CUDA_ARCHS": "75"}, "[N/A]", "75", "75"),
+    ({"CUDAARCHS": "80-real, 90a", "ONSOFTMAX_CUDA_ARCHS": ""}, "[N/A]", "80;90a", "90a"),
+    ({"ONSOFTMAX_CUDA_ARCHS": "80;90-real"}, "[N/A]", "80;90", None),
+    ({"CUDAARCHS": "native"}, "9.0", "90", None),
+    ({}, "9.0\n7.5\n9.0", "75;90", None),
+    ({"ONSOFTMAX_CUDA": "1"}, "9.0", "90", None),
+    ({"ONSOFTMAX_CUDA": "1"}, "[N/A]", "75;90", "90"),
+    ({"ONSOFTMAX_CUDA": "1"}, "12.0", "75;90", "90"),
+    ({"NVCC": "nvcc"}, "[N/A]", "75;90", "90"),
 ]
 
 
-@pytest.mark.parametrize("said, present, archs", GPUS)
-def test_the_gpus_to_build_for(chosen, nvcc, said, present, archs):
+@pytest.mark.parametrize("said, present, archs, ptx", GPUS)
+def test_the_gpus_to_build_for(chosen, nvcc, said, present, archs, ptx):
     """Those that are named, else those present, else the usual ones that this nvcc knows; and what nvcc
     refuses stops the build."""
     output = chosen(present, **said)
     assert f"onsoftmax: builds for CUDA {archs} with {nvcc} 13.0.88\n" in output
     assert "error: nvcc failed on csrc/cuda/" in output
     assert all(f"-gencode=arch=compute_{arch},code=sm_{arch}" in output for arch in archs.split(";"))
+    assert {*re.findall(r"code=compute_(\w+)", output)} == ({ptx} if ptx else set())
+
+
+def test_ptx_alone(chosen):
+    output = chosen("9.0", ONSOFTMAX_CUDA_ARCHS="75-real;90-virtual")
+    assert "onsoftmax: builds for CUDA 75;90-virtual with" in output
+    assert "code=sm_75" in output and "code=compute_90" in output and "code=sm_90" not in output
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,9 @@ const char *ons_cuda_error_text(ons_status status) {
     if (status == (ons_status)cudaErrorInsufficientDriver &&
         (cudaDriverGetVersion(&version) != cudaSuccess || version == 0))
         return "no NVIDIA driver was found";
+    if (status == (ons_status)cudaErrorNoKernelImageForDevice)
+        return "onsoftmax was built for other GPUs than this one (sm_" ONS_CUDA_ARCHS
+               "): build it for this one too; docs/building.md, ONSOFTMAX_CUDA_ARCHS";
     return cudaGetErrorString((cudaError_t)status);
 }
 
