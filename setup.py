@@ -99,8 +99,8 @@ def find_toolkit(wanted):
 
 
 def find_archs(nvcc, wanted):
-    """Those that are named, else those of the GPUs here, whose machine code is enough. Without either the usual
-    ones, if the user asks for CUDA by ONSOFTMAX_CUDA=1 or NVCC: they take long."""
+    """Those that are named, else those of the GPUs here, by their machine code alone. Without either the
+    usual ones, if the user asks for CUDA by ONSOFTMAX_CUDA=1 or NVCC: they take long."""
     for name in ("ONSOFTMAX_CUDA_ARCHS", "CUDAARCHS"):
         value = os.environ.get(name, "").strip()
         if value and value != "native":

@@ -154,28 +154,6 @@ ons_status ons_cuda_cluster(const launch_request &request) {
     });
 }
 
-int active_clusters(const void *kernel, int blocks, int threads, int shared_bytes) {
-    launch_shape shape = {blocks, threads};
-    shape.cluster = blocks;
-    shape.shared_bytes = shared_bytes;
-    int active = 0;
-    cudaError_t error = allow(kernel, shape);
-    if (error == cudaSuccess) {
-        cudaLaunchAttribute attribute;
-        attribute.id = cudaLaunchAttributeClusterDimension;
-        attribute.val.clusterDim = {(unsigned)blocks, 1, 1};
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)blocks);
-        config.blockDim = dim3((unsigned)threads);
-        config.dynamicSmemBytes = (size_t)shared_bytes;
-        config.attrs = &attribute;
-        config.numAttrs = 1;
-        error = cudaOccupancyMaxActiveClusters(&active, kernel, &config);
-    }
-    (void)status_of(error); /* of a size that was refused */
-    return error == cudaSuccess ? active : 0;
-}
-
 template <typename Rows, typename Form>
 static int largest_cluster() {
     auto *kernel = (const void *)cluster_kernel<of_rows, Rows, Form, Rows::CLUSTER_WARPS>;

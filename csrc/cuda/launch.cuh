@@ -43,71 +43,33 @@ struct launch_shape {
     int shared_bytes = 0;
 };
 
-inline cudaError_t describe(const void *kernel, const launch_shape &shape, ons_kernel_facts *to) {
-    cudaFuncAttributes attributes;
-    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-    if (error != cudaSuccess) return error;
-    to->registers = attributes.numRegs;
-    to->spilled_bytes = (int)attributes.localSizeBytes;
-    to->shared_bytes = (int)attributes.sharedSizeBytes + shape.shared_bytes;
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(&to->blocks_a_multiprocessor, kernel,
-                                                         shape.threads, shape.shared_bytes);
-}
-
-/* Beyond so much dynamic shared memory a kernel must ask: 48 KiB, of which it may have some
- * already. */
-constexpr int FREE_SHARED_BYTES = 46 << 10;
-
-inline cudaError_t allow(const void *kernel, const launch_shape &shape) {
-    cudaError_t error = cudaSuccess;
-    if (shape.shared_bytes > FREE_SHARED_BYTES)
-        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     shape.shared_bytes);
-    if (error == cudaSuccess && shape.cluster > 8)
-        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    return error;
-}
+/* run.cu: launches a kernel, or describes it. Of a kernel whose first parameter is the arguments of
+ * its rows, `first` is the row there that they begin with: it is launched for all strips of the
+ * plan. */
+ons_status launch_kernel(const launch_request &request, const launch_shape &shape,
+                         const void *kernel, void **arguments);
+ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
+                                const void *kernel, void **arguments, int64_t *first);
 
 template <typename... Parameters, typename... Arguments>
 ons_status launch(const launch_request &request, const launch_shape &shape,
                   void (*kernel)(Parameters...), const Arguments &...arguments) {
-    cudaError_t error = allow((const void *)kernel, shape);
-    if (error != cudaSuccess) return status_of(error);
-    if (request.facts) return status_of(describe((const void *)kernel, shape, request.facts));
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)shape.blocks);
-    config.blockDim = dim3((unsigned)shape.threads);
-    config.dynamicSmemBytes = (size_t)shape.shared_bytes;
-    config.stream = (cudaStream_t)request.problem->stream;
-    config.attrs = attributes;
-    if (shape.cluster > 1) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-        attributes[config.numAttrs++].val.clusterDim = {(unsigned)shape.cluster, 1, 1};
-    }
-    if (shape.cooperative) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
-        attributes[config.numAttrs++].val.cooperative = 1;
-    }
-    return status_of(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
+    auto start = [&](Parameters... values) {
+        void *places[] = {(void *)&values...};
+        return launch_kernel(request, shape, (const void *)kernel, places);
+    };
+    return start(arguments...);
 }
 
-/* Launches a kernel whose first parameter is the arguments of its rows, for all strips of the plan:
- * one after the other in as many grids as it takes, since a grid has at most 2^31 - 1 blocks. */
-template <typename Kernel, typename Arguments, typename... More>
-ons_status launch_strips(const launch_request &request, launch_shape shape, Kernel kernel,
-                         Arguments arguments, const More &...more) {
-    const ons_plan *plan = request.plan;
-    int64_t blocks_a_strip = shape.blocks, left = (plan->rows + plan->width - 1) / plan->width;
-    int64_t most = ((1ll << 31) - 1) / blocks_a_strip;
-    if (request.facts) return launch(request, shape, kernel, arguments, more...);
-    ons_status status = ONS_OK;
-    for (arguments.first = 0; left > 0 && status == ONS_OK; left -= most) {
-        shape.blocks = (left < most ? left : most) * blocks_a_strip;
-        status = launch(request, shape, kernel, arguments, more...);
-        arguments.first += most * plan->width;
-    }
-    return status;
+template <typename Rows, typename... Parameters, typename... Arguments>
+ons_status launch_strips(const launch_request &request, const launch_shape &shape,
+                         void (*kernel)(Rows, Parameters...), Rows rows,
+                         const Arguments &...arguments) {
+    auto start = [&](Parameters... values) {
+        void *places[] = {(void *)&rows, (void *)&values...};
+        return launch_kernel_strips(request, shape, (const void *)kernel, places, &rows.first);
+    };
+    return start(arguments...);
 }
 
 /* ------- How the rows of a problem are loaded -------

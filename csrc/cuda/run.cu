@@ -11,6 +11,94 @@ static ons_cuda_method *const entries[ONS_METHOD_COUNT] = {
 #undef ONS_METHOD
 };
 
+static cudaError_t describe(const void *kernel, const launch_shape &shape, ons_kernel_facts *to) {
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error != cudaSuccess) return error;
+    to->registers = attributes.numRegs;
+    to->spilled_bytes = (int)attributes.localSizeBytes;
+    to->shared_bytes = (int)attributes.sharedSizeBytes + shape.shared_bytes;
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(&to->blocks_a_multiprocessor, kernel,
+                                                         shape.threads, shape.shared_bytes);
+}
+
+/* Beyond so much dynamic shared memory a kernel must ask: 48 KiB, of which it may have some
+ * already. */
+constexpr int FREE_SHARED_BYTES = 46 << 10;
+
+static cudaError_t allow(const void *kernel, const launch_shape &shape) {
+    cudaError_t error = cudaSuccess;
+    if (shape.shared_bytes > FREE_SHARED_BYTES)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     shape.shared_bytes);
+    if (error == cudaSuccess && shape.cluster > 8)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    return error;
+}
+
+/* A shape in CUDA's words. */
+struct launch_config : cudaLaunchConfig_t {
+    explicit launch_config(const launch_shape &shape) : cudaLaunchConfig_t() {
+        gridDim = dim3((unsigned)shape.blocks);
+        blockDim = dim3((unsigned)shape.threads);
+        dynamicSmemBytes = (size_t)shape.shared_bytes;
+        attrs = attributes;
+        if (shape.cluster > 1) {
+            attributes[numAttrs].id = cudaLaunchAttributeClusterDimension;
+            attributes[numAttrs++].val.clusterDim = {(unsigned)shape.cluster, 1, 1};
+        }
+        if (shape.cooperative) {
+            attributes[numAttrs].id = cudaLaunchAttributeCooperative;
+            attributes[numAttrs++].val.cooperative = 1;
+        }
+    }
+    launch_config(const launch_config &) = delete;
+
+   private:
+    cudaLaunchAttribute attributes[2];
+};
+
+ons_status launch_kernel(const launch_request &request, const launch_shape &shape,
+                         const void *kernel, void **arguments) {
+    cudaError_t error = allow(kernel, shape);
+    if (error != cudaSuccess) return status_of(error);
+    if (request.facts) return status_of(describe(kernel, shape, request.facts));
+    launch_config config(shape);
+    config.stream = (cudaStream_t)request.problem->stream;
+    return status_of(cudaLaunchKernelExC(&config, kernel, arguments));
+}
+
+/* One grid after the other, as many as it takes: a grid has at most 2^31 - 1 blocks. */
+ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
+                                const void *kernel, void **arguments, int64_t *first) {
+    const ons_plan *plan = request.plan;
+    int64_t left = (plan->rows + plan->width - 1) / plan->width;
+    const int64_t most = ((1ll << 31) - 1) / shape.blocks;
+    if (request.facts) return launch_kernel(request, shape, kernel, arguments);
+    ons_status status = ONS_OK;
+    for (*first = 0; left > 0 && status == ONS_OK; left -= most) {
+        launch_shape grid = shape;
+        grid.blocks = (left < most ? left : most) * shape.blocks;
+        status = launch_kernel(request, grid, kernel, arguments);
+        *first += most * plan->width;
+    }
+    return status;
+}
+
+int active_clusters(const void *kernel, int blocks, int threads, int shared_bytes) {
+    launch_shape shape = {blocks, threads};
+    shape.cluster = blocks;
+    shape.shared_bytes = shared_bytes;
+    int active = 0;
+    cudaError_t error = allow(kernel, shape);
+    if (error == cudaSuccess) {
+        launch_config config(shape);
+        error = cudaOccupancyMaxActiveClusters(&active, kernel, &config);
+    }
+    (void)status_of(error); /* of a size that was refused */
+    return error == cudaSuccess ? active : 0;
+}
+
 static ons_status start(const launch_request &request) {
     current_gpu here(request.problem->gpu);
     return here.error == cudaSuccess ? entries[request.plan->method](request)
