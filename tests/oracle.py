@@ -92,12 +92,13 @@ def far_from(y, exact, compute, largest=2):
 
 def topk(x, k, axis=-1, where=None, scale=1.0, compute=None):
     """The places of the k largest of scale * x, rounded to the compute type: NaN before all, of equal ones
-    the first; what `where` excludes is -inf. A stable sort, from the other end."""
+    the first; what `where` excludes comes last. A stable sort, from the other end."""
     x = np.asarray(x)
     compute = compute_type(x.dtype) if compute is None else compute
-    logits = np.where(True if where is None else where, product(x, scale, compute), -np.inf)
-    rows = np.moveaxis(logits, axis, -1)[..., ::-1]
-    order = np.argsort(rows, axis=-1, kind="stable")[..., ::-1][..., :k]
+    allowed = np.broadcast_to(True if where is None else where, x.shape)
+    logits = np.where(allowed, product(x, scale, compute), -np.inf)
+    allowed, rows = (np.moveaxis(each, axis, -1)[..., ::-1] for each in (allowed, logits))
+    order = np.lexsort((rows, allowed))[..., ::-1][..., :k]
     return np.moveaxis(rows.shape[-1] - 1 - order, -1, axis)
 
 

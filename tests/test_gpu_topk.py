@@ -23,13 +23,15 @@ def rows(shape, dtype, seed=5, spread=3.0):
 
 
 def wanted(x, k, axis=-1, log=False, where=None, scale=1.0):
-    """Places by a stable sort of the elements, which holds NaN for the largest; values in float64."""
+    """Places by stable sorts of the elements, which hold NaN for the largest, and then of the mask, which
+    brings the allowed ones to the front; values in float64."""
     computed = x if x.dtype == torch.float64 else x.float()
     taken = (computed.double() * scale).to(computed.dtype)
     kept = torch.ones_like(x, dtype=torch.bool) if where is None else where.expand(x.shape)
     taken = torch.where(kept, taken, -torch.inf)
-    order = torch.sort(taken, dim=axis, descending=True, stable=True)
-    places = order.indices.narrow(axis, 0, k)
+    order = torch.sort(taken, dim=axis, descending=True, stable=True).indices
+    allowed = torch.sort(kept.gather(axis, order).byte(), dim=axis, descending=True, stable=True)
+    places = order.gather(axis, allowed.indices).narrow(axis, 0, k)
     function = torch.log_softmax if log else torch.softmax
     values = function(taken.double(), axis)
     values = torch.where(kept, values, -torch.inf if log else 0.0)
@@ -188,6 +190,36 @@ def test_layouts(dtype):
     wide = ons.softmax_topk(rows((6, 700), "float16"), 4, dtype=torch.float64).values
     exact = wanted(rows((6, 700), "float16").double(), 4)[0]
     assert wide.dtype == torch.float64 and torch.allclose(wide, exact, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("N", [1, 7, 16, 60, 200, 500, 1000, 3000, 8192, 20000, 200000])
+def test_excluded_elements_come_last(dtype, N):
+    """Behind allowed ones of -inf too, whatever they are; where few and many are allowed."""
+    x = rows((9, N), "float64", spread=1.0)
+    where = torch.rand_like(x) < 0.5
+    x[torch.rand_like(x) < 0.6] = -torch.inf
+    x[0, 1:], where[1], x[2] = -torch.inf, False, -torch.inf
+    where[3, : N - N // 3], x[3, N // 2 :] = False, -torch.inf
+    x[4] = torch.where(torch.rand_like(x[4]) < 0.3, torch.nan, -torch.inf)
+    where[5:7] = torch.rand_like(x[5:7]) < 8 / N
+    where[7], x[7, N // 2] = True, torch.inf
+    others = torch.rand_like(x)
+    x[~where & (others < 0.5)] = torch.nan
+    x[~where & (others < 0.2)] = torch.inf
+    x = x.to(getattr(torch, dtype))
+    longest = 512 if dtype == "float64" else 1024
+    methods = {"fused_warp": longest, "fused_block": 16 * longest, "cluster": 1 << 17, "split": 1 << 30}
+    methods = [method for method, most in methods.items() if most >= N]
+    for k in sorted({k for k in (1, 5, 20, N // 3, N - 1, N) if 1 <= k <= min(N, 20000)}):
+        for method in ["auto", "online", *(methods if k <= 1024 else [])]:
+            check(x, k, where=where, method=method)
+        check(x, k, where=where[:1], log=True, scale=0.5)
+        check(x, k, where=where[:, :1])
+        columns = x.T.contiguous(), where.T.contiguous()
+        check(columns[0], k, 0, where=columns[1])
+        check(columns[0].T, k, where=columns[1].T)
+        check(x[::2, N // 4 :], min(k, N - N // 4), where=where[::2, N // 4 :])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

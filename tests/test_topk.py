@@ -15,7 +15,7 @@ import onsoftmax as ons
 
 
 @pytest.mark.parametrize("isa", isas())
-@pytest.mark.parametrize("check", ["lengths", "many", "rows", "places", "edges", "guard"])
+@pytest.mark.parametrize("check", ["lengths", "many", "rows", "places", "masks", "edges", "guard"])
 def test_on_every_instruction_set(check, isa):
     done = run_python(["topk_checks.py", check], ONSOFTMAX_ISA=isa)
     assert done.returncode == 0, done.stderr[-2000:]

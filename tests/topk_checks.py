@@ -1,7 +1,7 @@
 """What softmax_topk must pass on every instruction set: run in an interpreter of its own with
 ONSOFTMAX_ISA set.
 
-python topk_checks.py lengths|many|rows|places|edges|guard
+python topk_checks.py lengths|many|rows|places|masks|edges|guard
 """
 
 from __future__ import annotations
@@ -143,6 +143,34 @@ def places():
         check(logits(rng, (4, 50), dtype), 7, -1, ("mixed",), dtype=DTYPES[(t + 1) % len(DTYPES)])
         for axis in range(3):
             check(logits(rng, (4, 5, 6), dtype), 2, axis, ("axis",))
+
+
+def masks():
+    """Allowed elements come first, those of -inf too, whatever is at excluded places."""
+    rng = np.random.default_rng(6)
+    for dtype in DTYPES:
+        each_k = {1: [1], 7: [3, 7], 40: [1, 20, 40], 300: [9, 300], 9000: [60, 9000]}
+        if dtype in (np.float32, np.float64):
+            each_k[70_000] = [1, 300]  # two blocks and a part of one
+        for N, all_k in each_k.items():
+            x = logits(rng, (6, N), dtype)
+            where = rng.random(x.shape) < 0.5
+            x[rng.random(x.shape) < 0.6] = -np.inf
+            x[0, 1:], where[1], x[2] = -np.inf, False, -np.inf
+            where[3, : N - N // 3] = False  # allowed ones are far from the first elements
+            x[3, N // 2 :] = -np.inf
+            x[4, where[4]] = np.where(rng.random(where[4].sum()) < 0.3, np.nan, -np.inf)
+            if dtype in (np.float32, np.float64):
+                x[5] += 40_000
+            x[~where & (rng.random(x.shape) < 0.5)] = np.nan
+            x[~where & (rng.random(x.shape) < 0.3)] = np.inf
+            for k in all_k:
+                check(x, k, -1, ("masked",), where=where)
+                check(x, k, -1, ("masked",), where=where[:1], log=True, scale=0.5)
+                columns = np.ascontiguousarray(x.T), np.ascontiguousarray(where.T)
+                check(columns[0], k, 0, ("masked columns",), where=columns[1])
+                check(x[::2, ::-1], k, -1, ("masked backwards",), where=where[::2, ::-1])
+                check(x, k, -1, ("a mask a row",), where=where[:, :1])
 
 
 def edges():

@@ -5,16 +5,39 @@
 
 #include <string.h>
 
+/* Whether each row has k candidates. */
+static bool are_enough(const ons_strip *strip) {
+    for (int64_t i = 0; i < strip->rows.width; i++)
+        if (strip->candidates[i].count < strip->plan->k) return false;
+    return true;
+}
+
+/* What the mask says of a row's elements, and its step along the row. */
+static const char *mask_of(const ons_strip *strip, int64_t row) {
+    return strip->where + row * strip->where_across;
+}
+static int64_t mask_step(const ons_strip *strip) {
+    return strip->problem->operand[ONS_WHERE].stride[strip->problem->dims - 1];
+}
+
 /* What is missing of the k is -inf, and there are as many in the row: among its first k elements
- * beside the candidates. An anchor could make -inf of others. */
-static void fill(ons_strip *strip, int64_t row, ons_candidates *candidates) {
+ * beside the candidates; with a mask anywhere, those that it allows before those that it excludes.
+ * An anchor could make -inf of others. */
+static void fill(ons_strip *strip) {
     bool anchored = strip->anchored;
+    int64_t step = mask_step(strip);
     strip->anchored = false;
-    int64_t N = candidates->count < candidates->k ? strip->plan->N : 0;
-    ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
-        if (candidates->count == candidates->k) break;
-        ons_tile x = ons_strip_load(strip, j, n);
-        strip->kernels->candidates.fill(candidates, (char *)x.data + row * x.across, x.along, n, j);
+    for (int of_excluded = 0; of_excluded <= (strip->where != NULL); of_excluded++) {
+        ONS_FOR_EACH_TILE(strip, 0, strip->plan->N, j, n) {
+            if (are_enough(strip)) break;
+            ons_tile x = ons_strip_load(strip, j, n);
+            for (int64_t i = 0; i < strip->rows.width; i++) {
+                const char *where = strip->where ? mask_of(strip, i) + j * step : NULL;
+                strip->kernels->candidates.fill(&strip->candidates[i],
+                                                (char *)x.data + i * x.across, x.along, where, step,
+                                                !of_excluded, n, j);
+            }
+        }
     }
     strip->anchored = anchored;
 }
@@ -24,10 +47,10 @@ static void fill(ons_strip *strip, int64_t row, ons_candidates *candidates) {
 static void exclude(const ons_strip *strip) {
     const ons_problem *problem = strip->problem;
     int64_t k = strip->plan->k, size = ons_dtype_size(strip->plan->compute);
-    int64_t step = problem->operand[ONS_WHERE].stride[problem->dims - 1];
+    int64_t step = mask_step(strip);
     for (int64_t row = 0; row < strip->rows.width; row++) {
         if (isfinite(strip->rows.state[row].m)) continue;
-        const char *where = strip->where + row * strip->where_across;
+        const char *where = mask_of(strip, row);
         for (int64_t i = row * k; i < (row + 1) * k; i++)
             strip->move->exclude(strip->selected.values + i * size,
                                  where + strip->selected.places[i] * step, 0,
@@ -42,12 +65,15 @@ static void select_rows(ons_strip *strip) {
     int64_t k = strip->plan->k, size = ons_dtype_size(strip->plan->compute);
     for (int64_t i = 0; i < strip->rows.width; i++) {
         ons_candidates *row = &strip->candidates[i];
-        char *values = strip->selected.values + i * k * size;
-        int64_t *places = strip->selected.places + i * k;
         /* of two and a half k it is faster to order k */
         bool few = row->count <= ONS_ORDERED_AT_ONCE && row->count <= k + k / 2 + 32;
         if (!strip->problem->sorted || !few) candidates->cut(row);
-        if (row->count < k) fill(strip, i, row);
+    }
+    if (!are_enough(strip)) fill(strip);
+    for (int64_t i = 0; i < strip->rows.width; i++) {
+        ons_candidates *row = &strip->candidates[i];
+        char *values = strip->selected.values + i * k * size;
+        int64_t *places = strip->selected.places + i * k;
         if (strip->problem->sorted) {
             candidates->order(row, values, places);
         } else {

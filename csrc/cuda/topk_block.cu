@@ -160,9 +160,10 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
         if (count <= (uint32_t)args.room) break;
         counts = true;
     }
-    const topk_of_row<Rows> results(args, row, total);
+    topk_of_row<Rows> results(args, row, total);
     give_first(list, beside, count, k, from.key, key_of(m),
                [&](uint32_t order, const Entry &one) { results.put(order, one); });
+    results.template end<0>();
     if (threadIdx.x == 0) put_pair(args, row, total);
 }
 

@@ -134,9 +134,10 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     }
     arrivals::say_ready(); /* the first block stays until its count is read no more */
     if (block_of_row() == 0) {
-        const topk_of_row<Rows> results(args, row, total);
+        topk_of_row<Rows> results(args, row, total);
         give_first(list, beside, (uint32_t)count, k, from.key, key_of(total.m),
                    [&](uint32_t order, const Entry &one) { results.put(order, one); });
+        results.template end<0>();
         if (threadIdx.x == 0) put_pair(args, row, total);
     }
     arrivals::await_ready();

@@ -97,8 +97,9 @@ __device__ __noinline__ void give_row(const topk_arguments<Rows> &args, Key from
         for (int i = (int)share.k + threadIdx.x; i < args.k; i += blockDim.x) part.entries[i] = {};
         if (threadIdx.x == 0) *part.pair = total;
     } else {
-        const topk_of_row<Rows> results(args, share.row, total);
+        topk_of_row<Rows> results(args, share.row, total);
         give([&](uint32_t order, const Entry &one) { results.put(order, one); });
+        results.template end<0>();
         if (threadIdx.x == 0) put_pair(args, share.row, total);
     }
 }

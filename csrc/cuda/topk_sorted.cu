@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
         disordered = __any_sync(~0u, list.is_disordered(k));
     }
     if (row >= args.rows) return;
-    const topk_of_row<Rows> results(args, row, total);
+    topk_of_row<Rows> results(args, row, total);
     if (!HAS_PROBLEM<Rows> && args.in_pairs && k > LANES && !disordered) {
 #pragma unroll 1
         for (uint32_t i = 2 * lane; i < k; i += 2 * LANES) {
@@ -251,6 +251,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
             results.put(order, list.number(key), Keys::place_of(key));
         }
     }
+    results.template end<LANES>();
     if (lane == 0) put_pair(args, row, total);
 }
 

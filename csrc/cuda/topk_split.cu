@@ -49,9 +49,10 @@ __global__ void __launch_bounds__(TOPK_MERGE_THREADS)
         __syncthreads();
     }
     const state<Real> total = merge_by_warp(part.pair, (int)args.parts);
-    const topk_of_row<Rows> results(args, row, total);
+    topk_of_row<Rows> results(args, row, total);
     give_first(list, (void *)(list + args.room), (uint32_t)listed, (uint32_t)args.k, least,
                key_of(total.m), [&](uint32_t order, const Entry &one) { results.put(order, one); });
+    results.template end<0>();
     if (threadIdx.x == 0) put_pair(args, row, total);
 }
 

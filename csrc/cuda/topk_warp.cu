@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (lane < LIST_PAD) list[count + lane] = {}; /* none is before another */
     __syncwarp();
     const bool exists = row < args.rows;
-    const topk_of_row<Rows> results(args, exists ? row : 0, total);
+    topk_of_row<Rows> results(args, exists ? row : 0, total);
     auto put = [&](uint32_t order, const Entry &one) { results.put(order, one); };
     if (__all_sync(~0u, count <= 2 * LANES)) {
         order_few<LANES>(list, count, lane);
@@ -214,6 +214,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
             list, (Entry *)(buckets + LANES * BUCKETS_A_LANE), buckets, count, (uint32_t)args.k,
             smallest, key_of(m), lane, LANES, [] { __syncwarp(); }, put);
     }
+    results.template end<LANES>();
     if (exists && lane == 0) put_pair(args, row, total);
 }
 

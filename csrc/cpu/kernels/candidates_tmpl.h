@@ -123,11 +123,13 @@ static void FN(take_candidates)(ons_candidates *row, const ons_candidates *part)
     }
 }
 
-/* Takes elements that are -inf, while there are fewer than k candidates. */
-static void FN(fill)(ons_candidates *row, const void *x, int64_t along, int64_t n, int64_t place) {
+/* Takes elements that are -inf, while there are fewer than k candidates: of those with a mask
+ * the allowed or the excluded ones. */
+static void FN(fill)(ons_candidates *row, const void *x, int64_t along, const char *where,
+                     int64_t step, bool allowed, int64_t n, int64_t place) {
     for (int64_t j = 0; j < n && row->count < row->k; j++) {
         T value = *(const T *)(const void *)((const char *)x + j * along);
-        if (value != -INFINITY) continue;
+        if (value != -INFINITY || (where && (where[j * step] != 0) != allowed)) continue;
         ((T *)row->values)[row->count] = value;
         row->places[row->count++] = place + j;
     }

@@ -107,13 +107,13 @@ typedef void ons_take_fn(const ons_rows *rows, ons_candidates *candidates, ons_t
 typedef void ons_take_candidates_fn(ons_candidates *row, const ons_candidates *part);
 
 /* Of one row. When all elements were taken: leaves k candidates, or fewer where there are no more
- * but -inf; takes elements that are -inf, in order, until there are k; puts the candidates in
- * descending order, of equal ones the first first, at `values` and `places`. There may be more than
- * k then, up to ONS_ORDERED_AT_ONCE. */
+ * but -inf; takes elements that are -inf, in order, until there are k, of those with a mask the
+ * allowed or the excluded ones; puts the candidates in descending order, of equal ones the first
+ * first, at `values` and `places`. There may be more than k then, up to ONS_ORDERED_AT_ONCE. */
 enum { ONS_ORDERED_AT_ONCE = 128 };
 typedef void ons_cut_fn(ons_candidates *row);
-typedef void ons_fill_fn(ons_candidates *row, const void *x, int64_t along, int64_t n,
-                         int64_t place);
+typedef void ons_fill_fn(ons_candidates *row, const void *x, int64_t along, const char *where,
+                         int64_t step, bool allowed, int64_t n, int64_t place);
 typedef void ons_order_fn(ons_candidates *row, void *values, int64_t *places);
 
 /* Adds the exponentials of n elements that lie side by side, relative to 2^c, to the digits of

@@ -1,0 +1,251 @@
+/* topk_row.cuh - what the kernels of the operation that selects take; where a row's results go, and
+ * what they are. */
+#ifndef ONS_TOPK_ROW_CUH
+#define ONS_TOPK_ROW_CUH
+
+#include "launch.cuh"
+#include "pairs/entry.cuh"
+#include "rows/finish.cuh"
+#include "topk.h"
+
+/* Where the results are: of rows without gaps one pitch each says it, of others their problem. */
+struct results_at {
+    char *data;
+    int64_t pitch, along; /* in bytes */
+    ons_dtype dtype;
+};
+
+/* What a kernel of such an operation takes beside its rows. */
+template <typename Rows>
+struct topk_arguments : Rows::arguments {
+    results_at values, indices, pairs;
+    int k, room; /* of a row's list of entries */
+    bool log;
+    bool in_pairs; /* results that lie side by side, and an even k: two may be written at once */
+    int64_t parts, part_length; /* of a row, each by itself; 1: none */
+    void *workspace;
+};
+
+template <typename Rows>
+constexpr bool HAS_PROBLEM = std::is_same_v<typename Rows::arguments, problem_arguments>;
+
+/* The results of a row: `row` is its number among all. */
+template <typename Rows>
+__device__ inline char *results_of(const topk_arguments<Rows> &args, const results_at &to,
+                                   [[maybe_unused]] ons_role role, int64_t row) {
+    char *at = to.data;
+    if constexpr (HAS_PROBLEM<Rows>) {
+        const ons_problem &problem = args.problem;
+#pragma unroll 1
+        for (int dim = problem.dims - 2; dim >= 0; dim--) {
+            const int64_t above = dim > 0 ? row / problem.extent[dim] : 0;
+            at += (row - above * problem.extent[dim]) * problem.operand[role].stride[dim];
+            row = above;
+        }
+        return at;
+    } else {
+        return at + row * to.pitch;
+    }
+}
+
+/* Element `index` of a row, as a tile has it. */
+template <typename Rows>
+__device__ inline typename Rows::Real element_at(const topk_arguments<Rows> &args,
+                                                 const row_address &at, int64_t index) {
+    using Real = typename Rows::Real;
+    const ons_problem &problem = args.problem;
+    const int along = problem.dims - 1;
+    if (at.where && !at.where[index * problem.operand[ONS_WHERE].stride[along]])
+        return -arithmetic<Real>::infinity();
+    const ons_operand &x = problem.operand[ONS_X];
+    Real one[1] = {read_as<Real>(at.x + index * x.stride[along], x.dtype)};
+    if (at.scale != 1.0) scale_all(one, at.scale);
+    return one[0];
+}
+
+/* The same of one of which `row` is the number among all. */
+template <typename Rows>
+__device__ inline typename Rows::Real element_of(const topk_arguments<Rows> &args, int64_t row,
+                                                 int64_t index) {
+    if constexpr (HAS_PROBLEM<Rows>)
+        return element_at(args, row_address(args, row - args.first), index);
+    else
+        return to_real<typename Rows::Real>(args.x[row * args.x_pitch + index]);
+}
+
+/* Writes what is in that place of a row's order, the row's results at `values` and `indices`. */
+template <typename Rows>
+__device__ inline void write_result(const topk_arguments<Rows> &args, char *values, char *indices,
+                                    uint32_t order, typename Rows::Real value, uint32_t place) {
+    write_as(values + order * args.values.along, args.values.dtype, value);
+    char *index = indices + order * args.indices.along;
+    if (args.indices.dtype == ONS_INT64)
+        *(int64_t *)index = place;
+    else
+        *(int32_t *)index = (int32_t)place;
+}
+
+/* The LANES neighbouring lanes that have a row, a bit each. */
+template <int LANES>
+__device__ inline unsigned lanes_of_row() {
+    return ~0u >> (WARP - LANES) << (threadIdx.x % WARP / LANES * LANES);
+}
+
+/* How many elements are -inf: allowed ones, and excluded ones. */
+struct lowest_elements {
+    uint32_t allowed, excluded;
+};
+
+/* Writes the results of those of a row's k that are -inf, as its tiles have them: first of the
+ * elements that `where` allows, then of those it excludes, in the order of their places. The row is
+ * read again, to count both and then to write: by LANES lanes, or by a block (0), of which each
+ * warp has a part. `value`: the result of -inf. */
+template <int LANES, typename Rows>
+__device__ __noinline__ void write_lowest(const topk_arguments<Rows> &args, int64_t row,
+                                          char *values, char *indices, typename Rows::Real value) {
+    using Real = typename Rows::Real;
+    constexpr bool BY_BLOCK = LANES == 0;
+    constexpr int TOGETHER = BY_BLOCK ? WARP : LANES;
+    const unsigned lanes = lanes_of_row<TOGETHER>();
+    const int lane = threadIdx.x % TOGETHER;
+    auto before_lane = [](unsigned bits) { return __popc(bits & ~(~0u << threadIdx.x % WARP)); };
+    const row_address at(args, row - args.first);
+    const int64_t step = args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
+    const uint32_t N = (uint32_t)args.N, parts = BY_BLOCK ? warps_of_block() : 1;
+    const uint32_t part = (N + parts - 1) / parts, begin = BY_BLOCK ? warp_of_block() * part : 0,
+                   end = min(begin + part, N);
+    lowest_elements so_far = {0, 0};
+#pragma unroll 1
+    for (bool writes = false;; writes = true) {
+#pragma unroll 1
+        for (uint32_t from = begin; from < end; from += TOGETHER) {
+            const uint32_t place = from + lane;
+            const bool lowest =
+                place < end && element_at(args, at, place) == -arithmetic<Real>::infinity();
+            const bool excluded = lowest && !at.where[place * step];
+            const unsigned of_allowed = __ballot_sync(lanes, lowest && !excluded),
+                           of_excluded = __ballot_sync(lanes, excluded);
+            const uint32_t order = excluded ? so_far.excluded + before_lane(of_excluded)
+                                            : so_far.allowed + before_lane(of_allowed);
+            if (writes && lowest && order < (uint32_t)args.k)
+                write_result(args, values, indices, order,
+                             !excluded  ? value
+                             : args.log ? -arithmetic<Real>::infinity()
+                                        : (Real)0,
+                             place);
+            so_far.allowed += __popc(of_allowed);
+            so_far.excluded += __popc(of_excluded);
+        }
+        if (writes) break;
+        /* what was counted becomes the places in the order that come next */
+        lowest_elements before = {0, 0}, all = so_far;
+        if constexpr (BY_BLOCK) {
+            __shared__ lowest_elements of_warps[WARP];
+            if (lane == 0) of_warps[warp_of_block()] = so_far;
+            __syncthreads();
+            all = {0, 0};
+#pragma unroll 1
+            for (int warp = 0; warp < warps_of_block(); warp++) {
+                if (warp == warp_of_block()) before = all;
+                all.allowed += of_warps[warp].allowed;
+                all.excluded += of_warps[warp].excluded;
+            }
+        }
+        so_far.excluded = N - all.excluded + before.excluded;
+        so_far.allowed = N - all.excluded - all.allowed + before.allowed;
+    }
+}
+
+/* The results of one row. */
+template <typename Rows>
+class topk_of_row {
+    using Real = typename Rows::Real;
+
+   public:
+    __device__ topk_of_row(const topk_arguments<Rows> &args_, int64_t row_,
+                           const state<Real> &total)
+        : args(args_), row(row_), to(total.m) {
+        values = results_of(args, args.values, ONS_Y, row);
+        indices = results_of(args, args.indices, ONS_INDICES, row);
+        if (args.log) {
+            log_softmax::row(total, &first, &second);
+        } else {
+            softmax::row(total, &first, &second);
+            first *= arithmetic<Real>::LOWERED;
+            second *= arithmetic<Real>::LOWERED;
+        }
+    }
+
+    /* Writes the one in that place of the order. */
+    __device__ void put(uint32_t order, const entry<Real> &one) {
+        put(order, number_of(one.key()), one.index());
+    }
+
+    /* Writes an element in that place of the order, and its own place. */
+    __device__ void put(uint32_t order, Real x, uint32_t place) {
+        if (has_mask() && x == -arithmetic<Real>::infinity())
+            has_lowest = true; /* an excluded one may be before an allowed one here */
+        else
+            write_result(args, values, indices, order, value_of(x), place);
+    }
+
+    /* The same of two neighbours, the first of them in an even place, where args.in_pairs. */
+    __device__ void put_two(uint32_t order, const Real (&x)[2], const uint32_t (&place)[2]) const {
+        const Real one = value_of(x[0]), two = value_of(x[1]);
+        if (args.values.dtype == ONS_BFLOAT16)
+            *(__nv_bfloat162 *)(values + order * sizeof(__nv_bfloat16)) = {
+                from_real<__nv_bfloat16>(one), from_real<__nv_bfloat16>(two)};
+        else if (args.values.dtype == ONS_FLOAT16)
+            *(__half2 *)(values + order * sizeof(__half)) = {from_real<__half>(one),
+                                                             from_real<__half>(two)};
+        else
+            *(float2 *)(values + order * sizeof(float)) = {(float)one, (float)two};
+        if (args.indices.dtype == ONS_INT64)
+            *(ulonglong2 *)(indices + order * sizeof(int64_t)) = {place[0], place[1]};
+        else
+            *(uint2 *)(indices + order * sizeof(int32_t)) = {place[0], place[1]};
+    }
+
+    /* Writes what put() has left. To be called by all who share the row: LANES lanes, or a block
+     * (0). */
+    template <int LANES>
+    __device__ void end() const {
+        if constexpr (HAS_PROBLEM<Rows>) {
+            if (!has_mask()) return;
+            bool some;
+            if constexpr (LANES == 0)
+                some = __syncthreads_or(has_lowest);
+            else
+                some = __any_sync(lanes_of_row<LANES>(), has_lowest);
+            if (some)
+                write_lowest<LANES>(args, row, values, indices,
+                                    value_of(-arithmetic<Real>::infinity()));
+        }
+    }
+
+   private:
+    __device__ Real value_of(Real x) const {
+        return args.log ? log_softmax::element(x, first, second)
+                        : softmax::element(to.exponential(x - to.anchor), first, second);
+    }
+
+    __device__ bool has_mask() const {
+        if constexpr (HAS_PROBLEM<Rows>) return args.problem.operand[ONS_WHERE].data;
+        return false;
+    }
+
+    const topk_arguments<Rows> &args;
+    int64_t row;
+    char *values, *indices;
+    bool has_lowest = false;
+    Real first, second;
+    reference<Real> to;
+};
+
+template <typename Rows, typename Real>
+__device__ inline void put_pair(const topk_arguments<Rows> &args, int64_t row,
+                                const state<Real> &total) {
+    if (args.pairs.data) *(ons_pair *)results_of(args, args.pairs, ONS_PAIRS, row) = pair_of(total);
+}
+
+#endif
