@@ -15,7 +15,7 @@
 #ifndef ONS_PACKED_H
 #define ONS_PACKED_H
 
-#include "onsoftmax.h"
+#include "problem.h"
 #include "state.h"
 
 enum { ONS_DIGITS = 4, ONS_DIGIT_BITS = 24, ONS_PACKED_VALUES = 1 + ONS_DIGITS };

@@ -5,11 +5,11 @@
 
 enum { CHUNK_OF_FLOATS = 4 };
 
-/* A row as a method sees it that has kernels for some kinds of rows alone (instances.def). */
+/* A row as a method sees it that has kernels for some kinds of rows alone (kinds.def). */
 static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
     static const ons_kinds_of_rows kinds[ONS_METHOD_COUNT][2] = {
 #define ONS_KINDS_OF_ROWS(method, rows, values) [ONS_METHOD_##method] = {rows, values},
-#include "cuda/instances.def"
+#include "cuda/kinds.def"
 #undef ONS_KINDS_OF_ROWS
     };
     ons_kinds_of_rows kind = kinds[method][has_one_a_row(row)];

@@ -5,11 +5,10 @@
  * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
  * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each, of LONG_CLUSTER_THREADS
  * where rows have no gaps and are not of float64; longer ones are cluster_smem.cu's. */
-#include "pairs/arrivals.cuh"
-#include "rows/fetch.cuh"
-#include "rows/finish.cuh"
-#include "launch.cuh"
+#include "device.cuh"
+#include "launch_packs.cuh"
 #include "pairs/strip.cuh"
+#include "rows/fetch.cuh"
 
 #if __CUDA_ARCH__ >= 900
 /* This thread's row, read anew each time. */
@@ -142,16 +141,22 @@ ons_status ons_cuda_cluster(const launch_request &request) {
     if (plan->variant == ONS_FEW_ROWS) return cluster_few_rows(request);
     if (plan->variant == ONS_WITH_GRADIENT) return gradient_cluster(request);
     if (plan->variant == ONS_SELECTING) return topk_cluster(request);
-    return with_rows_or_packs<kinds_in_cluster>(request, [&](auto ops, auto rows, auto is_columns) {
-        using Ops = decltype(ops);
-        using Rows = typename decltype(rows)::Rows;
-        using Form = block_form<decltype(is_columns)>;
-        return with_warps<Rows>(request.plan->threads, [&](auto warps) {
-            return launch_strips(request, shape_of<Rows, Form>(request.plan),
-                                 cluster_kernel<Ops, Rows, Form, decltype(warps)::value>,
-                                 rows.arguments);
-        });
-    });
+    auto launch_as = [&](auto form) {
+        using Form = decltype(form);
+        return [&request, plan](auto ops, auto rows) {
+            using Rows = typename decltype(rows)::Rows;
+            return with_warps<Rows>(plan->threads, [&](auto warps) {
+                return launch_strips(
+                    request, shape_of<Rows, Form>(plan),
+                    cluster_kernel<decltype(ops), Rows, Form, decltype(warps)::value>,
+                    rows.arguments);
+            });
+        };
+    };
+    if (plan->loader == ONS_PACKED)
+        return with_packs<kinds_in_cluster>(request, launch_as(block_of_packs<CHUNK<float>>()));
+    if (plan->form == ONS_COLUMN_FORM) return with_columns(request, launch_as(block_of_columns()));
+    return with_rows<kinds_in_cluster, fitting::HELD>(request, launch_as(block_a_row()));
 }
 
 template <typename Rows, typename Form>

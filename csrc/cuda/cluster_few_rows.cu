@@ -2,9 +2,10 @@
  * each, and SHARERS warps of a block for what is one warp's elsewhere, since the fewer elements a
  * warp has, the sooner it is done. They exchange their maxima and then what each lane has of the
  * sum, and add up as that one warp would: the bits are those of cluster.cu. */
+#include "launch_rows.cuh"
 #include "pairs/arrivals.cuh"
+#include "pairs/reduce.cuh"
 #include "rows/finish.cuh"
-#include "launch.cuh"
 
 #if __CUDA_ARCH__ >= 900
 /* Of the warps that share a part of a row, in shared memory. All threads of the block come to max
@@ -79,17 +80,16 @@ __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
 
 ons_status cluster_few_rows(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_contiguous_rows<kinds_in_cluster>(
-        request, [&](auto ops, auto rows, auto) -> ons_status {
-            using Ops = decltype(ops);
-            using Rows = typename decltype(rows)::Rows;
-            launch_shape shape = {plan->blocks_a_row, plan->threads};
-            shape.cluster = (int)plan->blocks_a_row;
-            const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
-            return with_constant<MAX_SHARERS / 2, MAX_SHARERS>(sharers, [&](auto SHARERS) {
-                return launch_strips(request, shape,
-                                     cluster_few_rows_kernel<Ops, Rows, decltype(SHARERS)::value>,
-                                     rows.arguments);
-            });
+    return with_contiguous_rows<kinds_in_cluster>(request, [&](auto ops, auto rows) -> ons_status {
+        using Ops = decltype(ops);
+        using Rows = typename decltype(rows)::Rows;
+        launch_shape shape = {plan->blocks_a_row, plan->threads};
+        shape.cluster = (int)plan->blocks_a_row;
+        const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
+        return with_constant<MAX_SHARERS / 2, MAX_SHARERS>(sharers, [&](auto SHARERS) {
+            return launch_strips(request, shape,
+                                 cluster_few_rows_kernel<Ops, Rows, decltype(SHARERS)::value>,
+                                 rows.arguments);
         });
+    });
 }

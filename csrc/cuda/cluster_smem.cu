@@ -6,10 +6,9 @@
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at MAX_HELD_TILES tiles a warp in
  * shared memory. */
-#include "rows/finish.cuh"
-#include "rows/smem.cuh"
-#include "launch.cuh"
+#include "device.cuh"
 #include "passes.cuh"
+#include "rows/smem.cuh"
 
 #if __CUDA_ARCH__ >= 900
 
@@ -180,8 +179,7 @@ static ons_status launch_smem(const launch_request &request,
 
 ons_status cluster_smem(const launch_request &request) {
     return with_contiguous_rows<kinds_in_cluster, fitting::ALL>(
-        request,
-        [&](auto ops, auto rows, auto) { return launch_smem<decltype(ops)>(request, rows); });
+        request, [&](auto ops, auto rows) { return launch_smem<decltype(ops)>(request, rows); });
 }
 
 int smem_clusters(int blocks, int shared_bytes) {

@@ -3,9 +3,8 @@
  * leave each part's state in the workspace; the second kernel merges those of a row.
  *
  * Moves 1 read of N; any N. Arithmetic bounds it: a digit takes four additions in double. */
-#include "passes.cuh"
-
 #include "../exact.h"
+#include "passes.cuh"
 
 /* What one thread has seen so far of a row. */
 template <typename Real>
@@ -159,9 +158,9 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
 }
 
 ons_status exact_sums(const launch_request &request) {
-    return with_rows<kinds_in_split>(request, [&](auto ops, auto rows, auto is_columns) {
+    return with_rows_or_columns<kinds_in_split>(request, [&](auto ops, auto rows, auto form) {
         using Rows = typename decltype(rows)::Rows;
-        using Form = block_form<decltype(is_columns)>;
+        using Form = decltype(form);
         const ons_plan *plan = request.plan;
         if constexpr (!decltype(ops)::ONE_A_ROW) {
             return ONS_E_OPERAND;

@@ -1,15 +1,13 @@
 /* fused_block.cu - the row stays in the registers of one block. The warps exchange their maxima
- * through shared memory, then the sums of their exponentials. Columns take their exponentials
- * relative to each warp's maximum, and exchange (m, d) at once; then every thread moves its
- * exponentials to the column's reference, an exact power of two.
+ * through shared memory, then the sums of their exponentials. In the column form it is
+ * fused_block_of_columns.cu.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at Rows::BLOCK_THREADS threads of
  * BLOCK_CHUNKS chunks. */
+#include "launch_rows.cuh"
 #include "pairs/block_row.cuh"
 #include "rows/fetch.cuh"
 #include "rows/finish.cuh"
-#include "launch.cuh"
-#include "pairs/strip.cuh"
 
 /* The threads of the largest block whose threads have K chunks. */
 template <typename Rows, int K>
@@ -30,7 +28,7 @@ __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     using Real = typename Rows::Real;
     __shared__ block_row<Real, MAX_THREADS<Rows, K> / WARP> warps;
-    const int chunk = block_a_row::template chunk<K>(warp_of_block());
+    const int chunk = chunk_of_lane<K>(warp_of_block());
     visit_loaded<Ops, Rows, K, WARP, false, HELD_ROWS<Rows>>(
         args, blockIdx.x, chunk, [&](const auto &row, auto &tile) {
             Real x[K * Rows::V];
@@ -50,34 +48,6 @@ __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
             if constexpr (!Ops::ONE_A_ROW)
                 row.template store<K, WARP, false>(chunk, x, tile.kept(), excluded);
         });
-}
-
-template <typename Ops, typename Rows, typename Form>
-__global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
-    fused_block_of_columns_kernel(const __grid_constant__ typename Rows::arguments args) {
-    using Real = typename Rows::Real;
-    __shared__ strip_of_block<Real, Rows::BLOCK_THREADS / WARP> parts;
-    const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<true>(args, index, [&](const auto &row) {
-        int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
-        auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
-        Real x[BLOCK_CHUNKS * Rows::V];
-        auto m = Form::max(tile.largest());
-        [[maybe_unused]] Real excluded = 0;
-        with_operation<Ops>(args.operation(), [&](auto op) {
-            using Op = decltype(op);
-            auto d = Form::normalizer(keep_and_sum<Op>(args.operation(), tile, reference(m), x));
-            const auto total = parts.template merge<Form>(m, d, [&](const state<Real> &all) {
-                return numbers_in<Op>(args.operation(), all);
-            });
-            if constexpr (Ops::ONE_A_ROW)
-                put_value<Op>(args, index, warp_of_block() == 0, row, total);
-            else
-                excluded = finish_kept<Op, decltype(m)>(args.operation(), x, m, total);
-        });
-        if constexpr (!Ops::ONE_A_ROW)
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(), excluded);
-    });
 }
 
 /* The most chunks of a thread: more than BLOCK_CHUNKS where rows may lie between packs, since what
@@ -102,20 +72,14 @@ ons_status ons_cuda_fused_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (plan->variant == ONS_WITH_GRADIENT) return gradient_block(request);
     if (plan->variant == ONS_SELECTING) return topk_block(request);
-    return with_rows_or_packs<kinds_in_fused_block>(request, [&](auto ops, auto rows,
-                                                                 auto is_columns) {
+    if (plan->form == ONS_COLUMN_FORM) return fused_block_of_columns(request);
+    return with_rows<kinds_in_fused_block, fitting::HELD>(request, [&](auto ops, auto rows) {
         using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
-        using IsColumns = decltype(is_columns);
-        if constexpr (IsColumns::value)
-            return launch_strips(request, {1, plan->threads},
-                                 fused_block_of_columns_kernel<Ops, Rows, block_form<IsColumns>>,
-                                 rows.arguments);
-        else
-            return with_constant<SHORT_CHUNKS, MEDIUM_CHUNKS, BLOCK_CHUNKS, UNALIGNED_CHUNKS,
-                                 UNALIGNED_CHUNKS_16_BIT>(
-                plan->elements_a_thread / Rows::V, [&](auto K) {
-                    return launch_block<Ops, Rows, decltype(K)::value>(request, rows.arguments);
-                });
+        return with_constant<SHORT_CHUNKS, MEDIUM_CHUNKS, BLOCK_CHUNKS, UNALIGNED_CHUNKS,
+                             UNALIGNED_CHUNKS_16_BIT>(
+            plan->elements_a_thread / Rows::V, [&](auto K) {
+                return launch_block<Ops, Rows, decltype(K)::value>(request, rows.arguments);
+            });
     });
 }

@@ -7,8 +7,9 @@
  * in 16 bits; in the column form at one lane.
  *
  * Short rows that are faster taken several together are fused_warp_staged.cu's. */
+#include "launch_packs.cuh"
+#include "pairs/warp_row.cuh"
 #include "rows/finish.cuh"
-#include "launch.cuh"
 
 template <typename Ops, typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
@@ -64,27 +65,31 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
     if (plan->variant == ONS_WITH_GRADIENT) return gradient_warp(request);
     if (plan->variant == ONS_WITH_GRADIENT_STAGED) return gradient_warp_staged(request);
     if (plan->variant == ONS_SELECTING) return topk_warp(request);
-    return with_rows_or_packs<kinds_in_fused_warp, fitting::NONE>(request, [&](auto ops, auto rows,
-                                                                               auto is_columns) {
-        using Ops = decltype(ops);
-        using Rows = typename decltype(rows)::Rows;
-        auto launch_with = [&](auto kernel) {
-            return launch_strips(request, {1, plan->threads}, kernel, rows.arguments);
-        };
-        if constexpr (is_packed<decltype(is_columns)>)
+    auto launch_as = [&](auto ops, auto rows, auto form, auto K) {
+        return launch_strips(request, {1, plan->threads},
+                             fused_warp_kernel<decltype(ops), typename decltype(rows)::Rows,
+                                               decltype(form), decltype(K)::value>,
+                             rows.arguments);
+    };
+    const int elements = plan->elements_a_thread;
+    if (plan->loader == ONS_PACKED)
+        return with_packs<kinds_in_fused_warp>(request, [&](auto ops, auto rows) {
             return with_constant<4, 8, 16, 32>((int)plan->tile, [&](auto N) {
                 constexpr int ALONG = decltype(N)::value > PACKS_A_LANE ? 2 : 1;
-                return launch_with(fused_warp_kernel<Ops, Rows, warp_of_packs<Rows::C, ALONG>,
-                                                     decltype(N)::value / ALONG>);
+                return launch_as(ops, rows, warp_of_packs<decltype(rows)::Rows::C, ALONG>(),
+                                 std::integral_constant<int, decltype(N)::value / ALONG>());
             });
-        else if constexpr (decltype(is_columns)::value)
-            return with_constant<1, 2, 4, 8>(plan->elements_a_thread / Rows::V, [&](auto K) {
-                return launch_with(fused_warp_kernel<Ops, Rows, lane_a_column, decltype(K)::value>);
+        });
+    if (plan->form == ONS_COLUMN_FORM)
+        return with_columns(request, [&](auto ops, auto rows) {
+            return with_constant<1, 2, 4, 8>(elements / decltype(rows)::Rows::V, [&](auto K) {
+                return launch_as(ops, rows, lane_a_column(), K);
             });
-        else
-            return with_warp_shape<Ops, Rows>(plan, [&](auto L, auto K) {
-                return launch_with(fused_warp_kernel<Ops, Rows, lanes_a_row<decltype(L)::value>,
-                                                     decltype(K)::value>);
-            });
+        });
+    return with_rows<kinds_in_fused_warp, fitting::NONE>(request, [&](auto ops, auto rows) {
+        using Rows = typename decltype(rows)::Rows;
+        return with_warp_shape<decltype(ops), Rows>(plan, [&](auto L, auto K) {
+            return launch_as(ops, rows, lanes_a_row<decltype(L)::value>(), K);
+        });
     });
 }

@@ -6,8 +6,10 @@
  *
  * All operations on a row alone have one kernel. Exponentials are kept for those that take them;
  * elements are read again. */
-#include "rows/finish.cuh"
 #include "launch.cuh"
+#include "pairs/warp_row.cuh"
+#include "rows/finish.cuh"
+#include "rows/fitting.cuh"
 #include "rows/staged.cuh"
 
 template <typename T>

@@ -6,6 +6,7 @@
  * Moves 2 reads + 1 write of N. Stops at GRADIENT_THREADS threads of BLOCK_CHUNKS chunks in a
  * block, and at the largest cluster of such blocks, of K chunks. */
 #include "pairs/arrivals.cuh"
+#include "cuda.h"
 #include "launch_gradient.cuh"
 
 constexpr int MAX_WARPS = GRADIENT_THREADS / WARP;
@@ -89,16 +90,16 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, BLOCKS<Rows, K>)
 }
 
 ons_status gradient_block(const launch_request &request) {
-    return with_gradient_rows(request, [&](auto rows, auto is_columns) {
+    return with_gradient_rows_or_columns(request, [&](auto rows, auto form) {
         using Rows = typename decltype(rows)::Rows;
-        using Form = block_form<decltype(is_columns)>;
+        using Form = decltype(form);
         return launch_strips(request, {1, request.plan->threads}, gradient_block_kernel<Rows, Form>,
                              rows.arguments);
     });
 }
 
 ons_status gradient_cluster(const launch_request &request) {
-    return with_gradient_rows(request, [&](auto rows, auto is_columns) {
+    return with_gradient_rows(request, [&](auto rows) {
         using Rows = typename decltype(rows)::Rows;
         launch_shape shape = {request.plan->blocks_a_row, request.plan->threads};
         shape.cluster = (int)request.plan->blocks_a_row;
@@ -107,9 +108,7 @@ ons_status gradient_cluster(const launch_request &request) {
                                  rows.arguments);
         };
         const int chunks = request.plan->elements_a_thread / Rows::V;
-        if constexpr (decltype(is_columns)::value)
-            return ONS_E_OPERAND;
-        else if constexpr (Rows::ALL_FIT)
+        if constexpr (Rows::ALL_FIT)
             return launch_with(std::integral_constant<int, MORE_GRADIENT_CHUNKS>());
         else if constexpr (Rows::HAS_MORE_CHUNKS)
             return with_constant<BLOCK_CHUNKS, MORE_GRADIENT_CHUNKS>(chunks, launch_with);

@@ -92,9 +92,9 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
 }
 
 ons_status gradient_split(const launch_request &request) {
-    return with_gradient_rows(request, [&](auto rows, auto is_columns) {
+    return with_gradient_rows_or_columns(request, [&](auto rows, auto form) {
         using Rows = typename decltype(rows)::Rows;
-        using Form = block_form<decltype(is_columns)>;
+        using Form = decltype(form);
         const int parts = (int)request.plan->blocks_a_row;
         const int64_t chunks_a_part = request.plan->tile / Rows::V;
         const launch_shape shape = {parts, request.plan->threads};

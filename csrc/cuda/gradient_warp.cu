@@ -3,6 +3,7 @@
  *
  * Moves 2 reads + 1 write of N. Stops at 32 lanes of WARP_CHUNKS chunks. */
 #include "launch_gradient.cuh"
+#include "pairs/warp_row.cuh"
 
 template <typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
@@ -21,15 +22,14 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
 
 ons_status gradient_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_gradient_rows(request, [&](auto rows, auto is_columns) {
+    return with_gradient_rows(request, [&](auto rows) {
         using Rows = typename decltype(rows)::Rows;
         ons_status status = ONS_E_OPERAND;
         const int chunks = plan->elements_a_thread / Rows::V;
-#define ONS_GRADIENT_SHAPE(L, K)                                \
-    if constexpr (!decltype(is_columns)::value)                 \
-        if (plan->lanes == L && chunks == K)                    \
-            status = launch_strips(request, {1, plan->threads}, \
-                                   gradient_warp_kernel<Rows, lanes_a_row<L>, K>, rows.arguments);
+#define ONS_GRADIENT_SHAPE(L, K)                            \
+    if (plan->lanes == L && chunks == K)                    \
+        status = launch_strips(request, {1, plan->threads}, \
+                               gradient_warp_kernel<Rows, lanes_a_row<L>, K>, rows.arguments);
 #include "instances.def"
 #undef ONS_GRADIENT_SHAPE
         return status;

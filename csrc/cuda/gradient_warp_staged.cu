@@ -3,6 +3,7 @@
  * (staged.cuh). A lane takes its chunks from there, the same ones as in gradient_warp.cu, and the
  * results take the place of y. */
 #include "launch_gradient.cuh"
+#include "pairs/warp_row.cuh"
 #include "rows/staged.cuh"
 
 template <typename T>

@@ -1,9 +1,11 @@
-/* launch_gradient.cuh - launch.cuh for an operation that takes a gradient: which rows, which form.
+/* launch_gradient.cuh - launch_rows.cuh for an operation that takes a gradient: which rows, which
+ * form.
  */
 #ifndef ONS_LAUNCH_GRADIENT_CUH
 #define ONS_LAUNCH_GRADIENT_CUH
 
-#include "launch.cuh"
+#include "launch_rows.cuh"
+#include "pairs/reduce.cuh"
 #include "rows/gradient.cuh"
 
 template <typename Rows, typename Method>
@@ -27,7 +29,7 @@ ons_status with_contiguous_gradient(const launch_request &request, Method method
                                           problem->operation};
     /* whole packs come as fast as the memory gives them; what is fetched twice then costs time */
     if (!Rows::all_fit(arguments)) arguments.ahead = rows_ahead(request);
-    return method(rows_of<Rows>{arguments}, std::false_type());
+    return method(rows_of<Rows>{arguments});
 }
 
 /* Of 16 bits, rows that all begin and end with a pack have kernels of their own. */
@@ -36,31 +38,42 @@ ons_status with_gradient_type(const launch_request &request, Method method) {
     using Fitting = contiguous_gradients<T, true>;
     using Any = contiguous_gradients<T, false>;
     if constexpr (sizeof(T) == 2)
-        return with_contiguous_gradient<Fitting>(request, [&](auto rows, auto is_columns) {
+        return with_contiguous_gradient<Fitting>(request, [&](auto rows) {
             return Fitting::all_fit(rows.arguments)
-                       ? method(rows, is_columns)
+                       ? method(rows)
                        : with_contiguous_gradient<Any>(request, method);
         });
     else
         return with_contiguous_gradient<Any>(request, method);
 }
 
-/* Calls method(rows_of<Rows>, whether the column form is taken) with the Rows that fit. */
+template <typename Method>
+ons_status with_general_gradient(const launch_request &request, Method method) {
+    auto of_type = [&](auto real) {
+        return method(rows_of<general_gradients<decltype(real)>>{as_it_is(request)});
+    };
+    return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
+}
+
+/* Calls method(rows_of<Rows>) with the Rows that fit, in the row form. */
 template <typename Method>
 ons_status with_gradient_rows(const launch_request &request, Method method) {
-    auto general = [&](auto real) {
-        const rows_of<general_gradients<decltype(real)>> rows = {as_it_is(request)};
-        return request.plan->form == ONS_COLUMN_FORM ? method(rows, std::true_type())
-                                                     : method(rows, std::false_type());
-    };
-    if (request.plan->loader != ONS_CONTIGUOUS)
-        return request.plan->compute == ONS_FLOAT64 ? general(double()) : general(float());
+    if (request.plan->loader != ONS_CONTIGUOUS) return with_general_gradient(request, method);
     switch (request.problem->operand[ONS_X].dtype) {
     case ONS_FLOAT16: return with_gradient_type<__half>(request, method);
     case ONS_BFLOAT16: return with_gradient_type<__nv_bfloat16>(request, method);
     case ONS_FLOAT32: return with_gradient_type<float>(request, method);
     default: return with_gradient_type<double>(request, method);
     }
+}
+
+/* Calls method(rows_of<Rows>, who shares a row), in either form. */
+template <typename Method>
+ons_status with_gradient_rows_or_columns(const launch_request &request, Method method) {
+    if (request.plan->form == ONS_COLUMN_FORM)
+        return with_general_gradient(request,
+                                     [&](auto rows) { return method(rows, block_of_columns()); });
+    return with_gradient_rows(request, [&](auto rows) { return method(rows, block_a_row()); });
 }
 
 #endif

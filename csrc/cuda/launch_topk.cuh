@@ -1,7 +1,8 @@
-/* launch_topk.cuh - launch.cuh for the operation that selects. */
+/* launch_topk.cuh - launch_rows.cuh for the operation that selects. */
 #ifndef ONS_LAUNCH_TOPK_CUH
 #define ONS_LAUNCH_TOPK_CUH
 
+#include "launch_rows.cuh"
 #include "topk_row.cuh"
 
 /* The list of a block has room for so many entries or more: a power of two, so that it can be

@@ -60,11 +60,10 @@ __global__ void __launch_bounds__(PASS_THREADS)
 }
 
 ons_status ons_cuda_naive(const launch_request &request) {
-    return with_rows<kinds_in_naive>(request, [&](auto ops, auto rows, auto is_columns) {
+    return with_rows_or_columns<kinds_in_naive>(request, [&](auto ops, auto rows, auto form) {
         using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         return launch_strips(request, {1, request.plan->threads},
-                             naive_kernel<Ops, Rows, block_form<decltype(is_columns)>>,
-                             rows.arguments);
+                             naive_kernel<Ops, Rows, decltype(form)>, rows.arguments);
     });
 }

@@ -36,11 +36,10 @@ __global__ void __launch_bounds__(PASS_THREADS, BLOCKS<Ops, Rows>)
 
 ons_status ons_cuda_online(const launch_request &request) {
     if (request.plan->variant == ONS_SELECTING) return topk_online(request);
-    return with_rows<kinds_in_online>(request, [&](auto ops, auto rows, auto is_columns) {
+    return with_rows_or_columns<kinds_in_online>(request, [&](auto ops, auto rows, auto form) {
         using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         return launch_strips(request, {1, request.plan->threads},
-                             online_kernel<Ops, Rows, block_form<decltype(is_columns)>>,
-                             rows.arguments);
+                             online_kernel<Ops, Rows, decltype(form)>, rows.arguments);
     });
 }

@@ -35,11 +35,11 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
 }
 
 ons_status ons_cuda_online_block(const launch_request &request) {
-    return with_rows<kinds_in_online_block>(request, [&](auto ops, auto rows, auto is_columns) {
-        using Ops = decltype(ops);
-        using Rows = typename decltype(rows)::Rows;
-        return launch_strips(request, {1, request.plan->threads},
-                             online_block_kernel<Ops, Rows, block_form<decltype(is_columns)>>,
-                             rows.arguments);
-    });
+    return with_rows_or_columns<kinds_in_online_block>(
+        request, [&](auto ops, auto rows, auto form) {
+            using Ops = decltype(ops);
+            using Rows = typename decltype(rows)::Rows;
+            return launch_strips(request, {1, request.plan->threads},
+                                 online_block_kernel<Ops, Rows, decltype(form)>, rows.arguments);
+        });
 }

@@ -27,7 +27,7 @@
 #ifndef ONS_OPERATION_CUH
 #define ONS_OPERATION_CUH
 
-#include "pairs/reduce.cuh"
+#include "pairs/pair.cuh"
 
 /* d = 2^n * z with z from sqrt(1/2) to sqrt(2); returns n. */
 __device__ inline int split_power(float d, float *z) {

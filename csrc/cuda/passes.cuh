@@ -1,9 +1,11 @@
-/* passes.cuh - what the methods that read a row several times share: a walk over its tiles. */
+/* passes.cuh - what the methods that read a row several times share: a walk over its tiles, and
+ * their launch in both forms. */
 #ifndef ONS_PASSES_CUH
 #define ONS_PASSES_CUH
 
+#include "launch_rows.cuh"
+#include "pairs/reduce.cuh"
 #include "rows/finish.cuh"
-#include "launch.cuh"
 
 template <typename Real>
 constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
@@ -67,6 +69,16 @@ __device__ inline void finish_tiles(const Arguments &args, int64_t index, const 
             row.template store<K, Form::STRIDE, true>(chunk, x, tile.kept(), excluded);
         });
     }
+}
+
+/* Calls method(operations, rows_of<Rows>, who shares a row) with the Rows that fit. */
+template <typename Kinds, fitting FIT = fitting::READ_IN_TILES, typename Method>
+ons_status with_rows_or_columns(const launch_request &request, Method method) {
+    if (request.plan->form == ONS_COLUMN_FORM)
+        return with_columns(
+            request, [&](auto ops, auto rows) { return method(ops, rows, block_of_columns()); });
+    return with_rows<Kinds, FIT>(
+        request, [&](auto ops, auto rows) { return method(ops, rows, block_a_row()); });
 }
 
 #endif

@@ -94,10 +94,10 @@ ons_status ons_cuda_split(const launch_request &request) {
     if (request.plan->variant == ONS_WITH_GRADIENT) return gradient_split(request);
     if (request.problem->sums) return exact_sums(request);
     if (request.plan->variant == ONS_SELECTING) return topk_split(request);
-    return with_rows<kinds_in_split>(request, [&](auto ops, auto rows, auto is_columns) {
+    return with_rows_or_columns<kinds_in_split>(request, [&](auto ops, auto rows, auto form) {
         using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
-        using Form = block_form<decltype(is_columns)>;
+        using Form = decltype(form);
         const ons_plan *plan = request.plan;
         int parts = (int)plan->blocks_a_row;
         int64_t chunks_a_part = plan->tile / Rows::V;

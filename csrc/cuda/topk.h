@@ -3,7 +3,7 @@
 #ifndef ONS_TOPK_H
 #define ONS_TOPK_H
 
-#include "cuda.h"
+#include <stdint.h>
 
 enum {
     TOPK_THREADS = 1024,      /* the most of a block that holds a part of a row, and of all on a

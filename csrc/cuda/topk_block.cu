@@ -9,6 +9,7 @@
 #include "launch_topk.cuh"
 #include "pairs/block_row.cuh"
 #include "pairs/buckets.cuh"
+#include "pairs/reduce.cuh"
 #include "rows/select.cuh"
 #include "rows/signs.cuh"
 #include "rows/tops.cuh"

@@ -8,6 +8,7 @@
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
 #include "pairs/buckets.cuh"
 #include "pairs/cluster.cuh"
+#include "pairs/reduce.cuh"
 #include "rows/select.cuh"
 #include "rows/signs.cuh"
 #include "launch_topk.cuh"

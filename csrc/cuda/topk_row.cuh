@@ -3,8 +3,8 @@
 #ifndef ONS_TOPK_ROW_CUH
 #define ONS_TOPK_ROW_CUH
 
-#include "launch.cuh"
 #include "pairs/entry.cuh"
+#include "rows/address.cuh"
 #include "rows/finish.cuh"
 #include "topk.h"
 

@@ -6,6 +6,7 @@
  *
  * Moves 1 read of N. */
 #include "pairs/buckets.cuh"
+#include "pairs/reduce.cuh"
 #include "rows/select.cuh"
 #include "topk_parts.cuh"
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "row_numbers.cuh"
+#include "pair.cuh"
 
 #if __CUDA_ARCH__ >= 900
 

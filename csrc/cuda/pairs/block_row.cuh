@@ -3,7 +3,9 @@
 #ifndef ONS_BLOCK_ROW_CUH
 #define ONS_BLOCK_ROW_CUH
 
-#include "reduce.cuh"
+#include <type_traits>
+
+#include "lanes.cuh"
 
 /* In shared memory, for at most so many warps. All threads of the block come to max once, then once
  * to normalizer. */

@@ -3,8 +3,18 @@
 #ifndef ONS_LANES_CUH
 #define ONS_LANES_CUH
 
-#include "../cuda.h"
+#include "../shapes.h"
 #include "exponential.cuh"
+
+__device__ inline int warp_of_block() { return threadIdx.x / WARP; }
+__device__ inline int warps_of_block() { return blockDim.x / WARP; }
+
+/* The first chunk of this lane where the lanes of warps share a row, K chunks each: the part of the
+ * row's `warp`-th warp is K times 32 chunks, and a lane has every 32nd of these. */
+template <int K>
+__device__ inline int chunk_of_lane(int warp) {
+    return warp * (K * WARP) + threadIdx.x % WARP;
+}
 
 __device__ inline float larger(float a, float b) {
 #if __CUDA_ARCH__ >= 800

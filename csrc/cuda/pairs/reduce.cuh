@@ -1,5 +1,5 @@
-/* reduce.cuh - the pair (m, d) of a part of a row, how two merge, and who merges: the lanes of a
- * warp, then the warps of a block, a cluster or a grid (Milakov and Gimelshein, arXiv 1805.02867,
+/* reduce.cuh - how two pairs (m, d) merge, and who merges: the lanes of a warp, then the warps of a
+ * block, a cluster or a grid (Milakov and Gimelshein, arXiv 1805.02867,
  * section 3.1).
  *
  * A row has two forms. In the row form the lanes of a warp take neighbouring chunks of one row; in
@@ -11,51 +11,7 @@
 #ifndef ONS_REDUCE_CUH
 #define ONS_REDUCE_CUH
 
-#include "lanes.cuh"
-
-/* The largest element of a part of a row, NaN once there was one, and the sum of its exponentials
- * relative to it. */
-template <typename Real>
-struct state {
-    Real m, d;
-};
-template <typename Real>
-state(Real, Real) -> state<Real>;
-
-template <typename Real>
-__device__ inline state<Real> empty_state() {
-    return {-arithmetic<Real>::infinity(), 0};
-}
-
-/* ------- The pair as it is handed on (state.h), whose d is relative to something else ------- */
-
-/* What moves a d that is relative to the reference of m here to what it is relative to there: exact
- * where that is a power of two in both. */
-template <typename Real>
-__device__ inline double factor_to_pair(Real m, bool back = false) {
-    using A = arithmetic<Real>;
-    const bool ordinary = is_ordinary(m), far = ons_needs_anchor((double)m);
-    const int c = ordinary ? A::apart(A::steps(m), A::MAGIC) : 0;
-    const int steps = c - (far ? 0 : (int)ons_reference((double)m));
-    if (ordinary && !far) return ldexp(1.0, back ? -steps : steps);
-    const double apart = (ordinary ? 0.0 : (double)anchor_of(m)) - (far ? (double)m : 0.0);
-    const double log = (apart + steps * ONS_LN2_HIGH) + steps * ONS_LN2_LOW;
-    return exp(back ? -log : log);
-}
-
-template <typename Real>
-__device__ inline ons_pair pair_of(const state<Real> &row) {
-    const double factor = isfinite(row.m) ? factor_to_pair(row.m) : 1.0;
-    return ons_pair_of((double)row.m, (double)row.d * factor);
-}
-
-/* m is rounded to the arithmetic's type first. */
-template <typename Real>
-__device__ inline state<Real> state_of(const ons_pair &pair) {
-    const Real m = (Real)pair.m;
-    const double factor = isfinite(m) ? factor_to_pair(m, true) : 1.0;
-    return {m, (Real)(pair.d * ons_pair_factor(pair.m, (double)m) * factor)};
-}
+#include "pair.cuh"
 
 /* The state of what one thread has seen so far of a long row, tile by tile. */
 template <typename Real>
@@ -138,44 +94,8 @@ __device__ inline state<float> merge_held_by_warp(const state<float> *parts, int
     return {m, sum.over_lanes<WARP>() * A::power(HELD_DOWN)};
 }
 
-/* How a thread's exponentials are added up (tile.cuh). */
-struct in_a_tree;
-struct in_any_order;
-
 /* ------- Who shares a row. Each of these says which of the block's rows is this thread's, and
  * which chunks of it ------- */
-
-/* Row form: LANES of a warp a row, several rows a block. */
-template <int LANES>
-struct lanes_a_row {
-    static constexpr int STRIDE = LANES;
-    using sums = in_any_order;
-
-    __device__ static int row() { return threadIdx.x / LANES; }
-    __device__ static int rows() { return blockDim.x / LANES; }
-    /* Whether this thread is the one of its row that writes a value. */
-    __device__ static bool writes() { return threadIdx.x % LANES == 0; }
-    template <int K>
-    __device__ static int chunk() {
-        return threadIdx.x % LANES;
-    }
-    template <typename Real>
-    __device__ static Real max(Real v) {
-        return max_over_lanes<LANES>(v);
-    }
-    template <typename Sum>
-    __device__ static auto normalizer(const Sum &lifted) {
-        return normalizer_over_lanes<LANES>(lifted);
-    }
-};
-
-/* Column form: a lane a row. */
-struct lane_a_column : lanes_a_row<1> {
-    using sums = in_a_tree;
-};
-
-__device__ inline int warp_of_block() { return threadIdx.x / WARP; }
-__device__ inline int warps_of_block() { return blockDim.x / WARP; }
 
 /* Row form: all the block's threads a row. */
 struct block_a_row {
@@ -185,7 +105,7 @@ struct block_a_row {
     /* The first chunk of this lane, in the part of the row's `warp`-th warp. */
     template <int K>
     __device__ static int chunk(int warp) {
-        return warp * (K * LANES_ALONG) + threadIdx.x % WARP;
+        return chunk_of_lane<K>(warp);
     }
     /* Over the lanes of a warp that share a row. */
     template <typename Real>

@@ -5,7 +5,7 @@
 #ifndef ONS_SHARE_CUH
 #define ONS_SHARE_CUH
 
-#include "reduce.cuh"
+#include "lanes.cuh"
 
 constexpr int KEPT_TILES = CLUSTER_CHUNKS / HELD_CHUNKS;
 constexpr int HELD_TILE = HELD_CHUNKS * WARP; /* in chunks */

@@ -9,7 +9,7 @@
 #include <cuda_fp16.h>
 
 #include "../pairs/exponential.cuh"
-#include "../../onsoftmax.h"
+#include "../../problem.h"
 
 /* An element of 16 bits, float16 or bfloat16: one kernel has both, and learns at run time which of
  * them it is. */

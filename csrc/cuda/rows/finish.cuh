@@ -4,7 +4,6 @@
 #define ONS_FINISH_CUH
 
 #include "../operation.cuh"
-#include "../pairs/row_numbers.cuh"
 #include "tile.cuh"
 
 /* Fills x with what the operation keeps of a tile: its lifted exponentials, or its elements. */

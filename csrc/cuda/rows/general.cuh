@@ -4,7 +4,8 @@
 #ifndef ONS_GENERAL_CUH
 #define ONS_GENERAL_CUH
 
-#include "masked.cuh"
+#include "address.cuh"
+#include "tile.cuh"
 
 /* Calls visit(e, where element e lies) for those of a thread's K chunks that are in the row, of
  * which it has `left` elements; ALL: it has all. One after the other, since addresses that are all

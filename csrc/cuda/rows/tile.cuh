@@ -4,8 +4,8 @@
 #ifndef ONS_TILE_CUH
 #define ONS_TILE_CUH
 
+#include "../pairs/lanes.cuh"
 #include "packs.cuh"
-#include "../pairs/reduce.cuh"
 
 /* Two 16-bit elements in a word, compared as such. */
 template <typename X>

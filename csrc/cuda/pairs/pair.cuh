@@ -1,0 +1,72 @@
+/* pair.cuh - the pair (m, d) of a row or of a part of one, as it is handed on, and what the
+ * elements need to know of their row once they have it. */
+#ifndef ONS_PAIR_CUH
+#define ONS_PAIR_CUH
+
+#include "lanes.cuh"
+
+/* The largest element of a part of a row, NaN once there was one, and the sum of its exponentials
+ * relative to it. */
+template <typename Real>
+struct state {
+    Real m, d;
+};
+template <typename Real>
+state(Real, Real) -> state<Real>;
+
+template <typename Real>
+__device__ inline state<Real> empty_state() {
+    return {-arithmetic<Real>::infinity(), 0};
+}
+
+/* ------- The pair as it is handed on (state.h), whose d is relative to something else ------- */
+
+/* What moves a d that is relative to the reference of m here to what it is relative to there: exact
+ * where that is a power of two in both. */
+template <typename Real>
+__device__ inline double factor_to_pair(Real m, bool back = false) {
+    using A = arithmetic<Real>;
+    const bool ordinary = is_ordinary(m), far = ons_needs_anchor((double)m);
+    const int c = ordinary ? A::apart(A::steps(m), A::MAGIC) : 0;
+    const int steps = c - (far ? 0 : (int)ons_reference((double)m));
+    if (ordinary && !far) return ldexp(1.0, back ? -steps : steps);
+    const double apart = (ordinary ? 0.0 : (double)anchor_of(m)) - (far ? (double)m : 0.0);
+    const double log = (apart + steps * ONS_LN2_HIGH) + steps * ONS_LN2_LOW;
+    return exp(back ? -log : log);
+}
+
+template <typename Real>
+__device__ inline ons_pair pair_of(const state<Real> &row) {
+    const double factor = isfinite(row.m) ? factor_to_pair(row.m) : 1.0;
+    return ons_pair_of((double)row.m, (double)row.d * factor);
+}
+
+/* m is rounded to the arithmetic's type first. */
+template <typename Real>
+__device__ inline state<Real> state_of(const ons_pair &pair) {
+    const Real m = (Real)pair.m;
+    const double factor = isfinite(m) ? factor_to_pair(m, true) : 1.0;
+    return {m, (Real)(pair.d * ons_pair_factor(pair.m, (double)m) * factor)};
+}
+
+/* ------- What the elements of a row need to know. Op is an operation (operation.cuh) ------- */
+
+template <typename Real>
+struct alignas(16) row_numbers {
+    Real m, first, second; /* the latter two by the operation */
+    Real steps;            /* of an ordinary m, else BEYOND */
+
+    /* Farther above the steps of every ordinary m than exponentials can be moved. */
+    static constexpr Real BEYOND = arithmetic<Real>::MAGIC + (Real)0x1p23;
+};
+
+template <typename Op, typename Real>
+__device__ inline row_numbers<Real> numbers_of(const state<Real> &row) {
+    row_numbers<Real> numbers;
+    numbers.m = row.m;
+    Op::row(row, &numbers.first, &numbers.second);
+    numbers.steps = is_ordinary(row.m) ? arithmetic<Real>::steps(row.m) : numbers.BEYOND;
+    return numbers;
+}
+
+#endif
