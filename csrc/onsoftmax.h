@@ -9,6 +9,15 @@
 extern "C" {
 #endif
 
+/* The operations that have kernels of their own, after those on a row alone. */
+enum {
+    ONS_LAST_ROW_OPERATION = ONS_ROW_OPERATIONS - 1,
+#define ONS_OPERATION(name, result, keeps, excluded, summary) ONS_OPERATION_##name,
+#include "other_operations.def"
+#undef ONS_OPERATION
+    ONS_OPERATION_COUNT
+};
+
 /* What a method holds in fast memory of each row while it works on it. */
 typedef enum { ONS_KEEPS_NOTHING, ONS_KEEPS_TILE, ONS_KEEPS_ROW } ons_keeps;
 

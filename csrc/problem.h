@@ -26,13 +26,14 @@ typedef enum {
 
 typedef enum { ONS_CPU, ONS_CUDA } ons_device;
 
-/* Every operation of operations.def. */
-typedef enum {
+/* The operations on a row alone; the others follow in onsoftmax.h. */
+typedef unsigned ons_operation;
+enum {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ONS_OPERATION_##name,
-#include "operations.def"
+#include "row_operations.def"
 #undef ONS_OPERATION
-    ONS_OPERATION_COUNT
-} ons_operation;
+    ONS_ROW_OPERATIONS
+};
 
 /* What a method that reads a row once keeps of it for an operation, until the (m, d) is known. */
 typedef enum { ONS_KEEP_NOTHING, ONS_KEEP_ELEMENTS, ONS_KEEP_EXPONENTIALS } ons_keep;
@@ -195,7 +196,7 @@ typedef struct {
     int registers, spilled_bytes, shared_bytes, blocks_a_multiprocessor;
 } ons_kernel_facts;
 
-extern const ons_operation_info ons_operations[ONS_OPERATION_COUNT];
+extern const ons_operation_info ons_operations[];
 
 int64_t ons_dtype_size(ons_dtype dtype);
 

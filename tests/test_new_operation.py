@@ -85,7 +85,7 @@ def added():
     with open(GUIDE) as file:
         text = file.read()
     lines = {
-        "operations.def": re.findall(r'^```\n(#include "op/.*")\n```$', text, re.M),
+        "row_operations.def": re.findall(r'^```\n(#include "op/.*")\n```$', text, re.M),
         "methods.def": re.findall(r"^```\n(ONS_METHOD\(.*\))\n```$", text, re.M),
     }
     assert [len(found) for found in lines.values()] == [1, 1]

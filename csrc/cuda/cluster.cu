@@ -9,6 +9,7 @@
 #include "launch_packs.cuh"
 #include "pairs/strip.cuh"
 #include "rows/fetch.cuh"
+#include "rows/finish.cuh"
 
 #if __CUDA_ARCH__ >= 900
 /* This thread's row, read anew each time. */

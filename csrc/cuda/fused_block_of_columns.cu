@@ -4,6 +4,7 @@
  * exponentials to the column's reference, an exact power of two. */
 #include "launch_packs.cuh"
 #include "pairs/strip.cuh"
+#include "rows/finish.cuh"
 
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)

@@ -1,4 +1,4 @@
-/* operation.cuh - what the operations of operations.def are on a GPU.
+/* operation.cuh - what the operations of row_operations.def are on a GPU.
  *
  * The file of an operation NAME defines here a struct NAME. Where the result has the row's shape,
  * it has
@@ -17,13 +17,8 @@
  *   value(state)
  *   plain_row(d)                     as above
  *
- * and where it takes a gradient dy beside the row y
- *
- *   ADDS_PRODUCTS                    whether the row adds up dy * y, or dy
- *   element(dy, y, sum)              a result
- *
- * A kernel serves all operations of such a kind, and learns at run time which it is: of_rows,
- * one_a_row, and those that take a gradient (launch_gradient.cuh). */
+ * A kernel serves all operations of such a kind, and learns at run time which it is: of_rows or
+ * one_a_row. */
 #ifndef ONS_OPERATION_CUH
 #define ONS_OPERATION_CUH
 
@@ -87,11 +82,11 @@ __device__ inline Real log_of_sum(const state<Real> &row) {
         static constexpr ons_keep KEEPS = ONS_KEEP_##keeps;   \
         static constexpr float EXCLUDED = (float)(excluded);  \
     };
-#include "../operations.def"
+#include "../row_operations.def"
 #undef ONS_OPERATION
 
 #define ONS_OPERATION_ON_CUDA
-#include "../operations.def"
+#include "../row_operations.def"
 #undef ONS_OPERATION_ON_CUDA
 
 /* ------- One value a row ------- */
@@ -99,8 +94,6 @@ __device__ inline Real log_of_sum(const state<Real> &row) {
 #define OF_ROW(code)
 #define OF_VALUE(code) code
 #define OF_PAIR(code)
-#define OF_TOPK(code)
-#define OF_GRADIENT(code)
 
 struct one_a_row {
     static constexpr bool ONE_A_ROW = true;
@@ -112,7 +105,7 @@ struct one_a_row {
         switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     OF_##result(case ONS_OPERATION_##name : put(name::value(row)); break;)
-#include "../operations.def"
+#include "../row_operations.def"
 #undef ONS_OPERATION
         default: put(pair_of(row));
         }
@@ -123,7 +116,7 @@ struct one_a_row {
         switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     OF_##result(case ONS_OPERATION_##name : return name::plain_row(d);)
-#include "../operations.def"
+#include "../row_operations.def"
 #undef ONS_OPERATION
         default: return d;
         }
@@ -153,7 +146,7 @@ __device__ __forceinline__ void with_operation([[maybe_unused]] ons_operation op
         switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     OF_##result(case ONS_OPERATION_##name : body(name()); break;)
-#include "../operations.def"
+#include "../row_operations.def"
 #undef ONS_OPERATION
         default: __builtin_unreachable();
         }
@@ -161,25 +154,7 @@ __device__ __forceinline__ void with_operation([[maybe_unused]] ons_operation op
 }
 
 #undef OF_ROW
-#undef OF_GRADIENT
-#define OF_ROW(code)
-#define OF_GRADIENT(code) code
-
-/* Calls body(an operation that takes a gradient), a struct of operation.cuh. */
-template <typename Body>
-__device__ __forceinline__ void with_gradient(ons_operation operation, Body body) {
-    switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_##result(case ONS_OPERATION_##name : body(name()); break;)
-#include "../operations.def"
-#undef ONS_OPERATION
-    default: break;
-    }
-}
-#undef OF_ROW
 #undef OF_VALUE
 #undef OF_PAIR
-#undef OF_TOPK
-#undef OF_GRADIENT
 
 #endif

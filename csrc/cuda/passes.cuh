@@ -52,6 +52,26 @@ __device__ inline void online_step(running_state<Real> &so_far, const Tile &tile
     online_step(so_far, tile, x);
 }
 
+/* Fills x with the results of a tile in one of Ops, by its row's numbers; `to` is the row's
+ * maximum. Returns the result of an excluded element. What depends on the operation is done
+ * together: to ask around a loop over tiles would have each load and store there twice. */
+template <typename Ops, typename Tile, typename Real, int n>
+__device__ __forceinline__ Real finish_tile(ons_operation operation, const Tile &tile,
+                                            const reference<Real> &to, const row_numbers<Real> &row,
+                                            Real (&x)[n]) {
+    Real excluded = 0;
+    with_operation<Ops>(operation, [&](auto op) {
+        using Op = decltype(op);
+        if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS)
+            exponentiate(tile, to, x);
+        else
+            tile.take(x);
+        finish_of<Op, Real>{row}(x);
+        excluded = Op::EXCLUDED;
+    });
+    return excluded;
+}
+
 /* Reads the tiles of row `index` of this launch again and writes the results, or writes its one
  * value. Ops may be one operation: a kernel whose loop is faster so asks for it around the loop. */
 template <typename Ops, typename Form, int K = TILE_CHUNKS, typename Arguments, typename Rows,

@@ -146,19 +146,6 @@ __device__ inline double sum_over_lanes(double v) {
     return sum.rounded();
 }
 
-/* The same over a warp of any numbers from 0 on, in the scale of the largest. inf and NaN, which
- * `naive` has, cannot be written in fixed point. */
-__device__ inline float sum_over_warp_in_scale(float v) {
-    float top = max_over_lanes<WARP>(v);
-    if (!isfinite(top)) return top;
-    /* 2^up brings the largest between 64 and 128: a number that is not normal counts as 0, and one
-     * from 2^121 on belongs to no sum of exponentials */
-    int exponent = min(__float_as_int(top) >> 23, 247), up = 133 - exponent;
-    if (exponent < 7) return 0;
-    return sum_over_lanes<WARP>(v * arithmetic<float>::power(up)) * arithmetic<float>::power(-up);
-}
-__device__ inline double sum_over_warp_in_scale(double v) { return sum_over_lanes<WARP>(v); }
-
 /* d of lanes of which each has the sum of the lifted exponentials of at most 64 elements. */
 template <int LANES, typename Real>
 __device__ inline Real normalizer_over_lanes(Real lifted) {

@@ -32,6 +32,19 @@ struct running_state {
 
 /* ------- How two merge ------- */
 
+/* sum_over_lanes of a warp, of any numbers from 0 on, in the scale of the largest. inf and NaN,
+ * which `naive` has, cannot be written in fixed point. */
+__device__ inline float sum_over_warp_in_scale(float v) {
+    float top = max_over_lanes<WARP>(v);
+    if (!isfinite(top)) return top;
+    /* 2^up brings the largest between 64 and 128: a number that is not normal counts as 0, and one
+     * from 2^121 on belongs to no sum of exponentials */
+    int exponent = min(__float_as_int(top) >> 23, 247), up = 133 - exponent;
+    if (exponent < 7) return 0;
+    return sum_over_lanes<WARP>(v * arithmetic<float>::power(up)) * arithmetic<float>::power(-up);
+}
+__device__ inline double sum_over_warp_in_scale(double v) { return sum_over_lanes<WARP>(v); }
+
 template <typename Real>
 __device__ inline state<Real> merge_over_lanes(state<Real> mine) {
     Real m = max_over_lanes<WARP>(mine.m);

@@ -33,77 +33,39 @@ constexpr int CHUNK = 16 / sizeof(Real);
 template <int n>
 using keep_bits = std::conditional_t<(n > 32), unsigned long long, unsigned>;
 
-template <typename Real>
-__device__ inline Real to_real(__half v) {
-    return (Real)__half2float(v);
+template <typename Real, typename T>
+__device__ inline Real to_real(T v) {
+    if constexpr (std::is_same_v<T, __half>)
+        return (Real)__half2float(v);
+    else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+        return (Real)__bfloat162float(v);
+    else
+        return (Real)v;
 }
-template <typename Real>
-__device__ inline Real to_real(__nv_bfloat16 v) {
-    return (Real)__bfloat162float(v);
-}
-template <typename Real>
-__device__ inline Real to_real(float v) {
-    return (Real)v;
-}
-template <typename Real>
-__device__ inline Real to_real(double v) {
-    return (Real)v;
+
+/* Rounds to nearest even, once. */
+template <typename T, typename Real>
+__device__ inline T from_real(Real v) {
+    constexpr bool IS_FLOAT = std::is_same_v<Real, float>;
+    if constexpr (std::is_same_v<T, __half>)
+        return IS_FLOAT ? __float2half_rn(v) : __double2half(v);
+    else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+        return IS_FLOAT ? __float2bfloat16_rn(v) : __double2bfloat16(v);
+    else
+        return (T)v;
 }
 
 __device__ inline unsigned short bits_of(__half v) { return __half_as_ushort(v); }
 __device__ inline unsigned short bits_of(__nv_bfloat16 v) { return __bfloat16_as_ushort(v); }
-template <typename T>
-__device__ inline T bits_as(unsigned short bits);
-template <>
-__device__ inline __half bits_as(unsigned short bits) {
-    return __ushort_as_half(bits);
-}
-template <>
-__device__ inline __nv_bfloat16 bits_as(unsigned short bits) {
-    return __ushort_as_bfloat16(bits);
-}
 __device__ inline unsigned short bits_of(narrow v) { return v.bits; }
-template <>
-__device__ inline narrow bits_as(unsigned short bits) {
-    return {bits};
-}
-
-/* Rounds to nearest even, once. */
 template <typename T>
-__device__ inline T from_real(float v);
-template <>
-__device__ inline __half from_real(float v) {
-    return __float2half_rn(v);
-}
-template <>
-__device__ inline __nv_bfloat16 from_real(float v) {
-    return __float2bfloat16_rn(v);
-}
-template <>
-__device__ inline float from_real(float v) {
-    return v;
-}
-template <>
-__device__ inline double from_real(float v) {
-    return (double)v;
-}
-template <typename T>
-__device__ inline T from_real(double v);
-template <>
-__device__ inline __half from_real(double v) {
-    return __double2half(v);
-}
-template <>
-__device__ inline __nv_bfloat16 from_real(double v) {
-    return __double2bfloat16(v);
-}
-template <>
-__device__ inline float from_real(double v) {
-    return __double2float_rn(v);
-}
-template <>
-__device__ inline double from_real(double v) {
-    return v;
+__device__ inline T bits_as(unsigned short bits) {
+    if constexpr (std::is_same_v<T, __half>)
+        return __ushort_as_half(bits);
+    else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+        return __ushort_as_bfloat16(bits);
+    else
+        return {bits};
 }
 
 /* What is learned of elements at run time: which type they have. */

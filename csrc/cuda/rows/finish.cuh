@@ -6,16 +6,8 @@
 #include "../operation.cuh"
 #include "tile.cuh"
 
-/* Fills x with what the operation keeps of a tile: its lifted exponentials, or its elements. */
-template <typename Op, typename Tile, typename Real, int n>
-__device__ __forceinline__ void keep(const Tile &tile, const reference<Real> &to, Real (&x)[n]) {
-    if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS)
-        exponentiate(tile, to, x);
-    else
-        tile.take(x);
-}
-
-/* The same of one of Ops; returns the sum of the exponentials. */
+/* Fills x with what one of Ops keeps of a tile: its lifted exponentials, or its elements. Returns
+ * the sum of the exponentials. */
 template <typename Ops, typename How = in_a_tree, typename Tile, typename Reference, typename Real,
           int n>
 __device__ __forceinline__ auto keep_and_sum(ons_operation operation, const Tile &tile,
@@ -134,23 +126,6 @@ __device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n
     with_operation<Ops>(operation, [&](auto op) {
         finish_of<decltype(op), M>{of...}(x);
         excluded = decltype(op)::EXCLUDED;
-    });
-    return excluded;
-}
-
-/* Fills x with the results of a tile in one of Ops, by its row's numbers; `to` is the row's
- * maximum. Returns the result of an excluded element. What depends on the operation is done
- * together: to ask around a loop over tiles would have each load and store there twice. */
-template <typename Ops, typename Tile, typename Real, int n>
-__device__ __forceinline__ Real finish_tile(ons_operation operation, const Tile &tile,
-                                            const reference<Real> &to, const row_numbers<Real> &row,
-                                            Real (&x)[n]) {
-    Real excluded = 0;
-    with_operation<Ops>(operation, [&](auto op) {
-        using Op = decltype(op);
-        keep<Op>(tile, to, x);
-        finish_of<Op, Real>{row}(x);
-        excluded = Op::EXCLUDED;
     });
     return excluded;
 }

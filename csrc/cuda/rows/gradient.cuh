@@ -9,6 +9,27 @@
 #include "fetch.cuh"
 #include "general.cuh"
 
+/* Makes what lies after the row's last element 0, of which `left` are there from the first one of
+ * these chunks on. */
+template <int STRIDE, typename X, int K>
+__device__ __forceinline__ void clear(packed_tile<X, K> &tile, int left) {
+    constexpr int V = packed_tile<X, K>::V;
+    if (has_all<K, STRIDE, V>(left)) return;
+#pragma unroll
+    for (int k = 0; k < K; k++)
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (i >= left - place<STRIDE, V>(k * V)) tile.raw[k].put(i, from_real<X>(0.0f));
+}
+
+/* Makes what is not kept 0. */
+template <int STRIDE, typename Real, int K>
+__device__ __forceinline__ void clear(real_tile<Real, K> &tile, int) {
+#pragma unroll
+    for (int e = 0; e < K * real_tile<Real, K>::V; e++)
+        if (!(tile.keep >> e & 1)) tile.x[e] = 0;
+}
+
 /* A thread's chunks of both, 0 where there is no element and where `where` excludes one. */
 template <typename Tile>
 struct gradient_tile {
@@ -51,8 +72,8 @@ class gradient_row {
         auto of_y = y.template load<K, STRIDE>(chunk);
         auto of_dy = dy.template load<K, STRIDE>(chunk);
         const int left = elements_left(N, chunk * V);
-        of_y.template clear<STRIDE>(left);
-        of_dy.template clear<STRIDE>(left);
+        clear<STRIDE>(of_y, left);
+        clear<STRIDE>(of_dy, left);
         return gradient_tile<decltype(of_y)>{of_y, of_dy};
     }
 

@@ -8,6 +8,22 @@
 
 #include "columns.cuh"
 
+/* Reads a pack. Of 8 bytes, with the rest of its 128 on the way to L2: the next columns' warps,
+ * which are other blocks', ask for those at about the same time. */
+template <typename P>
+__device__ inline P read_in_lines(const P *from) {
+    if constexpr (sizeof(P) == sizeof(uint2)) {
+        P value;
+        asm volatile("ld.global.L2::128B.v2.u32 {%0, %1}, [%2];"
+                     : "=r"(value.word[0]), "=r"(value.word[1])
+                     : "l"(from)
+                     : "memory");
+        return value;
+    } else {
+        return *from;
+    }
+}
+
 template <typename X>
 class packed_columns {
    public:

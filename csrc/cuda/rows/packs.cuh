@@ -44,13 +44,6 @@ struct alignas(sizeof(T) * V) pack {
         }
     }
 
-    /* Makes all from element `count` on 0. */
-    __device__ void clear(int count) {
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            if (i >= count) put(i, bits_of_zero());
-    }
-
     /* Makes the elements -inf whose byte is 0. */
     __device__ void keep(unsigned bytes, const format<T> &of) {
         /* the highest bit of each byte that is not 0, which prmt then spreads */
@@ -80,8 +73,6 @@ struct alignas(sizeof(T) * V) pack {
     }
 
    private:
-    __device__ static T bits_of_zero() { return from_real<T>(0.0f); }
-
     /* Word w of a pack of -inf. */
     __device__ static unsigned minus_infinity(int w, const format<T> &of) {
         if constexpr (sizeof(T) == 2)
@@ -115,22 +106,6 @@ __device__ __forceinline__ void round_to_packs(const Real *from, pack<T, V> (&to
     } else {
 #pragma unroll
         for (int i = 0; i < K * V; i++) to[i / V].put(i % V, from_real<T>(from[i]));
-    }
-}
-
-/* Reads a pack. Of 8 bytes, with the rest of its 128 on the way to L2: the next columns' warps,
- * which are other blocks', ask for those at about the same time. */
-template <typename P>
-__device__ inline P read_in_lines(const P *from) {
-    if constexpr (sizeof(P) == sizeof(uint2)) {
-        P value;
-        asm volatile("ld.global.L2::128B.v2.u32 {%0, %1}, [%2];"
-                     : "=r"(value.word[0]), "=r"(value.word[1])
-                     : "l"(from)
-                     : "memory");
-        return value;
-    } else {
-        return *from;
     }
 }
 

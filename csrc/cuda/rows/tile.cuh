@@ -80,15 +80,6 @@ struct packed_tile {
         return -larger(-m.real(0), -m.real(1));
     }
 
-    /* Makes what lies after the row's last element 0, of which `left` are there from the first one
-     * of these on. */
-    template <int STRIDE>
-    __device__ __forceinline__ void clear(int left) {
-        if (has_all<K, STRIDE, V>(left)) return;
-#pragma unroll
-        for (int k = 0; k < K; k++) raw[k].clear(left - place<STRIDE, V>(k * V));
-    }
-
     /* One of its chunks. */
     __device__ packed_tile<X, 1> chunk(int k) const { return part<1>(k); }
 
@@ -155,14 +146,6 @@ struct real_tile : tile_of_numbers<Real_, K_> {
 #pragma unroll
         for (int e = 1; e < K * V; e++) m = larger(m, x[e]);
         return m;
-    }
-
-    /* Makes what is not kept 0. */
-    template <int STRIDE>
-    __device__ __forceinline__ void clear(int) {
-#pragma unroll
-        for (int e = 0; e < K * V; e++)
-            if (!(keep >> e & 1)) x[e] = 0;
     }
 
     __device__ real_tile<Real, 1> chunk(int k) const {
