@@ -5,7 +5,6 @@
 #include <cuda_runtime.h>
 
 #include "cuda.h"
-#include "launch.cuh"
 
 /* Makes a GPU the current one, and the one that was before when it goes out of scope. */
 struct current_gpu {
@@ -17,6 +16,8 @@ struct current_gpu {
     int before = 0;
     bool changed = false;
 };
+
+ons_status status_of(cudaError_t error);
 
 /* cluster.cu: the most blocks that a cluster of the current GPU may have, by the kernels that take
  * the least and the most of a multiprocessor. */

@@ -5,11 +5,7 @@
 
 #include <type_traits>
 
-#include <cuda_runtime.h>
-
 #include "../problem.h"
-
-ons_status status_of(cudaError_t error); /* device.cu */
 
 struct launch_request {
     const ons_problem *problem;

@@ -1,5 +1,6 @@
 /* run.cu - runs a plan on a GPU, or asks the driver about its kernel. */
 #include "device.cuh"
+#include "launch.cuh"
 
 #define ONS_ENTRY_EVERYWHERE(name) ons_cuda_##name
 #define ONS_ENTRY_ALIAS_ON_CUDA(name) nullptr
