@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-# ons_library in csrc/python/views.h, ons_role in csrc/onsoftmax.h
+# ons_library in csrc/python/views.h, ons_role in csrc/problem.h
 NUMPY, TORCH, JAX, CUPY = range(4)
 X, Y, WHERE, SCALE = range(4)
 
