@@ -20,6 +20,20 @@ static int64_t mask_step(const ons_strip *strip) {
     return strip->problem->operand[ONS_WHERE].stride[strip->problem->dims - 1];
 }
 
+/* Whether the mask allows a row more elements than it has candidates, where it has fewer than k. */
+static bool are_more_allowed(const ons_strip *strip) {
+    int64_t step = mask_step(strip), N = strip->plan->N;
+    for (int64_t i = 0; i < strip->rows.width; i++) {
+        const ons_candidates *row = &strip->candidates[i];
+        if (row->count == row->k) continue;
+        const char *where = mask_of(strip, i);
+        int64_t allowed = 0;
+        for (int64_t j = 0; j < N; j++) allowed += where[j * step] != 0;
+        if (allowed > row->count) return true;
+    }
+    return false;
+}
+
 /* What is missing of the k is -inf, and there are as many in the row: among its first k elements
  * beside the candidates; with a mask anywhere, those that it allows before those that it excludes.
  * An anchor could make -inf of others. */
@@ -27,7 +41,8 @@ static void fill(ons_strip *strip) {
     bool anchored = strip->anchored;
     int64_t step = mask_step(strip);
     strip->anchored = false;
-    for (int of_excluded = 0; of_excluded <= (strip->where != NULL); of_excluded++) {
+    int first = strip->where && !are_more_allowed(strip); /* those that it excludes */
+    for (int of_excluded = first; of_excluded <= (strip->where != NULL); of_excluded++) {
         ONS_FOR_EACH_TILE(strip, 0, strip->plan->N, j, n) {
             if (are_enough(strip)) break;
             ons_tile x = ons_strip_load(strip, j, n);

@@ -91,68 +91,86 @@ __device__ inline unsigned lanes_of_row() {
     return ~0u >> (WARP - LANES) << (threadIdx.x % WARP / LANES * LANES);
 }
 
-/* How many elements are -inf: allowed ones, and excluded ones. */
-struct lowest_elements {
-    uint32_t allowed, excluded;
-};
-
-/* Writes the results of those of a row's k that are -inf, as its tiles have them: first of the
- * elements that `where` allows, then of those it excludes, in the order of their places. The row is
- * read again, to count both and then to write: by LANES lanes, or by a block (0), of which each
- * warp has a part. `value`: the result of -inf. */
-template <int LANES, typename Rows>
-__device__ __noinline__ void write_lowest(const topk_arguments<Rows> &args, int64_t row,
-                                          char *values, char *indices, typename Rows::Real value) {
-    using Real = typename Rows::Real;
-    constexpr bool BY_BLOCK = LANES == 0;
-    constexpr int TOGETHER = BY_BLOCK ? WARP : LANES;
+/* A count of each lane that has a row, or of each thread of a block (LANES 0): their sum, and with
+ * `before` that of the ones before this one. */
+template <int LANES>
+__device__ inline uint32_t sum_of_row(uint32_t n, uint32_t *before = nullptr) {
+    constexpr int TOGETHER = LANES == 0 ? WARP : LANES;
     const unsigned lanes = lanes_of_row<TOGETHER>();
     const int lane = threadIdx.x % TOGETHER;
-    auto before_lane = [](unsigned bits) { return __popc(bits & ~(~0u << threadIdx.x % WARP)); };
+    uint32_t upto = n;
+#pragma unroll
+    for (int apart = 1; apart < TOGETHER; apart *= 2) {
+        const uint32_t other = __shfl_up_sync(lanes, upto, apart, TOGETHER);
+        if (lane >= apart) upto += other;
+    }
+    uint32_t sum = __shfl_sync(lanes, upto, TOGETHER - 1, TOGETHER);
+    if (before) *before = upto - n;
+    if constexpr (LANES == 0) {
+        __shared__ uint32_t of_warps[WARP];
+        __syncthreads(); /* the last ones were read */
+        if (lane == 0) of_warps[warp_of_block()] = sum;
+        __syncthreads();
+        const uint32_t of_warp = lane < warps_of_block() ? of_warps[lane] : 0;
+        sum = (uint32_t)count_over_lanes<WARP>((int)of_warp);
+        if (before)
+            *before += (uint32_t)count_over_lanes<WARP>(lane < warp_of_block() ? (int)of_warp : 0);
+    }
+    return sum;
+}
+
+/* How many of a mask's N bytes, `step` apart, are not 0: of those that the thread `own` of so many
+ * together looks at, a word at a time where they lie side by side. */
+__device__ inline uint32_t count_allowed(const char *where, int64_t step, uint32_t N, uint32_t own,
+                                         uint32_t together) {
+    uint32_t words = 0, head = 0, allowed = 0;
+    if (step == 1) {
+        head = min(N, (uint32_t)(-(uintptr_t)where % sizeof(uint32_t)));
+        words = (N - head) / (uint32_t)sizeof(uint32_t);
+    }
+    const uint32_t *const word = (const uint32_t *)(where + head);
+#pragma unroll 8
+    for (uint32_t i = own; i < words; i += together) allowed += __popc(__vcmpne4(word[i], 0)) / 8;
+    const uint32_t in_words = words * (uint32_t)sizeof(uint32_t);
+#pragma unroll 8
+    for (uint32_t i = own; i < N - in_words; i += together)
+        allowed += where[(i < head ? i : i + in_words) * step] != 0;
+    return allowed;
+}
+
+/* Writes the results of the `lowest` ones of a row's k that are -inf, as its tiles have them: first
+ * of the elements that `where` allows, then of those it excludes, in the order of their places, by
+ * LANES lanes, or by a block (0). The mask is read to its end; elements, and the mask again, until
+ * all results are there. `value`: the result of -inf. */
+template <int LANES, typename Rows>
+__device__ __noinline__ void write_lowest(const topk_arguments<Rows> &args, int64_t row,
+                                          uint32_t lowest, char *values, char *indices,
+                                          typename Rows::Real value) {
+    using Real = typename Rows::Real;
+    const uint32_t together = LANES == 0 ? blockDim.x : LANES, own = threadIdx.x % together;
     const row_address at(args, row - args.first);
     const int64_t step = args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
-    const uint32_t N = (uint32_t)args.N, parts = BY_BLOCK ? warps_of_block() : 1;
-    const uint32_t part = (N + parts - 1) / parts, begin = BY_BLOCK ? warp_of_block() * part : 0,
-                   end = min(begin + part, N);
-    lowest_elements so_far = {0, 0};
+    const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
+    const uint32_t allowed = sum_of_row<LANES>(count_allowed(at.where, step, N, own, together));
+    /* the others of the k are all the allowed ones above -inf */
+    const uint32_t end_of_allowed = k - lowest + min(lowest, allowed - (k - lowest));
+    uint32_t next_allowed = k - lowest, next_excluded = end_of_allowed;
 #pragma unroll 1
-    for (bool writes = false;; writes = true) {
-#pragma unroll 1
-        for (uint32_t from = begin; from < end; from += TOGETHER) {
-            const uint32_t place = from + lane;
-            const bool lowest =
-                place < end && element_at(args, at, place) == -arithmetic<Real>::infinity();
-            const bool excluded = lowest && !at.where[place * step];
-            const unsigned of_allowed = __ballot_sync(lanes, lowest && !excluded),
-                           of_excluded = __ballot_sync(lanes, excluded);
-            const uint32_t order = excluded ? so_far.excluded + before_lane(of_excluded)
-                                            : so_far.allowed + before_lane(of_allowed);
-            if (writes && lowest && order < (uint32_t)args.k)
-                write_result(args, values, indices, order,
-                             !excluded  ? value
-                             : args.log ? -arithmetic<Real>::infinity()
-                                        : (Real)0,
-                             place);
-            so_far.allowed += __popc(of_allowed);
-            so_far.excluded += __popc(of_excluded);
-        }
-        if (writes) break;
-        /* what was counted becomes the places in the order that come next */
-        lowest_elements before = {0, 0}, all = so_far;
-        if constexpr (BY_BLOCK) {
-            __shared__ lowest_elements of_warps[WARP];
-            if (lane == 0) of_warps[warp_of_block()] = so_far;
-            __syncthreads();
-            all = {0, 0};
-#pragma unroll 1
-            for (int warp = 0; warp < warps_of_block(); warp++) {
-                if (warp == warp_of_block()) before = all;
-                all.allowed += of_warps[warp].allowed;
-                all.excluded += of_warps[warp].excluded;
-            }
-        }
-        so_far.excluded = N - all.excluded + before.excluded;
-        so_far.allowed = N - all.excluded - all.allowed + before.allowed;
+    for (uint32_t from = 0; from < N && (next_allowed < end_of_allowed || next_excluded < k);
+         from += together) {
+        const uint32_t place = from + own;
+        const bool is_excluded = place < N && !at.where[place * step];
+        const bool is_lowest = next_allowed < end_of_allowed && place < N && !is_excluded &&
+                               element_at(args, at, place) == -arithmetic<Real>::infinity();
+        uint32_t before; /* both counts in one number */
+        const uint32_t sum = sum_of_row<LANES>(is_lowest ? 1u << 16 : is_excluded ? 1 : 0, &before);
+        if (is_lowest && next_allowed + (before >> 16) < end_of_allowed)
+            write_result(args, values, indices, next_allowed + (before >> 16), value, place);
+        if (is_excluded && next_excluded + (before & 0xffff) < k)
+            write_result(args, values, indices, next_excluded + (before & 0xffff),
+                         args.log ? -arithmetic<Real>::infinity() : (Real)0, place);
+        next_allowed += sum >> 16;
+        next_excluded += sum & 0xffff;
     }
 }
 
@@ -184,7 +202,7 @@ class topk_of_row {
     /* Writes an element in that place of the order, and its own place. */
     __device__ void put(uint32_t order, Real x, uint32_t place) {
         if (has_mask() && x == -arithmetic<Real>::infinity())
-            has_lowest = true; /* an excluded one may be before an allowed one here */
+            lowest++; /* an excluded one may be before an allowed one here */
         else
             write_result(args, values, indices, order, value_of(x), place);
     }
@@ -212,13 +230,8 @@ class topk_of_row {
     __device__ void end() const {
         if constexpr (HAS_PROBLEM<Rows>) {
             if (!has_mask()) return;
-            bool some;
-            if constexpr (LANES == 0)
-                some = __syncthreads_or(has_lowest);
-            else
-                some = __any_sync(lanes_of_row<LANES>(), has_lowest);
-            if (some)
-                write_lowest<LANES>(args, row, values, indices,
+            if (const uint32_t all = sum_of_row<LANES>(lowest))
+                write_lowest<LANES>(args, row, all, values, indices,
                                     value_of(-arithmetic<Real>::infinity()));
         }
     }
@@ -237,7 +250,7 @@ class topk_of_row {
     const topk_arguments<Rows> &args;
     int64_t row;
     char *values, *indices;
-    bool has_lowest = false;
+    uint32_t lowest = 0;
     Real first, second;
     reference<Real> to;
 };
