@@ -177,17 +177,21 @@ def compile_cuda(toolkit):
         stem = os.path.join(CUDA_OBJECTS, os.path.basename(source)[: -len(".cu")])
         target = f"{stem}-{digest.hexdigest()[:16]}.o"
         if not os.path.exists(target):
-            print(f"nvcc {source}", flush=True)
             unfinished = f"{target}.{os.getpid()}.o"
-            done = subprocess.run(
+            process = subprocess.Popen(
                 [*command, "-c", source, "-o", unfinished],
                 text=True,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
             )
-            print(done.stdout, end="", flush=True)
-            if done.returncode != 0:
-                raise CompileError(f"nvcc failed on {source}; its command was\n{shlex.join(done.args)}")
+            with process.stdout as pipe:
+                said_of_it = pipe.read()
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            seconds = used.ru_utime + used.ru_stime
+            print(f"nvcc {source}: {seconds:.1f} s of a processor\n{said_of_it}", end="", flush=True)
+            if process.returncode != 0:
+                raise CompileError(f"nvcc failed on {source}; its command was\n{shlex.join(process.args)}")
             for stale in glob(f"{escape(stem)}-????????????????.o"):
                 os.remove(stale)
             os.replace(unfinished, target)

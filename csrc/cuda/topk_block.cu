@@ -91,7 +91,12 @@ __device__ __forceinline__ void list_bits(const topk_arguments<Rows> &args, int6
 template <typename Rows>
 constexpr int BLOCKS_OF = 2;
 template <typename X, bool ALL_FIT>
-constexpr int BLOCKS_OF<contiguous_rows<X, ALL_FIT>> = sizeof(X) == 2 ? 3 : 2;
+constexpr int BLOCKS_OF<contiguous_rows<X, ALL_FIT>> =
+#if __CUDA_ARCH__ == 750 /* 1024 threads find room */
+    2;
+#else
+    sizeof(X) == 2 ? 3 : 2;
+#endif
 
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)

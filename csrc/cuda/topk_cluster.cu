@@ -37,13 +37,13 @@ __device__ inline Key least_of_blocks(Key key) {
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_THREADS)
     topk_cluster_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+#if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
     using Key = key_type<Real>;
     using Entry = entry<Real>;
     constexpr int K = TOPK_CHUNKS, V = Rows::V;
     using Tile = typename Rows::template tile<K>;
     using Signs = signs<Tile>;
-#if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
     void *const beside = list + args.room;
