@@ -73,7 +73,19 @@ MISTAKES = [
     (lambda: ons.plan(4096), TypeError, "got 4096: expected an array, or a shape as a tuple: (4096,)"),
     (lambda: ons.plan(np.int32(7)), TypeError, "expected an array, or a shape as a tuple: (7,)"),
     (lambda: ons.plan([4096, 32000]), TypeError, "a shape as a tuple, (4096, 32000)"),
+    (lambda: ons.plan((2.0, 3)), TypeError, "the shape is (2.0, 3): expected a tuple of ints"),
     (lambda: ons.plan((4, 4), device="H20"), ValueError, "device is 'H20'"),
+    (
+        lambda: ons.plan((1, 2**33), operation="softmax_topk", k=4, device="L4"),
+        ValueError,
+        "method 'auto' holds rows of at most 4294901760 elements of this type on this GPU, and these have "
+        "8589934592: no method takes them",
+    ),
+    (
+        lambda: ons.plan((1, 2**19), method="fused_block", device="H100"),
+        ValueError,
+        "and these have 524288: use one of auto, naive, safe, online, split, cluster, grid",
+    ),
 ]
 
 

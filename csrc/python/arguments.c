@@ -19,14 +19,15 @@ static PyObject *names_on(ons_device device, ons_operation operation) {
     return text;
 }
 
-/* The names of the methods that can run the problem. */
-static PyObject *names_that_can(const ons_problem *problem, const ons_machine *machine) {
-    PyObject *text = PyUnicode_FromString("auto");
-    for (int i = 0; text && i < ONS_METHOD_COUNT; i++) {
-        ons_plan plan;
+/* "use one of" and the names of the methods that can run the problem. */
+static PyObject *advice(const ons_problem *problem, const ons_machine *machine) {
+    ons_plan plan;
+    if (ons_make_plan(problem, ONS_METHOD_AUTO, machine, &plan) != ONS_OK)
+        return PyUnicode_FromString("no method takes them");
+    PyObject *text = PyUnicode_FromString("use one of auto");
+    for (int i = 0; text && i < ONS_METHOD_COUNT; i++)
         if (ons_make_plan(problem, (ons_method)i, machine, &plan) == ONS_OK)
             Py_SETREF(text, PyUnicode_FromFormat("%U, %s", text, ons_methods[i].name));
-    }
     return text;
 }
 
@@ -39,12 +40,11 @@ static void refuse_method(ons_method method, const ons_problem *problem, PyObjec
     if (*where && on_cpu && !ons_methods[method].on_cpu)
         PyErr_Format(PyExc_ValueError,
                      "method '%s' runs on CUDA arrays alone (%s), and this array is on the "
-                     "CPU: use one of %U",
+                     "CPU: %U",
                      ons_method_name(method), ons_methods[method].summary, names);
     else
-        PyErr_Format(PyExc_ValueError, "method '%s' does no %s%s: use one of %U",
-                     ons_method_name(method), ons_operations[problem->operation].name, where,
-                     names);
+        PyErr_Format(PyExc_ValueError, "method '%s' does no %s%s: %U", ons_method_name(method),
+                     ons_operations[problem->operation].name, where, names);
 }
 
 void ons_set_error(ons_status status, ons_method method, const ons_problem *problem,
@@ -58,30 +58,30 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
         return;
     case ONS_E_METHOD_NOT_ON_DEVICE:
     case ONS_E_METHOD_NOT_OF_OPERATION:
-        names = names_that_can(problem, machine);
+        names = advice(problem, machine);
         if (names) refuse_method(method, problem, names);
         break;
     case ONS_E_ROW_TOO_LONG:
-        names = names_that_can(problem, machine);
+        names = advice(problem, machine);
         if (names)
             PyErr_Format(PyExc_ValueError,
                          "method '%s' holds rows of at most %lld elements of this type on this "
-                         "GPU, and these have %lld: use one of %U",
+                         "GPU, and these have %lld: %U",
                          ons_method_name(method), (long long)plan->longest_row, (long long)plan->N,
                          names);
         break;
     case ONS_E_NO_CLUSTERS:
     case ONS_E_NO_GRID:
-        names = names_that_can(problem, machine);
+        names = advice(problem, machine);
         if (names)
-            PyErr_Format(PyExc_ValueError, "method '%s' does not run here: %s; use one of %U",
+            PyErr_Format(PyExc_ValueError, "method '%s' does not run here: %s; %U",
                          ons_method_name(method), ons_status_text(status), names);
         break;
     case ONS_E_K_TOO_LARGE:
-        names = names_that_can(problem, machine);
+        names = advice(problem, machine);
         if (names)
             PyErr_Format(PyExc_ValueError,
-                         "method '%s' gives at most %d of each row, and k is %lld: use one of %U",
+                         "method '%s' gives at most %d of each row, and k is %lld: %U",
                          ons_method_name(method), ONS_LARGEST_K, (long long)problem->k, names);
         break;
     default: ons_set_gpu_error(status); return;

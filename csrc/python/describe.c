@@ -31,6 +31,8 @@ static int view_of_shape(PyObject *shape, ons_dtype dtype, ons_view *view) {
             if (PyErr_ExceptionMatches(PyExc_OverflowError))
                 PyErr_Format(PyExc_ValueError, "the shape is %R: expected at most 2^%d elements",
                              shape, ONS_MAX_ELEMENTS_LOG2);
+            else if (PyErr_ExceptionMatches(PyExc_TypeError))
+                PyErr_Format(PyExc_TypeError, "the shape is %R: expected a tuple of ints", shape);
             return -1;
         }
         if (view->shape[i] < 0) {
