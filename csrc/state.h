@@ -7,7 +7,7 @@
  * nothing.
  *
  * The CPU and Python have this one; on a GPU it is the same pair in the arithmetic's own type, with
- * sums that are as long only where that shows (cuda/lanes.cuh). */
+ * sums that are as long only where that shows (cuda/pairs/pair.cuh). */
 #ifndef ONS_STATE_H
 #define ONS_STATE_H
 

@@ -1,4 +1,4 @@
-/* gpu_errors.cu - how far the exponentials of csrc/cuda/exponential.cuh err on this GPU, for
+/* gpu_errors.cu - how far the exponentials of csrc/cuda/pairs/exponential.cuh err on this GPU, for
  * test_gpu_errors.py, which loads this as a library. */
 #include <cstdint>
 

@@ -84,6 +84,25 @@ def test_headers_that_tests_include_exist():
     assert all(map(os.path.exists, headers)), headers
 
 
+def test_files_that_comments_name_exist():
+    path = re.compile(r"(?<![\w./<])(?:csrc/)?((?:cpu|cuda|op|python|xla)/[\w/]+\.(?:cuh?|c|h|def))\b")
+    for place in (CSRC, os.path.dirname(os.path.abspath(__file__))):
+        for file in Path(place).rglob("*.*"):
+            if file.suffix in (".c", ".h", ".def", ".cu", ".cuh"):
+                named = set(path.findall(file.read_text())) - {"xla/ffi/api/c_api.h"}  # XLA's own
+                missing = [name for name in named if not os.path.exists(os.path.join(CSRC, name))]
+                assert not missing, (file, missing)
+
+
+def test_the_layout_names_every_file():
+    """CONTRIBUTING's, but for the folders that it tells of as a whole."""
+    with open(os.path.join(CSRC, os.pardir, "CONTRIBUTING.md")) as file:
+        layout = file.read().partition("## Layout\n")[2].partition("\n## ")[0]
+    names = set(re.findall(r"\w+\.(?:cuh|cu|c|h|def)\b", layout))
+    found = [path for path in sources() if folder(path) not in ("op", "python")]
+    assert len(found) > 100 and not [path for path in found if os.path.basename(path) not in names]
+
+
 @pytest.mark.parametrize("header", sorted(VOCABULARY))
 def test_the_vocabulary_includes_nearly_nothing(header):
     own, system = includes(header)
