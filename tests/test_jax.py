@@ -1,5 +1,6 @@
 """The operations inside jax.jit, on the CPU: the bits of a call outside it, and its errors."""
 
+import doctest
 import functools
 import importlib.util
 
@@ -13,6 +14,14 @@ from onsoftmax import _core
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 from jax_checks import DTYPES, MASK, ROWS, WEIGHTS, X, same  # noqa: E402
+
+from onsoftmax import jax as module  # noqa: E402
+
+
+def test_examples():
+    failed, tried = doctest.testmod(module)
+    assert failed == 0 and tried == 2
+
 
 # ---------------------------------------------------------------- values
 
