@@ -21,7 +21,15 @@ PAGES = [
     README,
     *(
         os.path.join(ROOT, "docs", f"{name}.md")
-        for name in ("contract", "rows-over-gpus", "larger-than-memory", "building", "tools", "performance")
+        for name in (
+            "contract",
+            "in-a-training-loop",
+            "rows-over-gpus",
+            "larger-than-memory",
+            "building",
+            "tools",
+            "performance",
+        )
     ),
 ]
 HERE = all(map(os.path.isfile, PAGES))
@@ -36,9 +44,9 @@ def read(page):
         return file.read()
 
 
-def blocks(language):
-    """Of all pages, in their order."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", "\n".join(map(read, PAGES)), re.M | re.S)
+def blocks(language, pages=PAGES):
+    """In their order."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", "\n".join(map(read, pages)), re.M | re.S)
     return [text for kind, text in found if kind == language]
 
 
@@ -49,21 +57,24 @@ def commands():
 
 
 def test_python_snippets_run(monkeypatch, tmp_path):
-    """One after the other, in one namespace, as a reader would; arrays are made smaller."""
+    """Those of a page one after the other, as a reader would; arrays are made smaller."""
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
-    names: dict = {}
-    ran = 0
-    for block in blocks("python"):
-        if ('device="cuda"' in block and not HAS_GPU) or any(f"import {name}" in block for name in MISSING):
-            compile(block, "README.md", "exec")
-            continue
-        exec(compile(block.replace("4096, 32000", "64, 320"), "README.md", "exec"), names)
-        ran += 1
+    of_page, ran = {}, 0
+    for page in PAGES:
+        names = of_page[os.path.basename(page)] = {}
+        for block in blocks("python", [page]):
+            missing = any(re.search(rf"import {name}|from onsoftmax.{name}", block) for name in MISSING)
+            if missing or ('device="cuda"' in block and not HAS_GPU):
+                compile(block, page, "exec")
+                continue
+            exec(compile(block.replace("4096, 32000", "64, 320"), page, "exec"), names)
+            ran += 1
     assert ran >= 2
-    x, trace = names["x"], names["trace"]
+    x, trace = of_page["README.md"]["x"], of_page["tools.md"]["trace"]
     if isinstance(x, np.ndarray):
-        np.testing.assert_allclose(names["y"].sum(axis=0), 1, rtol=1e-5)  # out=y of the call along axis 0
+        sums = of_page["README.md"]["y"].sum(axis=0)  # out=y of the call along axis 0
+        np.testing.assert_allclose(sums, 1, rtol=1e-5)
     assert trace.method == "naive"
     text = "".join(blocks("python"))
     assert f"note  # {trace.steps[0].note!r}" in text and f"result  # {trace.result}" in text
