@@ -157,7 +157,7 @@ def plan(
     array_or_shape : array, or tuple of ints
         An array as softmax takes it, or the shape of a C-ordered one.
     axis, method, num_threads
-        As softmax takes them.
+        As softmax takes them; num_threads says nothing of a GPU.
     dtype : dtype, optional
         With an array the result's type; with a shape the type of both, float32 by default.
     device : str, optional

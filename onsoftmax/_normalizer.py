@@ -156,7 +156,8 @@ class Normalizer:
         Parameters
         ----------
         chunk : array_like
-            A part of the rows that m and d have seen: no element may be above m.
+            A part of the rows that m and d have seen: no element may be above m. One of another type than
+            this one's has results as exact as this one's type.
         dtype, out, where, stream, num_threads : optional
             As `onsoftmax.softmax` takes them.
 
