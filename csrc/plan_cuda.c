@@ -65,17 +65,18 @@ static bool online_is_ahead(const row_of_chunks *row, int64_t row_bytes, const o
     int64_t in_flight =
         (int64_t)row->gpu->threads_a_multiprocessor / PASS_THREADS * row->gpu->multiprocessors;
     bool short_16_bit =
-        !has_one_a_row(row) && row->contiguous && row->narrow && plan->N <= ONLINE_ROW_16_BIT;
+        !has_one_a_row(row) && row->contiguous && row->is_16_bit && plan->N <= ONLINE_ROW_16_BIT;
     return plan->rows >= scaled(ONLINE_ROWS, row->gpu) &&
            (short_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
 }
 
 static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, const ons_plan *plan) {
     int64_t bytes = plan->N * ons_dtype_size(dtype);
-    bool clusters = row->gpu->cluster_blocks >= 2, narrow = ons_dtype_size(dtype) == 2;
-    int block_bytes = narrow ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
+    bool clusters = row->gpu->cluster_blocks >= 2, is_16_bit = ons_dtype_size(dtype) == 2;
+    int block_bytes = is_16_bit ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
     double bandwidth = row->gpu->bandwidth ? row->gpu->bandwidth / BANDWIDTH_OF_H200 : 1;
-    double smem_rows = (double)scaled(narrow ? SMEM_ROWS_16_BIT : SMEM_ROWS, row->gpu) * bandwidth;
+    double smem_rows =
+        (double)scaled(is_16_bit ? SMEM_ROWS_16_BIT : SMEM_ROWS, row->gpu) * bandwidth;
     int few = row->chunks > WARP * WARP_CHUNKS ? BLOCK_LONGER_ROWS_A_MULTIPROCESSOR
                                                : BLOCK_ROWS_A_MULTIPROCESSOR;
     bool few_rows = plan->rows <= few * row->gpu->multiprocessors;
@@ -147,11 +148,11 @@ static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, cons
 static choice choose_in_column_form(const row_of_chunks *row, ons_dtype dtype,
                                     const ons_plan *plan) {
     int64_t strips = ceil_div(plan->rows, row->threads_a_lane);
-    bool narrow = row->packed && ons_dtype_size(dtype) == 2 && row->gpu->cluster_blocks_any >= 2;
+    bool is_16_bit = row->packed && ons_dtype_size(dtype) == 2 && row->gpu->cluster_blocks_any >= 2;
     if (fits(ONS_METHOD_fused_warp, row, plan))
         return (choice){ONS_METHOD_fused_warp,
                         "a row fits the registers of a lane: one read, no barrier", NULL};
-    if (!(narrow && plan->N > BLOCK_COLUMN_LENGTH_16_BIT) &&
+    if (!(is_16_bit && plan->N > BLOCK_COLUMN_LENGTH_16_BIT) &&
         fits(ONS_METHOD_fused_block, row, plan))
         return (choice){ONS_METHOD_fused_block, "32 rows fit the registers of a block: one read",
                         NULL};
@@ -246,7 +247,7 @@ static bool is_masked(const ons_problem *problem) {
 
 /* Contiguous rows of at most 32 bits of which not all begin and end with a pack (contiguous.cuh).
  */
-static bool lie_between_packs(const ons_problem *problem, int64_t N) {
+static bool are_unaligned(const ons_problem *problem, int64_t N) {
     const ons_operand *const operands[] = {&problem->operand[ONS_X], &problem->operand[ONS_Y]};
     const int64_t chunk = 16 / ons_dtype_size(ONS_FLOAT32);
     bool between = N % chunk != 0;
@@ -336,17 +337,17 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     bool contiguous =
         !columns && (gradient ? is_contiguous_gradient(problem) : is_contiguous(problem));
     bool masked = !columns && !gradient && is_masked(problem);
-    bool narrow = (contiguous || masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
+    bool is_16_bit = (contiguous || masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     row_of_chunks row = {
         ceil_div(plan->N, chunk),
         chunk,
         columns ? WARP : 1,
-        narrow,
-        narrow && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
+        is_16_bit,
+        is_16_bit && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
         plan->N % chunk == 0,
         contiguous,
         masked,
-        !columns && lie_between_packs(problem, plan->N),
+        !columns && are_unaligned(problem, plan->N),
         columns && is_packed(problem),
         gradient,
         !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan->N),

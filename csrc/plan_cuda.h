@@ -10,16 +10,16 @@ typedef struct {
     int64_t chunks;
     int chunk;          /* elements */
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
-    bool narrow;        /* Rows::NARROW: no gaps, whatever mask and scale; of 16 bits */
+    bool is_16_bit;     /* Rows::IS_16_BIT: no gaps, whatever mask and scale */
     bool widened;       /* 16-bit rows that become float32 */
-    bool whole;         /* packs, of a chunk's elements each */
+    bool all_aligned;   /* every row begins and ends with a pack */
     bool contiguous; /* rows without gaps, mask and scale, in the row form; of one type, or widened
                       */
     bool masked;     /* the same, whatever their mask and scale */
-    bool between_packs; /* contiguous rows of at most 32 bits that not all fit packs */
-    bool packed;        /* columns side by side, in the column form */
-    bool gradient;      /* the operation takes one */
-    bool staged;        /* rows one after the other that are faster taken together (staged.cuh) */
+    bool unaligned;  /* contiguous rows of at most 32 bits that are not all aligned */
+    bool packed;     /* columns side by side, in the column form */
+    bool gradient;   /* the operation takes one */
+    bool staged;     /* rows one after the other that are faster taken together (staged.cuh) */
     ons_operation operation;
     const ons_gpu *gpu;
 } row_of_chunks;

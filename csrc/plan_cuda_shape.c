@@ -16,8 +16,8 @@ static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
     row_of_chunks seen = *row;
     if (kind == ONS_EVERY_ROWS) return seen;
     seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS;
-    seen.narrow &= seen.contiguous;
-    seen.between_packs &= seen.contiguous;
+    seen.is_16_bit &= seen.contiguous;
+    seen.unaligned &= seen.contiguous;
     seen.packed = seen.masked = false;
     seen.staged &= seen.contiguous;
     return seen;
@@ -39,19 +39,19 @@ enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
 /* Of rows that fill a warp's lanes fewer than of others: the less waits for the last of a block. A
  * GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of 520 in a block each. */
 static int limit_of_warps(const row_of_chunks *row, int64_t rows) {
-    return row->narrow                                           ? 2 * WARP
+    return row->is_16_bit                                        ? 2 * WARP
            : rows >= scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu) ? WARP
                                                                  : WARP_ROW_THREADS;
 }
 
 /* The most chunks of a lane of a warp that a row has to itself. */
 static int warp_chunks(const row_of_chunks *row) {
-    return row->narrow ? WARP_CHUNKS_16_BIT : WARP_CHUNKS;
+    return row->is_16_bit ? WARP_CHUNKS_16_BIT : WARP_CHUNKS;
 }
 
 /* Of which rows the shapes of its kernels are. */
 static ons_warp_rows shapes_of(const row_of_chunks *row) {
-    return row->narrow ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
+    return row->is_16_bit ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
 }
 
 /* The lanes of a row and the chunks of each: the first shape that holds it. */
@@ -129,7 +129,7 @@ static int64_t chunks_with(int chunks, const row_of_chunks *row) {
 /* What a row of 16 bits between packs costs with so many chunks a thread: those that its warps
  * have, the more, the more warps wait for each other and the more of a multiprocessor's room stays
  * empty. */
-static double cost_between_packs(int chunks, const row_of_chunks *row) {
+static double cost_unaligned(int chunks, const row_of_chunks *row) {
     int64_t warps = ceil_div(row->chunks, chunks * WARP);
     int64_t room = chunks > BLOCK_CHUNKS ? UNALIGNED_WARPS : BLOCK_THREADS / WARP;
     double waits = (double)warps / 64, empty = (double)(room % warps) / (double)room;
@@ -138,13 +138,13 @@ static double cost_between_packs(int chunks, const row_of_chunks *row) {
 
 /* The code for more chunks than BLOCK_CHUNKS fills the instruction caches, and two warps are too
  * different to share it. */
-static int chunks_between_packs(const row_of_chunks *row) {
+static int chunks_unaligned(const row_of_chunks *row) {
     if (row->chunks > UNALIGNED_ROW_CHUNKS) return BLOCK_CHUNKS;
     int best = BLOCK_CHUNKS;
     for (int chunks = BLOCK_CHUNKS + MEDIUM_CHUNKS; chunks <= UNALIGNED_CHUNKS_16_BIT;
          chunks += MEDIUM_CHUNKS)
         if (ceil_div(row->chunks, chunks * WARP) != 2 &&
-            cost_between_packs(chunks, row) < cost_between_packs(best, row))
+            cost_unaligned(chunks, row) < cost_unaligned(best, row))
             best = chunks;
     return best;
 }
@@ -154,10 +154,10 @@ static int chunks_between_packs(const row_of_chunks *row) {
 static int block_chunks(const row_of_chunks *row) {
     if (has_one_a_row(row)) return BLOCK_CHUNKS;
     if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
-    if (row->between_packs && row->narrow) return chunks_between_packs(row);
-    if (row->between_packs && row->chunks <= WARP * UNALIGNED_CHUNKS) return UNALIGNED_CHUNKS;
+    if (row->unaligned && row->is_16_bit) return chunks_unaligned(row);
+    if (row->unaligned && row->chunks <= WARP * UNALIGNED_CHUNKS) return UNALIGNED_CHUNKS;
     if (row->chunks > MEDIUM_WARPS * WARP * MEDIUM_CHUNKS) return BLOCK_CHUNKS;
-    if (!row->narrow) return MEDIUM_CHUNKS;
+    if (!row->is_16_bit) return MEDIUM_CHUNKS;
     int64_t few = chunks_with(MEDIUM_CHUNKS, row), more = chunks_with(BLOCK_CHUNKS, row);
     return 5 * few <= 4 * more ? MEDIUM_CHUNKS : BLOCK_CHUNKS;
 }
@@ -236,17 +236,17 @@ void ons_share_out(int64_t filled, int room, int most_warps, int64_t most_blocks
  * what their warps do, those without elements too: fewer of these then count twice. */
 static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_plan *plan) {
     int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
-    bool narrow = row->contiguous && row->narrow;
+    bool is_16_bit = row->contiguous && row->is_16_bit;
     int room = plan->form == ONS_COLUMN_FORM ? COLUMN_CLUSTER_WARPS
-               : narrow                      ? CLUSTER_WARPS_16_BIT
+               : is_16_bit                   ? CLUSTER_WARPS_16_BIT
                                              : CLUSTER_WARPS;
     int most_warps = CLUSTER_THREADS / WARP;
     if (most_blocks * most_warps < filled && longest_block(row) > CLUSTER_THREADS) {
-        bool some_more = !narrow && most_blocks * CLUSTER_WARPS_OF_320_THREADS / 2 >= filled;
+        bool some_more = !is_16_bit && most_blocks * CLUSTER_WARPS_OF_320_THREADS / 2 >= filled;
         room = some_more ? CLUSTER_WARPS_OF_320_THREADS : CLUSTER_WARPS_OF_384_THREADS;
         most_warps = room / 2;
     }
-    ons_share_out(filled, room, most_warps, most_blocks, narrow && !row->whole, plan);
+    ons_share_out(filled, room, most_warps, most_blocks, is_16_bit && !row->all_aligned, plan);
 }
 
 /* The chunks that a cluster of `blocks` holds where rows come to shared memory; 0: none fits. */
@@ -339,7 +339,7 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
     int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any, i = 0;
     /* more chunks where there are kernels with more, for rows that gain by it or would not fit */
     const bool has_more = cluster && row->contiguous && row->chunk == CHUNK_OF_FLOATS;
-    const bool gains = row->narrow && row->whole;
+    const bool gains = row->is_16_bit && row->all_aligned;
     const bool more = has_more && (gains || row->chunks > blocks * threads * BLOCK_CHUNKS);
     const int chunks = more ? MORE_GRADIENT_CHUNKS : BLOCK_CHUNKS;
     plan->variant = ONS_WITH_GRADIENT;
@@ -366,9 +366,9 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
     plan->threads = (int)ceil_div(ceil_div(row->chunks, chunks) * row->threads_a_lane, WARP) * WARP;
     if (!cluster) return ONS_OK;
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
-    const int room = ons_gradient_warps(row->narrow, more);
+    const int room = ons_gradient_warps(row->is_16_bit, more);
     ons_share_out(ceil_div(row->chunks, chunks * WARP), room, GRADIENT_THREADS / WARP, blocks,
-                  row->narrow && !row->whole, plan);
+                  row->is_16_bit && !row->all_aligned, plan);
     return ONS_OK;
 }
 

@@ -36,7 +36,7 @@ static bool is_for(topk_sorted_rows rows, const row_of_chunks *row, const ons_pl
     switch (rows) {
     case TOPK_FEW_ROWS: return few;
     case TOPK_MANY_ROWS: return !few && row->contiguous;
-    case TOPK_MANY_NARROW_ROWS: return !few && row->narrow;
+    case TOPK_MANY_16_BIT_ROWS: return !few && row->is_16_bit;
     default: return true;
     }
 }
@@ -124,7 +124,7 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     if (plan->N > LONGEST_ROW) return ONS_E_ROW_TOO_LONG;
     const bool by_tiles = plan->method == ONS_METHOD_split || plan->method == ONS_METHOD_online;
     if (by_tiles && k <= ONS_LARGEST_K && fits_tiles(row, plan)) {
-        const int in_tile = row->narrow ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
+        const int in_tile = row->is_16_bit ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
         const int64_t warps = ceil_div(ceil_div(row->chunks, in_tile), WARP);
         const int64_t for_list = ceil_div(2 * k, TOPK_QUEUED * WARP);
         plan->threads = WARP * (int)most(least(warps, tile_warps(row, plan)), for_list);
@@ -184,7 +184,7 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
                          .contiguous = is_contiguous(problem, plan),
                          .operation = problem->operation,
                          .gpu = gpu};
-    row.narrow = row.contiguous && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
+    row.is_16_bit = row.contiguous && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     plan->form = ONS_ROW_FORM;
     plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
     plan->variant = ONS_SELECTING;

@@ -26,7 +26,7 @@ struct row_of_cluster {
 template <typename Rows>
 constexpr bool empty_warps_leave = false;
 template <typename X>
-constexpr bool empty_warps_leave<contiguous_rows<X, false>> = contiguous_rows<X, false>::NARROW;
+constexpr bool empty_warps_leave<contiguous_rows<X, false>> = contiguous_rows<X, false>::IS_16_BIT;
 
 template <typename Rows>
 __device__ inline int warps_with_elements(int64_t N) {
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
     if constexpr (Form::ROWS > 1) answered.make_ready();
     arrivals::say_ready();
 
-    Rows::template visit<(Form::ROWS > 1), HELD_ROWS<Rows>>(
+    Rows::template visit<(Form::ROWS > 1), TEST_WHEN_HELD<Rows>>(
         args, row_of_cluster<Form>(), [&](const auto &row) {
             if constexpr (Form::ROWS == 1 && empty_warps_leave<Rows>)
                 if (warp() >= warps_with_elements<Rows>(args.N)) return;
@@ -117,10 +117,10 @@ launch_shape shape_of(const ons_plan *plan) {
  * each: a few elements of float32 are spilled then. */
 template <typename Rows>
 constexpr bool has_more_warps = false;
-template <typename X, bool ALL_FIT>
-constexpr bool has_more_warps<contiguous_rows<X, ALL_FIT>> =
+template <typename X, bool ALL_ALIGNED>
+constexpr bool has_more_warps<contiguous_rows<X, ALL_ALIGNED>> =
     sizeof(typename compute_of<X>::type) == sizeof(float) &&
-    contiguous_rows<X, ALL_FIT>::CLUSTER_WARPS < CLUSTER_WARPS_OF_320_THREADS;
+    contiguous_rows<X, ALL_ALIGNED>::CLUSTER_WARPS < CLUSTER_WARPS_OF_320_THREADS;
 
 /* Calls method(the warps that find room on a multiprocessor, a constant). */
 template <typename Rows, typename Method>
@@ -157,7 +157,7 @@ ons_status ons_cuda_cluster(const launch_request &request) {
     if (plan->loader == ONS_PACKED)
         return with_packs<kinds_in_cluster>(request, launch_as(block_of_packs<CHUNK<float>>()));
     if (plan->form == ONS_COLUMN_FORM) return with_columns(request, launch_as(block_of_columns()));
-    return with_rows<kinds_in_cluster, fitting::HELD>(request, launch_as(block_a_row()));
+    return with_rows<kinds_in_cluster, aligned_kernels::HELD>(request, launch_as(block_a_row()));
 }
 
 template <typename Rows, typename Form>

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
     arrived.make_ready();
     arrivals::say_ready();
 
-    Rows::template visit<false, HELD_ROWS<Rows>>(args, cluster_index(), [&](const auto &row) {
+    Rows::template visit<false, TEST_WHEN_HELD<Rows>>(args, cluster_index(), [&](const auto &row) {
         const int chunk = block_a_row::template chunk<K>(part * SHARERS + sharer);
         auto tile = opened(row.template load<K, WARP>(chunk));
         Real x[K * Rows::V];

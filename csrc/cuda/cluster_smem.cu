@@ -153,10 +153,10 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
 #endif
 }
 
-template <typename Ops, typename X, bool ALL_FIT>
+template <typename Ops, typename X, bool ALL_ALIGNED>
 static ons_status launch_smem(const launch_request &request,
-                              const rows_of<contiguous_rows<X, ALL_FIT>> &rows) {
-    using Rows = contiguous_rows<X, ALL_FIT>;
+                              const rows_of<contiguous_rows<X, ALL_ALIGNED>> &rows) {
+    using Rows = contiguous_rows<X, ALL_ALIGNED>;
     const ons_plan *plan = request.plan;
     const int blocks = (int)plan->blocks_a_row, size = (int)sizeof(typename Rows::Real);
     ons_gpu gpu;
@@ -178,7 +178,7 @@ static ons_status launch_smem(const launch_request &request,
 }
 
 ons_status cluster_smem(const launch_request &request) {
-    return with_contiguous_rows<kinds_in_cluster, fitting::ALL>(
+    return with_contiguous_rows<kinds_in_cluster, aligned_kernels::ALL>(
         request, [&](auto ops, auto rows) { return launch_smem<decltype(ops)>(request, rows); });
 }
 

@@ -16,9 +16,9 @@ extern "C" {
 
 /* The warps that find room on a multiprocessor in cluster where an operation takes a gradient;
  * `more`: of MORE_GRADIENT_CHUNKS. */
-ONS_CONSTANT int ons_gradient_warps(bool narrow, bool more) {
-    return narrow ? (more ? CLUSTER_WARPS : CLUSTER_WARPS_16_BIT)
-                  : (more ? CLUSTER_WARPS / 2 : CLUSTER_WARPS);
+ONS_CONSTANT int ons_gradient_warps(bool is_16_bit, bool more) {
+    return is_16_bit ? (more ? CLUSTER_WARPS : CLUSTER_WARPS_16_BIT)
+                     : (more ? CLUSTER_WARPS / 2 : CLUSTER_WARPS);
 }
 
 /* The shared memory that a block of cluster_smem.cu needs, in a cluster of `blocks`. Each warp has

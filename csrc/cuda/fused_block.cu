@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
     using Real = typename Rows::Real;
     __shared__ block_row<Real, MAX_THREADS<Rows, K> / WARP> warps;
     const int chunk = chunk_of_lane<K>(warp_of_block());
-    visit_loaded<Ops, Rows, K, WARP, false, HELD_ROWS<Rows>>(
+    visit_loaded<Ops, Rows, K, WARP, false, TEST_WHEN_HELD<Rows>>(
         args, blockIdx.x, chunk, [&](const auto &row, auto &tile) {
             Real x[K * Rows::V];
             const auto largest = tile.largest();
@@ -57,7 +57,7 @@ constexpr int MAX_CHUNKS_OF = BLOCK_CHUNKS;
 template <>
 constexpr int MAX_CHUNKS_OF<contiguous_rows<float, false>> = UNALIGNED_CHUNKS;
 template <>
-constexpr int MAX_CHUNKS_OF<contiguous_rows<narrow, false>> = UNALIGNED_CHUNKS_16_BIT;
+constexpr int MAX_CHUNKS_OF<contiguous_rows<any_16_bit, false>> = UNALIGNED_CHUNKS_16_BIT;
 
 template <typename Ops, typename Rows, int K, typename Arguments>
 static ons_status launch_block(const launch_request &request, const Arguments &arguments) {
@@ -73,13 +73,14 @@ ons_status ons_cuda_fused_block(const launch_request &request) {
     if (plan->variant == ONS_WITH_GRADIENT) return gradient_block(request);
     if (plan->variant == ONS_SELECTING) return topk_block(request);
     if (plan->form == ONS_COLUMN_FORM) return fused_block_of_columns(request);
-    return with_rows<kinds_in_fused_block, fitting::HELD>(request, [&](auto ops, auto rows) {
-        using Ops = decltype(ops);
-        using Rows = typename decltype(rows)::Rows;
-        return with_constant<SHORT_CHUNKS, MEDIUM_CHUNKS, BLOCK_CHUNKS, UNALIGNED_CHUNKS,
-                             UNALIGNED_CHUNKS_16_BIT>(
-            plan->elements_a_thread / Rows::V, [&](auto K) {
-                return launch_block<Ops, Rows, decltype(K)::value>(request, rows.arguments);
-            });
-    });
+    return with_rows<kinds_in_fused_block, aligned_kernels::HELD>(
+        request, [&](auto ops, auto rows) {
+            using Ops = decltype(ops);
+            using Rows = typename decltype(rows)::Rows;
+            return with_constant<SHORT_CHUNKS, MEDIUM_CHUNKS, BLOCK_CHUNKS, UNALIGNED_CHUNKS,
+                                 UNALIGNED_CHUNKS_16_BIT>(
+                plan->elements_a_thread / Rows::V, [&](auto K) {
+                    return launch_block<Ops, Rows, decltype(K)::value>(request, rows.arguments);
+                });
+        });
 }

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     using Real = typename Rows::Real;
     const int64_t index = (int64_t)blockIdx.x * Form::rows() + Form::row();
     const int chunk = Form::template chunk<K>();
-    visit_loaded<Ops, Rows, K, Form::STRIDE, true, two_ways::AT_ACCESSES>(
+    visit_loaded<Ops, Rows, K, Form::STRIDE, true, alignment_test::PER_ACCESS>(
         args, index, chunk, [&](const auto &row, auto &tile) {
             Real x[K * Rows::V];
             auto m = Form::max(tile.largest());
@@ -39,11 +39,11 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
 /* Of which shapes of instances.def there are kernels. */
 template <typename Rows>
 constexpr ons_warp_rows SHAPED_AS = ONS_ALL_ROWS;
-template <typename X, bool ALL_FIT>
-constexpr ons_warp_rows SHAPED_AS<contiguous_rows<X, ALL_FIT>> =
-    sizeof(X) == 2 ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
+template <typename X, bool ALL_ALIGNED>
+constexpr ons_warp_rows SHAPED_AS<contiguous_rows<X, ALL_ALIGNED>> =
+    sizeof(X) == 2 ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
 template <typename X>
-constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_NARROW_ROWS : ONS_ALL_ROWS;
+constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
 
 /* Calls method(lanes, chunks), constants, with the plan's. */
 template <typename Ops, typename Rows, typename Method>
@@ -86,7 +86,7 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
                 return launch_as(ops, rows, lane_a_column(), K);
             });
         });
-    return with_rows<kinds_in_fused_warp, fitting::NONE>(request, [&](auto ops, auto rows) {
+    return with_rows<kinds_in_fused_warp, aligned_kernels::NONE>(request, [&](auto ops, auto rows) {
         using Rows = typename decltype(rows)::Rows;
         return with_warp_shape<decltype(ops), Rows>(plan, [&](auto L, auto K) {
             return launch_as(ops, rows, lanes_a_row<decltype(L)::value>(), K);

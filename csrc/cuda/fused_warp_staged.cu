@@ -9,7 +9,7 @@
 #include "launch.cuh"
 #include "pairs/warp_row.cuh"
 #include "rows/finish.cuh"
-#include "rows/fitting.cuh"
+#include "rows/aligned.cuh"
 #include "rows/staged.cuh"
 
 template <typename T>
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const auto m = Form::max(tile.largest());
     const auto d = Form::normalizer(exponentiate<in_any_order>(tile, reference(m), x));
     if (args.one_a_row) {
-        const fitting_row<T, T, true> row(nullptr, args.y + (index + args.first) * args.y_pitch,
+        const aligned_row<T, T, true> row(nullptr, args.y + (index + args.first) * args.y_pitch,
                                           args.N, args.of);
         put_value<one_a_row>(args, index, Form::writes(), row, state{m, d});
         return;
@@ -78,7 +78,7 @@ static ons_status launch_rows_of(const launch_request &request) {
     const int chunks = plan->elements_a_thread / CHUNK<float>;
     ons_status status = ONS_E_OPERAND;
 #define ONS_STAGED_SHAPES(rows, L, LEAST, MOST)                                          \
-    if constexpr ((sizeof(T) == 2) == (ONS_##rows##_ROWS == ONS_NARROW_ROWS))            \
+    if constexpr ((sizeof(T) == 2) == (ONS_##rows##_ROWS == ONS_16_BIT_ROWS))            \
         if (plan->lanes == L)                                                            \
             status = with_constant_of<LEAST, MOST>(chunks, [&](auto K) {                 \
                 return launch_strips(request, shape,                                     \
@@ -91,6 +91,7 @@ static ons_status launch_rows_of(const launch_request &request) {
 }
 
 ons_status fused_warp_staged(const launch_request &request) {
-    return request.problem->operand[ONS_X].dtype == ONS_FLOAT32 ? launch_rows_of<float>(request)
-                                                                : launch_rows_of<narrow>(request);
+    return request.problem->operand[ONS_X].dtype == ONS_FLOAT32
+               ? launch_rows_of<float>(request)
+               : launch_rows_of<any_16_bit>(request);
 }

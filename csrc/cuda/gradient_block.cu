@@ -29,7 +29,7 @@ template <typename Rows, typename Form>
 __global__ void __launch_bounds__(GRADIENT_THREADS)
     gradient_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1), HELD_ROWS<Rows>>(args, index, [&](const auto &row) {
+    Rows::template visit<(Form::ROWS > 1), TEST_WHEN_HELD<Rows>>(args, index, [&](const auto &row) {
         const int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
         const auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
         if constexpr (Form::ROWS == 1)
@@ -52,7 +52,7 @@ __device__ inline void received(const state<double> &part, row_sum<double> *sum)
 
 /* The blocks that find room on a multiprocessor. */
 template <typename Rows, int K>
-constexpr int BLOCKS = ons_gradient_warps(Rows::NARROW, K > BLOCK_CHUNKS) / MAX_WARPS;
+constexpr int BLOCKS = ons_gradient_warps(Rows::IS_16_BIT, K > BLOCK_CHUNKS) / MAX_WARPS;
 
 template <typename Rows, int K>
 __global__ void __launch_bounds__(GRADIENT_THREADS, BLOCKS<Rows, K>)
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, BLOCKS<Rows, K>)
     const int warp = cluster_rank() * warps_of_block() + warp_of_block(), to = threadIdx.x % WARP;
     arrived.make_ready();
     arrivals::say_ready();
-    Rows::template visit<false, HELD_ROWS<Rows>>(args, cluster_index(), [&](const auto &row) {
+    Rows::template visit<false, TEST_WHEN_HELD<Rows>>(args, cluster_index(), [&](const auto &row) {
         const int chunk = block_a_row::chunk<K>(warp);
         const auto tile = row.template load<K, WARP>(chunk);
         fetching<Rows>::template ahead<K>(args, cluster_index(), warp);
@@ -108,7 +108,7 @@ ons_status gradient_cluster(const launch_request &request) {
                                  rows.arguments);
         };
         const int chunks = request.plan->elements_a_thread / Rows::V;
-        if constexpr (Rows::ALL_FIT)
+        if constexpr (Rows::ALL_ALIGNED)
             return launch_with(std::integral_constant<int, MORE_GRADIENT_CHUNKS>());
         else if constexpr (Rows::HAS_MORE_CHUNKS)
             return with_constant<BLOCK_CHUNKS, MORE_GRADIENT_CHUNKS>(chunks, launch_with);

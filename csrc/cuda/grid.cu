@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     int64_t last = ((args.N + Rows::V - 1) / Rows::V - 1) / chunks * chunks;
     int turn = 0;
     for (int64_t first = 0; first < args.rows; first += Form::ROWS, turn ^= 1) {
-        Rows::template visit<(Form::ROWS > 1), HELD_ROWS<Rows>>(
+        Rows::template visit<(Form::ROWS > 1), TEST_WHEN_HELD<Rows>>(
             args, first + Form::row(), [&](const auto &row) {
                 state<Real> *strip = states + (int64_t)turn * gridDim.x * Form::ROWS;
 
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
 }
 
 ons_status ons_cuda_grid(const launch_request &request) {
-    return with_rows_or_columns<kinds_in_grid, fitting::ALL>(
+    return with_rows_or_columns<kinds_in_grid, aligned_kernels::ALL>(
         request, [&](auto ops, auto rows, auto form) {
             using Ops = decltype(ops);
             using Rows = typename decltype(rows)::Rows;

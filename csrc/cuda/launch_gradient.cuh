@@ -66,18 +66,18 @@ ons_status with_contiguous_gradient(const launch_request &request, Method method
                                           problem->scale_by,
                                           problem->operation};
     /* whole packs come as fast as the memory gives them; what is fetched twice then costs time */
-    if (!Rows::all_fit(arguments)) arguments.ahead = rows_ahead(request);
+    if (!Rows::all_aligned(arguments)) arguments.ahead = rows_ahead(request);
     return method(rows_of<Rows>{arguments});
 }
 
 /* Of 16 bits, rows that all begin and end with a pack have kernels of their own. */
 template <typename T, typename Method>
 ons_status with_gradient_type(const launch_request &request, Method method) {
-    using Fitting = contiguous_gradients<T, true>;
+    using Aligned = contiguous_gradients<T, true>;
     using Any = contiguous_gradients<T, false>;
     if constexpr (sizeof(T) == 2)
-        return with_contiguous_gradient<Fitting>(request, [&](auto rows) {
-            return Fitting::all_fit(rows.arguments)
+        return with_contiguous_gradient<Aligned>(request, [&](auto rows) {
+            return Aligned::all_aligned(rows.arguments)
                        ? method(rows)
                        : with_contiguous_gradient<Any>(request, method);
         });

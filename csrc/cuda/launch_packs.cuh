@@ -42,7 +42,7 @@ ons_status with_packs(const launch_request &request, Method method) {
         else
             return request.problem->operand[ONS_X].dtype == ONS_FLOAT32
                        ? with_packed<Ops, float>(request, method)
-                       : with_packed<Ops, narrow>(request, method);
+                       : with_packed<Ops, any_16_bit>(request, method);
     });
 }
 

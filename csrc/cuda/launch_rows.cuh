@@ -15,14 +15,13 @@
  * is, nor on the types: all give the same bits. y may be x: nothing may be read through the
  * read-only cache, and a thread writes what it alone has read.
  *
- * Rows::visit<BEYOND, WHERE>(arguments, row, body) calls body with the row: a warp must come to it
- * together. BEYOND: the row may lie beyond the last, and then has no elements. WHERE: two_ways.
- * Rows::load_row<K, STRIDE, BEYOND>(arguments, row, chunk) gives the chunks alone.
+ * Rows::visit<CHECK_ROW, TEST>(arguments, row, body) calls body with the row; to be called by whole
+ * warps. CHECK_ROW: the row may lie after the last one, and then has no elements. TEST: see
+ * alignment_test. Rows::load_row<K, STRIDE, CHECK_ROW>(arguments, row, chunk) gives the chunks.
  *
- * 16-bit elements are `narrow`: one kernel has both types, and learns from their format which it
- * is, and from a flag whether the results have it too or are float32 (widened_row).
- *
- * NARROW: 16-bit elements, of which fused_warp gives a lane twice as many.
+ * 16-bit elements are any_16_bit: one kernel has both types. Their format says which it is, and a
+ * flag whether the results have it too or are float32 (widened_row). In fused_warp a lane takes
+ * twice as many of them (IS_16_BIT).
  *
  * The simpler the rows, the fewer registers their addresses take. BLOCK_THREADS is the most threads
  * that a block may have where each holds 8 chunks, and BLOCKS how many such blocks find room side
@@ -41,7 +40,8 @@ struct rows_of {
     typename Rows::arguments arguments;
 };
 
-/* How many rows behind a row those are that are fetched with it: FETCH_AHEAD bytes, or none. */
+/* How many rows ahead of a row those are that are prefetched with it: FETCH_AHEAD bytes, or none.
+ */
 inline int64_t rows_ahead(const launch_request &request) {
     int64_t row_bytes = request.plan->N * ons_dtype_size(request.problem->operand[ONS_X].dtype);
     bool pays = request.plan->rows * row_bytes >= FETCH_MIN_BYTES;
@@ -52,19 +52,20 @@ inline problem_arguments as_it_is(const launch_request &request) {
     return {*request.problem, request.plan->rows, request.plan->N, 0, rows_ahead(request)};
 }
 
-/* Of which rows that all begin and end with a pack a method has kernels of their own: of none; of
- * those of 16 bits where results have the row's shape, which arithmetic bounds; where it reads rows
- * tile by tile, of those of one value a row too; or, where it asks for it, of all. Where they have
- * none, one kernel loads and stores in two ways (two_ways, load_row). */
-enum class fitting { NONE, HELD, READ_IN_TILES, ALL };
+/* For which rows that all begin and end with a pack a method has kernels of their own: for none;
+ * for those of 16 bits whose results have the row's shape, which arithmetic bounds; where it reads
+ * rows tile by tile, also for those of one value a row; for all. Elsewhere one kernel tests for
+ * alignment (alignment_test, load_row). */
+enum class aligned_kernels { NONE, HELD, READ_IN_TILES, ALL };
 template <typename Ops, typename X>
-constexpr bool has_fitting(fitting of) {
-    return of == fitting::ALL ||
-           (Ops::ONE_A_ROW ? of == fitting::READ_IN_TILES : of != fitting::NONE && sizeof(X) == 2);
+constexpr bool has_aligned_kernels(aligned_kernels of) {
+    return of == aligned_kernels::ALL ||
+           (Ops::ONE_A_ROW ? of == aligned_kernels::READ_IN_TILES
+                           : of != aligned_kernels::NONE && sizeof(X) == 2);
 }
 
 /* Calls method(operations, rows_of<Rows>). */
-template <typename Ops, fitting FIT, typename X, typename Method>
+template <typename Ops, aligned_kernels ALIGNED, typename X, typename Method>
 ons_status with_contiguous(const launch_request &request, Method method) {
     const ons_problem *problem = request.problem;
     const ons_plan *plan = request.plan;
@@ -83,11 +84,11 @@ ons_status with_contiguous(const launch_request &request, Method method) {
                 format<X>(x.dtype),
                 x.dtype != y.dtype};
     };
-    using Fitting = contiguous_rows<X, true>;
+    using Aligned = contiguous_rows<X, true>;
     using Any = contiguous_rows<X, false>;
-    if constexpr (has_fitting<Ops, X>(FIT))
-        if (Fitting::all_fit(arguments(Fitting()), Ops::ONE_A_ROW))
-            return method(Ops(), rows_of<Fitting>{arguments(Fitting())});
+    if constexpr (has_aligned_kernels<Ops, X>(ALIGNED))
+        if (Aligned::all_aligned(arguments(Aligned()), Ops::ONE_A_ROW))
+            return method(Ops(), rows_of<Aligned>{arguments(Aligned())});
     return method(Ops(), rows_of<Any>{arguments(Any())});
 }
 
@@ -97,7 +98,7 @@ ons_status with_type_of_x(const launch_request &request, Body body) {
     switch (request.problem->operand[ONS_X].dtype) {
     case ONS_FLOAT32: return body(float());
     case ONS_FLOAT64: return body(double());
-    default: return body(narrow());
+    default: return body(any_16_bit());
     }
 }
 
@@ -126,7 +127,7 @@ ons_status with_operations(const launch_request &request, Method method) {
 }
 
 /* Calls method(operations, rows_of<Rows>) with the Rows that fit, in the row form. */
-template <typename Kinds, fitting FIT = fitting::READ_IN_TILES, typename Method>
+template <typename Kinds, aligned_kernels ALIGNED = aligned_kernels::READ_IN_TILES, typename Method>
 ons_status with_rows(const launch_request &request, Method method) {
     return with_operations(request, [&](auto ops) {
         using Ops = decltype(ops);
@@ -135,7 +136,7 @@ ons_status with_rows(const launch_request &request, Method method) {
         if constexpr (KINDS != ONS_GENERAL_ROWS)
             if (loader == ONS_CONTIGUOUS)
                 return with_type_of_x(request, [&](auto type) {
-                    return with_contiguous<Ops, FIT, decltype(type)>(request, method);
+                    return with_contiguous<Ops, ALIGNED, decltype(type)>(request, method);
                 });
         if constexpr (KINDS == ONS_EVERY_ROWS)
             if (loader == ONS_MASKED)
@@ -147,7 +148,7 @@ ons_status with_rows(const launch_request &request, Method method) {
 }
 
 /* The same of rows without gaps alone, for variants that have no others. */
-template <typename Kinds, fitting FIT = fitting::READ_IN_TILES, typename Method>
+template <typename Kinds, aligned_kernels ALIGNED = aligned_kernels::READ_IN_TILES, typename Method>
 ons_status with_contiguous_rows(const launch_request &request, Method method) {
     return with_operations(request, [&](auto ops) {
         using Ops = decltype(ops);
@@ -155,7 +156,7 @@ ons_status with_contiguous_rows(const launch_request &request, Method method) {
             return ONS_E_OPERAND;
         else
             return with_type_of_x(request, [&](auto type) {
-                return with_contiguous<Ops, FIT, decltype(type)>(request, method);
+                return with_contiguous<Ops, ALIGNED, decltype(type)>(request, method);
             });
     });
 }

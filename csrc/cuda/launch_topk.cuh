@@ -56,11 +56,11 @@ ons_status with_topk_type(const launch_request &request, int room, Method method
                 format<X>(),
                 false};
     };
-    using Fitting = contiguous_rows<X, true>;
+    using Aligned = contiguous_rows<X, true>;
     using Any = contiguous_rows<X, false>;
     if constexpr (BOTH && sizeof(X) <= sizeof(float))
-        if (Fitting::all_fit(arguments(Fitting()), true))
-            return with_topk_arguments<Fitting>(request, arguments(Fitting()), room, method);
+        if (Aligned::all_aligned(arguments(Aligned()), true))
+            return with_topk_arguments<Aligned>(request, arguments(Aligned()), room, method);
     return with_topk_arguments<Any>(request, arguments(Any()), room, method);
 }
 

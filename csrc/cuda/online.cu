@@ -5,17 +5,17 @@
 
 /* 16-bit rows between packs: a chunk takes more registers on its way. */
 template <typename Rows>
-constexpr bool IS_NARROW_BETWEEN_PACKS = false;
+constexpr bool IS_UNALIGNED_16_BIT = false;
 template <typename X>
-constexpr bool IS_NARROW_BETWEEN_PACKS<contiguous_rows<X, false>> = sizeof(X) == 2;
+constexpr bool IS_UNALIGNED_16_BIT<contiguous_rows<X, false>> = sizeof(X) == 2;
 
 /* Where the row is read once, more of it at a time: what two blocks' registers have room for. */
 template <typename Ops, typename Rows, typename Form>
 constexpr int CHUNKS = !Ops::ONE_A_ROW || Form::ROWS > 1 || Rows::V != CHUNK<float> ? TILE_CHUNKS
-                       : IS_NARROW_BETWEEN_PACKS<Rows>                              ? 5
+                       : IS_UNALIGNED_16_BIT<Rows>                                  ? 5
                                                                                     : VALUE_CHUNKS;
 template <typename Ops, typename Rows>
-constexpr int BLOCKS = Ops::ONE_A_ROW && IS_NARROW_BETWEEN_PACKS<Rows> ? 2 : 0;
+constexpr int BLOCKS = Ops::ONE_A_ROW && IS_UNALIGNED_16_BIT<Rows> ? 2 : 0;
 
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS, BLOCKS<Ops, Rows>)

@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1), HELD_ROWS<Rows>>(args, index, [&](const auto &row) {
+    Rows::template visit<(Form::ROWS > 1), TEST_WHEN_HELD<Rows>>(args, index, [&](const auto &row) {
         int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
         auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
 

@@ -56,7 +56,7 @@ enum {
 };
 
 /* Of which rows a shape in instances.def is; and whether of operations of one value a row. */
-typedef enum { ONS_NARROW_ROWS, ONS_ALL_ROWS } ons_warp_rows;
+typedef enum { ONS_16_BIT_ROWS, ONS_ALL_ROWS } ons_warp_rows;
 enum { ONS_OF_ROWS = false, ONS_OF_VALUES = true };
 
 /* Which kinds of rows have kernels of their own (kinds.def): none, all come by one loader;

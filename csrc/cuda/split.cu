@@ -16,8 +16,8 @@ constexpr int CHUNKS =
  * a pack it would be two, though with three a few bytes are spilled. */
 template <typename Rows>
 constexpr int MIN_BLOCKS = 2;
-template <typename X, bool ALL_FIT>
-constexpr int MIN_BLOCKS<contiguous_rows<X, ALL_FIT>> = sizeof(X) <= sizeof(float) ? 3 : 2;
+template <typename X, bool ALL_ALIGNED>
+constexpr int MIN_BLOCKS<contiguous_rows<X, ALL_ALIGNED>> = sizeof(X) <= sizeof(float) ? 3 : 2;
 
 /* The states lie in `states` by strip, part and row of the strip. */
 template <typename Rows, typename Form>

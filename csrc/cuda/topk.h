@@ -25,7 +25,7 @@ enum {
 typedef enum {
     TOPK_ALL_ROWS,
     TOPK_MANY_ROWS,
-    TOPK_MANY_NARROW_ROWS,
+    TOPK_MANY_16_BIT_ROWS,
     TOPK_FEW_ROWS
 } topk_sorted_rows;
 

@@ -90,8 +90,8 @@ __device__ __forceinline__ void list_bits(const topk_arguments<Rows> &args, int6
 /* How many blocks find room on a multiprocessor. */
 template <typename Rows>
 constexpr int BLOCKS_OF = 2;
-template <typename X, bool ALL_FIT>
-constexpr int BLOCKS_OF<contiguous_rows<X, ALL_FIT>> =
+template <typename X, bool ALL_ALIGNED>
+constexpr int BLOCKS_OF<contiguous_rows<X, ALL_ALIGNED>> =
 #if __CUDA_ARCH__ == 750 /* 1024 threads find room */
     2;
 #else

@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
 template <typename Rows>
 constexpr bool has_shape_of(topk_sorted_rows rows) {
     return rows == TOPK_MANY_ROWS          ? !HAS_PROBLEM<Rows>
-           : rows == TOPK_MANY_NARROW_ROWS ? Rows::NARROW
+           : rows == TOPK_MANY_16_BIT_ROWS ? Rows::IS_16_BIT
                                            : true;
 }
 

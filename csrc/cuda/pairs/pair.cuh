@@ -54,10 +54,10 @@ __device__ inline state<Real> state_of(const ons_pair &pair) {
 template <typename Real>
 struct alignas(16) row_numbers {
     Real m, first, second; /* the latter two by the operation */
-    Real steps;            /* of an ordinary m, else BEYOND */
+    Real steps;            /* of an ordinary m, else NOT_ORDINARY */
 
     /* Farther above the steps of every ordinary m than exponentials can be moved. */
-    static constexpr Real BEYOND = arithmetic<Real>::MAGIC + (Real)0x1p23;
+    static constexpr Real NOT_ORDINARY = arithmetic<Real>::MAGIC + (Real)0x1p23;
 };
 
 template <typename Op, typename Real>
@@ -65,7 +65,7 @@ __device__ inline row_numbers<Real> numbers_of(const state<Real> &row) {
     row_numbers<Real> numbers;
     numbers.m = row.m;
     Op::row(row, &numbers.first, &numbers.second);
-    numbers.steps = is_ordinary(row.m) ? arithmetic<Real>::steps(row.m) : numbers.BEYOND;
+    numbers.steps = is_ordinary(row.m) ? arithmetic<Real>::steps(row.m) : numbers.NOT_ORDINARY;
     return numbers;
 }
 

@@ -11,9 +11,8 @@
 #include "../pairs/exponential.cuh"
 #include "../../problem.h"
 
-/* An element of 16 bits, float16 or bfloat16: one kernel has both, and learns at run time which of
- * them it is. */
-struct narrow {
+/* An element of 16 bits, float16 or bfloat16: which of them it is, a kernel learns at run time. */
+struct any_16_bit {
     unsigned short bits;
 };
 
@@ -57,7 +56,7 @@ __device__ inline T from_real(Real v) {
 
 __device__ inline unsigned short bits_of(__half v) { return __half_as_ushort(v); }
 __device__ inline unsigned short bits_of(__nv_bfloat16 v) { return __bfloat16_as_ushort(v); }
-__device__ inline unsigned short bits_of(narrow v) { return v.bits; }
+__device__ inline unsigned short bits_of(any_16_bit v) { return v.bits; }
 template <typename T>
 __device__ inline T bits_as(unsigned short bits) {
     if constexpr (std::is_same_v<T, __half>)
@@ -89,7 +88,7 @@ struct format {
     }
 };
 template <>
-struct format<narrow> {
+struct format<any_16_bit> {
     __host__ __device__ explicit format(ons_dtype dtype) : is_bfloat(dtype == ONS_BFLOAT16) {}
 
     template <typename Body>
@@ -98,12 +97,13 @@ struct format<narrow> {
         return body(__half());
     }
 
-    __device__ narrow minus_infinity() const {
+    __device__ any_16_bit minus_infinity() const {
         return {(unsigned short)(is_bfloat ? 0xff80 : 0xfc00)};
     }
 
-    __device__ narrow rounded(float v) const {
-        return with([&](auto type) -> narrow { return {bits_of(from_real<decltype(type)>(v))}; });
+    __device__ any_16_bit rounded(float v) const {
+        return with(
+            [&](auto type) -> any_16_bit { return {bits_of(from_real<decltype(type)>(v))}; });
     }
 
    private:

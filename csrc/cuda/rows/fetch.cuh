@@ -29,9 +29,9 @@ struct fetching {
     __device__ static void ahead(const typename Rows::arguments &, int64_t, int) {}
 };
 
-template <typename X, bool ALL_FIT>
-struct fetching<contiguous_rows<X, ALL_FIT>> {
-    using Rows = contiguous_rows<X, ALL_FIT>;
+template <typename X, bool ALL_ALIGNED>
+struct fetching<contiguous_rows<X, ALL_ALIGNED>> {
+    using Rows = contiguous_rows<X, ALL_ALIGNED>;
 
     template <int K>
     __device__ __forceinline__ static void ahead(const typename Rows::arguments &args, int64_t row,

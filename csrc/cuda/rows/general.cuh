@@ -104,7 +104,7 @@ class general_rows {
    public:
     using Real = Compute;
     using arguments = problem_arguments;
-    static constexpr bool NARROW = false;
+    static constexpr bool IS_16_BIT = false;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
                          CLUSTER_WARPS = ::CLUSTER_WARPS;
     static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
@@ -112,12 +112,12 @@ class general_rows {
     template <int K>
     using tile = real_tile<Real, K>;
 
-    template <bool BEYOND, two_ways = two_ways::AROUND_ROWS, typename Body>
+    template <bool CHECK_ROW, alignment_test = alignment_test::PER_ROW, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
         body(general_rows(args, row));
     }
 
-    template <int K, int STRIDE, bool BEYOND>
+    template <int K, int STRIDE, bool CHECK_ROW>
     __device__ __forceinline__ static tile<K> load_row(const arguments &args, int64_t row,
                                                        int64_t chunk) {
         return general_rows(args, row).load<K, STRIDE>(chunk);

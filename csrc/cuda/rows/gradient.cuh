@@ -95,14 +95,14 @@ class gradient_row {
     OfGradient dy;
 };
 
-/* Rows without gaps of one type; ALL_FIT as in contiguous_rows. */
-template <typename T, bool ALL_FIT_>
+/* Rows without gaps of one type; ALL_ALIGNED as in contiguous_rows. */
+template <typename T, bool ALL_ALIGNED_>
 struct contiguous_gradients {
-    static constexpr bool ALL_FIT = ALL_FIT_;
-    using Rows = contiguous_rows<T, ALL_FIT>;
+    static constexpr bool ALL_ALIGNED = ALL_ALIGNED_;
+    using Rows = contiguous_rows<T, ALL_ALIGNED>;
     using Real = typename Rows::Real;
     static constexpr int V = Rows::V;
-    static constexpr bool NARROW = Rows::NARROW, HAS_MORE_CHUNKS = sizeof(T) <= sizeof(float);
+    static constexpr bool IS_16_BIT = Rows::IS_16_BIT, HAS_MORE_CHUNKS = sizeof(T) <= sizeof(float);
 
     struct arguments {
         const T *y, *dy;
@@ -117,40 +117,40 @@ struct contiguous_gradients {
         __device__ ons_operation operation() const { return which; }
     };
 
-    static bool all_fit(const arguments &args) {
+    static bool all_aligned(const arguments &args) {
         const uintptr_t pointers = (uintptr_t)args.y | (uintptr_t)args.dy | (uintptr_t)args.dx;
         return (args.N | args.y_pitch | args.dy_pitch | args.dx_pitch) % V == 0 &&
                pointers % sizeof(pack<T, V>) == 0;
     }
 
-    template <bool BEYOND, two_ways WHERE = two_ways::AROUND_ROWS, typename Body>
+    template <bool CHECK_ROW, alignment_test TEST = alignment_test::PER_ROW, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
         row += args.first;
-        const int64_t N = BEYOND && row >= args.rows ? 0 : args.N;
+        const int64_t N = CHECK_ROW && row >= args.rows ? 0 : args.N;
         const T *y = args.y + row * args.y_pitch, *dy = args.dy + row * args.dy_pitch;
         T *dx = args.dx + row * args.dx_pitch;
         auto with = [&](auto of_y, auto of_dy) {
             body(gradient_row<decltype(of_y), decltype(of_dy)>(of_y, of_dy, args.scale));
         };
-        using whole = fitting_row<T, T, true>;
-        using either = either_row<T, T>;
-        using fitting = fitting_row<T, T, false>;
-        using shifted = shifted_row<T, T>;
-        if constexpr (ALL_FIT)
-            with(whole(y, dx, N), whole(dy, dx, N));
-        else if constexpr (WHERE == two_ways::AT_ACCESSES)
-            with(either(y, dx, N), either(dy, dx, N));
-        else if (!NARROW && __all_sync(~0u, begin_with_pack<T, T, V>(y, dx) &&
-                                                begin_with_pack<T, T, V>(dy, dx)))
-            with(fitting(y, dx, N), fitting(dy, dx, N));
+        using without_tail = aligned_row<T, T, true>;
+        using maybe_aligned = maybe_aligned_row<T, T>;
+        using aligned = aligned_row<T, T, false>;
+        using unaligned = unaligned_row<T, T>;
+        if constexpr (ALL_ALIGNED)
+            with(without_tail(y, dx, N), without_tail(dy, dx, N));
+        else if constexpr (TEST == alignment_test::PER_ACCESS)
+            with(maybe_aligned(y, dx, N), maybe_aligned(dy, dx, N));
+        else if (!IS_16_BIT &&
+                 __all_sync(~0u, are_aligned<T, T, V>(y, dx) && are_aligned<T, T, V>(dy, dx)))
+            with(aligned(y, dx, N), aligned(dy, dx, N));
         else
-            with(shifted(y, dx, N), shifted(dy, dx, N));
+            with(unaligned(y, dx, N), unaligned(dy, dx, N));
     }
 };
 
-template <typename T, bool ALL_FIT>
-struct fetching<contiguous_gradients<T, ALL_FIT>> {
-    using Rows = contiguous_gradients<T, ALL_FIT>;
+template <typename T, bool ALL_ALIGNED>
+struct fetching<contiguous_gradients<T, ALL_ALIGNED>> {
+    using Rows = contiguous_gradients<T, ALL_ALIGNED>;
 
     template <int K>
     __device__ __forceinline__ static void ahead(const typename Rows::arguments &args, int64_t row,
@@ -172,9 +172,9 @@ struct general_gradients {
     using Real = Compute;
     using arguments = problem_arguments;
     static constexpr int V = of_y::V;
-    static constexpr bool NARROW = false, ALL_FIT = false, HAS_MORE_CHUNKS = false;
+    static constexpr bool IS_16_BIT = false, ALL_ALIGNED = false, HAS_MORE_CHUNKS = false;
 
-    template <bool BEYOND, two_ways = two_ways::AROUND_ROWS, typename Body>
+    template <bool CHECK_ROW, alignment_test = alignment_test::PER_ROW, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
         const of_y y(args, row);
         body(gradient_row<of_y, of_gradient>(y, of_gradient(args, row), y.scale()));

@@ -24,7 +24,7 @@ struct masked_tile : tile_of_numbers<X, K> {
     __device__ X largest() const { return ends[0]; }
 };
 template <int K>
-struct masked_tile<narrow, K> : open_tile<K> {
+struct masked_tile<any_16_bit, K> : open_tile<K> {
     using open_tile<K>::open_tile;
 };
 
@@ -142,14 +142,14 @@ template <typename T>
 struct masked_rows {
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
-    static constexpr bool NARROW = sizeof(T) == 2;
+    static constexpr bool IS_16_BIT = sizeof(T) == 2;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
-                         BLOCKS = NARROW ? 2 : 1;
+                         BLOCKS = IS_16_BIT ? 2 : 1;
     static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
 
-    template <bool BEYOND, two_ways = two_ways::AROUND_ROWS, typename Body>
+    template <bool CHECK_ROW, alignment_test = alignment_test::PER_ROW, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
-        const int64_t N = BEYOND && row + args.first >= args.rows ? 0 : args.N;
+        const int64_t N = CHECK_ROW && row + args.first >= args.rows ? 0 : args.N;
         const int where_step = (int)args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
         const row_address at(args, row);
         auto with = [&](const auto &plain) {
@@ -157,12 +157,12 @@ struct masked_rows {
         };
         const T *x = (const T *)at.x;
         const format<T> of(args.problem.operand[ONS_X].dtype);
-        if constexpr (NARROW)
-            with(widened_row(shifted_row<T, T>(x, (T *)at.y, N, of),
-                             either_row<T, float>(x, (float *)at.y, N, of),
+        if constexpr (IS_16_BIT)
+            with(widened_row(unaligned_row<T, T>(x, (T *)at.y, N, of),
+                             maybe_aligned_row<T, float>(x, (float *)at.y, N, of),
                              args.problem.operand[ONS_Y].dtype == ONS_FLOAT32));
         else
-            with(either_row<T, T>(x, (T *)at.y, N, of));
+            with(maybe_aligned_row<T, T>(x, (T *)at.y, N, of));
     }
 };
 

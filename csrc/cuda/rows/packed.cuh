@@ -29,7 +29,7 @@ class packed_columns {
    public:
     using Real = typename compute_of<X>::type;
     static constexpr int C = CHUNK<Real>, V = C; /* a chunk is a pack: one element of each row */
-    static constexpr bool NARROW = sizeof(X) == 2;
+    static constexpr bool IS_16_BIT = sizeof(X) == 2;
     static constexpr int BLOCK_THREADS = ANY_BLOCK_THREADS, BLOCKS = 2;
     static constexpr int CLUSTER_WARPS = COLUMN_CLUSTER_WARPS;
 
@@ -49,7 +49,7 @@ class packed_columns {
         __device__ ons_operation operation() const { return which; }
     };
 
-    template <bool BEYOND, two_ways = two_ways::AROUND_ROWS, typename Body>
+    template <bool CHECK_ROW, alignment_test = alignment_test::PER_ROW, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
         body(packed_columns(args, row + args.first));
     }
@@ -67,7 +67,7 @@ class packed_columns {
         const int64_t column = row - slice * args.width;
         x = args.x + slice * args.x_slice + column;
         y = args.y + slice * args.y_slice +
-            column * (int64_t)(NARROW && widens ? sizeof(float) : sizeof(X));
+            column * (int64_t)(IS_16_BIT && widens ? sizeof(float) : sizeof(X));
     }
 
     /* ALONG lanes take K packs each, one below the other; `at` is this lane's first. */
@@ -94,7 +94,7 @@ class packed_columns {
     template <int K, int ALONG, bool STREAM>
     __device__ __forceinline__ void store(int at, const Real (&from)[K * C], keep_bits<K * C>,
                                           Real) const {
-        if (NARROW && widens)
+        if (IS_16_BIT && widens)
             store_as<float, K, STREAM>(at, from);
         else
             store_as<X, K, STREAM>(at, from);

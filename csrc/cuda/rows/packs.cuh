@@ -1,11 +1,10 @@
-/* packs.cuh - packs: a chunk of a row as it lies in memory, read and written in one access; and
- * what lies between two of them. */
+/* packs.cuh - packs: a chunk of a row as it lies in memory, read and written in one access. */
 #ifndef ONS_PACKS_CUH
 #define ONS_PACKS_CUH
 
 #include "elements.cuh"
 
-/* Kept in words: 16-bit elements in registers of their own would take twice as many. */
+/* In words: 16-bit elements in registers of their own would take twice as many. */
 template <typename T, int V>
 struct alignas(sizeof(T) * V) pack {
     static constexpr int WORDS = sizeof(T) * V / 4;
@@ -109,8 +108,7 @@ __device__ __forceinline__ void round_to_packs(const Real *from, pack<T, V> (&to
     }
 }
 
-/* Writes a pack; STREAM: as one that nobody reads soon, so that it does not push out of the cache
- * what is still to be read. */
+/* Writes a pack; STREAM: evict-first, so that it does not displace what is still to be read. */
 template <bool STREAM, typename P>
 __device__ inline void write_pack(P *to, const P &value) {
     if constexpr (STREAM && sizeof(P) == sizeof(uint4))
@@ -143,14 +141,14 @@ __device__ inline P between(const P &low, const P &high, int bytes) {
     return out;
 }
 
-/* Where a kernel has two ways for rows that begin with a pack and for others: around all that it
- * does with a row; or at loads and stores alone, so that what lies between is there once. The first
- * is for kernels that load a row tile by tile: they ask once. */
-enum class two_ways { AROUND_ROWS, AT_ACCESSES };
+/* Where a kernel tests whether a row is aligned: once around all that it does with the row, which
+ * is then there twice; or at each load and store, so that what lies between is there once. The
+ * first is for kernels that load a row tile by tile. */
+enum class alignment_test { PER_ROW, PER_ACCESS };
 
-/* Whether a row begins with a pack, in x and in y. */
+/* Whether a row is aligned, in x and in y: begins with a pack. */
 template <typename X, typename Y, int V>
-__device__ inline bool begin_with_pack(const X *x, const Y *y) {
+__device__ inline bool are_aligned(const X *x, const Y *y) {
     return (uintptr_t)x % sizeof(pack<X, V>) == 0 && (uintptr_t)y % sizeof(pack<Y, V>) == 0;
 }
 

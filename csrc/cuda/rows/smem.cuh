@@ -25,9 +25,9 @@
 template <typename Rows>
 class rows_in_smem;
 
-template <typename X, bool ALL_FIT>
-class rows_in_smem<contiguous_rows<X, ALL_FIT>> {
-    using Rows = contiguous_rows<X, ALL_FIT>;
+template <typename X, bool ALL_ALIGNED>
+class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
+    using Rows = contiguous_rows<X, ALL_ALIGNED>;
     using Pack = pack<X, Rows::V>;
     static constexpr int V = Rows::V, PACK = (int)sizeof(Pack);
 
@@ -39,7 +39,7 @@ class rows_in_smem<contiguous_rows<X, ALL_FIT>> {
     /* One way to read and write all rows, even those that begin with a pack: the instructions of
      * two do not stay in the cache. */
     template <typename Y>
-    using row_to = std::conditional_t<ALL_FIT, fitting_row<X, Y, true>, shifted_row<X, Y>>;
+    using row_to = std::conditional_t<ALL_ALIGNED, aligned_row<X, Y, true>, unaligned_row<X, Y>>;
 
     /* `memory_` has SLOT_ROOM bytes for each of the warp's slots, `barriers_` an mbarrier. The warp
      * takes row `row` and every `step`-th from there. */
@@ -72,7 +72,7 @@ class rows_in_smem<contiguous_rows<X, ALL_FIT>> {
         x = args.x + row * args.x_pitch;
         off = (int)((uintptr_t)x % 16);
         const row_to<X> own(x, (X *)args.y + row * args.y_pitch, args.N, args.of);
-        if constexpr (Rows::NARROW)
+        if constexpr (Rows::IS_16_BIT)
             return widened_row(
                 own, row_to<float>(x, (float *)args.y + row * args.y_pitch, args.N, args.of),
                 args.widens);
@@ -150,11 +150,12 @@ class rows_in_smem<contiguous_rows<X, ALL_FIT>> {
     __device__ __forceinline__ void take(int begin, Pack *raw) {
         await();
         if ((uintptr_t)(x + args.N) > limit) take_end(begin);
-        const int bytes = ALL_FIT ? 0 : off % PACK, lane = threadIdx.x % WARP;
+        const int bytes = ALL_ALIGNED ? 0 : off % PACK, lane = threadIdx.x % WARP;
         const Pack *from = (const Pack *)(memory + taken * SLOT_ROOM + (off - bytes)) + lane;
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++)
-            raw[k] = ALL_FIT ? from[k * WARP] : between(from[k * WARP], from[k * WARP + 1], bytes);
+            raw[k] =
+                ALL_ALIGNED ? from[k * WARP] : between(from[k * WARP], from[k * WARP + 1], bytes);
         if (++taken == slots) {
             taken = 0;
             parity ^= 1;

@@ -167,7 +167,7 @@ struct open_tile : tile_of_numbers<float, K> {
     float ends[2]; /* the largest, the smallest */
 
     /* What depends on the elements' type is done together: to ask for it costs a branch. */
-    __device__ explicit open_tile(const packed_tile<narrow, K> &tile) {
+    __device__ explicit open_tile(const packed_tile<any_16_bit, K> &tile) {
         tile.of.with([&](auto type) {
             ends[0] = tile.template largest_as<decltype(type)>();
             ends[1] = tile.template smallest_as<decltype(type)>();
@@ -189,7 +189,7 @@ __device__ __forceinline__ Tile opened(const Tile &tile) {
     return tile;
 }
 template <int K>
-__device__ __forceinline__ auto opened(const packed_tile<narrow, K> &tile) {
+__device__ __forceinline__ auto opened(const packed_tile<any_16_bit, K> &tile) {
     if constexpr (K <= OPEN_CHUNKS)
         return open_tile<K>(tile);
     else

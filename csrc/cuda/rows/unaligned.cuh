@@ -1,26 +1,26 @@
-/* shifted.cuh - shifted_row: a row that begins between two packs, in x or in y, or anywhere. */
-#ifndef ONS_SHIFTED_CUH
-#define ONS_SHIFTED_CUH
+/* unaligned.cuh - unaligned_row: a row that begins between two packs, in x or in y, or anywhere. */
+#ifndef ONS_UNALIGNED_CUH
+#define ONS_UNALIGNED_CUH
 
-#include "fitting.cuh"
+#include "aligned.cuh"
 
-/* ------- A warp's tile of 16 bits. The 32 lanes take neighbouring chunks, K times. Reads are of
- * words, wherever they begin: what a lane reads in turn comes from the first cache. Writes are of
- * whole packs. What depends on the place in a pack or in a word is a constant, so that to pick
- * words costs nothing; that place and `whole`, how many times all 32 lanes have a chunk, are the
- * same in all lanes ------- */
+/* ------- A warp's tile of 16-bit elements. The 32 lanes take neighbouring chunks, K rounds. Reads
+ * are of words, wherever they begin: those that overlap come from the L1 cache. Writes are of whole
+ * packs. What depends on the place in a pack or in a word is a constant, so that to pick words
+ * costs nothing. That place and `rounds`, in how many all 32 lanes have a whole chunk, are the same
+ * in all lanes ------- */
 
-/* How many times all 32 lanes have a whole chunk. */
+/* In how many rounds all 32 lanes have a whole chunk. */
 template <int K, int V>
-__device__ inline int whole_times(int left) {
+__device__ inline int full_rounds(int left) {
     return min(left / (WARP * V), K);
 }
 
-/* Reads a lane's first `whole` chunks, each by the words in which it lies; HALF: the first begins
- * in the middle of one. Of the row's neighbours and of other lanes' chunks half a word at most is
- * read then, and dropped. read_more reads what else is to be under way meanwhile. */
+/* Reads a lane's first `rounds` chunks, each by the words in which it lies; HALF: the first begins
+ * in the middle of one. At most half a word of the row's neighbours or of other lanes' chunks is
+ * read with them, and dropped. read_more starts other reads meanwhile. */
 template <bool HALF, typename T, typename P, int K, typename Meanwhile>
-__device__ __forceinline__ void read_warp_tile(const T *from, int whole, P (&raw)[K],
+__device__ __forceinline__ void read_warp_tile(const T *from, int rounds, P (&raw)[K],
                                                Meanwhile read_more) {
     constexpr int WORDS = P::WORDS + HALF, APART = WARP * P::WORDS;
     const unsigned *const words = (const unsigned *)(from - HALF);
@@ -29,7 +29,7 @@ __device__ __forceinline__ void read_warp_tile(const T *from, int whole, P (&raw
     for (int k = 0; k < K; k++)
 #pragma unroll
         for (int i = 0; i < WORDS; i++)
-            if (k < whole) word[k][i] = words[k * APART + i];
+            if (k < rounds) word[k][i] = words[k * APART + i];
     read_more();
 #pragma unroll
     for (int k = 0; k < K; k++)
@@ -39,15 +39,15 @@ __device__ __forceinline__ void read_warp_tile(const T *from, int whole, P (&raw
                 HALF ? __funnelshift_r(word[k][i], word[k][(i + 1) % WORDS], 16) : word[k][i];
 }
 
-/* Writes a lane's first `whole` chunks of a tile that begins BYTES after a pack, as the packs
- * that end in them, each with the end of the chunk before, from the lane that has it. Single
- * elements are those that come before the tile's first pack and after its last one. */
+/* Writes a lane's first `rounds` chunks of a tile that begins BYTES after a pack, as the packs that
+ * end in them. Each takes the end of the chunk before from the lane that has it. What comes before
+ * the tile's first pack and after its last one is written element by element. */
 template <int BYTES, bool STREAM, typename T, int V, int K>
-__device__ __forceinline__ void write_warp_tile(T *to, int whole, const pack<T, V> (&raw)[K]) {
+__device__ __forceinline__ void write_warp_tile(T *to, int rounds, const pack<T, V> (&raw)[K]) {
     constexpr int BEFORE = BYTES / (int)sizeof(T), OWN = V - BEFORE;
     using P = pack<T, V>;
     const int lane = threadIdx.x % WARP;
-    P got = {}; /* what the last lane gave the first: for its next chunk, or behind the last one */
+    P got = {}; /* from the last lane to the first: for its next chunk, or after the last one */
 #pragma unroll
     for (int k = 0; k < K; k++) {
         const P mine = raw[k];
@@ -57,18 +57,18 @@ __device__ __forceinline__ void write_warp_tile(T *to, int whole, const pack<T, 
         for (int i = OWN * (int)sizeof(T) / 4; i < P::WORDS; i++) {
             const unsigned given = __shfl_sync(~0u, mine.word[i], lane + WARP - 1);
             previous.word[i] = lane == 0 ? got.word[i] : given;
-            if (k < whole) got.word[i] = given;
+            if (k < rounds) got.word[i] = given;
         }
-        if (k < whole && (k > 0 || BYTES == 0 || lane > 0))
+        if (k < rounds && (k > 0 || BYTES == 0 || lane > 0))
             write_pack<STREAM>((P *)(at - BEFORE),
                                BYTES ? between(previous, mine, OWN * (int)sizeof(T)) : mine);
-        if (BYTES > 0 && k == 0 && lane == 0 && whole > 0) {
+        if (BYTES > 0 && k == 0 && lane == 0 && rounds > 0) {
 #pragma unroll
             for (int i = 0; i < OWN; i++) at[i] = mine.element(i);
         }
     }
-    if (BYTES > 0 && lane == 0 && whole > 0) {
-        T *const end = to + whole * (WARP * V);
+    if (BYTES > 0 && lane == 0 && rounds > 0) {
+        T *const end = to + rounds * (WARP * V);
 #pragma unroll
         for (int i = OWN; i < V; i++) end[i - V] = got.element(i);
     }
@@ -76,14 +76,14 @@ __device__ __forceinline__ void write_warp_tile(T *to, int whole, const pack<T, 
 
 /* ------- Any row ------- */
 
-/* A row whose x or y begins between two packs. A whole warp reads its chunks word by word
- * (16 bits: as above). Fewer lanes, and those of float64, each read the pack in which their
- * chunk begins and get the chunk's end from the lane that reads the next one. A lane writes the
- * pack that ends in its chunk, with the end of the chunk before from the lane that has it. To be
- * called by all the STRIDE lanes that share the row. */
+/* A row whose x or y begins between two packs. A whole warp reads its chunks word by word (16 bits:
+ * as above). Fewer lanes, and those of float64, each read the pack in which their chunk begins and
+ * get the chunk's end from the lane that reads the next one. A lane writes the pack that ends in
+ * its chunk, with the end of the chunk before from the lane that has it. To be called by all the
+ * STRIDE lanes that share the row. */
 template <typename X, typename Y, typename Pointers = row_pointers<X, Y>>
-class shifted_row : public fitting_row<X, Y, false, Pointers> {
-    using base = fitting_row<X, Y, false, Pointers>;
+class unaligned_row : public aligned_row<X, Y, false, Pointers> {
+    using base = aligned_row<X, Y, false, Pointers>;
 
    public:
     using Real = typename base::Real;
@@ -225,18 +225,18 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
         const bool half = bytes % 4;
         /* the word in which the last chunk ends is the row's too */
-        const int whole = whole_times<K, V>(left - half);
+        const int rounds = full_rounds<K, V>(left - half);
         const X *from = x + chunk * V;
-        if (__all_sync(~0u, whole == K)) {
+        if (__all_sync(~0u, rounds == K)) {
             with_half(half, [&](auto is_half) {
                 read_warp_tile<decltype(is_half)::value>(from, K, tile.raw, [] {});
             });
             return;
         }
-        const int at = whole * (WARP * V), mine = left - lane * V - at;
+        const int at = rounds * (WARP * V), mine = left - lane * V - at;
         X single[V];
         with_half(half, [&](auto is_half) {
-            read_warp_tile<decltype(is_half)::value>(from, whole, tile.raw, [&] {
+            read_warp_tile<decltype(is_half)::value>(from, rounds, tile.raw, [&] {
 #pragma unroll
                 for (int i = 0; i < V; i++)
                     if (i < mine) single[i] = from[at + i];
@@ -248,8 +248,8 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
         last.cut(mine, tile.of);
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            if (k >= whole) tile.raw[k] = last;
-            if (k > whole) tile.raw[k].cut(0, tile.of);
+            if (k >= rounds) tile.raw[k] = last;
+            if (k > rounds) tile.raw[k].cut(0, tile.of);
         }
     }
 
@@ -258,23 +258,23 @@ class shifted_row : public fitting_row<X, Y, false, Pointers> {
                                                     const Real (&from)[n]) const {
         constexpr int K = n / V;
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
-        const int whole = whole_times<K, V>(left);
+        const int rounds = full_rounds<K, V>(left);
         Y *to = y + chunk * V;
         pack<Y, V> raw[K];
         round_to_packs(from, raw, base::of_results());
-        if (__all_sync(~0u, whole == K)) {
+        if (__all_sync(~0u, rounds == K)) {
             with_shift<Y>(bytes, [&](auto shift) {
                 write_warp_tile<decltype(shift)::value, STREAM>(to, K, raw);
             });
             return;
         }
-        const int at = whole * (WARP * V), mine = left - lane * V - at;
+        const int at = rounds * (WARP * V), mine = left - lane * V - at;
         const pack<Y, V> last = chunk_at<WARP, V>(raw, at);
 #pragma unroll
         for (int i = 0; i < V; i++)
             if (i < mine) to[at + i] = last.element(i);
         with_shift<Y>(bytes, [&](auto shift) {
-            write_warp_tile<decltype(shift)::value, STREAM>(to, whole, raw);
+            write_warp_tile<decltype(shift)::value, STREAM>(to, rounds, raw);
         });
     }
 

@@ -1,11 +1,11 @@
-/* fitting.cuh - fitting_row: a row that begins with a pack, in x and in y. A chunk is read and
- * written in one access; only at the row's end are there single elements. */
-#ifndef ONS_FITTING_CUH
-#define ONS_FITTING_CUH
+/* aligned.cuh - aligned_row: a row that begins with a pack, in x and in y. A chunk is read and
+ * written in one access. Single elements are accessed at the row's end alone. */
+#ifndef ONS_ALIGNED_CUH
+#define ONS_ALIGNED_CUH
 
 #include "tile.cuh"
 
-/* Where a row's elements come from and go to, and their format. */
+/* Where a row's elements are read and written, and their format. */
 template <typename X, typename Y>
 class row_pointers {
    public:
@@ -21,15 +21,15 @@ class row_pointers {
     format<X> own_format;
 };
 
-/* A row whose x and y begin with a pack; WHOLE: and end with one. */
-template <typename X, typename Y, bool WHOLE, typename Pointers = row_pointers<X, Y>>
-class fitting_row {
+/* A row whose x and y begin with a pack; NO_TAIL: and end with one. */
+template <typename X, typename Y, bool NO_TAIL, typename Pointers = row_pointers<X, Y>>
+class aligned_row {
    public:
     using Real = typename compute_of<X>::type;
     static constexpr int V = CHUNK<Real>;
 
-    __device__ fitting_row(const Pointers &pointers_, int64_t N_) : N(N_), pointers(pointers_) {}
-    __device__ fitting_row(const X *x, Y *y, int64_t N_, const format<X> &of = format<X>())
+    __device__ aligned_row(const Pointers &pointers_, int64_t N_) : N(N_), pointers(pointers_) {}
+    __device__ aligned_row(const X *x, Y *y, int64_t N_, const format<X> &of = format<X>())
         : N(N_), pointers(x, y, of) {}
 
     template <int K, int STRIDE>
@@ -47,11 +47,11 @@ class fitting_row {
             const int count = left - place<STRIDE, V>(k * V);
             if (count >= V)
                 tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
-            else if (WHOLE || count <= 0)
+            else if (NO_TAIL || count <= 0)
                 tile.raw[k].cut(0, tile.of);
         }
         const int end = last_place<K, STRIDE, V>(left);
-        if (!WHOLE && end < left && end + V > left) { /* elements that do not fill a pack */
+        if (!NO_TAIL && end < left && end + V > left) { /* the tail */
             pack<X, V> last = edge(from + end, 0, left - end);
             last.cut(left - end, tile.of);
 #pragma unroll
@@ -77,7 +77,7 @@ class fitting_row {
         for (int k = 0; k < K; k++)
             if (place<STRIDE, V>(k * V) + V <= left)
                 write_pack<STREAM>((pack<Y, V> *)to + k * STRIDE, raw[k]);
-        if (!WHOLE && end < left && end + V > left) {
+        if (!NO_TAIL && end < left && end + V > left) {
             pack<Y, V> last = chunk_at<STRIDE, V>(raw, end);
 #pragma unroll
             for (int i = 0; i < V; i++)
