@@ -50,7 +50,7 @@ int ons_threads_of_warps(const row_of_chunks *row, int64_t together, int limit);
 /* The blocks of a cluster, and the warps of each: so that of the `room` warps that a multiprocessor
  * has the most have elements of a row, which fill that many. `twice`: warps without elements cost
  * twice. */
-void ons_share_out(int64_t filled, int room, int most_warps, int64_t most_blocks, bool twice,
+void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, bool twice,
                    ons_plan *plan);
 
 /* plan_cuda_topk.c: the method, where none is asked for, and its shape, of the operation that

@@ -79,25 +79,25 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
 
 /* Fewer rows than these wait for what staging adds to a long row, and to one whose elements, where
  * it is they that are kept, are read again. */
-enum { MANY_STAGED_ROWS = 8192 };
+enum { MIN_STAGED_ROWS = 8192 };
 
 /* Whether a block's rows are staged in shared memory; and then the lanes of each: the first that
  * hold it. */
 static bool shape_staged(const row_of_chunks *row, const ons_plan *plan, int64_t *lanes) {
     static const struct {
         ons_warp_rows rows;
-        int lanes, most_chunks;
+        int lanes, max_chunks;
     } shapes[] = {
 #define ONS_STAGED_SHAPES(rows, lanes, least, most) {ONS_##rows##_ROWS, lanes, most},
 #include "cuda/instances.def"
 #undef ONS_STAGED_SHAPES
     };
-    const bool many = plan->rows >= MANY_STAGED_ROWS;
+    const bool many = plan->rows >= MIN_STAGED_ROWS;
     const bool keeps_elements = ons_operations[row->operation].keeps == ONS_KEEP_ELEMENTS;
     if (!row->staged || (!many && (keeps_elements || row->chunks > WARP * 2))) return false;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         *lanes = shapes[i].lanes;
-        if (shapes[i].rows == shapes_of(row) && *lanes * shapes[i].most_chunks >= row->chunks)
+        if (shapes[i].rows == shapes_of(row) && *lanes * shapes[i].max_chunks >= row->chunks)
             return true;
     }
     return false;
@@ -164,15 +164,14 @@ static int block_chunks(const row_of_chunks *row) {
 
 static void take_block(const row_of_chunks *row, ons_plan *plan) {
     bool fused = plan->method == ONS_METHOD_fused_block;
-    int64_t most_lanes =
-        (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
+    int64_t max_lanes = (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
     bool in_rows = fused && plan->form == ONS_ROW_FORM;
     int chunks = in_rows ? block_chunks(row) : BLOCK_CHUNKS;
     int64_t threads = ceil_div(row->chunks, chunks) * row->threads_a_lane;
     plan->threads = (int)ceil_div(threads, WARP) * WARP;
     plan->elements_a_thread = chunks * row->chunk;
     plan->blocks_a_row = 1;
-    plan->longest_row = most_lanes * BLOCK_CHUNKS * row->chunk;
+    plan->longest_row = max_lanes * BLOCK_CHUNKS * row->chunk;
 }
 
 static void take_passes(const row_of_chunks *row, ons_plan *plan) {
@@ -217,12 +216,12 @@ static int longest_block(const row_of_chunks *row) {
                                                             : CLUSTER_THREADS;
 }
 
-void ons_share_out(int64_t filled, int room, int most_warps, int64_t most_blocks, bool twice,
+void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, bool twice,
                    ons_plan *plan) {
     double best = 0;
-    for (int warps = 1; warps <= most_warps; warps++) {
+    for (int warps = 1; warps <= max_warps; warps++) {
         int64_t blocks = most(2, ceil_div(filled, warps));
-        if (blocks > most_blocks || (blocks > 2 && warps < MIN_CLUSTER_WARPS)) continue;
+        if (blocks > max_blocks || (blocks > 2 && warps < MIN_CLUSTER_WARPS)) continue;
         double share = (double)filled / (double)(blocks * warps);
         double busy = room / warps * warps * share * (twice ? share : 1);
         if (busy <= best) continue;
@@ -234,28 +233,28 @@ void ons_share_out(int64_t filled, int room, int most_warps, int64_t most_blocks
 
 /* The blocks of a cluster, and the warps of each. 16-bit rows that are not whole packs are bound by
  * what their warps do, those without elements too: fewer of these then count twice. */
-static void shape_cluster(const row_of_chunks *row, int64_t most_blocks, ons_plan *plan) {
+static void shape_cluster(const row_of_chunks *row, int64_t max_blocks, ons_plan *plan) {
     int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
     bool is_16_bit = row->contiguous && row->is_16_bit;
     int room = plan->form == ONS_COLUMN_FORM ? COLUMN_CLUSTER_WARPS
                : is_16_bit                   ? CLUSTER_WARPS_16_BIT
                                              : CLUSTER_WARPS;
-    int most_warps = CLUSTER_THREADS / WARP;
-    if (most_blocks * most_warps < filled && longest_block(row) > CLUSTER_THREADS) {
-        bool some_more = !is_16_bit && most_blocks * CLUSTER_WARPS_OF_320_THREADS / 2 >= filled;
+    int max_warps = CLUSTER_THREADS / WARP;
+    if (max_blocks * max_warps < filled && longest_block(row) > CLUSTER_THREADS) {
+        bool some_more = !is_16_bit && max_blocks * CLUSTER_WARPS_OF_320_THREADS / 2 >= filled;
         room = some_more ? CLUSTER_WARPS_OF_320_THREADS : CLUSTER_WARPS_OF_384_THREADS;
-        most_warps = room / 2;
+        max_warps = room / 2;
     }
-    ons_share_out(filled, room, most_warps, most_blocks, is_16_bit && !row->all_aligned, plan);
+    ons_share_out(filled, room, max_warps, max_blocks, is_16_bit && !row->all_aligned, plan);
 }
 
 /* The chunks that a cluster of `blocks` holds where rows come to shared memory; 0: none fits. */
 static int64_t smem_chunks(const row_of_chunks *row, int blocks, const ons_plan *plan) {
-    int64_t size = ons_dtype_size(plan->compute), held = MAX_HELD_TILES;
+    int64_t size = ons_dtype_size(plan->compute), held = MAX_SMEM_TILES;
     if ((blocks == 8 ? row->gpu->clusters_of_8 : row->gpu->clusters_of_16) == 0) return 0;
     while (ons_smem_bytes(blocks, size, held, MIN_SLOTS) > row->gpu->shared_bytes)
         if (--held < 0) return 0;
-    return (int64_t)blocks * SMEM_THREADS * (CLUSTER_CHUNKS + held * HELD_CHUNKS);
+    return (int64_t)blocks * SMEM_THREADS * (CLUSTER_CHUNKS + held * SMEM_CHUNKS);
 }
 
 /* The fewest blocks that hold the row: of 8 blocks more find a multiprocessor than of 16. */
@@ -273,8 +272,8 @@ static void take_smem(const row_of_chunks *row, ons_plan *plan) {
 
 /* Where rows are so few that a multiprocessor has at most one block: as many blocks as that allows,
  * and several warps for what is one warp's elsewhere (cluster_few_rows.cu). */
-static void share_among_few(const row_of_chunks *row, int64_t most_blocks, ons_plan *plan) {
-    int64_t blocks = least(most_blocks, row->gpu->multiprocessors / most(plan->rows, 1));
+static void share_among_few(const row_of_chunks *row, int64_t max_blocks, ons_plan *plan) {
+    int64_t blocks = least(max_blocks, row->gpu->multiprocessors / most(plan->rows, 1));
     if (blocks < plan->blocks_a_row) return;
     int64_t parts = ceil_div(row->chunks, CLUSTER_CHUNKS * WARP),
             of_block = ceil_div(parts, blocks);
@@ -341,7 +340,7 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
     const bool has_more = cluster && row->contiguous && row->chunk == CHUNK_OF_FLOATS;
     const bool gains = row->is_16_bit && row->all_aligned;
     const bool more = has_more && (gains || row->chunks > blocks * threads * BLOCK_CHUNKS);
-    const int chunks = more ? MORE_GRADIENT_CHUNKS : BLOCK_CHUNKS;
+    const int chunks = more ? GRADIENT_CLUSTER_CHUNKS : BLOCK_CHUNKS;
     plan->variant = ONS_WITH_GRADIENT;
     if (plan->method == ONS_METHOD_split) {
         take_split(row, plan);
@@ -361,7 +360,7 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
     }
     plan->elements_a_thread = chunks * row->chunk;
     plan->longest_row = (cluster ? blocks : 1) * threads *
-                        (has_more ? MORE_GRADIENT_CHUNKS : BLOCK_CHUNKS) * row->chunk;
+                        (has_more ? GRADIENT_CLUSTER_CHUNKS : BLOCK_CHUNKS) * row->chunk;
     plan->blocks_a_row = 1;
     plan->threads = (int)ceil_div(ceil_div(row->chunks, chunks) * row->threads_a_lane, WARP) * WARP;
     if (!cluster) return ONS_OK;

@@ -8,7 +8,7 @@
 #define LONGEST_ROW (((int64_t)1 << 32) - (1 << 16))
 
 /* The elements of a part of a row in split, more where there would be too many parts. */
-enum { PART = 1 << 14, MOST_PARTS = 256 };
+enum { PART = 1 << 14, MAX_PARTS = 256 };
 
 /* Rows without gaps and with nothing to be done first, in the arithmetic of their own type. */
 static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
@@ -24,7 +24,7 @@ static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
 static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
 
 /* So many rows a multiprocessor, or fewer, are few. */
-enum { FEW_A_MULTIPROCESSOR = 64 };
+enum { ROWS_A_MULTIPROCESSOR = 64 };
 
 typedef struct {
     topk_sorted_rows rows;
@@ -32,7 +32,7 @@ typedef struct {
 } sorted_shape;
 
 static bool is_for(topk_sorted_rows rows, const row_of_chunks *row, const ons_plan *plan) {
-    const bool few = plan->rows <= (int64_t)FEW_A_MULTIPROCESSOR * row->gpu->multiprocessors;
+    const bool few = plan->rows <= (int64_t)ROWS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
     switch (rows) {
     case TOPK_FEW_ROWS: return few;
     case TOPK_MANY_ROWS: return !few && row->contiguous;
@@ -98,15 +98,15 @@ static bool fits_tiles(const row_of_chunks *row, const ons_plan *plan) {
  * the fullest. Of two such sizes the smaller: then some read while others are at the end of their
  * rows. Of float64 the number of warps changes bits, so that N alone says it. */
 static int64_t tile_warps(const row_of_chunks *row, const ons_plan *plan) {
-    enum { SHORT_ROW = 1 << 16, FEWEST = 3, MOST = TOPK_TILE_THREADS / WARP };
-    if (plan->method == ONS_METHOD_split) return MOST;
-    if (plan->compute == ONS_FLOAT64) return plan->N <= SHORT_ROW ? MOST / 2 : MOST;
+    enum { SHORT_ROW = 1 << 16, MIN_WARPS = 3, MAX_WARPS = TOPK_TILE_THREADS / WARP };
+    if (plan->method == ONS_METHOD_split) return MAX_WARPS;
+    if (plan->compute == ONS_FLOAT64) return plan->N <= SHORT_ROW ? MAX_WARPS / 2 : MAX_WARPS;
     const int blocks = row->contiguous ? TOPK_TILE_BLOCKS : TOPK_TILE_BLOCKS_OF_OTHERS;
-    int64_t warps = MOST, least_slots = INT64_MAX;
-    for (int size = FEWEST; size <= MOST; size++) {
-        const int64_t wave = (int64_t)row->gpu->multiprocessors * (blocks * MOST / size);
+    int64_t warps = MAX_WARPS, least_slots = INT64_MAX;
+    for (int size = MIN_WARPS; size <= MAX_WARPS; size++) {
+        const int64_t wave = (int64_t)row->gpu->multiprocessors * (blocks * MAX_WARPS / size);
         const int64_t slots = ceil_div(most(plan->rows, 1), wave) * wave;
-        if (blocks * MOST % size != 0 || slots >= least_slots) continue;
+        if (blocks * MAX_WARPS % size != 0 || slots >= least_slots) continue;
         least_slots = slots;
         warps = size;
     }
@@ -131,7 +131,7 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
         plan->elements_a_thread = in_tile * row->chunk;
         plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
         if (plan->method == ONS_METHOD_split) {
-            const int64_t tiles = ceil_div(ceil_div(plan->N, plan->tile), MOST_PARTS);
+            const int64_t tiles = ceil_div(ceil_div(plan->N, plan->tile), MAX_PARTS);
             plan->tile *= tiles * plan->tile < PART ? ceil_div(PART, plan->tile) : tiles;
             plan->blocks_a_row = ceil_div(plan->N, plan->tile);
             plan->workspace_bytes = plan->rows * plan->blocks_a_row * (k + 1) * entry_bytes(plan);
@@ -174,7 +174,7 @@ static ons_status take(ons_method method, const char *reason, const row_of_chunk
 }
 
 /* The most rows, scaled, of which several blocks are sooner done than one. */
-enum { FEW_ROWS = 64 };
+enum { MAX_SHARED_ROWS = 64 };
 
 static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
     const int64_t chunk = 16 / ons_dtype_size(plan->compute), k = problem->k;
@@ -203,7 +203,7 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
     if (take(ONS_METHOD_fused_block, "the row fits the registers of a block: one read", &row, k,
              plan) == ONS_OK)
         return ONS_OK;
-    const bool few = plan->rows <= scaled(FEW_ROWS, gpu);
+    const bool few = plan->rows <= scaled(MAX_SHARED_ROWS, gpu);
     if (few && take(ONS_METHOD_cluster, "few rows: the blocks of a cluster share each one", &row, k,
                     plan) == ONS_OK)
         return ONS_OK;

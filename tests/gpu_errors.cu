@@ -13,7 +13,7 @@ __device__ double exact(float x, double c) { return exp(((double)x - c * LN2_HIG
 /* The integer c of a maximum. */
 template <typename Real>
 __device__ Real reference_of(Real m) {
-    return arithmetic<Real>::steps(m) - arithmetic<Real>::MAGIC;
+    return arithmetic<Real>::biased_c(m) - arithmetic<Real>::MAGIC;
 }
 
 /* e^x * 2^-c as it is computed, lifted. */

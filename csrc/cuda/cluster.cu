@@ -89,14 +89,14 @@ __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
                     finish_by(Form::merge_held(parts, parted), warp() == 0 && to == 0);
                 } else {
                     strip_of_cluster<Real> strip(shared, arrived, answered);
-                    auto numbers = [&](const state<Real> &all) {
-                        return numbers_in<Op>(args.operation(), all);
+                    auto constants = [&](const state<Real> &all) {
+                        return constants_in<Op>(args.operation(), all);
                     };
-                    finish_by(strip.template merge<Form>(m, d, numbers), warp() == 0);
+                    finish_by(strip.template merge<Form>(m, d, constants), warp() == 0);
                 }
             });
             if constexpr (!Ops::ONE_A_ROW)
-                row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.kept(),
+                row.template store<CLUSTER_CHUNKS, Form::STRIDE, true>(chunk(), x, tile.allowed(),
                                                                        excluded);
         });
 #endif
@@ -162,7 +162,7 @@ ons_status ons_cuda_cluster(const launch_request &request) {
 
 template <typename Rows, typename Form>
 static int largest_cluster() {
-    auto *kernel = (const void *)cluster_kernel<of_rows, Rows, Form, Rows::CLUSTER_WARPS>;
+    auto *kernel = (const void *)cluster_kernel<row_shaped, Rows, Form, Rows::CLUSTER_WARPS>;
     ons_plan full = {};
     full.threads = CLUSTER_THREADS;
     for (int blocks = LARGEST_CLUSTER; blocks > 1; blocks /= 2) {

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
 
     Rows::template visit<false, TEST_WHEN_HELD<Rows>>(args, cluster_index(), [&](const auto &row) {
         const int chunk = block_a_row::template chunk<K>(part * SHARERS + sharer);
-        auto tile = opened(row.template load<K, WARP>(chunk));
+        auto tile = converted(row.template load<K, WARP>(chunk));
         Real x[K * Rows::V];
         auto m = shared.max(tile.largest());
         Real excluded = 0;
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
             excluded = finish_kept<Op, Real>(args.operation(), x, m,
                                              block_a_row::merge_held(parts, parted));
         });
-        row.template store<K, WARP, true>(chunk, x, tile.kept(), excluded);
+        row.template store<K, WARP, true>(chunk, x, tile.allowed(), excluded);
     });
 #endif
 }

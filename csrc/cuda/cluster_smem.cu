@@ -4,7 +4,7 @@
  * copies bring the next row's elements there while this row's state goes round and its results are
  * written (smem.cuh). The clusters stay, and take one row after the other.
  *
- * Moves 1 read + 1 write of N; one exponential an element. Stops at MAX_HELD_TILES tiles a warp in
+ * Moves 1 read + 1 write of N; one exponential an element. Stops at MAX_SMEM_TILES tiles a warp in
  * shared memory. */
 #include "device.cuh"
 #include "passes.cuh"
@@ -14,7 +14,7 @@
 
 /* A warp's exponentials of one slot, and what they are relative to. */
 template <typename Real, int CHUNKS>
-struct held_slot {
+struct smem_slot {
     static constexpr int V = CHUNK<Real>;
     pack<Real, V> chunk[CHUNKS][WARP];
 
@@ -22,7 +22,7 @@ struct held_slot {
     template <int n>
     __device__ void put(int first, const Real (&x)[n]) {
         pack<Real, V> some[n / V];
-        round_to_packs(x, some, format<Real>());
+        round_to_packs(x, some, element_format<Real>());
 #pragma unroll
         for (int k = 0; k < n / V; k++) chunk[first + k][threadIdx.x % WARP] = some[k];
     }
@@ -41,15 +41,15 @@ struct held_slot {
 template <typename Ops, typename Rows_in_smem, typename Row, typename Real, typename Merge>
 __device__ __forceinline__ void hold_row(ons_operation operation, const Row &row,
                                          Rows_in_smem &elements, const share_of_warp &share,
-                                         held_slot<Real, Rows_in_smem::CHUNKS> *held, Merge merge) {
+                                         smem_slot<Real, Rows_in_smem::CHUNKS> *held, Merge merge) {
     using Form = block_a_row;
     constexpr int V = CHUNK<Real>, CHUNKS = Rows_in_smem::CHUNKS, SLOTS = Rows_in_smem::SLOTS;
-    const int lane = threadIdx.x % WARP, slots = (share.tiles - KEPT_TILES) * SLOTS;
+    const int lane = threadIdx.x % WARP, slots = (share.tiles - REGISTER_TILES) * SLOTS;
     auto begin_of = [&](int slot) {
-        return share.begin(KEPT_TILES + slot / SLOTS) + slot % SLOTS * (CHUNKS * WARP);
+        return share.begin(REGISTER_TILES + slot / SLOTS) + slot % SLOTS * (CHUNKS * WARP);
     };
     Real x[CLUSTER_CHUNKS * V];
-    auto kept = elements.kept();
+    auto kept = elements.register_tiles();
     running_state<Real> so_far;
     Real m = so_far.m = Form::max(kept.largest()); /* what x is relative to */
     so_far.sum.d =
@@ -68,7 +68,7 @@ __device__ __forceinline__ void hold_row(ons_operation operation, const Row &row
 #pragma unroll
         for (int k = 0; k < CHUNKS; k += TILE_CHUNKS) { /* all at once would take more registers */
             Real some[TILE<Real>];
-            const auto part = opened(tile.template part<TILE_CHUNKS>(k));
+            const auto part = converted(tile.template part<TILE_CHUNKS>(k));
             of_tile += keep_and_sum<Ops>(operation, part, to, some);
             held[slot].put(k, some);
         }
@@ -108,11 +108,11 @@ __device__ inline bool first_awaits_block() {
 template <typename Ops, typename Rows>
 __global__ void __launch_bounds__(SMEM_THREADS, 1)
     cluster_smem_kernel(const __grid_constant__ typename Rows::arguments args, int slots,
-                        int held_tiles) {
+                        int smem_tiles) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
     using Rows_in_smem = rows_in_smem<Rows>;
-    constexpr int HELD_TILE_BYTES = HELD_TILE * 16;
+    constexpr int SMEM_TILE_BYTES = SMEM_TILE * 16;
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ arrivals arrived[2];
     __shared__ uint64_t barriers[SMEM_THREADS / WARP * MAX_SLOTS];
@@ -122,13 +122,13 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
     /* of the even rows, and of the odd ones: of the cluster's blocks, and of this one's warps */
     auto *parts = (state<Real> *)shared, *parts_of_block = parts + 2 * blocks;
     unsigned char *memory = (unsigned char *)(parts_of_block + 2 * warps_of_block()) +
-                            warp_of_block() * (held_tiles * HELD_TILE_BYTES + slots * SLOT_ROOM);
-    auto *held = (held_slot<Real, Rows_in_smem::CHUNKS> *)memory;
+                            warp_of_block() * (smem_tiles * SMEM_TILE_BYTES + slots * SLOT_ROOM);
+    auto *held = (smem_slot<Real, Rows_in_smem::CHUNKS> *)memory;
     arrived[0].make_ready();
     arrived[1].make_ready();
     arrivals::say_ready();
     int row_number = blockIdx.x / blocks;
-    Rows_in_smem elements(args, share, memory + held_tiles * HELD_TILE_BYTES,
+    Rows_in_smem elements(args, share, memory + smem_tiles * SMEM_TILE_BYTES,
                           barriers + warp_of_block() * MAX_SLOTS, slots, row_number, step);
     arrivals::await_ready();
     for (int turn = 0; row_number < args.rows; row_number += step, turn++) {
@@ -162,19 +162,19 @@ static ons_status launch_smem(const launch_request &request,
     ons_gpu gpu;
     ons_status status = ons_gpu_describe(request.problem->gpu, &gpu);
     if (status != ONS_OK) return status;
-    const int64_t tiles = ((plan->N + Rows::V - 1) / Rows::V + HELD_TILE - 1) / HELD_TILE;
-    const int64_t warps = blocks * (SMEM_THREADS / WARP), rest = tiles - warps * KEPT_TILES;
-    const int held_tiles = rest > 0 ? (int)((rest + warps - 1) / warps) : 0;
+    const int64_t tiles = ((plan->N + Rows::V - 1) / Rows::V + SMEM_TILE - 1) / SMEM_TILE;
+    const int64_t warps = blocks * (SMEM_THREADS / WARP), rest = tiles - warps * REGISTER_TILES;
+    const int smem_tiles = rest > 0 ? (int)((rest + warps - 1) / warps) : 0;
     int slots = MIN_SLOTS;
     while (slots < MAX_SLOTS &&
-           ons_smem_bytes(blocks, size, held_tiles, slots + 1) <= gpu.shared_bytes)
+           ons_smem_bytes(blocks, size, smem_tiles, slots + 1) <= gpu.shared_bytes)
         slots++;
     const int64_t clusters = blocks == 8 ? gpu.clusters_of_8 : gpu.clusters_of_16;
     launch_shape shape = {blocks * (plan->rows < clusters ? plan->rows : clusters), plan->threads};
     shape.cluster = blocks;
-    shape.shared_bytes = (int)ons_smem_bytes(blocks, size, held_tiles, slots) - SMEM_BESIDES;
+    shape.shared_bytes = (int)ons_smem_bytes(blocks, size, smem_tiles, slots) - SMEM_BESIDES;
     return launch(request, shape, cluster_smem_kernel<Ops, Rows>, rows.arguments, slots,
-                  held_tiles);
+                  smem_tiles);
 }
 
 ons_status cluster_smem(const launch_request &request) {
@@ -183,6 +183,7 @@ ons_status cluster_smem(const launch_request &request) {
 }
 
 int smem_clusters(int blocks, int shared_bytes) {
-    return active_clusters((const void *)cluster_smem_kernel<of_rows, contiguous_rows<float, true>>,
-                           blocks, SMEM_THREADS, shared_bytes - SMEM_BESIDES);
+    return active_clusters(
+        (const void *)cluster_smem_kernel<row_shaped, contiguous_rows<float, true>>, blocks,
+        SMEM_THREADS, shared_bytes - SMEM_BESIDES);
 }

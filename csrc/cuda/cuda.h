@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* The warps that find room on a multiprocessor in cluster where an operation takes a gradient;
- * `more`: of MORE_GRADIENT_CHUNKS. */
+ * `more`: of GRADIENT_CLUSTER_CHUNKS. */
 ONS_CONSTANT int ons_gradient_warps(bool is_16_bit, bool more) {
     return is_16_bit ? (more ? CLUSTER_WARPS : CLUSTER_WARPS_16_BIT)
                      : (more ? CLUSTER_WARPS / 2 : CLUSTER_WARPS);
@@ -24,11 +24,11 @@ ONS_CONSTANT int ons_gradient_warps(bool is_16_bit, bool more) {
 /* The shared memory that a block of cluster_smem.cu needs, in a cluster of `blocks`. Each warp has
  * room for its held tiles and its slots. The states of the warps and of the cluster's blocks are
  * there twice. SMEM_BESIDES is for what the kernel declares itself. */
-static inline int64_t ons_smem_bytes(int64_t blocks, int64_t compute_bytes, int64_t held_tiles,
+static inline int64_t ons_smem_bytes(int64_t blocks, int64_t compute_bytes, int64_t smem_tiles,
                                      int64_t slots) {
-    const int64_t warps = SMEM_THREADS / WARP, tile = 16 * HELD_CHUNKS * WARP;
+    const int64_t warps = SMEM_THREADS / WARP, tile = 16 * SMEM_CHUNKS * WARP;
     return SMEM_BESIDES + 2 * (blocks + warps) * 2 * compute_bytes +
-           warps * (held_tiles * tile + slots * SLOT_ROOM);
+           warps * (smem_tiles * tile + slots * SLOT_ROOM);
 }
 
 ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *workspace);

@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(EXACT_THREADS<Form>, Form::ROWS == 1 ? 2 : 1)
 }
 
 constexpr int MERGE_THREADS = 128;
-constexpr int64_t MOST_BLOCKS = 1 << 16;
+constexpr int64_t MAX_BLOCKS = 1 << 16;
 
 /* A thread a row; row r of strip s has its part p at (s * parts + p) * width + r. */
 static __global__ void __launch_bounds__(MERGE_THREADS)
@@ -172,7 +172,7 @@ ons_status exact_sums(const launch_request &request) {
                               rows.arguments, parts, plan->tile / Rows::V, states);
             if (status != ONS_OK || request.facts) return status;
             const int64_t blocks = (plan->rows + MERGE_THREADS - 1) / MERGE_THREADS;
-            return launch(request, {blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS, MERGE_THREADS},
+            return launch(request, {blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS, MERGE_THREADS},
                           exact_merge_kernel, as_it_is(request), parts, (int)Form::ROWS, states);
         }
     });

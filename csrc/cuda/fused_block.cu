@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
                     excluded = finish_kept<Op, Real>(args.operation(), x, state{m, d});
             });
             if constexpr (!Ops::ONE_A_ROW)
-                row.template store<K, WARP, false>(chunk, x, tile.kept(), excluded);
+                row.template store<K, WARP, false>(chunk, x, tile.allowed(), excluded);
         });
 }
 

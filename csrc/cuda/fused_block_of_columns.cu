@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
             using Op = decltype(op);
             auto d = Form::normalizer(keep_and_sum<Op>(args.operation(), tile, reference(m), x));
             const auto total = parts.template merge<Form>(m, d, [&](const state<Real> &all) {
-                return numbers_in<Op>(args.operation(), all);
+                return constants_in<Op>(args.operation(), all);
             });
             if constexpr (Ops::ONE_A_ROW)
                 put_value<Op>(args, index, warp_of_block() == 0, row, total);
@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
                 excluded = finish_kept<Op, decltype(m)>(args.operation(), x, m, total);
         });
         if constexpr (!Ops::ONE_A_ROW)
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(), excluded);
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, tile.allowed(),
+                                                                 excluded);
     });
 }
 

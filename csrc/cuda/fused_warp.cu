@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
                     excluded = finish_kept<Op, decltype(m)>(args.operation(), x, state{m, d});
             });
             if constexpr (!Ops::ONE_A_ROW)
-                row.template store<K, Form::STRIDE, false>(chunk, x, tile.kept(), excluded);
+                row.template store<K, Form::STRIDE, false>(chunk, x, tile.allowed(), excluded);
         });
 }
 

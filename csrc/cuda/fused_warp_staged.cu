@@ -31,21 +31,21 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
                                 memory);
     staged.read();
     const auto chunks = staged.template chunks<K, LANES>(Form::row(), Form::template chunk<K>());
-    const auto tile = opened(chunks.load());
+    const auto tile = converted(chunks.load());
     float x[K * CHUNK<float>];
     const auto m = Form::max(tile.largest());
     const auto d = Form::normalizer(exponentiate<in_any_order>(tile, reference(m), x));
     if (args.one_a_row) {
         const aligned_row<T, T, true> row(nullptr, args.y + (index + args.first) * args.y_pitch,
-                                          args.N, args.of);
+                                          args.N, args.format);
         put_value<one_a_row>(args, index, Form::writes(), row, state{m, d});
         return;
     }
-    with_operation<of_rows>(args.which, [&](auto op) {
+    with_operation<row_shaped>(args.which, [&](auto op) {
         using Op = decltype(op);
         if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) {
             __syncwarp(); /* so that the elements are not kept meanwhile */
-            opened(chunks.load()).take(x);
+            converted(chunks.load()).take(x);
         }
         finish_kept<Op, float>(args.which, x, state{m, d});
     });
@@ -53,12 +53,12 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     staged.write();
 }
 
-/* Calls method(an integral constant that is `value`), which must be one from LEAST to MOST. */
-template <int LEAST, int MOST, typename Method>
+/* Calls method(an integral constant that is `value`), which must be one from MIN to MAX. */
+template <int MIN, int MAX, typename Method>
 static ons_status with_constant_of(int value, Method method) {
-    if (value == LEAST) return method(std::integral_constant<int, LEAST>());
-    if constexpr (LEAST < MOST)
-        return with_constant_of<LEAST + 1, MOST>(value, method);
+    if (value == MIN) return method(std::integral_constant<int, MIN>());
+    if constexpr (MIN < MAX)
+        return with_constant_of<MIN + 1, MAX>(value, method);
     else
         return ONS_E_OPERAND;
 }
@@ -69,7 +69,7 @@ static ons_status launch_rows_of(const launch_request &request) {
     const ons_problem *problem = request.problem;
     const rows_and_results<T> arguments = {
         {(const T *)problem->operand[ONS_X].data, (T *)problem->operand[ONS_Y].data, plan->rows,
-         plan->N, 0, format<T>(problem->operand[ONS_X].dtype)},
+         plan->N, 0, element_format<T>(problem->operand[ONS_X].dtype)},
         problem->operand[ONS_Y].stride[0] / (int64_t)sizeof(T),
         problem->operation,
         ons_operations[problem->operation].one_a_row};
@@ -77,10 +77,10 @@ static ons_status launch_rows_of(const launch_request &request) {
     shape.shared_bytes = staged_bytes<T>(plan->width, plan->N);
     const int chunks = plan->elements_a_thread / CHUNK<float>;
     ons_status status = ONS_E_OPERAND;
-#define ONS_STAGED_SHAPES(rows, L, LEAST, MOST)                                          \
+#define ONS_STAGED_SHAPES(rows, L, MIN, MAX)                                             \
     if constexpr ((sizeof(T) == 2) == (ONS_##rows##_ROWS == ONS_16_BIT_ROWS))            \
         if (plan->lanes == L)                                                            \
-            status = with_constant_of<LEAST, MOST>(chunks, [&](auto K) {                 \
+            status = with_constant_of<MIN, MAX>(chunks, [&](auto K) {                    \
                 return launch_strips(request, shape,                                     \
                                      fused_warp_staged_kernel<T, L, decltype(K)::value>, \
                                      arguments);                                         \

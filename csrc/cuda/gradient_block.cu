@@ -109,9 +109,9 @@ ons_status gradient_cluster(const launch_request &request) {
         };
         const int chunks = request.plan->elements_a_thread / Rows::V;
         if constexpr (Rows::ALL_ALIGNED)
-            return launch_with(std::integral_constant<int, MORE_GRADIENT_CHUNKS>());
-        else if constexpr (Rows::HAS_MORE_CHUNKS)
-            return with_constant<BLOCK_CHUNKS, MORE_GRADIENT_CHUNKS>(chunks, launch_with);
+            return launch_with(std::integral_constant<int, GRADIENT_CLUSTER_CHUNKS>());
+        else if constexpr (Rows::HAS_CLUSTER_CHUNKS)
+            return with_constant<BLOCK_CHUNKS, GRADIENT_CLUSTER_CHUNKS>(chunks, launch_with);
         else
             return launch_with(std::integral_constant<int, BLOCK_CHUNKS>());
     });

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     gradient_take_sums_kernel(const __grid_constant__ problem_arguments args, row_sum<Real> *sums) {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows; row += step)
-        sums[row] = row_sum<Real>::of((const double *)row_address(args, row, ONS_PAIRS).x);
+        sums[row] = row_sum<Real>::from((const double *)row_address(args, row, ONS_PAIRS).x);
 }
 
 /* A row has `sums_a_row` sums: one of each part, or one. */

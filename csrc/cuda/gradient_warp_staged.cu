@@ -25,11 +25,11 @@ class row_in_place {
     __device__ row_in_place(T *row_, int N_)
         : row(row_),
           N(N_),
-          chunks(row_, N_, threadIdx.x % LANES, (uintptr_t)row_ % 4 != 0, format<T>()) {}
+          chunks(row_, N_, threadIdx.x % LANES, (uintptr_t)row_ % 4 != 0, element_format<T>()) {}
 
     /* 0 after the row's end. */
-    __device__ __forceinline__ packed_tile<T, K> load() const {
-        packed_tile<T, K> tile;
+    __device__ __forceinline__ raw_tile<T, K> load() const {
+        raw_tile<T, K> tile;
 #pragma unroll
         for (int k = 0; k < K; k++) tile.raw[k] = {};
         each([&](int k) { tile.raw[k] = chunks.whole(k); },
@@ -46,7 +46,7 @@ class row_in_place {
 #pragma unroll
                 for (int i = 0; i < V; i++) some[i] = make(k * V + i);
                 pack<T, V> raw[1];
-                round_to_packs(some, raw, format<T>());
+                round_to_packs(some, raw, element_format<T>());
                 chunks.put_whole(k, raw[0]);
             },
             [&](int e, T *at) { *at = from_real<T>(make(e)); });
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const int N = first + Form::row() < args.rows ? (int)args.N : 0;
     const int used = ((int)args.N + LANES * CHUNK<float> - 1) / (LANES * CHUNK<float>);
     const Place place(y.row(Form::row()), N), other(dy.row(Form::row()), N);
-    const gradient_tile<packed_tile<T, K>> tile = {place.load(), other.load()};
+    const gradient_tile<raw_tile<T, K>> tile = {place.load(), other.load()};
     with_gradient(args.operation, [&](auto op) {
         using Op = decltype(op);
         const float sum = merge_sums<LANES>(tile.template sum<Op>(used)).rounded();

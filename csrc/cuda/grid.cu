@@ -31,14 +31,14 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
 
                 running_state<Real> so_far;
                 Real x[CLUSTER_CHUNKS * Rows::V]; /* in the end those of the last tile */
-                keep_bits<CLUSTER_CHUNKS * Rows::V> kept = 0;
+                allowed_bits<CLUSTER_CHUNKS * Rows::V> allowed = 0;
                 for (int64_t at = 0; at <= last; at += chunks) {
                     auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
                     online_step(so_far, tile, x);
                     with_operation<Ops>(args.operation(), [&](auto op) {
                         if constexpr (decltype(op)::KEEPS == ONS_KEEP_ELEMENTS) tile.take(x);
                     });
-                    kept = tile.kept();
+                    allowed = tile.allowed();
                 }
                 state<Real> block =
                     merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
@@ -50,16 +50,17 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
                     const bool writes = blockIdx.x == 0 && warp_of_block() == 0 && Form::writes();
                     put_value<Ops>(args, first + Form::row(), writes, row, total);
                 } else {
-                    const auto numbers = numbers_in<Ops>(args.operation(), total);
+                    const auto constants = constants_in<Ops>(args.operation(), total);
                     const reference<Real> to(total.m);
-                    Real excluded = finish_kept<Ops, Real>(args.operation(), x, so_far.m, numbers);
-                    row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, kept,
+                    Real excluded =
+                        finish_kept<Ops, Real>(args.operation(), x, so_far.m, constants);
+                    row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, allowed,
                                                                      excluded);
                     for (int64_t at = last - chunks; at >= 0; at -= chunks) {
                         auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
-                        excluded = finish_tile<Ops>(args.operation(), tile, to, numbers, x);
-                        row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x, tile.kept(),
-                                                                         excluded);
+                        excluded = finish_tile<Ops>(args.operation(), tile, to, constants, x);
+                        row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x,
+                                                                         tile.allowed(), excluded);
                     }
                 }
             });

@@ -26,7 +26,7 @@ ons_status with_packed(const launch_request &request, Method method) {
         request.plan->N,
         0,
         problem->operation,
-        format<X>(problem->operand[ONS_X].dtype),
+        element_format<X>(problem->operand[ONS_X].dtype),
         problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype};
     return method(Ops(), rows_of<packed_columns<X>>{arguments});
 }
@@ -37,7 +37,7 @@ template <typename Kinds, typename Method>
 ons_status with_packs(const launch_request &request, Method method) {
     return with_operations(request, [&](auto ops) {
         using Ops = decltype(ops);
-        if constexpr (Kinds::template OF<Ops> != ONS_EVERY_ROWS)
+        if constexpr (Kinds::template KINDS<Ops> != ONS_EVERY_ROWS)
             return ONS_E_OPERAND;
         else
             return request.problem->operand[ONS_X].dtype == ONS_FLOAT32

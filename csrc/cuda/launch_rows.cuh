@@ -58,10 +58,10 @@ inline problem_arguments as_it_is(const launch_request &request) {
  * alignment (alignment_test, load_row). */
 enum class aligned_kernels { NONE, HELD, READ_IN_TILES, ALL };
 template <typename Ops, typename X>
-constexpr bool has_aligned_kernels(aligned_kernels of) {
-    return of == aligned_kernels::ALL ||
-           (Ops::ONE_A_ROW ? of == aligned_kernels::READ_IN_TILES
-                           : of != aligned_kernels::NONE && sizeof(X) == 2);
+constexpr bool has_aligned_kernels(aligned_kernels kind) {
+    return kind == aligned_kernels::ALL ||
+           (Ops::ONE_A_ROW ? kind == aligned_kernels::READ_IN_TILES
+                           : kind != aligned_kernels::NONE && sizeof(X) == 2);
 }
 
 /* Calls method(operations, rows_of<Rows>). */
@@ -81,7 +81,7 @@ ons_status with_contiguous(const launch_request &request, Method method) {
                 0,
                 rows_ahead(request),
                 problem->operation,
-                format<X>(x.dtype),
+                element_format<X>(x.dtype),
                 x.dtype != y.dtype};
     };
     using Aligned = contiguous_rows<X, true>;
@@ -111,19 +111,19 @@ ons_status with_general(const launch_request &request, Method method) {
 }
 
 /* Which kinds of rows a method has kernels for, by operations (kinds.def). */
-#define ONS_KINDS_OF_ROWS(method, rows, values)                                 \
-    struct kinds_in_##method {                                                  \
-        template <typename Ops>                                                 \
-        static constexpr ons_kinds_of_rows OF = Ops::ONE_A_ROW ? values : rows; \
+#define ONS_KINDS_OF_ROWS(method, rows, values)                                    \
+    struct kinds_in_##method {                                                     \
+        template <typename Ops>                                                    \
+        static constexpr ons_kinds_of_rows KINDS = Ops::ONE_A_ROW ? values : rows; \
     };
 #include "kinds.def"
 #undef ONS_KINDS_OF_ROWS
 
-/* Calls method(the operations that have their kernels together), of_rows or one_a_row. */
+/* Calls method(the operations that have their kernels together), row_shaped or one_a_row. */
 template <typename Method>
 ons_status with_operations(const launch_request &request, Method method) {
     return ons_operations[request.problem->operation].one_a_row ? method(one_a_row())
-                                                                : method(of_rows());
+                                                                : method(row_shaped());
 }
 
 /* Calls method(operations, rows_of<Rows>) with the Rows that fit, in the row form. */
@@ -131,7 +131,7 @@ template <typename Kinds, aligned_kernels ALIGNED = aligned_kernels::READ_IN_TIL
 ons_status with_rows(const launch_request &request, Method method) {
     return with_operations(request, [&](auto ops) {
         using Ops = decltype(ops);
-        constexpr ons_kinds_of_rows KINDS = Kinds::template OF<Ops>;
+        constexpr ons_kinds_of_rows KINDS = Kinds::template KINDS<Ops>;
         [[maybe_unused]] const ons_loader loader = request.plan->loader;
         if constexpr (KINDS != ONS_GENERAL_ROWS)
             if (loader == ONS_CONTIGUOUS)
@@ -152,7 +152,7 @@ template <typename Kinds, aligned_kernels ALIGNED = aligned_kernels::READ_IN_TIL
 ons_status with_contiguous_rows(const launch_request &request, Method method) {
     return with_operations(request, [&](auto ops) {
         using Ops = decltype(ops);
-        if constexpr (Kinds::template OF<Ops> == ONS_GENERAL_ROWS)
+        if constexpr (Kinds::template KINDS<Ops> == ONS_GENERAL_ROWS)
             return ONS_E_OPERAND;
         else
             return with_type_of_x(request, [&](auto type) {

@@ -53,7 +53,7 @@ ons_status with_topk_type(const launch_request &request, int room, Method method
                 0,
                 plan->rows,
                 problem->operation,
-                format<X>(),
+                element_format<X>(),
                 false};
     };
     using Aligned = contiguous_rows<X, true>;

@@ -12,11 +12,11 @@ static __global__ void merge_kernel(const __grid_constant__ ons_merging all) {
 }
 
 ons_status ons_cuda_merge(const ons_merging *all) {
-    constexpr int64_t THREADS = 128, MOST_BLOCKS = 4096;
+    constexpr int64_t THREADS = 128, MAX_BLOCKS = 4096;
     current_gpu here(all->gpu);
     if (here.error != cudaSuccess) return status_of(here.error);
     const int64_t blocks = (all->rows + THREADS - 1) / THREADS;
-    merge_kernel<<<(unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), THREADS, 0,
+    merge_kernel<<<(unsigned)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS), THREADS, 0,
                    (cudaStream_t)all->stream>>>(*all);
     return status_of(cudaGetLastError());
 }

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
                         for (int e = 0; e < TILE<Real>; e++) x[e] = Op::plain_element(x[e], own[0]);
                     });
                     row.round(x);
-                    row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.kept(),
+                    row.template store<TILE_CHUNKS, Form::STRIDE, true>(chunk, x, tile.allowed(),
                                                                         excluded);
                 });
         }

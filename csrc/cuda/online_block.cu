@@ -18,18 +18,19 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
 
         running_state<Real> so_far;
 #pragma unroll
-        for (int k = 0; k < BLOCK_CHUNKS; k++) online_step(so_far, opened(tile.chunk(k)));
+        for (int k = 0; k < BLOCK_CHUNKS; k++) online_step(so_far, converted(tile.chunk(k)));
         state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
 
         if constexpr (Ops::ONE_A_ROW) {
             put_value<Ops>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
         } else {
             Real x[BLOCK_CHUNKS * Rows::V];
-            auto whole = opened(tile);
+            auto whole = converted(tile);
             const Real excluded =
                 finish_tile<Ops>(args.operation(), whole, reference<Real>(total.m),
-                                 numbers_in<Ops>(args.operation(), total), x);
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, whole.kept(), excluded);
+                                 constants_in<Ops>(args.operation(), total), x);
+            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, whole.allowed(),
+                                                                 excluded);
         }
     });
 }

@@ -17,7 +17,7 @@
  *   value(state)
  *   plain_row(d)                     as above
  *
- * A kernel serves all operations of such a kind, and learns at run time which it is: of_rows or
+ * A kernel serves all operations of such a kind, and learns at run time which it is: row_shaped or
  * one_a_row. */
 #ifndef ONS_OPERATION_CUH
 #define ONS_OPERATION_CUH
@@ -67,7 +67,7 @@ __device__ inline Real log_of_sum(const state<Real> &row) {
     const Real largest = to.exponential(row.m - to.anchor) * A::LOWERED;
     const Real others = row.d - largest;
     const bool near = others < (Real)0.4 * largest;
-    const Real c = is_ordinary(row.m) ? A::steps(row.m) - A::MAGIC : 0;
+    const Real c = is_ordinary(row.m) ? A::biased_c(row.m) - A::MAGIC : 0;
     Real z;
     const Real n = (Real)split_power(row.d, &z), steps = near ? 0 : c + n;
     const Real f = (near ? others : z - 1) * A::reciprocal(near ? 2 * largest + others : z + 1);
@@ -126,7 +126,7 @@ struct one_a_row {
 /* ------- A kernel of several operations ------- */
 
 /* Those whose result has the row's shape. What all of them do, a kernel has once. */
-struct of_rows {
+struct row_shaped {
     static constexpr bool ONE_A_ROW = false;
 };
 
@@ -135,12 +135,12 @@ struct of_rows {
 #define OF_ROW(code) code
 #define OF_VALUE(code)
 
-/* Calls body(an operation of Ops), a struct of operation.cuh. Ops: of_rows; or one_a_row or a
+/* Calls body(an operation of Ops), a struct of operation.cuh. Ops: row_shaped; or one_a_row or a
  * single operation, which it gives to body. */
 template <typename Ops, typename Body>
 __device__ __forceinline__ void with_operation([[maybe_unused]] ons_operation operation,
                                                Body body) {
-    if constexpr (!std::is_same_v<Ops, of_rows>) {
+    if constexpr (!std::is_same_v<Ops, row_shaped>) {
         body(Ops());
     } else {
         switch (operation) {

@@ -18,7 +18,7 @@ __device__ inline void for_each_tile(const Rows &row, int64_t first, int64_t end
     int64_t from = first + warp_of_block() * WARP_TILE, step = warps_of_block() * WARP_TILE;
     for (; from < end; from += step) {
         int64_t chunk = from + Form::template chunk<K>(0);
-        visit(chunk, opened(row.template load<K, Form::STRIDE>(chunk)));
+        visit(chunk, converted(row.template load<K, Form::STRIDE>(chunk)));
     }
 }
 
@@ -57,8 +57,8 @@ __device__ inline void online_step(running_state<Real> &so_far, const Tile &tile
  * together: to ask around a loop over tiles would have each load and store there twice. */
 template <typename Ops, typename Tile, typename Real, int n>
 __device__ __forceinline__ Real finish_tile(ons_operation operation, const Tile &tile,
-                                            const reference<Real> &to, const row_numbers<Real> &row,
-                                            Real (&x)[n]) {
+                                            const reference<Real> &to,
+                                            const row_constants<Real> &row, Real (&x)[n]) {
     Real excluded = 0;
     with_operation<Ops>(operation, [&](auto op) {
         using Op = decltype(op);
@@ -81,12 +81,12 @@ __device__ inline void finish_tiles(const Arguments &args, int64_t index, const 
     if constexpr (Ops::ONE_A_ROW) {
         put_value<Ops>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
     } else {
-        const auto numbers = numbers_in<Ops>(args.operation(), total);
+        const auto constants = constants_in<Ops>(args.operation(), total);
         const reference<Real> to(total.m);
         for_each_tile<Form, K>(row, first, end, [&](int64_t chunk, const auto &tile) {
             Real x[K * CHUNK<Real>];
-            const Real excluded = finish_tile<Ops>(args.operation(), tile, to, numbers, x);
-            row.template store<K, Form::STRIDE, true>(chunk, x, tile.kept(), excluded);
+            const Real excluded = finish_tile<Ops>(args.operation(), tile, to, constants, x);
+            row.template store<K, Form::STRIDE, true>(chunk, x, tile.allowed(), excluded);
         });
     }
 }

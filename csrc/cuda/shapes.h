@@ -41,8 +41,8 @@ enum {
     FETCH_AHEAD = 7 << 20,      /* bytes from a row to the one that is fetched with it */
     FETCH_MIN_BYTES = 24 << 20, /* of all rows where any are: of fewer most begin at once */
     SMEM_THREADS = 512, /* of a block in cluster where rows come to shared memory (smem.cuh) */
-    HELD_CHUNKS = 8,    /* of a thread in a tile that is held in shared memory */
-    MAX_HELD_TILES = 2, /* such tiles of a warp */
+    SMEM_CHUNKS = 8,    /* of a thread in a tile that is held in shared memory */
+    MAX_SMEM_TILES = 2, /* such tiles of a warp */
     SLOT_BYTES = 2048,  /* of elements that one bulk copy brings there */
     SLOT_ROOM = SLOT_BYTES + 16,
     MIN_SLOTS = 2, /* of a warp */
@@ -51,7 +51,7 @@ enum {
     PACKS_A_LANE = 16,   /* the most of packed_columns in fused_warp */
     /* of a thread in cluster where an operation takes a gradient: of 16-bit rows of whole packs,
      * and of other rows without gaps that are too long for BLOCK_CHUNKS; not in float64 */
-    MORE_GRADIENT_CHUNKS = 16,
+    GRADIENT_CLUSTER_CHUNKS = 16,
     GRADIENT_THREADS = 256 /* the most of a block where an operation takes a gradient */
 };
 

@@ -1,6 +1,6 @@
 /* topk_block.cu - fused_block of the operation that selects: a row stays in the registers of a
  * block. The k-th largest of its tops, the largest elements of parts of it, bounds the k-th element
- * from below. Where k is small, these are those of MOST_GROUPS groups of lanes, which one warp puts
+ * from below. Where k is small, these are those of MAX_SUBSETS groups of lanes, which one warp puts
  * in order; else those of every thread, or of every chunk, or where these are too few all elements,
  * which are counted in ranges. Where a bound leaves too many elements, it is found by halving what
  * is between two of them. The elements from there on are listed in shared memory, and put in order.
@@ -15,13 +15,13 @@
 #include "rows/tops.cuh"
 
 /* The groups of a block's lanes, as many of each warp, and up to which k they bound its k-th. */
-enum { MOST_GROUPS = 2 * WARP, MOST_BY_GROUPS = 24 };
+enum { MAX_SUBSETS = 2 * WARP, MAX_K_BY_SUBSETS = 24 };
 
 /* The k-th largest of their tops, by the block's first warp: put, find and kth, a barrier between.
  */
 template <typename Real>
-struct tops_of_groups {
-    Real tops[MOST_GROUPS], kth;
+struct tops_of_subsets {
+    Real tops[MAX_SUBSETS], kth;
 
     /* log2 of the lanes of a group. */
     __device__ static int scale() { return max(31 - __clz(warps_of_block() - 1), 0); }
@@ -34,10 +34,10 @@ struct tops_of_groups {
     }
     __device__ void find(int k) {
         if (threadIdx.x >= WARP) return;
-        const int groups = blockDim.x >> scale(), one = 2 * threadIdx.x;
+        const int subsets = blockDim.x >> scale(), one = 2 * threadIdx.x;
         const Real none = -arithmetic<Real>::infinity();
-        const Real found = kth_over_lanes<WARP>(one < groups ? tops[one] : none,
-                                                one + 1 < groups ? tops[one + 1] : none, k);
+        const Real found = kth_over_lanes<WARP>(one < subsets ? tops[one] : none,
+                                                one + 1 < subsets ? tops[one + 1] : none, k);
         if (threadIdx.x == 0) kth = found;
     }
 };
@@ -83,7 +83,7 @@ __device__ __forceinline__ void list_bits(const topk_arguments<Rows> &args, int6
         const unsigned bit = 31 - __clz(bits);
         bits ^= 1u << bit;
         const uint32_t at = first + (uint32_t)place<WARP, Tile::V>((int)signs<Tile>::element(bit));
-        list[slot++] = Entry::of(key_of(element_of(args, row, at)), at);
+        list[slot++] = Entry::make(key_of(element_of(args, row, at)), at);
     }
 }
 
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     Entry *const list = (Entry *)shared;
     void *const beside = list + args.room;
     __shared__ block_row<Real, TOPK_BLOCK_THREADS / WARP> warps;
-    __shared__ tops_of_groups<Real> groups;
+    __shared__ tops_of_subsets<Real> subsets;
     __shared__ uint32_t listed;
     const int64_t row = blockIdx.x + args.first;
     const uint32_t chunk = block_a_row::chunk<K>(warp_of_block()), first = chunk * V;
@@ -120,16 +120,16 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     const Tile tile = Rows::template load_row<K, WARP, false>(args, blockIdx.x, chunk);
     const Real top = tile.largest();
     const Key own = first < N ? key_of(top) : 0;
-    const bool by_groups = k <= MOST_BY_GROUPS;
-    if (by_groups) groups.put(top);
+    const bool by_subsets = k <= MAX_K_BY_SUBSETS;
+    if (by_subsets) subsets.put(top);
     const Real m = warps.max(top);
-    if (by_groups) groups.find((int)k);
+    if (by_subsets) subsets.find((int)k);
     const Real d = warps.normalizer(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
     const state<Real> total = {m, d};
 
     bound<Key> from = {0, N};
-    if (by_groups) {
-        from.key = key_of(groups.kth);
+    if (by_subsets) {
+        from.key = key_of(subsets.kth);
     } else {
         const bool few = 2 * k <= blockDim.x, many = 4 * k > 3 * (N / V);
         Key tops[K] = {few ? own : 0};

@@ -67,17 +67,17 @@ __global__ void __launch_bounds__(TOPK_THREADS)
         normalizer_over_lanes<WARP>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
     const Key own = first < N ? key_of(top) : 0;
     const Real of_quarter = max_over_lanes<WARP / 4>(top);
-    row_numbers<Real> four;
+    row_constants<Real> four;
     four.m = __shfl_sync(~0u, of_quarter, 0);
     four.first = __shfl_sync(~0u, of_quarter, WARP / 4);
     four.second = __shfl_sync(~0u, of_quarter, WARP / 2);
-    four.steps = __shfl_sync(~0u, of_quarter, 3 * WARP / 4);
+    four.biased_c = __shfl_sync(~0u, of_quarter, 3 * WARP / 4);
     arrivals::await_ready();
     arrived.announce(warps * (sizeof(state<Real>) + sizeof four));
     const int to = threadIdx.x % WARP;
     if (to < blocks) {
         arrived.send(states + warp, to, {m, d});
-        arrived.send((row_numbers<Real> *)tops + warp, to, four);
+        arrived.send((row_constants<Real> *)tops + warp, to, four);
     }
     arrived.await();
     bound<Key> from = {0, N};
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
                 if (at >= N || !from.has(key, at)) continue;
                 const int slot = atomicAdd(count_at, 1);
                 if (slot >= args.room) break; /* they are too many anyway */
-                list_at[slot] = Entry::of(key, at);
+                list_at[slot] = Entry::make(key, at);
             }
         }
         arrive_at_row();

@@ -26,7 +26,7 @@ __device__ inline void each_entry(const Row &row, Visit visit) {
 #pragma unroll 1
         for (int e = 0; e < TILE_CHUNKS * V; e++) {
             const int64_t at = chunk * V + place<WARP, V>(e);
-            if (at < row.N) visit(entry<Real>::of(key_of(tile.element(e)), (uint32_t)at));
+            if (at < row.N) visit(entry<Real>::make(key_of(tile.element(e)), (uint32_t)at));
         }
     });
 }
@@ -71,7 +71,7 @@ __device__ inline entry<typename Row::Real> find_last(const Row &row, uint32_t k
         __syncthreads();
         if (done) break;
     }
-    return entry<Real>::of(key, ~place);
+    return entry<Real>::make(key, ~place);
 }
 
 template <typename Rows>

@@ -28,7 +28,7 @@ constexpr int AT_ONCE = 4;
 
 /* Rows of more elements, of which so many chunks would be looked at again: to find a bound takes
  * less time. Of shorter rows these are still in the second cache. */
-constexpr uint32_t LONG_SHARE = 1 << 16, MANY_CHUNKS = 256;
+constexpr uint32_t LONG_SHARE = 1 << 16, MAX_CHUNKS_AGAIN = 256;
 
 /* Lists the elements from a key on that are behind tops of a queue; *listed is their number,
  * above the room there is where it stops before the end. */
@@ -64,7 +64,7 @@ __device__ __forceinline__ void list_behind(const topk_arguments<Rows> &args,
                 const Key key = key_of(x[0][i]);
                 if (key < from) continue; /* from is NaN's */
                 const uint32_t slot = atomicAdd(listed, 1);
-                if (slot < (uint32_t)args.room) list[slot] = Entry::of(key, at[0] + i);
+                if (slot < (uint32_t)args.room) list[slot] = Entry::make(key, at[0] + i);
             }
 #pragma unroll
             for (int next = 1; next < AT_ONCE; next++) {
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     /* the list is where tops were kept */
     Entry *const list = (Entry *)shared;
     bool fits = tops.is_whole();
-    if (fits && end - share.begin > LONG_SHARE && queued > k + MANY_CHUNKS / Tile::K)
+    if (fits && end - share.begin > LONG_SHARE && queued > k + MAX_CHUNKS_AGAIN / Tile::K)
         from = bound_of_entries(tops.queue, queued, k); /* the k-th top is a bound too */
     while (fits) {
         list_behind(args, share, tops.queue, queued, from, list, &listed);

@@ -43,7 +43,7 @@ struct sorted_row {
     }
     __device__ Entry operator[](uint32_t order) const {
         const uint32_t key = keys[order];
-        return Entry::of(key_of(number(key)), Keys::place_of(key));
+        return Entry::make(key_of(number(key)), Keys::place_of(key));
     }
 
     /* Whether two neighbours among those of this lane change places by bits that the keys lack. */
@@ -102,7 +102,7 @@ __device__ __forceinline__ void decide(const sorted_row<Tile, LANES, M> &list, u
         for (unsigned left = order < k ? inside : 0; left; left &= left - 1) {
             const int e = (int)Signs::element(__ffs((int)left) - 1);
             const uint32_t at = lane * Tile::V + place<LANES, Tile::V>(e);
-            const Entry one = Entry::of(key_of(list.elements[at]), at);
+            const Entry one = Entry::make(key_of(list.elements[at]), at);
             if (before.is_before(one) && one.is_before(next)) next = one;
         }
 #pragma unroll
@@ -146,7 +146,7 @@ __device__ __forceinline__ bool list_by_chunks(const Tile &tile,
     constexpr int V = Tile::V, OWN = M / LANES /* chunks */, KEPT = M < OWN * V ? M : OWN * V;
     const int lane = threadIdx.x % LANES;
     uint32_t tops[Tile::K], chunks[Tile::K], keys[OWN * V], in_order[OWN * V];
-    Keys::template of<V>(tops_of_chunks(tile), tops);
+    Keys::template fill<V>(tops_of_chunks(tile), tops);
 #pragma unroll
     for (int i = 0; i < Tile::K; i++) chunks[i] = tops[i];
     keep_largest<M>(chunks);
@@ -154,7 +154,7 @@ __device__ __forceinline__ bool list_by_chunks(const Tile &tile,
     for (int i = 0; i < M; i++) chunks[i] -= lane * V;
     merge_lists<LANES, M>(chunks, 1);
     __syncwarp(); /* the elements are laid out */
-    packed_tile<typename stored_as<Tile>::type, OWN> candidates;
+    raw_tile<typename stored_as<Tile>::type, OWN> candidates;
     uint32_t at[OWN];
 #pragma unroll
     for (int c = 0; c < OWN; c++) {
@@ -165,7 +165,7 @@ __device__ __forceinline__ bool list_by_chunks(const Tile &tile,
         at[c] = Keys::place_of(own);
         candidates.raw[c] = ((const Pack *)list.elements)[at[c] / V];
     }
-    Keys::of(candidates, keys);
+    Keys::fill(candidates, keys);
 #pragma unroll
     for (int e = 0; e < OWN * V; e++)
         in_order[e] = keys[e] -= at[e / V] - place<LANES, V>(e / V * V);
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
         is_decided = list_by_chunks(tile, list, k);
     } else {
         uint32_t keys[K * V];
-        Keys::of(tile, keys);
+        Keys::fill(tile, keys);
         list_largest<LANES, M>(keys, lane * V, list.keys, M < K * V ? 1 : args.room / M);
     }
     __syncwarp();

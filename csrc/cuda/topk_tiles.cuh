@@ -137,7 +137,7 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
             if (own >= now.from.key)
                 each_from<WARP>(tile, now.from, first, end, [&](Key key, uint32_t at) {
                     const uint32_t slot = now.listed + atomicAdd(&added, 1);
-                    if (slot < room) list[slot] = Entry::of(key, at);
+                    if (slot < room) list[slot] = Entry::make(key, at);
                     return slot < room; /* else they are too many anyway */
                 });
             __syncthreads();

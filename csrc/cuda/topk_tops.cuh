@@ -29,7 +29,7 @@ struct tops_of_block {
 
     __device__ __forceinline__ void add(Key key, uint32_t place) const {
         const uint32_t slot = atomicAdd(queued, 1);
-        if (slot < room()) queue[slot] = Entry::of(key, place);
+        if (slot < room()) queue[slot] = Entry::make(key, place);
     }
 
     /* Whether it has all that should be in it. */
@@ -56,14 +56,14 @@ __device__ inline Key kth_of_warp(Key key, uint32_t rank) {
  * block has had, 0 if none: as many of each warp are from there on, where each has enough. */
 template <typename Key>
 __device__ inline Key bound_by_warps(Key own, uint32_t k) {
-    constexpr int MOST = TOPK_TILE_THREADS / WARP;
-    __shared__ Key of_warps[MOST];
+    constexpr int MAX_WARPS = TOPK_TILE_THREADS / WARP;
+    __shared__ Key of_warps[MAX_WARPS];
     const int warps = warps_of_block();
     Key from = kth_of_warp(own, (k + warps - 1) / warps);
     if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = from;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < MAX_WARPS; i++) {
         const Key of_warp = i < warps ? of_warps[i] : ~Key(0);
         from = of_warp < from ? of_warp : from;
     }

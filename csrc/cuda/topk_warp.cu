@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         kept.bits ^= 1u << bit;
         const Key key = key_of(element_at(bit));
         smallest = key < smallest ? key : smallest;
-        list[slot++] = Entry::of(key, place_of(bit));
+        list[slot++] = Entry::make(key, place_of(bit));
     }
     const uint32_t count = kept.count;
     if (lane < LIST_PAD) list[count + lane] = {}; /* none is before another */

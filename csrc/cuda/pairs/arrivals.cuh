@@ -96,22 +96,22 @@ class arrivals {
     }
 
     /* The same of what the elements need to know of a row. */
-    __device__ void send(const row_numbers<float> *to, uint32_t rank,
-                         const row_numbers<float> &value) {
+    __device__ void send(const row_constants<float> *to, uint32_t rank,
+                         const row_constants<float> &value) {
         asm volatile(
             "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, "
             "%4}, [%5];" ::"r"(in_block(shared_address(to), rank)),
             "r"(__float_as_uint(value.m)), "r"(__float_as_uint(value.first)),
-            "r"(__float_as_uint(value.second)), "r"(__float_as_uint(value.steps)),
+            "r"(__float_as_uint(value.second)), "r"(__float_as_uint(value.biased_c)),
             "r"(in_block(shared_address(&barrier), rank))
             : "memory");
     }
 
-    __device__ void send(const row_numbers<double> *to, uint32_t rank,
-                         const row_numbers<double> &value) {
+    __device__ void send(const row_constants<double> *to, uint32_t rank,
+                         const row_constants<double> &value) {
         auto *halves = (const state<double> *)to;
         send(halves, rank, state<double>{value.m, value.first});
-        send(halves + 1, rank, state<double>{value.second, value.steps});
+        send(halves + 1, rank, state<double>{value.second, value.biased_c});
     }
 
     /* Until all that was announced is here; `parity` is 0 the first time, 1 the second, and so on

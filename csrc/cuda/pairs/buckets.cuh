@@ -97,7 +97,7 @@ __device__ inline void put_by_buckets(const entry<Real> *list, entry<Real> *sort
 
 /* Up to so many entries each count those before it: more in a large block, which has threads that
  * would wait. */
-__device__ inline uint32_t most_counted() { return max(48, blockDim.x / 8); }
+__device__ inline uint32_t max_counted() { return max(48, blockDim.x / 8); }
 constexpr uint32_t COUNT_LANES = 4;
 
 /* What a block needs for buckets beside its list, which has room for so many. */
@@ -110,7 +110,7 @@ __host__ __device__ constexpr int bytes_beside_list(int room) {
 template <typename Real, typename Put>
 __device__ inline void give_first(const entry<Real> *list, void *beside, uint32_t count, uint32_t k,
                                   key_type<Real> least, key_type<Real> largest, Put put) {
-    if (count > most_counted()) {
+    if (count > max_counted()) {
         uint32_t *const buckets = (uint32_t *)beside;
         entry<Real> *const sorted = (entry<Real> *)(buckets + WARP * BUCKETS_A_LANE);
         auto sync = [] { __syncthreads(); };

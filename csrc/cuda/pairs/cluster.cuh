@@ -75,16 +75,16 @@ struct around_key {
 /* What all threads of the row's blocks find out together, in shared memory; all of them come to it
  * each time. Two turns in turn: what was read last may still be read. */
 template <typename Key>
-class group_of_blocks {
+class row_blocks {
     using Around = around_key<Key>;
 
    public:
     struct memory {
         Around of_warps[WARP], of_blocks[2][LARGEST_CLUSTER];
-        uint32_t said;
+        uint32_t number;
     };
 
-    __device__ explicit group_of_blocks(memory *at_) : at(at_) {}
+    __device__ explicit row_blocks(memory *at_) : at(at_) {}
 
     __device__ Around merge(Around mine) {
         exchange(merge_warp(mine));
@@ -101,10 +101,10 @@ class group_of_blocks {
     }
 
     /* One thread says a number, then all hear it. */
-    __device__ void say(uint32_t number) { in_first_block(at)->said = number; }
-    __device__ uint32_t hear() {
+    __device__ void publish(uint32_t number) { in_first_block(at)->number = number; }
+    __device__ uint32_t published() {
         meet_in_row();
-        return ((const volatile memory *)in_first_block(at))->said;
+        return ((const volatile memory *)in_first_block(at))->number;
     }
 
    private:

@@ -59,7 +59,7 @@ template <>
 struct entry<float> {
     uint64_t bits;
 
-    __device__ static entry of(uint32_t key, uint32_t index) {
+    __device__ static entry make(uint32_t key, uint32_t index) {
         return {(uint64_t)key << 32 | (uint32_t)~index};
     }
     __device__ uint32_t key() const { return (uint32_t)(bits >> 32); }
@@ -82,7 +82,7 @@ template <>
 struct alignas(16) entry<double> {
     uint64_t bits, place;
 
-    __device__ static entry of(uint64_t key, uint32_t index) { return {key, (uint32_t)~index}; }
+    __device__ static entry make(uint64_t key, uint32_t index) { return {key, (uint32_t)~index}; }
     __device__ uint64_t key() const { return bits; }
     __device__ uint32_t index() const { return ~(uint32_t)place; }
     __device__ bool is_before(const entry &other) const {

@@ -42,8 +42,10 @@ struct arithmetic<float> {
     }
 
     /* MAGIC + c, of a maximum: c is the least integer from m * log2(e) on. */
-    __device__ static float steps(float m) { return __fadd_ru(m * LOG2_E, MAGIC); }
-    __device__ static int apart(float a, float b) { return __float_as_int(a) - __float_as_int(b); }
+    __device__ static float biased_c(float m) { return __fadd_ru(m * LOG2_E, MAGIC); }
+    __device__ static int difference(float a, float b) {
+        return __float_as_int(a) - __float_as_int(b);
+    }
 
     /* 2^(x * log2(e) - n) * 2^(n + LIFT - c), where t = n + shift. */
     __device__ static float lifted(float x, float t, float n) {
@@ -65,8 +67,8 @@ struct arithmetic<double> {
     __device__ static double infinity() { return CUDART_INF; }
     __device__ static double nan() { return CUDART_NAN; }
     __device__ static double reciprocal(double d) { return __drcp_rn(d); }
-    __device__ static double steps(double m) { return __dadd_ru(m * LOG2_E, MAGIC); }
-    __device__ static int apart(double a, double b) {
+    __device__ static double biased_c(double m) { return __dadd_ru(m * LOG2_E, MAGIC); }
+    __device__ static int difference(double a, double b) {
         return (int)(__double_as_longlong(a) - __double_as_longlong(b));
     }
 
@@ -97,11 +99,11 @@ template <typename Real>
 struct exponentials {
     Real shift, floor;
 
-    /* steps: MAGIC + c. All of these are integers that a Real holds. */
-    __device__ explicit exponentials(Real steps) {
+    /* biased_c: MAGIC + c. All of these are integers that a Real holds. */
+    __device__ explicit exponentials(Real biased_c) {
         using A = arithmetic<Real>;
-        shift = (2 * A::MAGIC + A::LIFT) - steps;
-        floor = (steps - (A::MAGIC + A::BELOW)) * (Real)(1 / ONS_LOG2_E);
+        shift = (2 * A::MAGIC + A::LIFT) - biased_c;
+        floor = (biased_c - (A::MAGIC + A::BELOW)) * (Real)(1 / ONS_LOG2_E);
     }
 
     __device__ Real operator()(Real x) const { return from_floor_on(fmax(x, floor)); }
@@ -129,7 +131,7 @@ struct reference {
 
     __device__ explicit reference(Real m)
         : anchor(is_ordinary(m) || m == -arithmetic<Real>::infinity() ? 0 : anchor_of(m)),
-          exponential(is_ordinary(m) ? arithmetic<Real>::steps(m) : arithmetic<Real>::MAGIC) {}
+          exponential(is_ordinary(m) ? arithmetic<Real>::biased_c(m) : arithmetic<Real>::MAGIC) {}
 };
 
 /* What exponentials relative to `from` are multiplied by to be relative to `to`, which is not
@@ -139,15 +141,16 @@ template <int UP = 0, typename Real>
 __device__ inline Real rescale(Real from, Real to) {
     using A = arithmetic<Real>;
     bool ordinary_from = is_ordinary(from), ordinary_to = is_ordinary(to);
-    if (ordinary_from && ordinary_to) return A::power(A::apart(A::steps(from), A::steps(to)) + UP);
+    if (ordinary_from && ordinary_to)
+        return A::power(A::difference(A::biased_c(from), A::biased_c(to)) + UP);
     if (from == -A::infinity()) return 0;
     Real anchor_from = anchor_of(from), anchor_to = anchor_of(to);
     if (!ordinary_from && !ordinary_to && anchor_from == anchor_to) return A::power(UP);
-    Real steps = ordinary_from ? 2 * A::MAGIC - A::steps(from)
-                 : ordinary_to ? A::steps(to)
-                               : A::MAGIC;
+    Real biased_c = ordinary_from ? 2 * A::MAGIC - A::biased_c(from)
+                    : ordinary_to ? A::biased_c(to)
+                                  : A::MAGIC;
     Real x = ordinary_from ? -anchor_to : ordinary_to ? anchor_from : anchor_from - anchor_to;
-    return exponentials<Real>(steps)(x) * A::power(UP - A::LIFT);
+    return exponentials<Real>(biased_c)(x) * A::power(UP - A::LIFT);
 }
 
 #endif

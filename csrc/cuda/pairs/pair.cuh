@@ -27,7 +27,7 @@ template <typename Real>
 __device__ inline double factor_to_pair(Real m, bool back = false) {
     using A = arithmetic<Real>;
     const bool ordinary = is_ordinary(m), far = ons_needs_anchor((double)m);
-    const int c = ordinary ? A::apart(A::steps(m), A::MAGIC) : 0;
+    const int c = ordinary ? A::difference(A::biased_c(m), A::MAGIC) : 0;
     const int steps = c - (far ? 0 : (int)ons_reference((double)m));
     if (ordinary && !far) return ldexp(1.0, back ? -steps : steps);
     const double apart = (ordinary ? 0.0 : (double)anchor_of(m)) - (far ? (double)m : 0.0);
@@ -52,21 +52,22 @@ __device__ inline state<Real> state_of(const ons_pair &pair) {
 /* ------- What the elements of a row need to know. Op is an operation (operation.cuh) ------- */
 
 template <typename Real>
-struct alignas(16) row_numbers {
+struct alignas(16) row_constants {
     Real m, first, second; /* the latter two by the operation */
-    Real steps;            /* of an ordinary m, else NOT_ORDINARY */
+    Real biased_c;         /* of an ordinary m, else NOT_ORDINARY */
 
     /* Farther above the steps of every ordinary m than exponentials can be moved. */
     static constexpr Real NOT_ORDINARY = arithmetic<Real>::MAGIC + (Real)0x1p23;
 };
 
 template <typename Op, typename Real>
-__device__ inline row_numbers<Real> numbers_of(const state<Real> &row) {
-    row_numbers<Real> numbers;
-    numbers.m = row.m;
-    Op::row(row, &numbers.first, &numbers.second);
-    numbers.steps = is_ordinary(row.m) ? arithmetic<Real>::steps(row.m) : numbers.NOT_ORDINARY;
-    return numbers;
+__device__ inline row_constants<Real> constants_of(const state<Real> &row) {
+    row_constants<Real> constants;
+    constants.m = row.m;
+    Op::row(row, &constants.first, &constants.second);
+    constants.biased_c =
+        is_ordinary(row.m) ? arithmetic<Real>::biased_c(row.m) : constants.NOT_ORDINARY;
+    return constants;
 }
 
 #endif

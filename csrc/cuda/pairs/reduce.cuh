@@ -81,8 +81,9 @@ __device__ inline state<Real> merge_some(const state<Real> *parts, int first, in
 
 /* The same, of parts that a warp has in registers: of the at most 2^19 elements of a row, each has
  * at most 2^11 or so. Where all maxima are ordinary, the d's that are relative to the largest fit a
- * fixed_sum: those add up to at least 1/2. 2^-HELD_DOWN brings 2^19 below 2^16, 2^11 below 128. */
-constexpr int HELD_DOWN = 6;
+ * fixed_sum: those add up to at least 1/2. 2^-MERGE_SHIFT brings 2^19 below 2^16, 2^11 below 128.
+ */
+constexpr int MERGE_SHIFT = 6;
 template <typename Real>
 __device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int count) {
     return merge_by_warp(parts, count);
@@ -103,8 +104,9 @@ __device__ inline state<float> merge_held_by_warp(const state<float> *parts, int
     fixed_sum sum;
 #pragma unroll 1
     for (int i = lane; i < count; i += WARP)
-        sum.add(parts[i].d * A::power(A::apart(A::steps(parts[i].m), A::steps(m)) - HELD_DOWN));
-    return {m, sum.over_lanes<WARP>() * A::power(HELD_DOWN)};
+        sum.add(parts[i].d *
+                A::power(A::difference(A::biased_c(parts[i].m), A::biased_c(m)) - MERGE_SHIFT));
+    return {m, sum.over_lanes<WARP>() * A::power(MERGE_SHIFT)};
 }
 
 /* ------- Who shares a row. Each of these says which of the block's rows is this thread's, and

@@ -24,7 +24,7 @@ struct row_sum<float> {
 
     /* As two doubles, the sum and what it rounded away, which others take and give. */
     __device__ void put(double *two) const { two[0] = d, two[1] = 0; }
-    __device__ static row_sum of(const double *two) {
+    __device__ static row_sum from(const double *two) {
         return {isfinite(two[0]) ? two[0] + two[1] : two[0]};
     }
 };
@@ -55,7 +55,7 @@ struct row_sum<double> {
     __device__ double rounded() const { return isfinite(d) ? d + d_low : d; }
 
     __device__ void put(double *two) const { two[0] = d, two[1] = d_low; }
-    __device__ static row_sum of(const double *two) { return {two[0], two[1]}; }
+    __device__ static row_sum from(const double *two) { return {two[0], two[1]}; }
 };
 
 /* Over LANES neighbouring lanes, in all of them. */

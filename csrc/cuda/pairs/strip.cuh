@@ -13,7 +13,7 @@ __host__ __device__ constexpr int column_stride(int parts) { return parts | 1; }
 /* merge_strip (reduce.cuh) of what is held in registers, as in merge_held_by_warp; part p of row r
  * is at parts[r * next + p]. */
 template <int ROWS, typename Real, typename Take>
-__device__ inline void merge_held_panel(const state<Real> *parts, int count, int next, Take take) {
+__device__ inline void merge_held_strip(const state<Real> *parts, int count, int next, Take take) {
     using A = arithmetic<Real>;
 #pragma unroll 1
     for (int i = threadIdx.x; i < ROWS * MERGERS; i += blockDim.x) {
@@ -33,9 +33,10 @@ __device__ inline void merge_held_panel(const state<Real> *parts, int count, int
         if constexpr (sizeof(Real) == sizeof(float)) {
             const unsigned lanes = ((1u << MERGERS) - 1) << (threadIdx.x % WARP - lane);
             ordinary = (__ballot_sync(~0u, ordinary && is_ordinary(m)) & lanes) == lanes;
-            const Real steps = A::steps(m);
+            const Real biased_c = A::biased_c(m);
             auto moved = [&](const state<Real> &one) {
-                return ordinary ? one.d * A::power(A::apart(A::steps(one.m), steps) - HELD_DOWN)
+                return ordinary ? one.d * A::power(A::difference(A::biased_c(one.m), biased_c) -
+                                                   MERGE_SHIFT)
                                 : 0;
             };
             fixed_sum sum;
@@ -43,7 +44,7 @@ __device__ inline void merge_held_panel(const state<Real> *parts, int count, int
 #pragma unroll 1
             for (int part = lane + MERGERS; part < count; part += MERGERS)
                 sum.add(moved(of_row[part]));
-            d = sum.over_lanes<MERGERS>() * A::power(HELD_DOWN);
+            d = sum.over_lanes<MERGERS>() * A::power(MERGE_SHIFT);
         } else {
             ordinary = false;
         }
@@ -58,22 +59,22 @@ __device__ inline void merge_held_panel(const state<Real> *parts, int count, int
 /* In the shared memory of a block that has all of a strip. */
 template <typename Real, int WARPS>
 struct strip_of_block {
-    row_numbers<Real> numbers[WARP];
+    row_constants<Real> constants[WARP];
     state<Real> parts[WARP * column_stride(WARPS)];
 
-    /* What this thread's columns need to know, which numbers_of makes of a column's state. To be
+    /* What this thread's columns need to know, which constants_of makes of a column's state. To be
      * called by the whole block, once. */
-    template <typename Form, typename M, typename D, typename Numbers>
-    __device__ auto merge(const M &m, const D &d, Numbers numbers_of) {
+    template <typename Form, typename M, typename D, typename Constants>
+    __device__ auto merge(const M &m, const D &d, Constants constants_of) {
         const int warps = warps_of_block(), stride = column_stride(warps);
         parts[Form::own_column() * stride + warp_of_block()] = Form::own(m, d);
         __syncthreads();
-        merge_held_panel<WARP>(parts, warps, stride,
+        merge_held_strip<WARP>(parts, warps, stride,
                                [&](int column, int lane, const state<Real> &all) {
-                                   if (lane == 0) numbers[column] = numbers_of(all);
+                                   if (lane == 0) constants[column] = constants_of(all);
                                });
         __syncthreads();
-        return Form::of_thread(numbers);
+        return Form::of_thread(constants);
     }
 };
 
@@ -89,7 +90,7 @@ constexpr int strip_bytes(int blocks, int warps) {
     const int shared_out = (WARP + blocks - 1) / blocks * column_stride(blocks * warps);
     const int states =
         are_few(blocks) ? WARP * (column_stride(blocks) + column_stride(warps)) : shared_out;
-    return WARP * (int)sizeof(row_numbers<Real>) + states * (int)sizeof(state<Real>);
+    return WARP * (int)sizeof(row_constants<Real>) + states * (int)sizeof(state<Real>);
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -98,25 +99,26 @@ template <typename Real>
 class strip_of_cluster {
    public:
     __device__ strip_of_cluster(unsigned char *shared, arrivals &arrived_, arrivals &answered_)
-        : numbers((row_numbers<Real> *)shared),
-          states((state<Real> *)(numbers + WARP)),
+        : constants((row_constants<Real> *)shared),
+          states((state<Real> *)(constants + WARP)),
           arrived(arrived_),
           answered(answered_) {}
 
     /* The same. To be called by the whole cluster, once. */
-    template <typename Form, typename M, typename D, typename Numbers>
-    __device__ auto merge(const M &m, const D &d, Numbers numbers_of) {
+    template <typename Form, typename M, typename D, typename Constants>
+    __device__ auto merge(const M &m, const D &d, Constants constants_of) {
         const int blocks = cluster_size();
         if (are_few(blocks))
-            merge_all(blocks, Form::own_column(), Form::own(m, d), numbers_of);
+            merge_all(blocks, Form::own_column(), Form::own(m, d), constants_of);
         else
-            merge_share(blocks, Form::own_column(), Form::own(m, d), numbers_of);
-        return Form::of_thread(numbers);
+            merge_share(blocks, Form::own_column(), Form::own(m, d), constants_of);
+        return Form::of_thread(constants);
     }
 
    private:
-    template <typename Numbers>
-    __device__ void merge_all(int blocks, int column, const state<Real> &own, Numbers numbers_of) {
+    template <typename Constants>
+    __device__ void merge_all(int blocks, int column, const state<Real> &own,
+                              Constants constants_of) {
         const int rank = cluster_rank(), warps = warps_of_block();
         const int by_block = column_stride(blocks), by_warp = column_stride(warps);
         state<Real> *of_warps = states + WARP * by_block;
@@ -124,23 +126,23 @@ class strip_of_cluster {
         arrivals::await_ready();
         arrived.announce(WARP * blocks * sizeof(state<Real>));
         __syncthreads();
-        merge_held_panel<WARP>(of_warps, warps, by_warp,
+        merge_held_strip<WARP>(of_warps, warps, by_warp,
                                [&](int owner, int lane, const state<Real> &mine) {
                                    if (lane < blocks)
                                        arrived.send(states + owner * by_block + rank, lane, mine);
                                });
         arrived.await();
-        merge_held_panel<WARP>(states, blocks, by_block,
+        merge_held_strip<WARP>(states, blocks, by_block,
                                [&](int owner, int lane, const state<Real> &all) {
-                                   if (lane == 0) numbers[owner] = numbers_of(all);
+                                   if (lane == 0) constants[owner] = constants_of(all);
                                });
         __syncthreads();
     }
 
     /* Every so many-th column is a block's as there are blocks, and a warp's of these. */
-    template <typename Numbers>
+    template <typename Constants>
     __device__ void merge_share(int blocks, int column, const state<Real> &own,
-                                Numbers numbers_of) {
+                                Constants constants_of) {
         const int rank = cluster_rank(), warps = warps_of_block(), count = blocks * warps;
         const int stride = column_stride(count);
         const float inverse = __fdividef(1, blocks);
@@ -148,21 +150,21 @@ class strip_of_cluster {
         const int columns = place_of(WARP - 1 - rank) + 1, place = place_of(column);
         arrivals::await_ready();
         arrived.announce(columns * count * sizeof(state<Real>));
-        answered.announce(WARP * sizeof(row_numbers<Real>));
+        answered.announce(WARP * sizeof(row_constants<Real>));
         arrived.send(states + place * stride + rank * warps + warp_of_block(),
                      column - place * blocks, own);
         arrived.await();
 #pragma unroll 1
         for (int owner = warp_of_block(); owner < columns; owner += warps) {
-            const row_numbers<Real> of_column =
-                numbers_of(merge_held_by_warp(states + owner * stride, count));
+            const row_constants<Real> of_column =
+                constants_of(merge_held_by_warp(states + owner * stride, count));
             const int to = threadIdx.x % WARP;
-            if (to < blocks) answered.send(numbers + owner * blocks + rank, to, of_column);
+            if (to < blocks) answered.send(constants + owner * blocks + rank, to, of_column);
         }
         answered.await();
     }
 
-    row_numbers<Real> *numbers;
+    row_constants<Real> *constants;
     state<Real> *states;
     arrivals &arrived, &answered; /* states, and numbers */
 };

@@ -9,16 +9,16 @@
 template <typename X, typename Y>
 class row_pointers {
    public:
-    __device__ row_pointers(const X *x_, Y *y_, const format<X> &format_)
-        : from(x_), to(y_), own_format(format_) {}
+    __device__ row_pointers(const X *x_, Y *y_, const element_format<X> &format_)
+        : from(x_), to(y_), row_format(format_) {}
     __device__ const X *x() const { return from; }
     __device__ Y *y() const { return to; }
-    __device__ const format<X> &of() const { return own_format; }
+    __device__ const element_format<X> &format() const { return row_format; }
 
    private:
     const X *from;
     Y *to;
-    format<X> own_format;
+    element_format<X> row_format;
 };
 
 /* A row whose x and y begin with a pack; NO_TAIL: and end with one. */
@@ -29,14 +29,15 @@ class aligned_row {
     static constexpr int V = CHUNK<Real>;
 
     __device__ aligned_row(const Pointers &pointers_, int64_t N_) : N(N_), pointers(pointers_) {}
-    __device__ aligned_row(const X *x, Y *y, int64_t N_, const format<X> &of = format<X>())
-        : N(N_), pointers(x, y, of) {}
+    __device__ aligned_row(const X *x, Y *y, int64_t N_,
+                           const element_format<X> &format = element_format<X>())
+        : N(N_), pointers(x, y, format) {}
 
     template <int K, int STRIDE>
-    __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
+    __device__ __forceinline__ raw_tile<X, K> load(int64_t chunk) const {
         const X *from = pointers.x() + chunk * V;
         const int left = elements_left(N, chunk * V);
-        packed_tile<X, K> tile(pointers.of());
+        raw_tile<X, K> tile(pointers.format());
         if (has_all<K, STRIDE, V>(left)) {
 #pragma unroll
             for (int k = 0; k < K; k++) tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
@@ -48,12 +49,12 @@ class aligned_row {
             if (count >= V)
                 tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
             else if (NO_TAIL || count <= 0)
-                tile.raw[k].cut(0, tile.of);
+                tile.raw[k].cut(0, tile.format);
         }
         const int end = last_place<K, STRIDE, V>(left);
         if (!NO_TAIL && end < left && end + V > left) { /* the tail */
             pack<X, V> last = edge(from + end, 0, left - end);
-            last.cut(left - end, tile.of);
+            last.cut(left - end, tile.format);
 #pragma unroll
             for (int k = 0; k < K; k++)
                 if (k * (STRIDE * V) == end) tile.raw[k] = last;
@@ -63,7 +64,7 @@ class aligned_row {
 
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
-                                          keep_bits<K * V>, Real) const {
+                                          allowed_bits<K * V>, Real) const {
         Y *to = pointers.y() + chunk * V;
         const int left = elements_left(N, chunk * V), end = last_place<K, STRIDE, V>(left);
         pack<Y, V> raw[K];
@@ -94,7 +95,7 @@ class aligned_row {
     /* Rounds numbers to the elements' type. */
     template <int n>
     __device__ void round(Real (&v)[n]) const {
-        pointers.of().with([&](auto type) {
+        pointers.format().with([&](auto type) {
 #pragma unroll
             for (int i = 0; i < n; i++) v[i] = to_real<Real>(from_real<decltype(type)>(v[i]));
         });
@@ -103,7 +104,9 @@ class aligned_row {
     int64_t N;
 
    protected:
-    __device__ format<Y> of_results() const { return format_of_results<Y>(pointers.of()); }
+    __device__ element_format<Y> of_results() const {
+        return format_of_results<Y>(pointers.format());
+    }
 
     /* A pack of which only elements begin to end are read. */
     __device__ static pack<X, V> edge(const X *from, int begin, int end) {

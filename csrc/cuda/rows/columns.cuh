@@ -33,15 +33,15 @@ struct column_tile {
     static constexpr int C = C_, K = K_;
 
     pack<X, C> raw[K];
-    format<X> of;
+    element_format<X> format;
 
-    __device__ explicit column_tile(const format<X> &of_) : of(of_) {}
+    __device__ explicit column_tile(const element_format<X> &format_) : format(format_) {}
 
-    __device__ static keep_bits<K * C> kept() { return ~keep_bits<K * C>(0); }
+    __device__ static allowed_bits<K * C> allowed() { return ~allowed_bits<K * C>(0); }
 
     /* The elements of columns c and c + 1. */
     __device__ __forceinline__ void take_two(Real (&x)[K * C], int c) const {
-        of.with([&](auto type) {
+        format.with([&](auto type) {
 #pragma unroll
             for (int k = 0; k < K; k++) {
                 x[k * C + c] = raw[k].template real<decltype(type)>(c);
@@ -52,7 +52,7 @@ struct column_tile {
 
     /* Of all ALONG lanes. */
     __device__ each_column<Real, C> largest() const {
-        return of.with([&](auto type) {
+        return format.with([&](auto type) {
             using Type = decltype(type);
             pack<X, C> m = raw[0];
 #pragma unroll
@@ -72,7 +72,7 @@ struct column_tile {
     /* Of this lane alone. */
     __device__ each_column<Real, C> smallest() const {
         static_assert(sizeof(X) == 2);
-        return of.with([&](auto type) {
+        return format.with([&](auto type) {
             using Type = decltype(type);
             pack<X, C> m = raw[0];
 #pragma unroll
@@ -140,7 +140,7 @@ __device__ __forceinline__ each_column<Real, C> exponentiate(
     for (int c = 0; c < C; c++) ordinary = ordinary && is_ordinary(to.m.each[c]);
     if (__all_sync(~0u, ordinary)) {
         auto exponential = [&](int c) {
-            return exponentials<Real>(arithmetic<Real>::steps(to.m.each[c]));
+            return exponentials<Real>(arithmetic<Real>::biased_c(to.m.each[c]));
         };
         if constexpr (sizeof(X) == 2) {
             const each_column<Real, C> smallest = tile.smallest();
@@ -178,7 +178,7 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_EXPONENTIALS> {
         : column(finish_each<one_column>(row)) {}
 
     /* `rows` are in shared memory: all of it at once would take the registers of the elements. */
-    __device__ finish_of(const each_column<Real, C> &own, const row_numbers<Real> *rows) {
+    __device__ finish_of(const each_column<Real, C> &own, const row_constants<Real> *rows) {
         bool near = true;
 #pragma unroll
         for (int c = 0; c < C; c++) near = near && one_column::is_near(own.each[c], rows[c]);
@@ -225,7 +225,7 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_ELEMENTS> {
    public:
     __device__ explicit finish_of(const state<each_column<Real, C>> &row)
         : column(finish_each<one_column>(row)) {}
-    __device__ finish_of(const each_column<Real, C> &, const row_numbers<Real> *rows)
+    __device__ finish_of(const each_column<Real, C> &, const row_constants<Real> *rows)
         : column(for_each_column<C>([&](int c) { return one_column(rows[c]); })) {}
 
     template <int n>

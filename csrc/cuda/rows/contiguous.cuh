@@ -23,7 +23,7 @@ class maybe_aligned_row : public unaligned_row<X, Y, Pointers> {
     using unaligned::unaligned;
 
     template <int K, int STRIDE>
-    __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
+    __device__ __forceinline__ raw_tile<X, K> load(int64_t chunk) const {
         if (is_aligned(unaligned::pointers.x()))
             return aligned(unaligned::pointers, unaligned::N).template load<K, STRIDE>(chunk);
         return unaligned::template load<K, STRIDE>(chunk);
@@ -31,12 +31,12 @@ class maybe_aligned_row : public unaligned_row<X, Y, Pointers> {
 
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
-                                          keep_bits<K * V> keep, Real excluded) const {
+                                          allowed_bits<K * V> allowed, Real excluded) const {
         if (is_aligned(unaligned::pointers.y()))
             aligned(unaligned::pointers, unaligned::N)
-                .template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
+                .template store<K, STRIDE, STREAM>(chunk, from, allowed, excluded);
         else
-            unaligned::template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
+            unaligned::template store<K, STRIDE, STREAM>(chunk, from, allowed, excluded);
     }
 
    private:
@@ -56,13 +56,13 @@ class widened_row : public Own {
     __device__ widened_row(const Own &own, const Wide &wide_, bool widens_)
         : Own(own), wide(wide_), widens(widens_) {}
 
-    template <int K, int STRIDE, bool STREAM, typename Keep, int n>
-    __device__ __forceinline__ void store(int64_t chunk, const float (&from)[n], Keep keep,
+    template <int K, int STRIDE, bool STREAM, typename Allowed, int n>
+    __device__ __forceinline__ void store(int64_t chunk, const float (&from)[n], Allowed allowed,
                                           float excluded) const {
         if (widens)
-            wide.template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
+            wide.template store<K, STRIDE, STREAM>(chunk, from, allowed, excluded);
         else
-            Own::template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
+            Own::template store<K, STRIDE, STREAM>(chunk, from, allowed, excluded);
     }
 
     __device__ void put(float v, int64_t at = 0) const {
@@ -94,7 +94,7 @@ struct contiguous_rows {
         int64_t first; /* row of this launch */
         int64_t ahead; /* fetch.cuh */
         ons_operation which;
-        format<X> of;
+        element_format<X> format;
         bool widens;
 
         __device__ ons_operation operation() const { return which; }
@@ -115,7 +115,7 @@ struct contiguous_rows {
         __device__ pointers(const arguments &args_, Row row_) : args(args_), row(row_) {}
         __device__ const X *x() const { return args.x + (row + args.first) * args.x_pitch; }
         __device__ Y *y() const { return (Y *)args.y + (row + args.first) * args.y_pitch; }
-        __device__ const format<X> &of() const { return args.of; }
+        __device__ const element_format<X> &format() const { return args.format; }
 
        private:
         const arguments &args;
@@ -123,7 +123,7 @@ struct contiguous_rows {
     };
 
     template <int K>
-    using tile = packed_tile<X, K>;
+    using tile = raw_tile<X, K>;
 
     /* The row of a kernel that loads nothing by it. */
     template <typename Row>
@@ -201,11 +201,11 @@ template <typename Ops, typename Rows, int K, int STRIDE, bool CHECK_ROW, alignm
 __device__ __forceinline__ void visit_loaded(const typename Rows::arguments &args, Row index,
                                              int64_t chunk, Body body) {
     if constexpr (Ops::ONE_A_ROW && is_contiguous<Rows>) {
-        auto tile = opened(Rows::template load_row<K, STRIDE, CHECK_ROW>(args, index, chunk));
+        auto tile = converted(Rows::template load_row<K, STRIDE, CHECK_ROW>(args, index, chunk));
         body(Rows::result_of(args, index), tile);
     } else {
         Rows::template visit<CHECK_ROW, TEST>(args, index, [&](const auto &row) {
-            auto tile = opened(row.template load<K, STRIDE>(chunk));
+            auto tile = converted(row.template load<K, STRIDE>(chunk));
             body(row, tile);
         });
     }

@@ -30,7 +30,7 @@ constexpr int CHUNK = 16 / sizeof(Real);
 
 /* What load returns: a bit for each of n elements, clear where `where` excludes it. */
 template <int n>
-using keep_bits = std::conditional_t<(n > 32), unsigned long long, unsigned>;
+using allowed_bits = std::conditional_t<(n > 32), unsigned long long, unsigned>;
 
 template <typename Real, typename T>
 __device__ inline Real to_real(T v) {
@@ -69,9 +69,9 @@ __device__ inline T bits_as(unsigned short bits) {
 
 /* What is learned of elements at run time: which type they have. */
 template <typename T>
-struct format {
-    __host__ __device__ format() {}
-    __host__ __device__ explicit format(ons_dtype) {}
+struct element_format {
+    __host__ __device__ element_format() {}
+    __host__ __device__ explicit element_format(ons_dtype) {}
 
     /* Returns body(an element of that type, of any value). To ask costs a branch: body is for many
      * elements. */
@@ -88,8 +88,9 @@ struct format {
     }
 };
 template <>
-struct format<any_16_bit> {
-    __host__ __device__ explicit format(ons_dtype dtype) : is_bfloat(dtype == ONS_BFLOAT16) {}
+struct element_format<any_16_bit> {
+    __host__ __device__ explicit element_format(ons_dtype dtype)
+        : is_bfloat(dtype == ONS_BFLOAT16) {}
 
     template <typename Body>
     __device__ __forceinline__ auto with(Body body) const {
@@ -112,11 +113,12 @@ struct format<any_16_bit> {
 
 /* Of results that have the elements' type, or another. */
 template <typename Y, typename X>
-__device__ inline format<Y> format_of_results([[maybe_unused]] const format<X> &of) {
+__device__ inline element_format<Y> format_of_results(
+    [[maybe_unused]] const element_format<X> &format) {
     if constexpr (std::is_same_v<X, Y>)
-        return of;
+        return format;
     else
-        return format<Y>();
+        return element_format<Y>();
 }
 
 /* Reads one element of a type that is known at run time alone. */

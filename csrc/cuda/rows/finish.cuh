@@ -38,10 +38,10 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
     finish_of() = default;
 
     /* Where they are relative to the row's own maximum. */
-    __device__ explicit finish_of(const row_numbers<Real> &row)
+    __device__ explicit finish_of(const row_constants<Real> &row)
         : factor(1), first(row.first * A::LOWERED), second(row.second * A::LOWERED) {}
 
-    __device__ finish_of(Real own, const row_numbers<Real> &row) {
+    __device__ finish_of(Real own, const row_constants<Real> &row) {
         if (is_near(own, row)) {
             *this = near(own, row);
             return;
@@ -57,13 +57,13 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
         second = row.second * with_factor;
     }
 
-    __device__ explicit finish_of(state<Real> row) : finish_of(numbers_of<Op>(row)) {}
-    __device__ finish_of(Real own, state<Real> row) : finish_of(own, numbers_of<Op>(row)) {}
+    __device__ explicit finish_of(state<Real> row) : finish_of(constants_of<Op>(row)) {}
+    __device__ finish_of(Real own, state<Real> row) : finish_of(own, constants_of<Op>(row)) {}
 
     /* The same where is_near holds. */
-    __device__ static finish_of near(Real own, const row_numbers<Real> &row) {
+    __device__ static finish_of near(Real own, const row_constants<Real> &row) {
         finish_of finish;
-        const Real with_factor = A::power(A::apart(A::steps(own), row.steps) - A::LIFT);
+        const Real with_factor = A::power(A::difference(A::biased_c(own), row.biased_c) - A::LIFT);
         finish.factor = 1;
         finish.first = row.first * with_factor;
         finish.second = row.second * with_factor;
@@ -71,8 +71,8 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
     }
 
     /* Two ordinary maxima, and what lies between their references can be moved with the factor. */
-    __device__ static bool is_near(Real own, const row_numbers<Real> &row) {
-        return is_ordinary(own) && A::apart(A::steps(own), row.steps) >= -A::SUBNORMAL;
+    __device__ static bool is_near(Real own, const row_constants<Real> &row) {
+        return is_ordinary(own) && A::difference(A::biased_c(own), row.biased_c) >= -A::SUBNORMAL;
     }
 
     __device__ bool moves() const { return factor != 1; }
@@ -99,9 +99,9 @@ template <typename Op, typename Real>
 class finish_of<Op, Real, ONS_KEEP_ELEMENTS> {
    public:
     finish_of() = default;
-    __device__ explicit finish_of(const row_numbers<Real> &row)
+    __device__ explicit finish_of(const row_constants<Real> &row)
         : first(row.first), second(row.second) {}
-    __device__ finish_of(Real, const row_numbers<Real> &row) : finish_of(row) {}
+    __device__ finish_of(Real, const row_constants<Real> &row) : finish_of(row) {}
     __device__ explicit finish_of(const state<Real> &row) { Op::row(row, &first, &second); }
     __device__ finish_of(Real, const state<Real> &row) : finish_of(row) {}
 
@@ -121,10 +121,10 @@ class finish_of<Op, Real, ONS_KEEP_ELEMENTS> {
  * Returns the result of an excluded element. */
 template <typename Ops, typename M, typename Real, int n, typename... Of>
 __device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n],
-                                            const Of &...of) {
+                                            const Of &...row) {
     Real excluded = 0;
     with_operation<Ops>(operation, [&](auto op) {
-        finish_of<decltype(op), M>{of...}(x);
+        finish_of<decltype(op), M>{row...}(x);
         excluded = decltype(op)::EXCLUDED;
     });
     return excluded;
@@ -133,14 +133,16 @@ __device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n
 /* What the elements of a row need to know in one of Ops; of one value a row the first number is d.
  */
 template <typename Ops, typename Real>
-__device__ inline row_numbers<Real> numbers_in(ons_operation operation, const state<Real> &row) {
-    row_numbers<Real> numbers;
+__device__ inline row_constants<Real> constants_in(ons_operation operation,
+                                                   const state<Real> &row) {
+    row_constants<Real> constants;
     if constexpr (Ops::ONE_A_ROW)
-        numbers.first = numbers.second = row.d;
+        constants.first = constants.second = row.d;
     else
-        with_operation<Ops>(operation, [&](auto op) { numbers = numbers_of<decltype(op)>(row); });
-    numbers.m = row.m;
-    return numbers;
+        with_operation<Ops>(operation,
+                            [&](auto op) { constants = constants_of<decltype(op)>(row); });
+    constants.m = row.m;
+    return constants;
 }
 
 /* Writes the value of row `index` of this launch, where there is one. */
@@ -152,7 +154,7 @@ __device__ __forceinline__ void put_value(const Arguments &args, int64_t index, 
 }
 template <typename Op, typename Arguments, typename Row, typename Real>
 __device__ __forceinline__ void put_value(const Arguments &args, int64_t index, bool writes,
-                                          const Row &row, const row_numbers<Real> &total) {
+                                          const Row &row, const row_constants<Real> &total) {
     put_value<Op>(args, index, writes, row, state<Real>{total.m, total.first});
 }
 

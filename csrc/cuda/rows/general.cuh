@@ -73,7 +73,7 @@ template <ons_role FROM, typename Real>
 __device__ __noinline__ unsigned long long read_one_by_one(const ons_problem &problem,
                                                            row_address at, places places,
                                                            Real *to) {
-    unsigned long long keep = 0;
+    unsigned long long allowed = 0;
 #pragma unroll 1
     for (int e = 0; e < places.count; e++) {
         const int64_t j = places.at(e);
@@ -82,9 +82,9 @@ __device__ __noinline__ unsigned long long read_one_by_one(const ons_problem &pr
         const offsets<FROM> offset(problem, j);
         if (at.where && !at.where[offset.where]) continue;
         to[e] = read_as<Real>(at.x + offset.x, problem.operand[FROM].dtype);
-        keep |= 1ull << e;
+        allowed |= 1ull << e;
     }
-    return keep;
+    return allowed;
 }
 
 template <typename Real>
@@ -133,27 +133,27 @@ class general_rows {
         real_tile<Real, K> tile;
         if (problem.reduced_dims > 1) {
             Real x[K * V];
-            tile.keep = (keep_bits<K * V>)read_one_by_one<FROM>(problem, at,
-                                                                of_thread<K, STRIDE>(chunk), x);
+            tile.is_allowed = (allowed_bits<K * V>)read_one_by_one<FROM>(
+                problem, at, of_thread<K, STRIDE>(chunk), x);
 #pragma unroll
             for (int e = 0; e < K * V; e++) tile.x[e] = x[e];
         } else {
             load_strided<K, STRIDE>(chunk, tile);
         }
-        if constexpr (SCALES) scale_kept(tile);
+        if constexpr (SCALES) scale_allowed(tile);
         return tile;
     }
 
     template <int K, int STRIDE, bool STREAM>
-    __device__ void store(int64_t chunk, const Real (&from)[K * V], keep_bits<K * V> keep,
+    __device__ void store(int64_t chunk, const Real (&from)[K * V], allowed_bits<K * V> allowed,
                           Real excluded) const {
         if (problem.reduced_dims > 1 || is_wider(problem.operand[ONS_Y].dtype)) {
             Real x[K * V];
-            select(from, keep, excluded, x);
+            select(from, allowed, excluded, x);
             write_one_by_one(problem, at, of_thread<K, STRIDE>(chunk), x);
         } else {
             Real x[K * V];
-            select(from, keep, excluded, x);
+            select(from, allowed, excluded, x);
             store_strided<K, STRIDE>(chunk, x);
         }
     }
@@ -175,14 +175,14 @@ class general_rows {
 
    private:
     template <int n>
-    __device__ __forceinline__ void select(const Real (&from)[n], keep_bits<n> keep, Real excluded,
-                                           Real (&to)[n]) const {
+    __device__ __forceinline__ void select(const Real (&from)[n], allowed_bits<n> allowed,
+                                           Real excluded, Real (&to)[n]) const {
 #pragma unroll
         for (int e = 0; e < n; e++) to[e] = from[e];
         if (at.where) {
 #pragma unroll
             for (int e = 0; e < n; e++)
-                if (!(keep >> e & 1)) to[e] = excluded;
+                if (!(allowed >> e & 1)) to[e] = excluded;
         }
     }
 
@@ -234,13 +234,13 @@ class general_rows {
                     tile.x[e] = (Real) * (const double *)x;
                 });
         }
-        tile.keep = keep_first<K, STRIDE>(left);
+        tile.is_allowed = allow_first<K, STRIDE>(left);
         if (at.where) {
             const int64_t where_stride = stride_of(ONS_WHERE);
-            tile.keep = 0;
+            tile.is_allowed = 0;
             walk<K, STRIDE, V>(at.where + chunk * V * where_stride, where_stride, left,
                                [&](int e, const char *where) {
-                                   if (*where) tile.keep |= keep_bits<K * V>(1) << e;
+                                   if (*where) tile.is_allowed |= allowed_bits<K * V>(1) << e;
                                });
         }
     }
@@ -252,14 +252,15 @@ class general_rows {
 
     /* A bit for each element that is in the row. */
     template <int K, int STRIDE>
-    __device__ static keep_bits<K * V> keep_first(int left) {
-        keep_bits<K * V> keep = 0;
+    __device__ static allowed_bits<K * V> allow_first(int left) {
+        allowed_bits<K * V> allowed = 0;
 #pragma unroll
         for (int k = 0; k < K; k++) {
             const int count = min(max(left - k * (STRIDE * V), 0), V);
-            keep |= (keep_bits<K * V>(1) << k * V << count) - (keep_bits<K * V>(1) << k * V);
+            allowed |=
+                (allowed_bits<K * V>(1) << k * V << count) - (allowed_bits<K * V>(1) << k * V);
         }
-        return keep;
+        return allowed;
     }
 
     template <int K, int STRIDE>
@@ -292,12 +293,12 @@ class general_rows {
 
     /* What is not kept is -inf whatever the scale. */
     template <int K>
-    __device__ __forceinline__ void scale_kept(real_tile<Real, K> &tile) const {
+    __device__ __forceinline__ void scale_allowed(real_tile<Real, K> &tile) const {
         if (at.scale != 1.0) scale_all(tile.x, at.scale);
         if (at.where || at.scale != 1.0) {
 #pragma unroll
             for (int e = 0; e < K * V; e++)
-                if (!(tile.keep >> e & 1)) tile.x[e] = -arithmetic<Real>::infinity();
+                if (!(tile.is_allowed >> e & 1)) tile.x[e] = -arithmetic<Real>::infinity();
         }
     }
 

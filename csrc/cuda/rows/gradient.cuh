@@ -12,8 +12,8 @@
 /* Makes what lies after the row's last element 0, of which `left` are there from the first one of
  * these chunks on. */
 template <int STRIDE, typename X, int K>
-__device__ __forceinline__ void clear(packed_tile<X, K> &tile, int left) {
-    constexpr int V = packed_tile<X, K>::V;
+__device__ __forceinline__ void clear(raw_tile<X, K> &tile, int left) {
+    constexpr int V = raw_tile<X, K>::V;
     if (has_all<K, STRIDE, V>(left)) return;
 #pragma unroll
     for (int k = 0; k < K; k++)
@@ -27,7 +27,7 @@ template <int STRIDE, typename Real, int K>
 __device__ __forceinline__ void clear(real_tile<Real, K> &tile, int) {
 #pragma unroll
     for (int e = 0; e < K * real_tile<Real, K>::V; e++)
-        if (!(tile.keep >> e & 1)) tile.x[e] = 0;
+        if (!(tile.is_allowed >> e & 1)) tile.x[e] = 0;
 }
 
 /* A thread's chunks of both, 0 where there is no element and where `where` excludes one. */
@@ -84,7 +84,7 @@ class gradient_row {
 #pragma unroll
         for (int e = 0; e < Tile::K * V; e++)
             dx[e] = scale * Op::element(tile.dy.element(e), tile.y.element(e), sum);
-        y.template store<Tile::K, STRIDE, STREAM>(chunk, dx, tile.y.kept(), (Real)Op::EXCLUDED);
+        y.template store<Tile::K, STRIDE, STREAM>(chunk, dx, tile.y.allowed(), (Real)Op::EXCLUDED);
     }
 
     int64_t N;
@@ -102,7 +102,8 @@ struct contiguous_gradients {
     using Rows = contiguous_rows<T, ALL_ALIGNED>;
     using Real = typename Rows::Real;
     static constexpr int V = Rows::V;
-    static constexpr bool IS_16_BIT = Rows::IS_16_BIT, HAS_MORE_CHUNKS = sizeof(T) <= sizeof(float);
+    static constexpr bool IS_16_BIT = Rows::IS_16_BIT,
+                          HAS_CLUSTER_CHUNKS = sizeof(T) <= sizeof(float);
 
     struct arguments {
         const T *y, *dy;
@@ -172,7 +173,7 @@ struct general_gradients {
     using Real = Compute;
     using arguments = problem_arguments;
     static constexpr int V = of_y::V;
-    static constexpr bool IS_16_BIT = false, ALL_ALIGNED = false, HAS_MORE_CHUNKS = false;
+    static constexpr bool IS_16_BIT = false, ALL_ALIGNED = false, HAS_CLUSTER_CHUNKS = false;
 
     template <bool CHECK_ROW, alignment_test = alignment_test::PER_ROW, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {

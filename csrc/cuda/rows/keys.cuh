@@ -18,7 +18,7 @@ struct keys_of_row {
 
     /* Of the tile, or of one whose elements are so many places apart. */
     template <int APART = 1, typename Some, int count>
-    __device__ static void of(const Some &tile, uint32_t (&keys)[count]) {
+    __device__ static void fill(const Some &tile, uint32_t (&keys)[count]) {
 #pragma unroll
         for (int e = 0; e < count; e++) {
             /* + 0: NaN is the one that is largest, -0 is 0 */
@@ -34,13 +34,13 @@ struct keys_of_row {
 
 template <typename X, int K, int LANES>
 struct keys_of_pairs {
-    using Tile = packed_tile<X, K>;
+    using Tile = raw_tile<X, K>;
     static constexpr int V = Tile::V, n = K * V;
     static constexpr bool EXACT = true;
     static constexpr uint32_t PLACES = 0xffff;
 
     template <int APART = 1, int k, int count>
-    __device__ static void of(const packed_tile<X, k> &tile, uint32_t (&keys)[count]) {
+    __device__ static void fill(const raw_tile<X, k> &tile, uint32_t (&keys)[count]) {
         using pair = pair_of_16_bits<X>;
 #pragma unroll
         for (int e = 0; e < count; e += 2) {
@@ -62,9 +62,8 @@ struct keys_of_pairs {
     }
 };
 template <int K, int LANES>
-struct keys_of_row<packed_tile<__half, K>, LANES> : keys_of_pairs<__half, K, LANES> {};
+struct keys_of_row<raw_tile<__half, K>, LANES> : keys_of_pairs<__half, K, LANES> {};
 template <int K, int LANES>
-struct keys_of_row<packed_tile<__nv_bfloat16, K>, LANES> : keys_of_pairs<__nv_bfloat16, K, LANES> {
-};
+struct keys_of_row<raw_tile<__nv_bfloat16, K>, LANES> : keys_of_pairs<__nv_bfloat16, K, LANES> {};
 
 #endif

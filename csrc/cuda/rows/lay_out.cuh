@@ -10,13 +10,13 @@ struct stored_as {
     using type = typename Tile::Real;
 };
 template <typename X, int K>
-struct stored_as<packed_tile<X, K>> {
+struct stored_as<raw_tile<X, K>> {
     using type = X;
 };
 
 template <int LANES, typename X, int K>
-__device__ inline void lay_out(const packed_tile<X, K> &tile, X *row, int lane) {
-    constexpr int V = packed_tile<X, K>::V;
+__device__ inline void lay_out(const raw_tile<X, K> &tile, X *row, int lane) {
+    constexpr int V = raw_tile<X, K>::V;
 #pragma unroll
     for (int k = 0; k < K; k++) ((pack<X, V> *)row)[k * LANES + lane] = tile.raw[k];
 }
@@ -29,8 +29,8 @@ __device__ inline void lay_out(const real_tile<Real, K> &tile, Real *row, int la
 
 /* Reads it back. */
 template <int LANES, typename X, int K>
-__device__ inline void take_back(const X *row, int lane, packed_tile<X, K> *tile) {
-    constexpr int V = packed_tile<X, K>::V;
+__device__ inline void take_back(const X *row, int lane, raw_tile<X, K> *tile) {
+    constexpr int V = raw_tile<X, K>::V;
 #pragma unroll
     for (int k = 0; k < K; k++) tile->raw[k] = ((const pack<X, V> *)row)[k * LANES + lane];
 }

@@ -8,24 +8,24 @@
 #include "contiguous.cuh"
 
 /* K chunks of a scaled row in the arithmetic's type, with the largest of them; of 16-bit elements
- * an open_tile. */
+ * an converted_tile. */
 template <typename X, int K>
 struct masked_tile : tile_of_numbers<X, K> {
     using tile_of_numbers<X, K>::x;
     static constexpr bool HAS_SMALLEST = false;
 
-    X ends[1];
+    X extremes[1];
 
-    __device__ explicit masked_tile(const packed_tile<X, K> &tile) {
+    __device__ explicit masked_tile(const raw_tile<X, K> &tile) {
         tile.take(x);
-        ends[0] = tile.largest();
+        extremes[0] = tile.largest();
     }
 
-    __device__ X largest() const { return ends[0]; }
+    __device__ X largest() const { return extremes[0]; }
 };
 template <int K>
-struct masked_tile<any_16_bit, K> : open_tile<K> {
-    using open_tile<K>::open_tile;
+struct masked_tile<any_16_bit, K> : converted_tile<K> {
+    using converted_tile<K>::converted_tile;
 };
 
 /* The mask of a row without gaps, or null. */
@@ -100,19 +100,20 @@ class masked_row : public Row {
             unsigned bytes[K];
             mask.template read<K, STRIDE, V>(chunk, left, bytes);
 #pragma unroll
-            for (int k = 0; k < K; k++) packed.raw[k].keep(bytes[k], packed.of);
+            for (int k = 0; k < K; k++) packed.raw[k].exclude(bytes[k], packed.format);
         }
         masked_tile<X, K> tile(packed);
         scale_all(tile.x, scale);
-        scale_all(tile.ends, scale); /* the largest stays the largest where this keeps the order */
+        scale_all(tile.extremes,
+                  scale); /* the largest stays the largest where this keeps the order */
         if (!(scale > 0 && isfinite(scale))) {
-            tile.ends[0] = tile.ends[tile.HAS_SMALLEST] = -arithmetic<Real>::infinity();
+            tile.extremes[0] = tile.extremes[tile.HAS_SMALLEST] = -arithmetic<Real>::infinity();
 #pragma unroll
             for (int e = 0; e < K * V; e++) {
                 const int at = place<STRIDE, V>(e);
                 if (at >= left || (mask.is_given() && mask.excludes(chunk * V + at)))
                     tile.x[e] = -arithmetic<Real>::infinity();
-                tile.ends[0] = larger(tile.ends[0], tile.x[e]);
+                tile.extremes[0] = larger(tile.extremes[0], tile.x[e]);
             }
         }
         return tile;
@@ -121,8 +122,8 @@ class masked_row : public Row {
     /* An excluded element's result is right already, but in a row that is NaN as a whole. */
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
-                                          keep_bits<K * V> keep, Real excluded) const {
-        Row::template store<K, STRIDE, STREAM>(chunk, from, keep, excluded);
+                                          allowed_bits<K * V> allowed, Real excluded) const {
+        Row::template store<K, STRIDE, STREAM>(chunk, from, allowed, excluded);
         if (!mask.is_given() || !__any_sync(~0u, isnan(from[0]))) return;
         __syncwarp(); /* another lane may have written there */
         const int left = elements_left(Row::N, chunk * V);
@@ -156,13 +157,13 @@ struct masked_rows {
             body(masked_row<T, std::decay_t<decltype(plain)>>(plain, at, where_step));
         };
         const T *x = (const T *)at.x;
-        const format<T> of(args.problem.operand[ONS_X].dtype);
+        const element_format<T> format(args.problem.operand[ONS_X].dtype);
         if constexpr (IS_16_BIT)
-            with(widened_row(unaligned_row<T, T>(x, (T *)at.y, N, of),
-                             maybe_aligned_row<T, float>(x, (float *)at.y, N, of),
+            with(widened_row(unaligned_row<T, T>(x, (T *)at.y, N, format),
+                             maybe_aligned_row<T, float>(x, (float *)at.y, N, format),
                              args.problem.operand[ONS_Y].dtype == ONS_FLOAT32));
         else
-            with(maybe_aligned_row<T, T>(x, (T *)at.y, N, of));
+            with(maybe_aligned_row<T, T>(x, (T *)at.y, N, format));
     }
 };
 

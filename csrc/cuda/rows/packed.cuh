@@ -11,7 +11,7 @@
 /* Reads a pack. Of 8 bytes, with the rest of its 128 on the way to L2: the next columns' warps,
  * which are other blocks', ask for those at about the same time. */
 template <typename P>
-__device__ inline P read_in_lines(const P *from) {
+__device__ inline P read_and_prefetch(const P *from) {
     if constexpr (sizeof(P) == sizeof(uint2)) {
         P value;
         asm volatile("ld.global.L2::128B.v2.u32 {%0, %1}, [%2];"
@@ -43,7 +43,7 @@ class packed_columns {
         int64_t rows, N;
         int64_t first; /* row of this launch */
         ons_operation which;
-        format<X> of;
+        element_format<X> format;
         bool widens; /* float32 results of 16-bit elements */
 
         __device__ ons_operation operation() const { return which; }
@@ -58,7 +58,7 @@ class packed_columns {
         : N(row < args.rows ? (int)args.N : 0),
           x_step(args.x_step),
           y_step(args.y_step),
-          of(args.of),
+          format(args.format),
           widens(args.widens) {
         int64_t slice = 0;
         if (args.rows != args.width)
@@ -75,24 +75,24 @@ class packed_columns {
     __device__ __forceinline__ column_tile<X, C, K, ALONG> load(int at) const {
         const X *from = x + (int64_t)at * x_step;
         const int left = N - at;
-        column_tile<X, C, K, ALONG> tile(of);
+        column_tile<X, C, K, ALONG> tile(format);
         if (left >= K) {
 #pragma unroll
             for (int k = 0; k < K; k++, step(from, x_step))
-                tile.raw[k] = read_in_lines((const pack<X, C> *)from);
+                tile.raw[k] = read_and_prefetch((const pack<X, C> *)from);
         } else {
 #pragma unroll
             for (int k = 0; k < K; k++, step(from, x_step))
                 if (k < left)
-                    tile.raw[k] = read_in_lines((const pack<X, C> *)from);
+                    tile.raw[k] = read_and_prefetch((const pack<X, C> *)from);
                 else
-                    tile.raw[k].cut(0, of);
+                    tile.raw[k].cut(0, format);
         }
         return tile;
     }
 
     template <int K, int ALONG, bool STREAM>
-    __device__ __forceinline__ void store(int at, const Real (&from)[K * C], keep_bits<K * C>,
+    __device__ __forceinline__ void store(int at, const Real (&from)[K * C], allowed_bits<K * C>,
                                           Real) const {
         if (IS_16_BIT && widens)
             store_as<float, K, STREAM>(at, from);
@@ -108,7 +108,7 @@ class packed_columns {
         char *to = y + (int64_t)at * y_step;
         const int left = N - at;
         pack<Y, C> raw[K];
-        round_to_packs(from, raw, format_of_results<Y>(of));
+        round_to_packs(from, raw, format_of_results<Y>(format));
         if (left >= K) {
 #pragma unroll
             for (int k = 0; k < K; k++, step(to, y_step))
@@ -136,7 +136,7 @@ class packed_columns {
     const X *x;
     char *y;
     int64_t x_step, y_step;
-    const format<X> &of;
+    const element_format<X> &format;
     bool widens;
 };
 

@@ -31,20 +31,20 @@ struct alignas(sizeof(T) * V) pack {
     }
 
     /* Makes all from element `count` on -inf; count may be negative or beyond the last. */
-    __device__ void cut(int count, const format<T> &of = format<T>()) {
+    __device__ void cut(int count, const element_format<T> &format = element_format<T>()) {
         constexpr int PER_WORD = 4 / (int)sizeof(T);
 #pragma unroll
         for (int w = 0; w < WORDS; w++) {
             int left = sizeof(T) == 8 ? count - w / 2 : count - w * PER_WORD;
             if (left <= 0)
-                word[w] = minus_infinity(w, of);
+                word[w] = minus_infinity(w, format);
             else if (PER_WORD == 2 && left == 1)
-                word[w] = (word[w] & 0xffff) | (minus_infinity(w, of) & 0xffff0000u);
+                word[w] = (word[w] & 0xffff) | (minus_infinity(w, format) & 0xffff0000u);
         }
     }
 
     /* Makes the elements -inf whose byte is 0. */
-    __device__ void keep(unsigned bytes, const format<T> &of) {
+    __device__ void exclude(unsigned bytes, const element_format<T> &format) {
         /* the highest bit of each byte that is not 0, which prmt then spreads */
         const unsigned not_zero = bytes | ((bytes & 0x7f7f7f7f) + 0x7f7f7f7f);
 #pragma unroll
@@ -54,7 +54,7 @@ struct alignas(sizeof(T) * V) pack {
             asm("prmt.b32 %0, %1, 0, %2;"
                 : "=r"(mask)
                 : "r"(not_zero), "r"((8 + second) * 0x1100 + (8 + first) * 0x11));
-            word[w] = (word[w] & mask) | (minus_infinity(w, of) & ~mask);
+            word[w] = (word[w] & mask) | (minus_infinity(w, format) & ~mask);
         }
     }
 
@@ -73,9 +73,9 @@ struct alignas(sizeof(T) * V) pack {
 
    private:
     /* Word w of a pack of -inf. */
-    __device__ static unsigned minus_infinity(int w, const format<T> &of) {
+    __device__ static unsigned minus_infinity(int w, const element_format<T> &format) {
         if constexpr (sizeof(T) == 2)
-            return bits_of(of.minus_infinity()) * 0x10001u;
+            return bits_of(format.minus_infinity()) * 0x10001u;
         else if constexpr (std::is_same_v<T, float>)
             return 0xff800000u;
         else
@@ -95,9 +95,9 @@ __device__ inline unsigned pair_of(float low, float high, __nv_bfloat16) {
 /* Results rounded to the packs' type. */
 template <typename T, int V, int K, typename Real>
 __device__ __forceinline__ void round_to_packs(const Real *from, pack<T, V> (&to)[K],
-                                               const format<T> &of) {
+                                               const element_format<T> &format) {
     if constexpr (sizeof(T) == 2) {
-        of.with([&](auto type) {
+        format.with([&](auto type) {
 #pragma unroll
             for (int i = 0; i < K * V; i += 2)
                 to[i / V].word[i % V / 2] = pair_of(from[i], from[i + 1], type);

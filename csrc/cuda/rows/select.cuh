@@ -14,8 +14,8 @@ struct bound {
     Key key;
     uint32_t end;
 
-    __device__ bool has(Key of, uint32_t index) const {
-        return of > key || (of == key && index < end);
+    __device__ bool has(Key other, uint32_t index) const {
+        return other > key || (other == key && index < end);
     }
 };
 
@@ -150,8 +150,8 @@ template <typename Tile, typename Key>
 __device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, Key own, uint32_t first,
                                                      uint32_t end, uint32_t k, uint32_t room,
                                                      Key low, Key largest) {
-    __shared__ typename group_of_blocks<Key>::memory memory;
-    group_of_blocks<Key> group(&memory);
+    __shared__ typename row_blocks<Key>::memory memory;
+    row_blocks<Key> blocks(&memory);
     constexpr int V = Tile::V;
     auto place_of = [&](int e) { return first + place<WARP, V>(e); };
     Key high = largest, middle = low;
@@ -165,7 +165,7 @@ __device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, Key own, 
             if (key >= middle && key < mine.least_from) mine.least_from = key;
             if (key < middle && key > mine.most_below) mine.most_below = key;
         }
-        const around_key<Key> all = group.merge(mine);
+        const around_key<Key> all = blocks.merge(mine);
         if (all.from >= k) {
             low = all.least_from;
             from_low = all.from;
@@ -186,17 +186,17 @@ __device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, Key own, 
     const uint32_t wanted = k - above;
     uint32_t equal = 0;
     for (int chunk = 0; chunk < Tile::K && own >= low; chunk++) equal += __popc(equal_ones(chunk));
-    uint32_t before = group.sum_before(equal);
+    uint32_t before = blocks.sum_before(equal);
     for (int chunk = 0; chunk < Tile::K && before < wanted; chunk++) {
         const unsigned bits = equal_ones(chunk);
         const uint32_t upto = sum_up_to_lane<WARP>(__popc(bits), threadIdx.x % WARP);
         uint32_t at = before + upto - __popc(bits);
 #pragma unroll
         for (int i = 0; i < V; i++)
-            if (bits >> i & 1 && ++at == wanted) group.say(place_of(chunk * V + i) + 1);
+            if (bits >> i & 1 && ++at == wanted) blocks.publish(place_of(chunk * V + i) + 1);
         before += __shfl_sync(~0u, upto, WARP - 1);
     }
-    return {low, group.hear()};
+    return {low, blocks.published()};
 }
 
 #endif

@@ -41,7 +41,7 @@ struct signs {
  * as the nearest of their type. */
 template <typename X, int K>
 struct signs_of_pairs {
-    using Tile = packed_tile<X, K>;
+    using Tile = raw_tile<X, K>;
     static constexpr int n = K * Tile::V, PAIRS = n / 2;
     static_assert(PAIRS <= 16);
 
@@ -73,9 +73,9 @@ struct signs_of_pairs {
     }
 };
 template <int K>
-struct signs<packed_tile<__half, K>> : signs_of_pairs<__half, K> {};
+struct signs<raw_tile<__half, K>> : signs_of_pairs<__half, K> {};
 template <int K>
-struct signs<packed_tile<__nv_bfloat16, K>> : signs_of_pairs<__nv_bfloat16, K> {};
+struct signs<raw_tile<__nv_bfloat16, K>> : signs_of_pairs<__nv_bfloat16, K> {};
 
 /* The bits of the elements that are before place `end`; the first one's place is `first`. */
 template <int STRIDE, typename Tile>

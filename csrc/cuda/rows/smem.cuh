@@ -33,8 +33,8 @@ class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
 
    public:
     /* Of a lane in a slot. */
-    static constexpr int CHUNKS = SLOT_BYTES / PACK / WARP, SLOTS = HELD_CHUNKS / CHUNKS;
-    static_assert(SLOTS * CHUNKS == HELD_CHUNKS);
+    static constexpr int CHUNKS = SLOT_BYTES / PACK / WARP, SLOTS = SMEM_CHUNKS / CHUNKS;
+    static_assert(SLOTS * CHUNKS == SMEM_CHUNKS);
 
     /* One way to read and write all rows, even those that begin with a pack: the instructions of
      * two do not stay in the cache. */
@@ -71,33 +71,33 @@ class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
     __device__ auto enter(int row) {
         x = args.x + row * args.x_pitch;
         off = (int)((uintptr_t)x % 16);
-        const row_to<X> own(x, (X *)args.y + row * args.y_pitch, args.N, args.of);
+        const row_to<X> own(x, (X *)args.y + row * args.y_pitch, args.N, args.format);
         if constexpr (Rows::IS_16_BIT)
             return widened_row(
-                own, row_to<float>(x, (float *)args.y + row * args.y_pitch, args.N, args.of),
+                own, row_to<float>(x, (float *)args.y + row * args.y_pitch, args.N, args.format),
                 args.widens);
         else
             return own;
     }
 
     /* The tiles of the warp's registers. */
-    __device__ __forceinline__ packed_tile<X, CLUSTER_CHUNKS> kept() {
-        packed_tile<X, CLUSTER_CHUNKS> tile(args.of);
+    __device__ __forceinline__ raw_tile<X, CLUSTER_CHUNKS> register_tiles() {
+        raw_tile<X, CLUSTER_CHUNKS> tile(args.format);
 #pragma unroll
         for (int k = 0; k < CLUSTER_CHUNKS; k += CHUNKS) {
-            if (k / HELD_CHUNKS < share.tiles) {
+            if (k / SMEM_CHUNKS < share.tiles) {
                 take(share.begin(0) + k * WARP, tile.raw + k);
             } else {
 #pragma unroll
-                for (int i = 0; i < CHUNKS; i++) tile.raw[k + i].cut(0, args.of);
+                for (int i = 0; i < CHUNKS; i++) tile.raw[k + i].cut(0, args.format);
             }
         }
         return tile;
     }
 
     /* The next slot of those behind them, which begins with chunk `begin`. */
-    __device__ __forceinline__ packed_tile<X, CHUNKS> next(int begin) {
-        packed_tile<X, CHUNKS> tile(args.of);
+    __device__ __forceinline__ raw_tile<X, CHUNKS> next(int begin) {
+        raw_tile<X, CHUNKS> tile(args.format);
         take(begin, tile.raw);
         return tile;
     }
@@ -128,7 +128,7 @@ class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
             next_row += step * args.x_pitch * (int64_t)sizeof(X);
             rows_left--;
             begin_row();
-        } else if (position < KEPT_TILES * SLOTS || position % SLOTS != 0) {
+        } else if (position < REGISTER_TILES * SLOTS || position % SLOTS != 0) {
             offset += SLOT_BYTES;
         } else {
             offset = share.begin(position / SLOTS) * PACK;
@@ -165,7 +165,7 @@ class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
         const int left = (int)args.N - (begin + lane) * V;
         if (!has_all<CHUNKS, WARP, V>(left)) {
 #pragma unroll
-            for (int k = 0; k < CHUNKS; k++) raw[k].cut(left - place<WARP, V>(k * V), args.of);
+            for (int k = 0; k < CHUNKS; k++) raw[k].cut(left - place<WARP, V>(k * V), args.format);
         }
     }
 

@@ -17,7 +17,7 @@ struct staged_arguments {
     T *y;
     int64_t rows, N;
     int64_t first; /* row of this launch */
-    format<T> of;
+    element_format<T> format;
 };
 
 /* A lane's K chunks of a row in shared memory: every LANES-th. A thread reads and writes the
@@ -29,17 +29,20 @@ class staged_chunks {
     static constexpr int V = CHUNK<float>;
 
     /* The row begins at `row`, between two words where `odd`. */
-    __device__ staged_chunks(T *row, int N, int chunk, bool odd_, const format<T> &of_)
-        : first(row + chunk * V), left(N - (chunk + (K - 1) * LANES) * V), odd(odd_), of(of_) {}
+    __device__ staged_chunks(T *row, int N, int chunk, bool odd_, const element_format<T> &format_)
+        : first(row + chunk * V),
+          left(N - (chunk + (K - 1) * LANES) * V),
+          odd(odd_),
+          format(format_) {}
 
-    __device__ packed_tile<T, K> load() const {
-        packed_tile<T, K> tile(of);
+    __device__ raw_tile<T, K> load() const {
+        raw_tile<T, K> tile(format);
 #pragma unroll
         for (int k = 0; k + 1 < K; k++) tile.raw[k] = whole(k);
         tile.raw[K - 1] = {};
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            T last = of.minus_infinity();
+            T last = format.minus_infinity();
             if (i < left) last = first[PLACE * (K - 1) + i];
             tile.raw[K - 1].put(i, last);
         }
@@ -48,7 +51,7 @@ class staged_chunks {
 
     __device__ void store(const float (&from)[K * V]) const {
         pack<T, V> raw[K];
-        round_to_packs(from, raw, of);
+        round_to_packs(from, raw, format);
 #pragma unroll
         for (int k = 0; k + 1 < K; k++) put_whole(k, raw[k]);
 #pragma unroll
@@ -98,7 +101,7 @@ class staged_chunks {
     T *first;
     int left; /* elements from the last chunk's first one on */
     bool odd;
-    const format<T> &of;
+    const element_format<T> &format;
 };
 
 /* `rows` rows from `first` on; the array may end earlier. `memory_` has staged_bytes, and begins
@@ -142,7 +145,7 @@ class staged_rows {
     template <int K, int LANES>
     __device__ staged_chunks<T, K, LANES> chunks(int r, int chunk) const {
         const int N = (int)args.N, at = before + r * N * SIZE;
-        return {(T *)(memory + at), N, chunk, at % 4 != 0, args.of};
+        return {(T *)(memory + at), N, chunk, at % 4 != 0, args.format};
     }
 
     /* To be called by the whole block. */

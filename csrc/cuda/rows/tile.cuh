@@ -27,15 +27,16 @@ __device__ inline unsigned smaller_pair(unsigned a, unsigned b) {
 /* K chunks as they lie in memory. Pairs of 16-bit elements are compared as such, two at a time; the
  * smallest then costs less than a bound on each exponential. */
 template <typename X, int K_>
-struct packed_tile {
+struct raw_tile {
     using Real = typename compute_of<X>::type;
     static constexpr int K = K_, V = CHUNK<Real>;
     static constexpr bool HAS_SMALLEST = sizeof(X) == 2;
 
     pack<X, V> raw[K];
-    format<X> of;
+    element_format<X> format;
 
-    __device__ explicit packed_tile(const format<X> &of_ = format<X>()) : of(of_) {}
+    __device__ explicit raw_tile(const element_format<X> &format_ = element_format<X>())
+        : format(format_) {}
 
     /* Where the type is known. */
     __device__ Real element(int e) const { return raw[e / V].real(e % V); }
@@ -43,18 +44,18 @@ struct packed_tile {
     /* n elements from chunk `first` on. */
     template <int n>
     __device__ __forceinline__ void take(Real (&x)[n], int first = 0) const {
-        of.with([&](auto type) {
+        format.with([&](auto type) {
 #pragma unroll
             for (int e = 0; e < n; e++)
                 x[e] = raw[first + e / V].template real<decltype(type)>(e % V);
         });
     }
 
-    __device__ static keep_bits<K * V> kept() { return ~keep_bits<K * V>(0); }
+    __device__ static allowed_bits<K * V> allowed() { return ~allowed_bits<K * V>(0); }
 
     __device__ Real largest() const {
         if constexpr (sizeof(X) == 2) {
-            return of.with([&](auto type) { return largest_as<decltype(type)>(); });
+            return format.with([&](auto type) { return largest_as<decltype(type)>(); });
         } else {
             Real m = element(0);
 #pragma unroll
@@ -65,7 +66,7 @@ struct packed_tile {
 
     __device__ Real smallest() const {
         static_assert(HAS_SMALLEST);
-        return of.with([&](auto type) { return smallest_as<decltype(type)>(); });
+        return format.with([&](auto type) { return smallest_as<decltype(type)>(); });
     }
 
     /* The same of 16-bit elements that have that type. */
@@ -81,12 +82,12 @@ struct packed_tile {
     }
 
     /* One of its chunks. */
-    __device__ packed_tile<X, 1> chunk(int k) const { return part<1>(k); }
+    __device__ raw_tile<X, 1> chunk(int k) const { return part<1>(k); }
 
     /* N of its chunks, from chunk `first` on. */
     template <int N>
-    __device__ packed_tile<X, N> part(int first) const {
-        packed_tile<X, N> some(of);
+    __device__ raw_tile<X, N> part(int first) const {
+        raw_tile<X, N> some(format);
 #pragma unroll
         for (int k = 0; k < N; k++) some.raw[k] = raw[first + k];
         return some;
@@ -126,7 +127,7 @@ struct tile_of_numbers {
 #pragma unroll
         for (int e = 0; e < n; e++) to[e] = x[first * V + e];
     }
-    __device__ static keep_bits<K * V> kept() { return ~keep_bits<K * V>(0); }
+    __device__ static allowed_bits<K * V> allowed() { return ~allowed_bits<K * V>(0); }
 };
 
 /* The same, and what `where` keeps of them. */
@@ -137,9 +138,9 @@ struct real_tile : tile_of_numbers<Real_, K_> {
     static constexpr int K = K_, V = CHUNK<Real>;
     static constexpr bool HAS_SMALLEST = false;
 
-    keep_bits<K * V> keep;
+    allowed_bits<K * V> is_allowed;
 
-    __device__ keep_bits<K * V> kept() const { return keep; }
+    __device__ allowed_bits<K * V> allowed() const { return is_allowed; }
 
     __device__ Real largest() const {
         Real m = x[0];
@@ -150,7 +151,7 @@ struct real_tile : tile_of_numbers<Real_, K_> {
 
     __device__ real_tile<Real, 1> chunk(int k) const {
         real_tile<Real, 1> one;
-        one.keep = (keep_bits<V>)(keep >> k * V);
+        one.is_allowed = (allowed_bits<V>)(is_allowed >> k * V);
 #pragma unroll
         for (int i = 0; i < V; i++) one.x[i] = x[k * V + i];
         return one;
@@ -160,38 +161,38 @@ struct real_tile : tile_of_numbers<Real_, K_> {
 /* K chunks of 16-bit elements in the arithmetic's type, with the largest and the smallest of them.
  */
 template <int K>
-struct open_tile : tile_of_numbers<float, K> {
+struct converted_tile : tile_of_numbers<float, K> {
     using tile_of_numbers<float, K>::x;
     static constexpr bool HAS_SMALLEST = true;
 
-    float ends[2]; /* the largest, the smallest */
+    float extremes[2]; /* the largest, the smallest */
 
     /* What depends on the elements' type is done together: to ask for it costs a branch. */
-    __device__ explicit open_tile(const packed_tile<any_16_bit, K> &tile) {
-        tile.of.with([&](auto type) {
-            ends[0] = tile.template largest_as<decltype(type)>();
-            ends[1] = tile.template smallest_as<decltype(type)>();
+    __device__ explicit converted_tile(const raw_tile<any_16_bit, K> &tile) {
+        tile.format.with([&](auto type) {
+            extremes[0] = tile.template largest_as<decltype(type)>();
+            extremes[1] = tile.template smallest_as<decltype(type)>();
 #pragma unroll
             for (int e = 0; e < K * CHUNK<float>; e++)
                 x[e] = tile.raw[e / CHUNK<float>].template real<decltype(type)>(e % CHUNK<float>);
         });
     }
 
-    __device__ float largest() const { return ends[0]; }
-    __device__ float smallest() const { return ends[1]; }
+    __device__ float largest() const { return extremes[0]; }
+    __device__ float smallest() const { return extremes[1]; }
 };
 
 /* The tile as it is best used as a whole. 16-bit elements in the arithmetic's type take twice the
  * registers: of at most so many chunks. */
-constexpr int OPEN_CHUNKS = 8;
+constexpr int CONVERTED_CHUNKS = 8;
 template <typename Tile>
-__device__ __forceinline__ Tile opened(const Tile &tile) {
+__device__ __forceinline__ Tile converted(const Tile &tile) {
     return tile;
 }
 template <int K>
-__device__ __forceinline__ auto opened(const packed_tile<any_16_bit, K> &tile) {
-    if constexpr (K <= OPEN_CHUNKS)
-        return open_tile<K>(tile);
+__device__ __forceinline__ auto converted(const raw_tile<any_16_bit, K> &tile) {
+    if constexpr (K <= CONVERTED_CHUNKS)
+        return converted_tile<K>(tile);
     else
         return tile;
 }

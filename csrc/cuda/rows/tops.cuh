@@ -7,8 +7,8 @@
 
 /* The largest element of every PARTS-th chunk of a thread, from chunk `part` on. */
 template <int PARTS, typename X, int K>
-__device__ inline auto largest_of_part(const packed_tile<X, K> &tile, int part) {
-    packed_tile<X, K / PARTS> some;
+__device__ inline auto largest_of_part(const raw_tile<X, K> &tile, int part) {
+    raw_tile<X, K / PARTS> some;
 #pragma unroll
     for (int k = 0; k < K / PARTS; k++) some.raw[k] = tile.raw[PARTS * k + part];
     return some.largest();
@@ -39,9 +39,9 @@ __device__ inline auto tops_of_chunks(const Tile &tile) {
     return tops;
 }
 template <typename X, int K>
-__device__ inline auto tops_of_chunks(const packed_tile<X, K> &tile)
-    -> std::enable_if_t<sizeof(X) == 2, packed_tile<X, K / packed_tile<X, K>::V>> {
-    packed_tile<X, K / packed_tile<X, K>::V> tops;
+__device__ inline auto tops_of_chunks(const raw_tile<X, K> &tile)
+    -> std::enable_if_t<sizeof(X) == 2, raw_tile<X, K / raw_tile<X, K>::V>> {
+    raw_tile<X, K / raw_tile<X, K>::V> tops;
 #pragma unroll
     for (int k = 0; k < K; k += 2) { /* those of two chunks in a word */
         const unsigned one = larger_pair<X>(tile.raw[k].word[0], tile.raw[k].word[1]);

@@ -91,10 +91,10 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
     using base::base;
 
     template <int K, int STRIDE>
-    __device__ __forceinline__ packed_tile<X, K> load(int64_t chunk) const {
+    __device__ __forceinline__ raw_tile<X, K> load(int64_t chunk) const {
         const X *const x = base::pointers.x();
         const int bytes = (int)((uintptr_t)x % sizeof(pack<X, V>));
-        packed_tile<X, K> tile(base::pointers.of());
+        raw_tile<X, K> tile(base::pointers.format());
         if constexpr (sizeof(X) == 2 && STRIDE == WARP) {
             load_warp_tile(x, chunk, bytes, tile);
             return tile;
@@ -145,14 +145,14 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
         }
         if (!has_all<K, STRIDE, V>(left)) {
 #pragma unroll
-            for (int k = 0; k < K; k++) raw[k].cut(left - place<STRIDE, V>(k * V), tile.of);
+            for (int k = 0; k < K; k++) raw[k].cut(left - place<STRIDE, V>(k * V), tile.format);
         }
         return tile;
     }
 
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
-                                          keep_bits<K * V>, Real) const {
+                                          allowed_bits<K * V>, Real) const {
         Y *const y = base::pointers.y();
         const int bytes = (int)((uintptr_t)y % sizeof(pack<Y, V>));
         if constexpr (sizeof(Y) == 2 && STRIDE == WARP) {
@@ -204,7 +204,7 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
    private:
     template <int K>
     __device__ __forceinline__ static void load_words(const X *from, int left,
-                                                      packed_tile<X, K> &tile) {
+                                                      raw_tile<X, K> &tile) {
         if (has_all<K, WARP, V>(left)) {
 #pragma unroll
             for (int e = 0; e < K * V; e++)
@@ -216,12 +216,12 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
             if (place<WARP, V>(e) < left)
                 tile.raw[e / V].word[e % V] = ((const unsigned *)from)[place<WARP, V>(e)];
 #pragma unroll
-        for (int k = 0; k < K; k++) tile.raw[k].cut(left - place<WARP, V>(k * V), tile.of);
+        for (int k = 0; k < K; k++) tile.raw[k].cut(left - place<WARP, V>(k * V), tile.format);
     }
 
     template <int K>
     __device__ __forceinline__ void load_warp_tile(const X *x, int64_t chunk, int bytes,
-                                                   packed_tile<X, K> &tile) const {
+                                                   raw_tile<X, K> &tile) const {
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
         const bool half = bytes % 4;
         /* the word in which the last chunk ends is the row's too */
@@ -245,11 +245,11 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
         pack<X, V> last = {};
 #pragma unroll
         for (int i = 0; i < V; i++) last.put(i, single[i]);
-        last.cut(mine, tile.of);
+        last.cut(mine, tile.format);
 #pragma unroll
         for (int k = 0; k < K; k++) {
             if (k >= rounds) tile.raw[k] = last;
-            if (k > rounds) tile.raw[k].cut(0, tile.of);
+            if (k > rounds) tile.raw[k].cut(0, tile.format);
         }
     }
 
