@@ -17,8 +17,9 @@ static void swap_dims(ons_problem *problem, int a, int b) {
 /* Whether dimension `dim` goes on where `dim + 1` ends, in every operand. */
 static bool joins_next(ons_problem *problem, int dim) {
     for (int i = 0; i < ONS_OPERANDS; i++) {
-        const ons_operand *of = &problem->operand[i];
-        if (of->data && of->stride[dim] != of->stride[dim + 1] * problem->extent[dim + 1])
+        const ons_operand *operand = &problem->operand[i];
+        if (operand->data &&
+            operand->stride[dim] != operand->stride[dim + 1] * problem->extent[dim + 1])
             return false;
     }
     return true;

@@ -1,6 +1,6 @@
 /* packed.h - the state of onsoftmax.Normalizer: a row's maximum m, and the sum of its exponentials
  * as a number that is added to without rounding. So the parts of a row merge to the same bits in
- * any order and grouping.
+ * any order and nesting.
  *
  * The sum is relative to 2^(24 q), where q follows from m, and has four digits: digit k counts
  * 2^(-24 (k + 1)). The digits of a new sum are below 2^24, but for its first one. A merge adds

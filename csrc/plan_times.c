@@ -6,51 +6,50 @@
 
 #include <math.h>
 
-/* A line of the table: what it is in its upper 5 bits, and a number in the lower 27. A time's
+/* An entry of the table: what it is in its upper 5 bits, and a number in the lower 27. A time's
  * upper bits are the logarithm of its rows. */
-typedef uint32_t line;
+typedef uint32_t entry;
 enum { SHIFT = 27, LENGTH_IS_NEXT = 30, SERIES_IS_NEXT = 31 };
-#define LINE(what, number) ((line)(what) << SHIFT | (line)(number))
-static int what_of(line l) { return (int)(l >> SHIFT); }
-static double number_of(line l) { return l & (((line)1 << SHIFT) - 1); }
+#define ENTRY(what, number) ((entry)(what) << SHIFT | (entry)(number))
+static int what_of(entry l) { return (int)(l >> SHIFT); }
+static double number_of(entry l) { return l & (((entry)1 << SHIFT) - 1); }
 
 #define KEY(dtype, packs, method) (((dtype) * 2 + (packs)) * ONS_METHOD_COUNT + (method))
 #define SERIES(dtype, packs, method) \
-    LINE(SERIES_IS_NEXT, KEY(ONS_##dtype, packs, ONS_METHOD_##method)),
-#define LENGTH(N) LINE(LENGTH_IS_NEXT, N),
-#define TIME(rows_log2, units) LINE(rows_log2, units),
-static const line copies[] = {
+    ENTRY(SERIES_IS_NEXT, KEY(ONS_##dtype, packs, ONS_METHOD_##method)),
+#define LENGTH(N) ENTRY(LENGTH_IS_NEXT, N),
+#define TIME(rows_log2, units) ENTRY(rows_log2, units),
+static const entry copies[] = {
 #define ONS_COPY_TIMES
 #include "plan_times.def"
 #undef ONS_COPY_TIMES
 };
-static const line times[] = {
+static const entry times[] = {
 #define ONS_METHOD_TIMES
 #include "plan_times.def"
 #undef ONS_METHOD_TIMES
 };
 enum { COPIES = sizeof copies / sizeof *copies, TIMES = sizeof times / sizeof *times };
 
-static double rows_of(line time) { return ldexp(1, what_of(time)); }
-static double seconds_of(line time) { return 1e-8 * number_of(time); }
+static double rows_of(entry time) { return ldexp(1, what_of(time)); }
+static double seconds_of(entry time) { return 1e-8 * number_of(time); }
 
-/* The time of so many rows, from those of one length: on the line between two, beyond the last in
- * proportion. */
-static double at_rows(const line *time, const line *end, double rows) {
-    const line *last = end - 1;
+/* The time of so many rows of one length: interpolated; above the last in proportion. */
+static double at_rows(const entry *time, const entry *end, double rows) {
+    const entry *last = end - 1;
     if (rows >= rows_of(*last)) return seconds_of(*last) * (rows / rows_of(*last));
     while (rows_of(time[1]) <= rows) time++;
     const double share = (rows - rows_of(time[0])) / (rows_of(time[1]) - rows_of(time[0]));
     return seconds_of(time[0]) + share * (seconds_of(time[1]) - seconds_of(time[0]));
 }
 
-/* Of so many rows of N, from a series of lengths, the shortest first: on the line between two,
- * beyond the last in proportion. */
-static double at_length(const line *series, double rows, double N) {
+/* The time of so many rows of N, from a series of lengths, the shortest first: interpolated; above
+ * the last in proportion. */
+static double at_length(const entry *series, double rows, double N) {
     double shorter = 0, shorter_seconds = 0;
     while (series < times + TIMES && what_of(*series) == LENGTH_IS_NEXT) {
         const double length = number_of(*series++);
-        const line *end = series;
+        const entry *end = series;
         while (end < times + TIMES && what_of(*end) < LENGTH_IS_NEXT) end++;
         const double seconds = at_rows(series, end, rows);
         if (length >= N && (shorter == 0 || length == N)) return seconds;
@@ -101,8 +100,8 @@ double ons_measured_seconds(const ons_problem *problem, const ons_machine *machi
     const ons_dtype dtype = x->dtype == ONS_FLOAT16 ? ONS_BFLOAT16 : x->dtype;
     const uintptr_t begins = (uintptr_t)x->data | (uintptr_t)y->data;
     const bool packs = plan->N * ons_dtype_size(dtype) % 16 == 0 && begins % 16 == 0;
-    const line wanted = LINE(SERIES_IS_NEXT, KEY((line)dtype, packs, (line)plan->method));
-    for (const line *at = times; at < times + TIMES; at++)
+    const entry wanted = ENTRY(SERIES_IS_NEXT, KEY((entry)dtype, packs, (entry)plan->method));
+    for (const entry *at = times; at < times + TIMES; at++)
         if (*at == wanted) return at_length(at + 1, (double)plan->rows, (double)plan->N);
     return 0;
 }

@@ -40,7 +40,7 @@ static void *zeroed(int64_t count, int64_t size) {
 
 /* Of `width` rows of n: elements of a few units of size, both signs, and states that belong to
  * them. */
-static void primitives(const ons_primitives *made, const ons_ending *end, const char *which,
+static void primitives(const ons_primitives *made, const ons_epilogue *end, const char *which,
                        ons_dtype type, int64_t width, int64_t n, ons_form form) {
     int64_t size = ons_dtype_size(type);
     void *data = zeroed(width * n, size), *result = zeroed(width * n, size);

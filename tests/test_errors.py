@@ -97,7 +97,7 @@ ERRORS = [  # arguments, keywords, exception, what the text must name
     ((1j,), {}, TypeError, ["complex128", "float16, bfloat16, float32 or float64"]),
     (([1j, 2],), {}, TypeError, ["complex128", "float16, bfloat16, float32 or float64"]),
     (([[1, 2], [3]],), {}, ValueError, ["inhomogeneous"]),
-    ((10**400,), {}, TypeError, ["got int beyond 64 bits"]),
+    ((10**400,), {}, TypeError, ["got int of over 64 bits"]),
     ((object(),), {}, TypeError, ["got an object of type object"]),
 ]
 

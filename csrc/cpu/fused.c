@@ -27,14 +27,14 @@ static void fused(ons_strip *strip) {
             primitives->sum_exp(&strip->rows, kept, n);
         ons_strip_end_tile(strip, j + n, N, false);
     }
-    if (!strip->ending->finish) {
+    if (!strip->epilogue->finish) {
         ons_strip_store_values(strip);
         return;
     }
-    strip->ending->end_rows(&strip->rows);
+    strip->epilogue->end_rows(&strip->rows);
     ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
         ons_tile kept = ons_strip_kept(strip, j);
-        strip->ending->finish_kept(&strip->rows, ons_strip_result(strip, j), kept, n);
+        strip->epilogue->finish_kept(&strip->rows, ons_strip_result(strip, j), kept, n);
         ons_strip_store(strip, j, n);
     }
     if (strip->rows.past_caches) primitives->fence();
@@ -49,7 +49,7 @@ static void whole_rows(ons_strip *strip) {
     ons_run_rows_fn *run_rows = ons_has_short_rows(strip->plan) ? pipelines->short_rows
                                 : batched                       ? pipelines->batches[dtype]
                                                                 : pipelines->rows[dtype];
-    if (run_rows(&run) && strip->ending->finish) ons_strip_exclude_from_nan(strip);
+    if (run_rows(&run) && strip->epilogue->finish) ons_strip_exclude_from_nan(strip);
 }
 
 static void whole_columns(ons_strip *strip, int64_t begin, int64_t end) {

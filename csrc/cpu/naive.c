@@ -49,7 +49,7 @@ static void end_rows(ons_strip *strip) {
         ons_state *state = &strip->rows.state[i];
         double d = isfinite(state->d) ? state->d + state->d_low : state->d;
         if (strip->plan->compute == ONS_FLOAT32) d = (double)(float)d;
-        state->d = rounded(strip, strip->ending->plain_row(rounded(strip, d)));
+        state->d = rounded(strip, strip->epilogue->plain_row(rounded(strip, d)));
     }
 }
 
@@ -72,7 +72,7 @@ static void naive(ons_strip *strip) {
         ons_strip_end_tile(strip, j + n, N, true);
     }
     end_rows(strip);
-    if (!strip->ending->finish_plain) {
+    if (!strip->epilogue->finish_plain) {
         store_values(strip);
         return;
     }
@@ -82,7 +82,7 @@ static void naive(ons_strip *strip) {
             exponentials_of(strip, y, kept, n);
             kept = y;
         }
-        strip->ending->finish_plain(&strip->rows, y, kept, n);
+        strip->epilogue->finish_plain(&strip->rows, y, kept, n);
         round_to_own(strip, y, n);
         ons_strip_store(strip, j, n);
     }

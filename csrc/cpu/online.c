@@ -9,16 +9,16 @@ static void add_gradients(ons_strip *strip, int64_t begin, int64_t end) {
     ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
         ons_tile y = ons_strip_load_input(strip, ONS_X, j, n),
                  dy = ons_strip_load_input(strip, ONS_GRADIENT, j, n);
-        strip->ending->add_gradient(&strip->rows, dy, y, n);
+        strip->epilogue->add_gradient(&strip->rows, dy, y, n);
     }
 }
 
 static void finish_gradients(ons_strip *strip, int64_t begin, int64_t end) {
-    strip->ending->end_gradients(&strip->rows, strip->scale);
+    strip->epilogue->end_gradients(&strip->rows, strip->scale);
     ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
         ons_tile y = ons_strip_load_input(strip, ONS_X, j, n),
                  dy = ons_strip_load_input(strip, ONS_GRADIENT, j, n);
-        strip->ending->finish_gradient(&strip->rows, ons_strip_result(strip, j), dy, y, n);
+        strip->epilogue->finish_gradient(&strip->rows, ons_strip_result(strip, j), dy, y, n);
         ons_strip_store(strip, j, n);
     }
     if (strip->rows.past_caches) strip->primitives->fence();
@@ -29,7 +29,7 @@ static void finish_gradients(ons_strip *strip, int64_t begin, int64_t end) {
 static bool takes_gradient_rows(const ons_strip *strip) {
     const ons_plan *plan = strip->plan;
     bool direct = plan->x_direct && plan->y_direct && !plan->stages_gradient;
-    return strip->ending->gradient_rows && plan->form == ONS_ROW_FORM &&
+    return strip->epilogue->gradient_rows && plan->form == ONS_ROW_FORM &&
            (direct || plan->N <= plan->tile);
 }
 
@@ -37,15 +37,15 @@ static void gradient_rows(ons_strip *strip) {
     const ons_plan *plan = strip->plan;
     ons_tile y = ons_strip_load_input(strip, ONS_X, 0, plan->N),
              dy = ons_strip_load_input(strip, ONS_GRADIENT, 0, plan->N);
-    strip->ending->gradient_rows(&strip->rows, ons_strip_result(strip, 0), dy, y, plan->N,
-                                 plan->tile, strip->scale);
+    strip->epilogue->gradient_rows(&strip->rows, ons_strip_result(strip, 0), dy, y, plan->N,
+                                   plan->tile, strip->scale);
     ons_strip_store(strip, 0, plan->N);
     if (strip->rows.past_caches) strip->primitives->fence();
 }
 
 void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
     ons_rows *rows = &strip->rows;
-    if (strip->ending->add_gradient) {
+    if (strip->epilogue->add_gradient) {
         add_gradients(strip, begin, end);
         return;
     }
@@ -73,7 +73,7 @@ void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
 }
 
 void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end) {
-    if (strip->ending->finish_gradient) {
+    if (strip->epilogue->finish_gradient) {
         finish_gradients(strip, begin, end);
         return;
     }
@@ -81,16 +81,16 @@ void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end) {
         if (begin == 0) ons_topk_finish(strip);
         return;
     }
-    if (!strip->ending->finish) {
+    if (!strip->epilogue->finish) {
         if (begin == 0) ons_strip_store_values(strip);
         return;
     }
     strip->primitives->set_references(&strip->rows);
-    strip->ending->end_rows(&strip->rows);
+    strip->epilogue->end_rows(&strip->rows);
     ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
         ons_tile x = ons_strip_load(strip, j, n);
         strip->rows.next = ons_strip_next_tile(strip, j + n);
-        strip->ending->finish(&strip->rows, ons_strip_result(strip, j), x, n);
+        strip->epilogue->finish(&strip->rows, ons_strip_result(strip, j), x, n);
         ons_strip_store(strip, j, n);
     }
     if (strip->rows.past_caches) strip->primitives->fence();

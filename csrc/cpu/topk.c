@@ -102,16 +102,16 @@ static void select_rows(ons_strip *strip) {
 /* Makes the results of what is selected. */
 static void finish_rows(ons_strip *strip) {
     const ons_problem *problem = strip->problem;
-    const ons_ending *ending =
+    const ons_epilogue *epilogue =
         &strip->kernels->end_row[problem->log ? ONS_OPERATION_log_softmax : ONS_OPERATION_softmax];
     int64_t k = strip->plan->k, size = ons_dtype_size(strip->plan->compute);
     ons_tile values = {strip->selected.values, size, k * size};
     strip->primitives->set_references(&strip->rows);
-    ending->end_rows(&strip->rows);
+    epilogue->end_rows(&strip->rows);
     for (int64_t i = 0; i < strip->rows.width && strip->anchored; i++)
         strip->move->subtract((char *)values.data + i * values.across, &strip->anchor[i], false, k);
     strip->rows.next = ONS_NO_TILE;
-    ending->finish(&strip->rows, values, values, k);
+    epilogue->finish(&strip->rows, values, values, k);
     if (strip->where) exclude(strip);
 }
 

@@ -12,9 +12,9 @@ static int copy_view(ons_module *module, const ons_call_views *views, void *stre
 /* What is read must not change while out is written: copies what out overlaps, but for x itself and
  * for a gradient. */
 static int keep_apart(ons_module *module, ons_call_views *views, void *stream) {
-    const ons_view *out = &views->of[ONS_Y];
+    const ons_view *out = &views->operand[ONS_Y];
     for (int role = 0; role < ONS_OPERANDS; role++) {
-        ons_view *read = &views->of[role];
+        ons_view *read = &views->operand[role];
         if (role == ONS_Y || !read->owner || !ons_views_overlap(read, out)) continue;
         bool in_place = (role == ONS_X || role == ONS_GRADIENT) && ons_views_same(read, out);
         if (!in_place && copy_view(module, views, stream, read) < 0) return -1;
@@ -24,8 +24,8 @@ static int keep_apart(ons_module *module, ons_call_views *views, void *stream) {
 
 /* The type of the array, or the narrowest that holds both inputs. */
 static ons_dtype type_of_inputs(const ons_call_views *views) {
-    const ons_view *other = &views->of[ONS_GRADIENT];
-    ons_dtype x = views->of[ONS_X].dtype, gradient = other->owner ? other->dtype : x;
+    const ons_view *other = &views->operand[ONS_GRADIENT];
+    ons_dtype x = views->operand[ONS_X].dtype, gradient = other->owner ? other->dtype : x;
     if (x == gradient) return x;
     return x == ONS_FLOAT64 || gradient == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
 }
@@ -33,8 +33,8 @@ static ons_dtype type_of_inputs(const ons_call_views *views) {
 /* dtype NULL: none was given. */
 static int make_result(ons_module *module, const ons_dtype *dtype, ons_call_views *views,
                        void *stream) {
-    const ons_view *x = &views->of[ONS_X];
-    ons_view *y = &views->of[ONS_Y];
+    const ons_view *x = &views->operand[ONS_X];
+    ons_view *y = &views->operand[ONS_Y];
     if (ons_new_result(module, x, true, views->library, dtype ? *dtype : type_of_inputs(views),
                        stream, y) < 0)
         return -1;
@@ -45,8 +45,8 @@ static int make_result(ons_module *module, const ons_dtype *dtype, ons_call_view
  * for each of x's. */
 static int make_values(ons_module *module, const bool *reduced, bool keepdims, int several,
                        ons_call_views *views, void *stream, ons_view *as_y) {
-    const ons_view *x = &views->of[ONS_X];
-    ons_view *y = &views->of[ONS_Y];
+    const ons_view *x = &views->operand[ONS_X];
+    ons_view *y = &views->operand[ONS_Y];
     ons_view shape = *x;
     shape.ndim = 0;
     for (int i = 0; i < x->ndim; i++)
@@ -70,7 +70,7 @@ static int make_values(ons_module *module, const bool *reduced, bool keepdims, i
 /* Of an out that is looked at already. */
 static int use_out(ons_module *module, PyObject *given, const ons_dtype *dtype,
                    ons_library out_library, ons_call_views *views, void *stream) {
-    const ons_view *out = &views->of[ONS_Y], *x = &views->of[ONS_X];
+    const ons_view *out = &views->operand[ONS_Y], *x = &views->operand[ONS_X];
     if (ons_check_shape("out", out, x) < 0) return -1;
     if (dtype && out->dtype != *dtype) {
         PyErr_Format(PyExc_ValueError,
@@ -104,8 +104,8 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     ons_module *module = PyModule_GetState(self);
     PyObject *given[KEYWORDS], *axes = NULL, *result = NULL;
     ons_call_views views;
-    ons_view *const of = views.of;
-    const ons_view *const x = &of[ONS_X];
+    ons_view *const operand = views.operand;
+    const ons_view *const x = &operand[ONS_X];
     ons_method method;
     ons_dtype dtype;
     ons_problem problem;
@@ -147,7 +147,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     if (typed < 0 || (given[AXIS] && !(axes = ons_plain_axes(given[AXIS])))) return NULL;
     ons_no_call_views(&views);
     PyObject *const array = args[arrays - 1];
-    if (ons_take(module, array, ONS_X, stream, &of[ONS_X], &views.library) < 0) {
+    if (ons_take(module, array, ONS_X, stream, &operand[ONS_X], &views.library) < 0) {
         if (arrays > 1) say_which("output");
         goto done;
     }
@@ -162,22 +162,23 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     if (ons_take_where_and_scale(module, given, stream, &views, &problem.scale_by) < 0) goto done;
     ons_library library;
     if (given[PAIRS] &&
-        ons_take(module, given[PAIRS], ONS_PAIRS, stream, &of[ONS_PAIRS], &library) < 0)
+        ons_take(module, given[PAIRS], ONS_PAIRS, stream, &operand[ONS_PAIRS], &library) < 0)
         goto done;
-    if (arrays > 1 && ons_take(module, args[0], ONS_X, stream, &of[ONS_GRADIENT], &library) < 0) {
+    if (arrays > 1 &&
+        ons_take(module, args[0], ONS_X, stream, &operand[ONS_GRADIENT], &library) < 0) {
         say_which("grad");
         goto done;
     }
-    if (arrays > 1 && (ons_join("grad", &of[ONS_GRADIENT], x, stream) < 0 ||
-                       ons_check_shape("grad", &of[ONS_GRADIENT], x) < 0))
+    if (arrays > 1 && (ons_join("grad", &operand[ONS_GRADIENT], x, stream) < 0 ||
+                       ons_check_shape("grad", &operand[ONS_GRADIENT], x) < 0))
         goto done;
     if (ons_join(arrays > 1 ? "output" : "array", x, x, stream) < 0 ||
-        ons_join("where", &of[ONS_WHERE], x, stream) < 0 ||
-        ons_join("scale", &of[ONS_SCALE], x, stream) < 0 ||
-        ons_join("pairs", &of[ONS_PAIRS], x, stream) < 0)
+        ons_join("where", &operand[ONS_WHERE], x, stream) < 0 ||
+        ons_join("scale", &operand[ONS_SCALE], x, stream) < 0 ||
+        ons_join("pairs", &operand[ONS_PAIRS], x, stream) < 0)
         goto done;
     ons_library out_library = ONS_NUMPY;
-    if (given[OUT] && ons_take_out(module, given[OUT], stream, &of[ONS_Y], &out_library) < 0)
+    if (given[OUT] && ons_take_out(module, given[OUT], stream, &operand[ONS_Y], &out_library) < 0)
         goto done;
     if (ons_check_all_unchanged(module, given, &views) < 0) goto done;
     const ons_dtype *wanted = typed ? &dtype : NULL;
@@ -186,7 +187,8 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
          : given[OUT] ? use_out(module, given[OUT], wanted, out_library, &views, stream)
                       : make_result(module, wanted, &views, stream)) < 0)
         goto done;
-    if (ons_make_problem(operation, of, one_a_row ? &values : &of[ONS_Y], reduced, &problem) < 0)
+    if (ons_make_problem(operation, operand, one_a_row ? &values : &operand[ONS_Y], reduced,
+                         &problem) < 0)
         goto done;
     problem.sums = sums;
     problem.stream = stream;
@@ -197,9 +199,9 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
         result = given[OUT];
         Py_INCREF(result);
     } else {
-        bool number =
-            one_a_row && views.library == ONS_NUMPY && x->device == ONS_CPU && of[ONS_Y].ndim == 0;
-        result = ons_hand_over(module, number ? ONS_NUMBER : views.library, array, &of[ONS_Y]);
+        bool number = one_a_row && views.library == ONS_NUMPY && x->device == ONS_CPU &&
+                      operand[ONS_Y].ndim == 0;
+        result = ons_hand_over(module, number ? ONS_NUMBER : views.library, array, &operand[ONS_Y]);
     }
 done:
     Py_XDECREF(axes);

@@ -2,11 +2,11 @@
 #include "call_views.h"
 
 void ons_no_call_views(ons_call_views *views) {
-    for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&views->of[i]);
+    for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&views->operand[i]);
 }
 
 void ons_release_call_views(ons_call_views *views) {
-    for (int i = 0; i < ONS_OPERANDS; i++) ons_release_view(&views->of[i]);
+    for (int i = 0; i < ONS_OPERANDS; i++) ons_release_view(&views->operand[i]);
 }
 
 int ons_check_shape(const char *name, const ons_view *y, const ons_view *x) {
@@ -38,18 +38,19 @@ int ons_check_all_unchanged(ons_module *module, PyObject *const given[KEYWORDS],
         is_inert(module, given[PAIRS]) && is_inert(module, given[OUT]))
         return 0;
     for (int i = 0; i < ONS_OPERANDS; i++)
-        if (ons_check_unchanged(module, names[i], &views->of[i]) < 0) return -1;
+        if (ons_check_unchanged(module, names[i], &views->operand[i]) < 0) return -1;
     return 0;
 }
 
 int ons_take_where_and_scale(ons_module *module, PyObject *const given[KEYWORDS], void *stream,
                              ons_call_views *views, double *scale_by) {
-    const ons_view *x = &views->of[ONS_X];
+    const ons_view *x = &views->operand[ONS_X];
     *scale_by = 1.0;
-    if (given[WHERE] && ons_take_mask(module, given[WHERE], x, stream, &views->of[ONS_WHERE]) < 0)
+    if (given[WHERE] &&
+        ons_take_mask(module, given[WHERE], x, stream, &views->operand[ONS_WHERE]) < 0)
         return -1;
     if (!given[SCALE]) return 0;
-    return ons_take_scale(module, given[SCALE], x, stream, &views->of[ONS_SCALE], scale_by);
+    return ons_take_scale(module, given[SCALE], x, stream, &views->operand[ONS_SCALE], scale_by);
 }
 
 int ons_join(const char *name, const ons_view *view, const ons_view *x, void *stream) {
@@ -62,10 +63,10 @@ int ons_join(const char *name, const ons_view *view, const ons_view *x, void *st
 
 int ons_leave(ons_module *module, const ons_call_views *views, PyObject *const given[KEYWORDS],
               void *stream) {
-    const ons_view *x = &views->of[ONS_X], *from[ONS_OPERANDS];
+    const ons_view *x = &views->operand[ONS_X], *from[ONS_OPERANDS];
     if (x->device == ONS_CPU) return 0;
     for (int i = 0; i < ONS_OPERANDS; i++) {
-        from[i] = &views->of[i];
+        from[i] = &views->operand[i];
         if (from[i]->owner && from[i]->device == ONS_CUDA &&
             ons_order(from[i]->gpu, stream, from[i]->stream) < 0)
             return -1;
@@ -73,9 +74,9 @@ int ons_leave(ons_module *module, const ons_call_views *views, PyObject *const g
     PyObject *stream_owner = given[STREAM] ? given[STREAM] : x->stream_owner;
     /* beside indices the pairs are a result too; elsewhere they are given */
     static const ons_role results[] = {ONS_Y, ONS_INDICES, ONS_PAIRS};
-    int count = views->of[ONS_INDICES].owner ? 3 : 1;
+    int count = views->operand[ONS_INDICES].owner ? 3 : 1;
     for (int i = 0; i < count; i++) {
-        PyObject *result = views->of[results[i]].owner;
+        PyObject *result = views->operand[results[i]].owner;
         if (result && ons_device_array_keep(module, result, stream_owner, from, ONS_OPERANDS) < 0)
             return -1;
     }

@@ -11,7 +11,7 @@ enum { ONS_GIL_ELEMENTS = 16384 };
 
 /* By their roles; those but x may be of nothing. */
 typedef struct {
-    ons_view of[ONS_OPERANDS];
+    ons_view operand[ONS_OPERANDS];
     ons_library library; /* of x */
 } ons_call_views;
 

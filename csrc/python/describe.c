@@ -143,7 +143,7 @@ static int take_selection(PyObject *given, PyObject *axes, const ons_view *x, co
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
     PyObject *given[KEYWORDS], *axes = NULL, *k = NULL, *result = NULL;
-    ons_view of[ONS_OPERANDS], *const x = &of[ONS_X], *const y = &of[ONS_Y];
+    ons_view operand[ONS_OPERANDS], *const x = &operand[ONS_X], *const y = &operand[ONS_Y];
     ons_method method;
     ons_operation operation;
     ons_problem problem;
@@ -153,7 +153,7 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
 
     int64_t selected = 0;
     long long core = machine.core_cache, last = machine.last_cache;
-    for (int role = 0; role < ONS_OPERANDS; role++) ons_no_view(&of[role]);
+    for (int role = 0; role < ONS_OPERANDS; role++) ons_no_view(&operand[role]);
     problem.scale_by = 1.0;
     if (ons_take_arguments("plan", "an array", 1, OF_PLAN, args, count, names, given) < 0)
         return NULL;
@@ -176,12 +176,13 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     if (take_views(module, args[0], given, x, y, &machine.gpu) < 0) goto done;
     if (ons_take_method(given[METHOD], x->device, operation, &method) < 0) goto done;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0) goto done;
-    if (info->selects && take_selection(k, axes, x, reduced, y, &of[ONS_INDICES], &selected) < 0)
+    if (info->selects &&
+        take_selection(k, axes, x, reduced, y, &operand[ONS_INDICES], &selected) < 0)
         goto done;
     for (int i = 0; i < y->ndim && info->one_a_row; i++)
         if (reduced[i]) y->strides[i] = 0;
-    if (info->gradient) of[ONS_GRADIENT] = *x;
-    if (ons_make_problem(operation, of, y, reduced, &problem) < 0) goto done;
+    if (info->gradient) operand[ONS_GRADIENT] = *x;
+    if (ons_make_problem(operation, operand, y, reduced, &problem) < 0) goto done;
     problem.k = selected;
     problem.stream = NULL;
     ons_status status = ons_make_plan(&problem, method, &machine, &made);

@@ -115,7 +115,7 @@ int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, 
             PyErr_Format(PyExc_TypeError,
                          "got %U%s: expected an array, a number, or numbers in lists", kind,
                          text || object == Py_None ? ""
-                         : PyLong_Check(object)    ? " beyond 64 bits"
+                         : PyLong_Check(object)    ? " of over 64 bits"
                                                    : ", and something in it is no number");
         Py_XDECREF(kind);
     }

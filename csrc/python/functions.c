@@ -141,7 +141,7 @@
     "ValueError\n"                                                                                 \
     "    An unknown method, or one that this device or row length cannot run; the shape of out, "  \
     "where or\n"                                                                                   \
-    "    scale; an int scale beyond float64; arrays on different devices; an out that is "         \
+    "    scale; an int scale above float64; arrays on different devices; an out that is "          \
     "read-only, a copy,\n"                                                                         \
     "    or whose elements overlap; out and dtype that disagree; a stream for a CPU array, "       \
     "num_threads for a\n"                                                                          \

@@ -87,13 +87,13 @@ static int dtype_named(PyObject *name, ons_role role, ons_dtype *dtype) {
 
 int ons_check_alignment(const char *name, const ons_view *view) {
     int64_t size = ons_dtype_size(view->dtype);
-    int64_t beyond = (int64_t)(uintptr_t)view->data; /* the size is a power of two */
+    int64_t address_bits = (int64_t)(uintptr_t)view->data; /* the size is a power of two */
     bool empty = false;
     for (int i = 0; i < view->ndim; i++) {
         empty |= view->shape[i] == 0;
-        if (view->shape[i] > 1) beyond |= view->strides[i];
+        if (view->shape[i] > 1) address_bits |= view->strides[i];
     }
-    if ((beyond & (size - 1)) == 0 || empty) return 0;
+    if ((address_bits & (size - 1)) == 0 || empty) return 0;
     PyErr_Format(PyExc_ValueError,
                  "%s is not aligned: on a GPU its address and strides must be multiples of its "
                  "%lld-byte elements; pass a copy",

@@ -171,9 +171,9 @@ static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *red
 }
 
 /* Dimension i of x, which is dimension `row_dim` of pairs: of none, if it is reduced. */
-static void add_dim(const ons_view of[ONS_OPERANDS], const ons_view *y, int row_dim, int i,
+static void add_dim(const ons_view operand[ONS_OPERANDS], const ons_view *y, int row_dim, int i,
                     ons_problem *problem) {
-    const ons_view *x = &of[ONS_X], *where = &of[ONS_WHERE], *scale = &of[ONS_SCALE];
+    const ons_view *x = &operand[ONS_X], *where = &operand[ONS_WHERE], *scale = &operand[ONS_SCALE];
     int dim = problem->dims++;
     problem->extent[dim] = x->shape[i];
     problem->operand[ONS_X].stride[dim] = x->strides[i];
@@ -183,14 +183,15 @@ static void add_dim(const ons_view of[ONS_OPERANDS], const ons_view *y, int row_
     problem->operand[ONS_SCALE].stride[dim] =
         scale->owner ? broadcast_stride(scale, x->ndim, i) : 0;
     problem->operand[ONS_PAIRS].stride[dim] =
-        of[ONS_PAIRS].owner && row_dim >= 0 ? of[ONS_PAIRS].strides[row_dim] : 0;
+        operand[ONS_PAIRS].owner && row_dim >= 0 ? operand[ONS_PAIRS].strides[row_dim] : 0;
     for (int role = ONS_GRADIENT; role <= ONS_INDICES; role++)
-        problem->operand[role].stride[dim] = problem->operand[role].data ? of[role].strides[i] : 0;
+        problem->operand[role].stride[dim] =
+            problem->operand[role].data ? operand[role].strides[i] : 0;
 }
 
-int ons_make_problem(ons_operation operation, const ons_view of[ONS_OPERANDS], const ons_view *y,
-                     const bool reduced[ONS_MAX_DIMS], ons_problem *problem) {
-    const ons_view *x = &of[ONS_X], *where = &of[ONS_WHERE], *scale = &of[ONS_SCALE];
+int ons_make_problem(ons_operation operation, const ons_view operand[ONS_OPERANDS],
+                     const ons_view *y, const bool reduced[ONS_MAX_DIMS], ons_problem *problem) {
+    const ons_view *x = &operand[ONS_X], *where = &operand[ONS_WHERE], *scale = &operand[ONS_SCALE];
     problem->k = 0;
     problem->log = false;
     problem->sorted = true;
@@ -205,23 +206,23 @@ int ons_make_problem(ons_operation operation, const ons_view of[ONS_OPERANDS], c
                                       [ONS_Y] = true,
                                       [ONS_WHERE] = where->owner,
                                       [ONS_SCALE] = scale->owner,
-                                      [ONS_PAIRS] = of[ONS_PAIRS].owner,
+                                      [ONS_PAIRS] = operand[ONS_PAIRS].owner,
                                       [ONS_GRADIENT] = ons_operations[operation].gradient,
                                       [ONS_INDICES] = ons_operations[operation].selects};
     for (int role = 0; role < ONS_OPERANDS; role++) {
-        const ons_view *view = role == ONS_Y ? y : &of[role];
+        const ons_view *view = role == ONS_Y ? y : &operand[role];
         const bool given = takes[role];
         problem->operand[role].data = given ? view->data : NULL;
         problem->operand[role].dtype = given ? view->dtype : absent[role];
     }
-    if (of[ONS_PAIRS].owner && check_pairs(&of[ONS_PAIRS], x, reduced) < 0) return -1;
+    if (operand[ONS_PAIRS].owner && check_pairs(&operand[ONS_PAIRS], x, reduced) < 0) return -1;
     if (where->owner && check_broadcast("where", where, x, NULL) < 0) return -1;
     if (scale->owner && check_broadcast("scale", scale, x, reduced) < 0) return -1;
     for (int i = 0; i < x->ndim; i++)
-        if (!reduced[i]) add_dim(of, y, problem->dims, i, problem);
+        if (!reduced[i]) add_dim(operand, y, problem->dims, i, problem);
     int outer = problem->dims;
     for (int i = 0; i < x->ndim; i++)
-        if (reduced[i]) add_dim(of, y, -1, i, problem);
+        if (reduced[i]) add_dim(operand, y, -1, i, problem);
     problem->reduced_dims = problem->dims - outer;
     if (problem->reduced_dims == 0) {
         if (outer == ONS_MAX_DIMS) {

@@ -21,17 +21,18 @@ static int index_type(ons_module *module, ons_library library, int64_t N, ons_dt
 /* New arrays of x's shape with k elements along the axis, and of the rows' pairs. */
 static int make_results(ons_module *module, int axis, int64_t k, ons_dtype dtype, bool pairs,
                         ons_call_views *views, void *stream) {
-    ons_view *const of = views->of, shape = of[ONS_X];
+    ons_view *const operand = views->operand, shape = operand[ONS_X];
     const bool in_order = views->library == ONS_NUMPY;
     ons_dtype indices;
     int64_t N = shape.ndim > 0 ? shape.shape[axis] : 1;
     if (index_type(module, views->library, N, &indices) < 0) return -1;
     if (shape.ndim > 0) shape.shape[axis] = k;
-    if (ons_new_result(module, &shape, in_order, views->library, dtype, stream, &of[ONS_Y]) < 0 ||
-        ons_check_shape("the new values", &of[ONS_Y], &shape) < 0 ||
+    if (ons_new_result(module, &shape, in_order, views->library, dtype, stream, &operand[ONS_Y]) <
+            0 ||
+        ons_check_shape("the new values", &operand[ONS_Y], &shape) < 0 ||
         ons_new_result(module, &shape, in_order, views->library, indices, stream,
-                       &of[ONS_INDICES]) < 0 ||
-        ons_check_shape("the new indices", &of[ONS_INDICES], &shape) < 0)
+                       &operand[ONS_INDICES]) < 0 ||
+        ons_check_shape("the new indices", &operand[ONS_INDICES], &shape) < 0)
         return -1;
     if (!pairs) return 0;
     int rows = 0;
@@ -40,7 +41,7 @@ static int make_results(ons_module *module, int axis, int64_t k, ons_dtype dtype
     shape.shape[rows++] = 2;
     shape.ndim = rows;
     return ons_new_result(module, &shape, false, views->library, ONS_FLOAT64, stream,
-                          &of[ONS_PAIRS]);
+                          &operand[ONS_PAIRS]);
 }
 
 /* The named tuple of what the caller gets for the results. */
@@ -48,7 +49,7 @@ static PyObject *hand_over(ons_module *module, const ons_call_views *views, PyOb
     static const ons_role results[] = {ONS_Y, ONS_INDICES};
     PyObject *all = PyType_GenericAlloc((PyTypeObject *)module->topk, 2); /* as its __new__ does */
     for (int i = 0; all && i < 2; i++) {
-        PyObject *one = ons_hand_over(module, views->library, array, &views->of[results[i]]);
+        PyObject *one = ons_hand_over(module, views->library, array, &views->operand[results[i]]);
         if (one)
             PyTuple_SET_ITEM(all, i, one);
         else
@@ -60,14 +61,14 @@ static PyObject *hand_over(ons_module *module, const ons_call_views *views, PyOb
 /* The same with the Normalizer of the rows, which Python makes of the arguments of the call. */
 static PyObject *with_normalizer(ons_module *module, const ons_call_views *views, PyObject *array,
                                  PyObject *const given[KEYWORDS], PyObject *found) {
-    PyObject *pairs = ons_hand_over(module, views->library, array, &views->of[ONS_PAIRS]);
+    PyObject *pairs = ons_hand_over(module, views->library, array, &views->operand[ONS_PAIRS]);
     PyObject *axis = given[AXIS] ? Py_NewRef(given[AXIS]) : PyLong_FromLong(-1);
     PyObject *scale = given[SCALE] ? Py_NewRef(given[SCALE]) : PyFloat_FromDouble(1.0);
     PyObject *stream = given[STREAM] ? given[STREAM] : Py_None, *all = NULL;
     PyObject *made_by = ons_attribute_of("onsoftmax._softmax_topk", "with_normalizer");
     if (pairs && axis && scale && made_by)
         all = PyObject_CallFunction(made_by, "OOOOOs", found, pairs, axis, scale, stream,
-                                    ons_dtype_name(views->of[ONS_X].dtype));
+                                    ons_dtype_name(views->operand[ONS_X].dtype));
     Py_XDECREF(made_by);
     Py_XDECREF(pairs);
     Py_XDECREF(axis);
@@ -87,7 +88,7 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     const char *function = ons_operations[operation].name;
     PyObject *given[KEYWORDS], *axes = NULL, *plain = NULL, *result = NULL;
     ons_call_views views;
-    const ons_view *const x = &views.of[ONS_X];
+    const ons_view *const x = &views.operand[ONS_X];
     ons_method method;
     ons_dtype dtype;
     ons_problem problem;
@@ -116,7 +117,7 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     if (typed < 0 || !(plain = ons_plain_k(given[K]))) return NULL;
     ons_no_call_views(&views);
     if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) goto done;
-    if (ons_take(module, args[0], ONS_X, stream, &views.of[ONS_X], &views.library) < 0 ||
+    if (ons_take(module, args[0], ONS_X, stream, &views.operand[ONS_X], &views.library) < 0 ||
         ons_check_device(x, given) < 0 ||
         ons_take_method(given[METHOD], x->device, operation, &method) < 0)
         goto done;
@@ -128,11 +129,11 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
         ons_take_k(plain, x->ndim > 0 ? x->shape[axis] : 1, axis, &k) < 0 ||
         ons_take_where_and_scale(module, given, stream, &views, &problem.scale_by) < 0 ||
         ons_join("array", x, x, stream) < 0 ||
-        ons_join("where", &views.of[ONS_WHERE], x, stream) < 0 ||
-        ons_join("scale", &views.of[ONS_SCALE], x, stream) < 0 ||
+        ons_join("where", &views.operand[ONS_WHERE], x, stream) < 0 ||
+        ons_join("scale", &views.operand[ONS_SCALE], x, stream) < 0 ||
         ons_check_all_unchanged(module, given, &views) < 0 ||
         make_results(module, axis, k, typed ? dtype : x->dtype, pairs, &views, stream) < 0 ||
-        ons_make_problem(operation, views.of, &views.of[ONS_Y], reduced, &problem) < 0)
+        ons_make_problem(operation, views.operand, &views.operand[ONS_Y], reduced, &problem) < 0)
         goto done;
     problem.stream = stream;
     problem.k = k;

@@ -44,23 +44,24 @@ static int check_plan(const ons_problem *problem, ons_method method, int threads
 }
 
 /* k, and a view of results that have so many elements along the axis. */
-static int check_selection(PyObject *plain, PyObject *axes, const bool *reduced, ons_view *of,
+static int check_selection(PyObject *plain, PyObject *axes, const bool *reduced, ons_view *operand,
                            ons_problem *problem) {
     int axis;
-    const ons_view *x = &of[ONS_X];
+    const ons_view *x = &operand[ONS_X];
     if (ons_check_one_axis(axes, x, reduced, &axis) < 0) return -1;
     if (ons_take_k(plain, x->ndim > 0 ? x->shape[axis] : 1, axis, &problem->k) < 0) return -1;
-    of[ONS_INDICES] = *x; /* but for what is owned */
-    of[ONS_INDICES].owner = of[ONS_INDICES].held = of[ONS_INDICES].stream_owner = NULL;
-    of[ONS_INDICES].dtype = ONS_INT64;
+    operand[ONS_INDICES] = *x; /* but for what is owned */
+    operand[ONS_INDICES].owner = operand[ONS_INDICES].held = operand[ONS_INDICES].stream_owner =
+        NULL;
+    operand[ONS_INDICES].dtype = ONS_INT64;
     return 0;
 }
 
 PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
     PyObject *given[KEYWORDS], *axes = NULL, *plain = NULL, *result = NULL;
-    ons_view of[ONS_OPERANDS];
-    ons_view *const x = &of[ONS_X];
+    ons_view operand[ONS_OPERANDS];
+    ons_view *const x = &operand[ONS_X];
     ons_library library;
     ons_operation operation;
     ons_method method;
@@ -75,33 +76,33 @@ PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count
         ons_take_dtype(module, given[DTYPE], &dtype) < 0)
         return NULL;
     const ons_device device = given[DEVICE] ? ONS_CUDA : ONS_CPU;
-    memset(of, 0, sizeof of);
+    memset(operand, 0, sizeof operand);
     if ((given[K] && !(plain = ons_plain_k(given[K]))) ||
         (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) ||
         ons_take(module, args[0], ONS_X, NULL, x, &library) < 0 ||
         ons_take_method(given[METHOD], device, operation, &method) < 0 ||
         ons_take_axes(module, axes, x->ndim, reduced) < 0 ||
-        (given[K] && check_selection(plain, axes, reduced, of, &problem) < 0))
+        (given[K] && check_selection(plain, axes, reduced, operand, &problem) < 0))
         goto done;
     k = given[K] ? problem.k : 0;
     problem.scale_by = 1.0;
-    if ((given[WHERE] && ons_take_mask(module, given[WHERE], x, NULL, &of[ONS_WHERE]) < 0) ||
-        (given[SCALE] &&
-         ons_take_scale(module, given[SCALE], x, NULL, &of[ONS_SCALE], &problem.scale_by) < 0) ||
+    if ((given[WHERE] && ons_take_mask(module, given[WHERE], x, NULL, &operand[ONS_WHERE]) < 0) ||
+        (given[SCALE] && ons_take_scale(module, given[SCALE], x, NULL, &operand[ONS_SCALE],
+                                        &problem.scale_by) < 0) ||
         (given[OTHER] &&
-         (ons_take(module, given[OTHER], ONS_X, NULL, &of[ONS_GRADIENT], &library) < 0 ||
-          ons_check_shape("grad", &of[ONS_GRADIENT], x) < 0)))
+         (ons_take(module, given[OTHER], ONS_X, NULL, &operand[ONS_GRADIENT], &library) < 0 ||
+          ons_check_shape("grad", &operand[ONS_GRADIENT], x) < 0)))
         goto done;
     for (int i = 0; i < ONS_OPERANDS; i++)
-        if (of[i].data) make_c_order(&of[i]);
-    if (ons_make_problem(operation, of, x, reduced, &problem) < 0) goto done;
+        if (operand[i].data) make_c_order(&operand[i]);
+    if (ons_make_problem(operation, operand, x, reduced, &problem) < 0) goto done;
     problem.device = device;
     problem.k = k;
     if (check_plan(&problem, method, threads) == 0) result = reduced_axes(x, reduced);
 done:
     Py_XDECREF(plain);
     Py_XDECREF(axes);
-    for (int i = 0; i < ONS_OPERANDS; i++) ons_release_view(&of[i]);
+    for (int i = 0; i < ONS_OPERANDS; i++) ons_release_view(&operand[i]);
     return result;
 }
 

@@ -270,8 +270,8 @@ int ons_check_one_axis(PyObject *object, const ons_view *x, const bool reduced[O
 /* All but scale_by, what an operation that selects is told, and, on a GPU, the stream; from the
  * views by their roles, but for y, which has x's dimensions. Pairs have a dimension of 2 behind
  * those of the rows. */
-int ons_make_problem(ons_operation operation, const ons_view of[ONS_OPERANDS], const ons_view *y,
-                     const bool reduced[ONS_MAX_DIMS], ons_problem *problem);
+int ons_make_problem(ons_operation operation, const ons_view operand[ONS_OPERANDS],
+                     const ons_view *y, const bool reduced[ONS_MAX_DIMS], ons_problem *problem);
 /* (2, 3) and "(2, 3)": a new tuple, a new string. */
 PyObject *ons_shape_of(const ons_view *view);
 PyObject *ons_shape_text(const ons_view *view);

@@ -212,21 +212,21 @@ static const char *take_arrays(const xla_frame *frame, const xla_text *operands,
     const xla_buffers *given = &frame->arguments, *results = &frame->results;
     if (given->count != (int64_t)operands->length || results->count != 1 + info->selects)
         return "there are more or fewer arrays than the operation takes";
-    const xla_buffer *of[ONS_OPERANDS] = {NULL};
+    const xla_buffer *buffer[ONS_OPERANDS] = {NULL};
     for (int64_t i = 0; i < given->count; i++) {
         const ons_role role = role_of(operands->text[i]);
-        if (role == ONS_OPERANDS || of[role]) return "an operand is unknown, or is given twice";
-        of[role] = given->buffers[i];
+        if (role == ONS_OPERANDS || buffer[role]) return "an operand is unknown, or is given twice";
+        buffer[role] = given->buffers[i];
     }
-    of[ONS_Y] = results->buffers[0];
-    of[ONS_INDICES] = info->selects ? results->buffers[1] : NULL;
-    if (!of[ONS_X] || (of[ONS_GRADIENT] != NULL) != info->gradient ||
+    buffer[ONS_Y] = results->buffers[0];
+    buffer[ONS_INDICES] = info->selects ? results->buffers[1] : NULL;
+    if (!buffer[ONS_X] || (buffer[ONS_GRADIENT] != NULL) != info->gradient ||
         (info->selects && axes->length != 1))
         return "the array, its gradient or its axis is missing, or is not taken";
     if (problem->sums && !info->pair && !info->gradient) return "the operation has no sums";
     const int states = problem->sums ? (info->gradient ? 2 : ONS_PACKED_VALUES) : 2 * info->pair;
     frame_shape shape = {0};
-    if (!take_shape(axes, of[ONS_X], of[ONS_Y], states > 0, &shape, problem))
+    if (!take_shape(axes, buffer[ONS_X], buffer[ONS_Y], states > 0, &shape, problem))
         return "the arrays' shapes do not fit";
     problem->operand[ONS_WHERE].dtype = ONS_BOOL;
     problem->operand[ONS_SCALE].dtype = problem->operand[ONS_PAIRS].dtype = ONS_FLOAT64;
@@ -235,11 +235,12 @@ static const char *take_arrays(const xla_frame *frame, const xla_text *operands,
         if (i == ONS_INDICES || (i == ONS_Y && info->selects)) kind = SELECTED;
         if (i == ONS_Y && (info->one_a_row || problem->sums)) kind = VALUE;
         const int words = i == ONS_PAIRS ? 2 : i == ONS_Y ? states : 0;
-        if (of[i] && !add_operand((ons_role)i, of[i], &shape, kind, words, problem))
+        if (buffer[i] && !add_operand((ons_role)i, buffer[i], &shape, kind, words, problem))
             return "an array has a type or a shape that does not fit the others";
     }
     if (states > 0) problem->operand[ONS_Y].dtype = problem->operand[ONS_X].dtype;
-    return of[ONS_SCALE] && problem->device == ONS_CPU ? widen_scale(of[ONS_SCALE], call) : NULL;
+    return buffer[ONS_SCALE] && problem->device == ONS_CPU ? widen_scale(buffer[ONS_SCALE], call)
+                                                           : NULL;
 }
 
 const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call *call) {

@@ -1,24 +1,24 @@
 /* bound_tmpl.h - a bound of the k largest elements of a row, before any of them is taken: the k-th
- * largest of the maxima of groups of its elements is one of the elements, and k of them are not
- * below it. Neighbours are in different groups, so that of rising or falling elements the largest
+ * largest of the maxima of subsets of its elements is one of the elements, and k of them are not
+ * below it. Neighbours are in different subsets, so that of rising or falling elements the largest
  * are too. Part of primitives_tmpl.h, whose parameters and names it uses. */
 
-/* Of a small k the maxima of WIDTH rows are put in order side by side, a group a vector. */
-enum { FN(sorted) = 16, FN(most_sorted) = 2 * FN(sorted) };
+/* Of a small k the maxima of WIDTH rows are put in order side by side, a subset a vector. */
+enum { FN(sorted) = 16, FN(max_sorted) = 2 * FN(sorted) };
 
-/* Of a larger one those of a row, a group a lane: so many of each, lest the lanes differ much. */
-enum { FN(most_by_lanes) = FN(sorted) / 2 * WIDTH };
+/* Of a larger one those of a row, a subset a lane: so many of each, lest the lanes differ much. */
+enum { FN(max_by_lanes) = FN(sorted) / 2 * WIDTH };
 
-/* Of a still larger one the bound is found by halving; groups of that. */
-enum { FN(least_groups) = 64, FN(most_groups) = 1024 };
+/* Of a still larger one the bound is found by halving; subsets of that. */
+enum { FN(min_subsets) = 64, FN(max_subsets) = 1024 };
 
-/* The largest of each of `vectors` vectors of groups, a constant, of n elements, and of what lies
- * `groups` elements behind each; -inf where there is none. */
-INLINE void FN(group_maxima)(T *maxima, const T *x, int64_t n, int64_t groups, int64_t vectors) {
-    VEC m[FN(most_sorted)];
+/* The largest of each of `vectors` vectors of subsets, a constant, of n elements, and of what lies
+ * `subsets` elements behind each; -inf where there is none. */
+INLINE void FN(subset_maxima)(T *maxima, const T *x, int64_t n, int64_t subsets, int64_t vectors) {
+    VEC m[FN(max_sorted)];
     int64_t j = 0;
     for (int64_t v = 0; v < vectors; v++) m[v] = V(set)((T)-INFINITY);
-    for (; j + vectors * WIDTH <= n; j += groups)
+    for (; j + vectors * WIDTH <= n; j += subsets)
         for (int64_t v = 0; v < vectors; v++) m[v] = V(max)(V(load)(x + j + v * WIDTH), m[v]);
     for (int64_t v = 0; v < vectors; v++) {
         int64_t at = j + v * WIDTH, left = n - at;
@@ -76,21 +76,21 @@ INLINE VEC FN(kth_of_two)(const VEC *a, int64_t k) {
     return kth;
 }
 
-/* Of `count` rows, at most WIDTH; of a NaN the maxima know nothing. `groups`: a constant. */
+/* Of `count` rows, at most WIDTH; of a NaN the maxima know nothing. `subsets`: a constant. */
 INLINE void FN(raise_by_sorting)(ons_candidates *rows, const ons_state *states, ons_tile x,
-                                 int64_t count, int64_t n, int64_t of_blocks, int64_t groups) {
-    T maxima[WIDTH][FN(most_sorted)], kth[WIDTH];
-    VEC sorted[FN(most_sorted)];
-    int64_t k = rows->k, some = of_blocks >= groups ? of_blocks : n;
+                                 int64_t count, int64_t n, int64_t of_blocks, int64_t subsets) {
+    T maxima[WIDTH][FN(max_sorted)], kth[WIDTH];
+    VEC sorted[FN(max_sorted)];
+    int64_t k = rows->k, some = of_blocks >= subsets ? of_blocks : n;
     for (int64_t i = 0; i < WIDTH; i++) {
         bool there = i < count && !isnan(states[i].m);
-        const T *from = there && of_blocks >= groups ? rows[i].maxima : ROW(x, i);
-        FN(group_maxima)(maxima[i], from, there ? some : 0, groups, groups / WIDTH);
+        const T *from = there && of_blocks >= subsets ? rows[i].maxima : ROW(x, i);
+        FN(subset_maxima)(maxima[i], from, there ? some : 0, subsets, subsets / WIDTH);
     }
-    for (int64_t g = 0; g < groups; g += 4)
+    for (int64_t g = 0; g < subsets; g += 4)
         V(load_columns)(sorted + g, (const char *)&maxima[0][g], sizeof *maxima);
-    for (int64_t g = 0; g < groups; g += FN(sorted)) FN(sort)(sorted + g);
-    V(store)(kth, groups == FN(sorted) ? sorted[k - 1] : FN(kth_of_two)(sorted, k));
+    for (int64_t g = 0; g < subsets; g += FN(sorted)) FN(sort)(sorted + g);
+    V(store)(kth, subsets == FN(sorted) ? sorted[k - 1] : FN(kth_of_two)(sorted, k));
     for (int64_t i = 0; i < count; i++) FN(raise_below)(&rows[i], kth[i]);
 }
 
@@ -107,15 +107,15 @@ static void FN(raise_between)(ons_candidates *row, const T *maxima, int64_t n, T
 }
 
 static void FN(raise_by_halving)(ons_candidates *row, const T *x, int64_t n) {
-    T maxima[FN(most_groups)];
-    int64_t k = row->k, groups = FN(least_groups);
-    while (groups < 4 * k && groups < FN(most_groups)) groups *= 2;
-    if (groups < k || n < 2 * k) return;
-    if (n >= 2 * groups) {
-        for (int64_t l = 0; l < groups; l += 2 * WIDTH)
-            FN(group_maxima)(maxima + l, x + l, n - l, groups, 2);
+    T maxima[FN(max_subsets)];
+    int64_t k = row->k, subsets = FN(min_subsets);
+    while (subsets < 4 * k && subsets < FN(max_subsets)) subsets *= 2;
+    if (subsets < k || n < 2 * k) return;
+    if (n >= 2 * subsets) {
+        for (int64_t l = 0; l < subsets; l += 2 * WIDTH)
+            FN(subset_maxima)(maxima + l, x + l, n - l, subsets, 2);
         x = maxima;
-        n = groups;
+        n = subsets;
     }
     T low = (T)row->least, high = FN(largest)(x, n);
     int64_t above = FN(count_above)(x, n, high);
@@ -123,34 +123,34 @@ static void FN(raise_by_halving)(ons_candidates *row, const T *x, int64_t n) {
         FN(raise_between)(row, x, n, low, high, above);
 }
 
-/* Its groups are sorted lane by lane, which leaves little to halve: so many as each lane has of the
- * k are above the lowest of these, and fewer are above the highest. */
+/* Its subsets are sorted lane by lane, which leaves little to halve: so many as each lane has of
+ * the k are above the lowest of these, and fewer are above the highest. */
 static void FN(raise_by_lanes)(ons_candidates *row, const T *x, int64_t n) {
-    enum { GROUPS = FN(most_sorted) * WIDTH };
-    VEC sorted[FN(most_sorted)];
-    T maxima[GROUPS];
+    enum { SUBSETS = FN(max_sorted) * WIDTH };
+    VEC sorted[FN(max_sorted)];
+    T maxima[SUBSETS];
     int64_t of_lane = (row->k + WIDTH - 1) / WIDTH;
-    for (int64_t l = 0; l < GROUPS; l += 2 * WIDTH)
-        FN(group_maxima)(maxima + l, x + l, n - l, GROUPS, 2);
-    for (int64_t g = 0; g < FN(most_sorted); g++) sorted[g] = V(load)(maxima + g * WIDTH);
-    for (int64_t g = 0; g < FN(most_sorted); g += FN(sorted)) FN(sort)(sorted + g);
+    for (int64_t l = 0; l < SUBSETS; l += 2 * WIDTH)
+        FN(subset_maxima)(maxima + l, x + l, n - l, SUBSETS, 2);
+    for (int64_t g = 0; g < FN(max_sorted); g++) sorted[g] = V(load)(maxima + g * WIDTH);
+    for (int64_t g = 0; g < FN(max_sorted); g += FN(sorted)) FN(sort)(sorted + g);
     VEC kth = FN(kth_of_two)(sorted, of_lane), zero = V(set)(0);
     T least = -V(max_lanes)(V(sub)(zero, kth));
     if (least == (T)-INFINITY)
         FN(raise_by_halving)(row, x, n);
     else
         FN(raise_between)
-    (row, maxima, GROUPS, FN(of_key)(FN(key)(least) - 1), V(max_lanes)(kth), 0);
+    (row, maxima, SUBSETS, FN(of_key)(FN(key)(least) - 1), V(max_lanes)(kth), 0);
 }
 
 /* A row that is not sorted beside others. `of_blocks`: how many maxima there are of blocks. */
 static ONS_APART void FN(raise_alone)(ons_candidates *row, const T *x, int64_t n, int64_t of_blocks,
                                       bool nan) {
-    if (!nan && (of_blocks >= 8 * row->k || of_blocks >= 2 * FN(most_groups))) {
+    if (!nan && (of_blocks >= 8 * row->k || of_blocks >= 2 * FN(max_subsets))) {
         x = row->maxima;
         n = of_blocks;
     }
-    if (!nan && row->k <= FN(most_by_lanes) && n >= FN(most_sorted) * WIDTH)
+    if (!nan && row->k <= FN(max_by_lanes) && n >= FN(max_sorted) * WIDTH)
         FN(raise_by_lanes)(row, x, n);
     else
         FN(raise_by_halving)(row, x, n);
@@ -161,8 +161,8 @@ static ONS_APART void FN(raise_side_by_side)(ons_candidates *rows, const ons_sta
                                              int64_t of_blocks) {
     if (rows->k <= FN(sorted) / 2 && n > FN(sorted))
         FN(raise_by_sorting)(rows, states, x, count, n, of_blocks, FN(sorted));
-    else if (n > FN(most_sorted))
-        FN(raise_by_sorting)(rows, states, x, count, n, of_blocks, FN(most_sorted));
+    else if (n > FN(max_sorted))
+        FN(raise_by_sorting)(rows, states, x, count, n, of_blocks, FN(max_sorted));
 }
 
 /* Raises `least` of `count` rows, at most WIDTH, before n elements of each are taken, where much of

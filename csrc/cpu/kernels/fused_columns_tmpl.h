@@ -26,7 +26,7 @@ typedef struct {
 _Static_assert(sizeof(FN(strips)) <= ONS_STRIPS_BYTES, "room for strips");
 
 /* The strips of a pipeline. */
-typedef struct FN(passing) {
+typedef struct FN(pipeline) {
     FN(columns) * before, *now, *behind;
     const char *after; /* row 0 of the strip behind the one behind */
     int64_t N, x_along, y_along, where_along, pitch;
@@ -34,12 +34,12 @@ typedef struct FN(passing) {
     double *sums;
     bool past_caches; /* how the rows of y are written: */
     enum { FN(by_vectors), FN(in_a_row), FN(by_cache_lines), FN(in_parts) } y;
-    void (*give_apart)(const struct FN(passing) *, int64_t j, int64_t n); /* the last two */
+    void (*give_apart)(const struct FN(pipeline) *, int64_t j, int64_t n); /* the last two */
     int64_t finished; /* elements of the strip before, where y is in a row */
     /* where elements that do not fill a cache line may wait: whether rows of y begin where the
      * strip before ends, and whether the one behind does */
     bool continues, goes_on;
-} FN(passing);
+} FN(pipeline);
 
 /* Column i's vector of a kept row; in tight rows, the next one begins where its columns end. */
 INLINE void FN(keep)(T *row, int64_t i, int64_t pitch, VEC a, bool tight) {
@@ -51,7 +51,7 @@ INLINE void FN(keep)(T *row, int64_t i, int64_t pitch, VEC a, bool tight) {
 
 /* Compares `n` rows from j on of the strip behind, and copies them over those of the strip
  * before. */
-INLINE void FN(take_in)(const FN(passing) * with, int64_t j, int64_t n, FN(kind) kind, bool plain,
+INLINE void FN(take_in)(const FN(pipeline) * with, int64_t j, int64_t n, FN(kind) kind, bool plain,
                         bool tight) {
     FN(columns) *behind = with->behind;
     int64_t width = behind->at.width, x_along = with->x_along, pitch = with->pitch;
@@ -86,7 +86,7 @@ INLINE VEC FN(finished_columns)(const FN(columns) * before, const T *kept, int64
 }
 
 /* Writes `n` rows from j on of the strip before to y, where all of them are whole vectors. */
-INLINE void FN(give_vectors)(const FN(passing) * with, int64_t j, int64_t n, FN(kind) kind) {
+INLINE void FN(give_vectors)(const FN(pipeline) * with, int64_t j, int64_t n, FN(kind) kind) {
     const FN(columns) *before = with->before;
     int64_t width = before->at.width, y_along = with->y_along, pitch = with->pitch;
     bool past_caches = with->past_caches;
@@ -106,7 +106,7 @@ INLINE void FN(give_vectors)(const FN(passing) * with, int64_t j, int64_t n, FN(
 /* The same past the caches, of rows that may begin and end inside a cache line. Elements that do
  * not fill one wait in front of the row that begins where this one ends: the neighbours write
  * the other part of it, and it must not go to memory before. */
-INLINE void FN(give_cache_lines)(const FN(passing) * with, int64_t j, int64_t n, FN(kind) kind) {
+INLINE void FN(give_cache_lines)(const FN(pipeline) * with, int64_t j, int64_t n, FN(kind) kind) {
     const FN(columns) *before = with->before;
     int64_t width = before->at.width, pitch = with->pitch;
     for (int64_t k = j; k < j + n; k++) {
@@ -129,7 +129,7 @@ INLINE void FN(give_cache_lines)(const FN(passing) * with, int64_t j, int64_t n,
 }
 
 /* The same of rows that follow each other in y without a gap, to the end of row j - 1 at least. */
-INLINE void FN(give_in_a_row)(FN(passing) * with, int64_t j, FN(kind) kind) {
+INLINE void FN(give_in_a_row)(FN(pipeline) * with, int64_t j, FN(kind) kind) {
     const FN(columns) *before = with->before;
     int64_t width = before->at.width, at = with->finished, i = at % width;
     int64_t last = with->N * width - WIDTH, end = j * width;
@@ -145,7 +145,7 @@ INLINE void FN(give_in_a_row)(FN(passing) * with, int64_t j, FN(kind) kind) {
 }
 
 /* The same of rows that end in the midst of a vector, or are of another type. */
-INLINE void FN(give_in_parts)(const FN(passing) * with, int64_t j, int64_t n, FN(kind) kind) {
+INLINE void FN(give_in_parts)(const FN(pipeline) * with, int64_t j, int64_t n, FN(kind) kind) {
     const FN(columns) *before = with->before;
     int64_t width = before->at.width;
     for (int64_t k = j; k < j + n; k++) {
@@ -157,7 +157,7 @@ INLINE void FN(give_in_parts)(const FN(passing) * with, int64_t j, int64_t n, FN
 }
 
 /* Either of them: a function of its own, since it would take registers where it is called. */
-INLINE void FN(give_apart)(const FN(passing) * with, int64_t j, int64_t n,
+INLINE void FN(give_apart)(const FN(pipeline) * with, int64_t j, int64_t n,
                            ons_operation operation) {
     FN(kind) kind = {operation, with->run->x_dtype, with->run->y_dtype, OWN};
     if (with->y == FN(by_cache_lines))
@@ -167,7 +167,7 @@ INLINE void FN(give_apart)(const FN(passing) * with, int64_t j, int64_t n,
 }
 
 /* The rows to fetch before row j of the strip behind is read, or NULL. */
-INLINE const char *FN(rows_to_fetch)(const FN(passing) * with, int64_t j) {
+INLINE const char *FN(rows_to_fetch)(const FN(pipeline) * with, int64_t j) {
     int64_t ahead = j + FN(rows_ahead);
     if (with->behind->at.width == 0) return NULL;
     return ahead < with->N ? with->behind->at.x + ahead * with->x_along
@@ -178,7 +178,7 @@ INLINE const char *FN(rows_to_fetch)(const FN(passing) * with, int64_t j) {
  * stores them there if they are kept. Their sums go to `lane`, a vector for each WIDTH columns;
  * `add`: they are added to what is there. `fetch`, where given, are four rows that are fetched
  * meanwhile, one cache line after the other: many at once would delay all that waits for memory. */
-INLINE void FN(exponentials_of)(const FN(passing) * with, VEC *lane, T *e, int64_t count, bool add,
+INLINE void FN(exponentials_of)(const FN(pipeline) * with, VEC *lane, T *e, int64_t count, bool add,
                                 const char *fetch, FN(kind) kind, bool tight) {
     const FN(columns) *now = with->now;
     int64_t pitch = with->pitch, apart = LANES * pitch, size = FN(size_as)(kind.x);
@@ -206,7 +206,7 @@ INLINE void FN(exponentials_of)(const FN(passing) * with, VEC *lane, T *e, int64
 }
 
 /* Rows j to j + n of the neighbours. */
-INLINE void FN(pass_rows)(FN(passing) * with, int64_t j, int64_t n, FN(kind) kind, bool plain,
+INLINE void FN(pass_rows)(FN(pipeline) * with, int64_t j, int64_t n, FN(kind) kind, bool plain,
                           bool tight) {
     if (with->y == FN(by_vectors))
         FN(give_vectors)(with, j, n, kind);
@@ -246,7 +246,7 @@ static void FN(end_columns)(FN(columns) * now, const double *sums, int64_t pitch
 
 /* Computes the exponentials and sums of one strip, while rows of its neighbours are read and
  * written. */
-INLINE void FN(pass)(FN(passing) * with, FN(kind) kind, bool plain, bool tight) {
+INLINE void FN(pass)(FN(pipeline) * with, FN(kind) kind, bool plain, bool tight) {
     FN(columns) *now = with->now;
     int64_t N = with->N, pitch = with->pitch, sums_pitch = now->vectors * WIDTH, done = 0, row = 0;
     VEC lanes[2][VECTORS];
@@ -329,7 +329,7 @@ INLINE void FN(begin_columns)(FN(columns) * columns, const ons_run_of_columns *r
 
 /* Chooses how the rows of y are written: as whole vectors; past the caches as vectors across
  * rows without a gap, or as whole cache lines; or with the end of each row apart. */
-INLINE void FN(begin_strip)(FN(passing) * with, FN(kind) kind, bool past_caches) {
+INLINE void FN(begin_strip)(FN(pipeline) * with, FN(kind) kind, bool past_caches) {
     const ons_columns *at = &with->before->at;
     uintptr_t bytes = (uintptr_t)at->y;
     bool aligned = bytes % 64 == 0 && with->y_along % 64 == 0;
@@ -352,12 +352,12 @@ INLINE void FN(begin_strip)(FN(passing) * with, FN(kind) kind, bool past_caches)
 }
 
 INLINE bool FN(columns_of_kind)(const ons_run_of_columns *run, ons_operation operation,
-                                void (*give_apart)(const FN(passing) *, int64_t, int64_t)) {
+                                void (*give_apart)(const FN(pipeline) *, int64_t, int64_t)) {
     FN(kind) plain = FN(kind_of)(operation, OWN, OWN);
     FN(kind) any = {operation, run->x_dtype, run->y_dtype, OWN};
     FN(strips) *room_of_strips = run->strips;
     FN(columns) *strips = room_of_strips->strips;
-    FN(passing)
+    FN(pipeline)
     with = {.before = strips,
             .now = strips + 1,
             .behind = strips + 2,

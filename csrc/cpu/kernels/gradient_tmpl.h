@@ -101,13 +101,13 @@ INLINE FN(terms) FN(terms_of_columns)(ons_tile dy, ons_tile y, int64_t i, int64_
 
 INLINE void FN(add_gradient_column)(const ons_rows *rows, ons_tile dy, ons_tile y, int64_t n,
                                     bool products) {
-    enum { LINE = FN(cache_line) };
-    for (int64_t i = 0; i < rows->width; i += LINE) {
-        int64_t left = rows->width - i < LINE ? rows->width - i : LINE;
-        double of_blocks[LINE], d[LINE] = {0}, low[LINE] = {0};
+    enum { CACHE_LINE = FN(cache_line) };
+    for (int64_t i = 0; i < rows->width; i += CACHE_LINE) {
+        int64_t left = rows->width - i < CACHE_LINE ? rows->width - i : CACHE_LINE;
+        double of_blocks[CACHE_LINE], d[CACHE_LINE] = {0}, low[CACHE_LINE] = {0};
         bool blocks = BITS == 32 && products && !rows->sums_in_double, finite = blocks;
-        if (blocks && left == LINE)
-            FN(sums_of_products)(of_blocks, dy, y, i, LINE, n);
+        if (blocks && left == CACHE_LINE)
+            FN(sums_of_products)(of_blocks, dy, y, i, CACHE_LINE, n);
         else if (blocks)
             FN(sums_of_products)(of_blocks, dy, y, i, left, n);
         for (int64_t l = 0; l < left && finite; l++) finite = isfinite(of_blocks[l]);

@@ -90,7 +90,7 @@
         FN(batches_to)(run, ONS_OPERATION_##operation, OWN))                                    \
     HALF_PIPELINES(operation)                                                                   \
     RUN(short_rows, operation, ons_run_of_rows, FN(short_rows)(run, ONS_OPERATION_##operation)) \
-    static ONS_APART void FN(operation##_give_apart)(const FN(passing) * with, int64_t j,       \
+    static ONS_APART void FN(operation##_give_apart)(const FN(pipeline) * with, int64_t j,      \
                                                      int64_t n) {                               \
         FN(give_apart)(with, j, n, ONS_OPERATION_##operation);                                  \
     }                                                                                           \

@@ -224,7 +224,7 @@ typedef struct {
     ons_add_gradient_fn *add_gradient;
     ons_end_gradients_fn *end_gradients;
     ons_finish_gradient_fn *finish_gradient;
-} ons_ending;
+} ons_epilogue;
 
 /* Moves n elements, `step` bytes apart in the array, between an array's type and the compute type;
  * stores round to nearest even, once. */
@@ -261,7 +261,7 @@ typedef struct {
 /* What one instruction set has, for one compute type. */
 typedef struct {
     ons_primitives row, column;
-    ons_ending end_row[ONS_OPERATION_COUNT], end_column[ONS_OPERATION_COUNT];
+    ons_epilogue end_row[ONS_OPERATION_COUNT], end_column[ONS_OPERATION_COUNT];
     ons_pipelines pipelines[ONS_OPERATION_COUNT];
     bool has_pipelines;      /* of any operation; else `fused` runs strip by strip (run.c) */
     int64_t longest_batched; /* of rows in batches */

@@ -52,12 +52,12 @@ INLINE double FN(sum_of_products)(const T *dy, const T *y, int64_t n) {
  * block's lane l is row l of memory, and WIDTH, 2 * WIDTH and 3 * WIDTH further. */
 INLINE void FN(sums_of_products)(double *sums, ons_tile dy, ons_tile y, int64_t i, int64_t left,
                                  int64_t n) {
-    enum { VECTORS_OF_LINE = FN(cache_line) * sizeof(T) / sizeof(VEC) };
-    FN(wide) sum[VECTORS_OF_LINE];
-    for (int v = 0; v < VECTORS_OF_LINE; v++) sum[v] = FN(wide_zero)();
+    enum { VECTORS_OF_CACHE_LINE = FN(cache_line) * sizeof(T) / sizeof(VEC) };
+    FN(wide) sum[VECTORS_OF_CACHE_LINE];
+    for (int v = 0; v < VECTORS_OF_CACHE_LINE; v++) sum[v] = FN(wide_zero)();
     for (int64_t block = 0; block < n; block += 4 * WIDTH)
         for (int64_t j = block; j < block + WIDTH && j < n; j++)
-            for (int v = 0; v < VECTORS_OF_LINE; v++) {
+            for (int v = 0; v < VECTORS_OF_CACHE_LINE; v++) {
                 VEC of_dy[4], of_y[4];
                 for (int64_t k = 0; k < 4; k++) {
                     int64_t row = j + k * WIDTH, there = row < n ? left - v * WIDTH : 0;
@@ -66,5 +66,5 @@ INLINE void FN(sums_of_products)(double *sums, ons_tile dy, ons_tile y, int64_t 
                 }
                 sum[v] = FN(wide_add)(sum[v], FN(sum_of_block)(of_dy, of_y));
             }
-    for (int v = 0; v < VECTORS_OF_LINE; v++) FN(wide_store)(sums + v * WIDTH, sum[v]);
+    for (int v = 0; v < VECTORS_OF_CACHE_LINE; v++) FN(wide_store)(sums + v * WIDTH, sum[v]);
 }

@@ -51,14 +51,14 @@ INLINE void FN(next_whole_batch)(FN(batches) * at, const ons_run_of_rows *run, F
                 VEC *lane = &at->lanes[i][q / CHUNK][v];
                 *lane = q % CHUNK == 0 ? quad : V(add)(*lane, quad);
             }
-            int64_t last_line = q + QUAD - FN(cache_line);
-            for (int64_t j = q; j < last_line; j += WIDTH) {
+            int64_t last_cache_line = q + QUAD - FN(cache_line);
+            for (int64_t j = q; j < last_cache_line; j += WIDTH) {
                 VEC kept = V(held)(V(load)(from + j));
                 VEC done = FN(element)(kind.operation, kept, first, second);
                 FN(put_vector)(to + j, done, past_caches);
             }
             bool cut = past_caches && ahead > 0 && q + QUAD == N; /* by the end of the row */
-            for (int64_t j = last_line; j < last_line + FN(cache_line); j += WIDTH) {
+            for (int64_t j = last_cache_line; j < last_cache_line + FN(cache_line); j += WIDTH) {
                 int64_t own = WIDTH; /* elements that are not the next row's */
                 if (cut) {
                     own = FN(own_of)(N - ahead - j);

@@ -63,16 +63,16 @@ void ons_no_candidates(ons_candidates *rows, int64_t width) {
     }
 }
 
-static int64_t most_of_block(const ons_plan *plan) {
+static int64_t max_of_block(const ons_plan *plan) {
     return plan->k < ONS_BLOCK ? plan->k : ONS_BLOCK;
 }
 
 int64_t ons_kept_candidates_bytes(const ons_plan *plan) {
-    return ons_padded(sizeof(ons_candidates)) + buffer_bytes(plan, most_of_block(plan));
+    return ons_padded(sizeof(ons_candidates)) + buffer_bytes(plan, max_of_block(plan));
 }
 
 void ons_keep_candidates(const ons_plan *plan, char *kept, const ons_candidates *row) {
-    int64_t most = most_of_block(plan);
+    int64_t most = max_of_block(plan);
     ons_candidates *head = (ons_candidates *)(void *)kept;
     *head = *row;
     head->values = kept + ons_padded(sizeof *head);

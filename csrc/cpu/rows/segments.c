@@ -233,7 +233,7 @@ void ons_strip_store_values(ons_strip *strip) {
         return;
     }
     double values[ONS_MAX_WIDTH];
-    strip->ending->values(&strip->rows, strip->anchored ? strip->anchor : NULL, values);
+    strip->epilogue->values(&strip->rows, strip->anchored ? strip->anchor : NULL, values);
     for (int64_t i = 0; i < strip->rows.width; i++)
         ons_strip_store_value(strip, i, (char *)values + i * size);
 }

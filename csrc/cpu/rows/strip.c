@@ -100,7 +100,7 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
         .problem = problem, .plan = plan, .kernels = job->kernels, .move = &job->kernels->move};
     bool row_form = plan->form == ONS_ROW_FORM;
     strip.primitives = row_form ? &job->kernels->row : &job->kernels->column;
-    strip.ending =
+    strip.epilogue =
         (row_form ? job->kernels->end_row : job->kernels->end_column) + problem->operation;
     strip.pipelines = job->kernels->pipelines + problem->operation;
     char *next = job->workspace + worker * ons_strip_bytes(plan);
@@ -141,7 +141,8 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
 
 static void empty_states(ons_strip *strip) {
     for (int64_t i = 0; i < strip->rows.width; i++) strip->rows.state[i] = ons_state_empty();
-    if (!strip->ending->add_gradient) memset(strip->rows.sums, 0, (size_t)sums_bytes(strip->plan));
+    if (!strip->epilogue->add_gradient)
+        memset(strip->rows.sums, 0, (size_t)sums_bytes(strip->plan));
 }
 
 void ons_strip_at(ons_strip *strip, int64_t index) {
@@ -385,7 +386,7 @@ void ons_strip_take_pairs(ons_strip *strip) {
     for (int64_t i = 0; i < strip->rows.width; i++) {
         ons_pair pair;
         memcpy(&pair, strip->pairs + i * strip->pairs_across, sizeof pair);
-        if (strip->ending->finish_gradient) { /* a sum, and what it rounded away */
+        if (strip->epilogue->finish_gradient) { /* a sum, and what it rounded away */
             strip->rows.state[i] = (ons_state){0.0, 0.0, pair.m, pair.d};
             continue;
         }

@@ -10,7 +10,7 @@ typedef struct {
     const ons_problem *problem;
     const ons_plan *plan;
     const ons_primitives *primitives;
-    const ons_ending *ending;
+    const ons_epilogue *epilogue;
     const ons_pipelines *pipelines;
     const ons_kernels *kernels;
     const ons_movers *move;
