@@ -29,7 +29,7 @@ typedef struct {
 
 /* ------- The power of two that a sum is relative to ------- */
 
-/* Beyond it the sum is relative to e^m, and the merge of two different m rounds. No two float32
+/* Above it the sum is relative to e^m, and the merge of two different m rounds. No two float32
  * there are so near that both are in the sum. */
 #define ONS_LARGEST_PLACE 0x1p40
 ONS_INLINE bool ons_has_place(double m) { return fabs(m) <= ONS_LARGEST_PLACE; }

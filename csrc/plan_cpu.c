@@ -217,8 +217,8 @@ static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan
     return across < most ? across : most;
 }
 
-/* Whether whole rows must be brought; else they are in x as they are taken: of 16 bits too, but for
- * such as are taken as columns (softmax_short_rows). */
+/* Whether whole rows must be converted first; else they are in x as they are taken: of 16 bits too,
+ * but for such as are taken as columns (softmax_short_rows). */
 static bool are_brought(const ons_problem *problem, const ons_plan *plan) {
     bool converted = ons_has_short_rows(plan) && problem->operand[ONS_X].dtype != plan->compute;
     return converted || problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype ||

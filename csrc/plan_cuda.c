@@ -10,8 +10,7 @@ typedef struct {
     const char *reason, *measured;
 } choice;
 
-/* The plan, were the method this one; of method ONS_METHOD_AUTO where that cannot take such rows.
- */
+/* The plan by this method; of method ONS_METHOD_AUTO where it cannot take such rows. */
 static ons_plan with_method(ons_method method, const row_of_chunks *row, const ons_plan *plan) {
     ons_plan made = *plan;
     made.method = method;

@@ -36,8 +36,9 @@ int ons_threads_of_warps(const row_of_chunks *row, int64_t together, int limit) 
 
 enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
 
-/* Of rows that fill a warp's lanes fewer than of others: the less waits for the last of a block. A
- * GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of 520 in a block each. */
+/* The most threads of a block of fused_warp. Where a row fills a warp, fewer: less then waits for
+ * the last warp of a block. A GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of
+ * 520 in a block each. */
 static int limit_of_warps(const row_of_chunks *row, int64_t rows) {
     return row->is_16_bit                                        ? 2 * WARP
            : rows >= scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu) ? WARP
@@ -81,8 +82,7 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
  * it is they that are kept, are read again. */
 enum { MIN_STAGED_ROWS = 8192 };
 
-/* Whether a block's rows are staged in shared memory; and then the lanes of each: the first that
- * hold it. */
+/* Whether a block's rows are staged in shared memory; and then the lanes of each. */
 static bool shape_staged(const row_of_chunks *row, const ons_plan *plan, int64_t *lanes) {
     static const struct {
         ons_warp_rows rows;
@@ -126,9 +126,8 @@ static int64_t chunks_with(int chunks, const row_of_chunks *row) {
     return ceil_div(row->chunks, chunks * WARP) * chunks * WARP;
 }
 
-/* What a row of 16 bits between packs costs with so many chunks a thread: those that its warps
- * have, the more, the more warps wait for each other and the more of a multiprocessor's room stays
- * empty. */
+/* What an unaligned 16-bit row costs with so many chunks a thread: those of its warps, more the
+ * more warps wait for each other and the more of a multiprocessor stays empty. */
 static double cost_unaligned(int chunks, const row_of_chunks *row) {
     int64_t warps = ceil_div(row->chunks, chunks * WARP);
     int64_t room = chunks > BLOCK_CHUNKS ? UNALIGNED_WARPS : BLOCK_THREADS / WARP;

@@ -24,22 +24,21 @@ ons_cpu_method ons_cpu_exact; /* of problem->sums, but for gradients */
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
 
-/* How many candidates a row has room for. They are cut to the k largest where no more could be
- * taken at once (topk_tmpl.h). */
+/* How many candidates a row has room for. They are cut to the k largest when it could become too
+ * small (topk_tmpl.h). */
 static inline int64_t ons_candidates_room(const ons_plan *plan) {
     enum { BESIDE = 32, AT_ONCE = 64, SHORT = 256 };
     bool all = plan->N <= SHORT || plan->N - plan->k < plan->k + BESIDE;
     return (all ? plan->N : 2 * plan->k + BESIDE) + AT_ONCE;
 }
 
-/* Elements of a row that are taken at once: of those that stay where they are, more than a tile, so
- * that what is above most of them is known first. */
+/* How many elements of a row are compared with the bound at a time: where they stay in memory, more
+ * than a tile, so that a good bound is known first. */
 static inline int64_t ons_taken_at_once(const ons_plan *plan) {
     return plan->x_direct && plan->form == ONS_ROW_FORM ? ONS_BLOCK : plan->tile;
 }
 
-/* Rows that fill their lanes at most twice: these are taken many at a time, a vector of each
- * element. */
+/* Rows that fill their lanes at most twice: many are taken at once, a vector of each element. */
 static inline bool ons_has_short_rows(const ons_plan *plan) {
     return plan->N <= 2 * (plan->compute == ONS_FLOAT64 ? ONS_LANES_F64 : ONS_LANES_F32);
 }

@@ -1,5 +1,4 @@
-/* machine.c - the machine that a plan is made for here: the sizes of its caches, asked of the
- * system once. */
+/* machine.c - the machine that plans are made for here: its caches, asked of the system once. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,7 @@
 /* Takes elements begin to end of the strip's rows into their states, tile by tile. */
 void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end);
 
-/* y of elements begin to end, from the final states; or the value of each row, with its first
- * element. */
+/* y of elements begin to end, from the final states; or, with element 0, the value of each row. */
 void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end);
 
 /* Both, for whole rows. */

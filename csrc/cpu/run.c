@@ -23,8 +23,7 @@ int64_t ons_cpu_workspace_bytes(const ons_plan *plan) {
 /* Bytes of the short rows of a strip, about. */
 enum { STRIP_BYTES = 1 << 14 };
 
-/* The plan of `fused` where the instruction set has no pipelines: strip by strip, keeping the
- * rows. */
+/* The plan of `fused` on an instruction set without pipelines: strip by strip, keeping rows. */
 static ons_plan by_strips(const ons_plan *plan) {
     ons_plan own = *plan;
     int64_t max_width = ONS_MAX_WIDTH, row = plan->N * ons_dtype_size(plan->compute);

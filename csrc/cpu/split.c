@@ -23,8 +23,7 @@ static int64_t blocks_of(const ons_plan *plan) {
     return plan->N > 0 ? (plan->N + ONS_BLOCK - 1) / ONS_BLOCK : 1;
 }
 
-/* The strips of a wave, whose statistics are taken together: enough to give every thread a few
- * blocks. */
+/* The strips of a wave, whose statistics are taken together: a few blocks for every thread. */
 static int64_t strips_in_wave(const ons_plan *plan) {
     return ONS_SPLIT_PAIRS / blocks_of(plan) + 1;
 }

@@ -21,8 +21,8 @@ struct row_of_cluster {
 };
 #endif
 
-/* Whether warps that have no element of the row leave at once. What bounds 16-bit rows off
- * alignment is what their warps do; elsewhere to ask costs more. */
+/* Whether warps without elements of the row return at once. That pays for unaligned 16-bit rows,
+ * which instructions bound. */
 template <typename Rows>
 constexpr bool empty_warps_leave = false;
 template <typename X>
@@ -37,7 +37,7 @@ __device__ inline int warps_with_elements(int64_t N) {
 /* In shared memory, in the row form: the states of every warp of the cluster, warp `w` of block `r`
  * at part r * warps + w. In the column form: a strip_of_cluster.
  *
- * WARPS find room on a multiprocessor, as two blocks or more. */
+ * WARPS fit a multiprocessor, as two blocks or more. */
 template <typename Ops, typename Rows, typename Form, int WARPS>
 __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
     cluster_kernel(const __grid_constant__ typename Rows::arguments args) {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
                     const int parted = empty_warps_leave<Rows> ? warps_with_elements<Rows>(args.N)
                                                                : (int)blocks * warps;
                     arrived.announce(parted * sizeof(state<Real>));
-                    /* a block of which not all warps have left */
+                    /* a block that still has warps */
                     const int to = thread_of_block() % WARP;
                     if (to * warps < parted) arrived.send(parts + warp(), to, {m, d});
                     arrived.await();
@@ -122,7 +122,7 @@ constexpr bool has_more_warps<contiguous_rows<X, ALL_ALIGNED>> =
     sizeof(typename compute_of<X>::type) == sizeof(float) &&
     contiguous_rows<X, ALL_ALIGNED>::CLUSTER_WARPS < CLUSTER_WARPS_OF_320_THREADS;
 
-/* Calls method(the warps that find room on a multiprocessor, a constant). */
+/* Calls method(the warps that fit a multiprocessor, a constant). */
 template <typename Rows, typename Method>
 static ons_status with_warps(int threads, Method method) {
     constexpr int USUAL = Rows::CLUSTER_WARPS;

@@ -1,7 +1,7 @@
 /* cluster_smem.cu - cluster, for longer rows without gaps: too long for the registers of two
  * clusters to share the multiprocessors. Each block has a multiprocessor to itself. A warp keeps
  * the exponentials of its first tiles in registers and those of the others in shared memory. Bulk
- * copies bring the next row's elements there while this row's state goes round and its results are
+ * copies load the next row's elements there while this row's state goes round and its results are
  * written (smem.cuh). The clusters stay, and take one row after the other.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at MAX_SMEM_TILES tiles a warp in
@@ -91,8 +91,7 @@ __device__ __forceinline__ void hold_row(ons_operation operation, const Row &row
     }
 }
 
-/* The first warp of the block waits for all of them, which do not wait for it; whether it is this
- * one. */
+/* The first warp waits for all others of the block; they do not wait. Whether it is this one. */
 __device__ inline bool first_awaits_block() {
     const bool first = warp_of_block() == 0;
     __syncwarp();

@@ -14,8 +14,8 @@ extern "C" {
 #define ONS_CONSTANT static inline
 #endif
 
-/* The warps that find room on a multiprocessor in cluster where an operation takes a gradient;
- * `more`: of GRADIENT_CLUSTER_CHUNKS. */
+/* The warps that fit a multiprocessor in cluster where an operation takes a gradient; `more`: of
+ * GRADIENT_CLUSTER_CHUNKS. */
 ONS_CONSTANT int ons_gradient_warps(bool is_16_bit, bool more) {
     return is_16_bit ? (more ? CLUSTER_WARPS : CLUSTER_WARPS_16_BIT)
                      : (more ? CLUSTER_WARPS / 2 : CLUSTER_WARPS);

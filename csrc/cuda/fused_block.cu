@@ -17,7 +17,7 @@ constexpr int MAX_THREADS =
     : K == BLOCK_CHUNKS  ? Rows::BLOCK_THREADS
                          : (UNALIGNED_ROW_CHUNKS / K + WARP - 1) / WARP * WARP;
 
-/* How many such blocks find room on a multiprocessor. */
+/* How many such blocks fit a multiprocessor. */
 template <typename Rows, int K>
 constexpr int BLOCKS_OF_ROWS =
     (K > BLOCK_CHUNKS ? UNALIGNED_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /
@@ -50,8 +50,7 @@ __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
         });
 }
 
-/* The most chunks of a thread: more than BLOCK_CHUNKS where rows may lie between packs, since what
- * is done once a warp costs more there. */
+/* The most chunks of a thread: unaligned rows, which cost a warp more, may have more. */
 template <typename Rows>
 constexpr int MAX_CHUNKS_OF = BLOCK_CHUNKS;
 template <>

@@ -50,7 +50,7 @@ __device__ inline void received(const state<double> &part, row_sum<double> *sum)
     *sum = {part.m, part.d};
 }
 
-/* The blocks that find room on a multiprocessor. */
+/* The blocks that fit a multiprocessor. */
 template <typename Rows, int K>
 constexpr int BLOCKS = ons_gradient_warps(Rows::IS_16_BIT, K > BLOCK_CHUNKS) / MAX_WARPS;
 

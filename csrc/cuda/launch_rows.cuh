@@ -24,8 +24,8 @@
  * twice as many of them (IS_16_BIT).
  *
  * The simpler the rows, the fewer registers their addresses take. BLOCK_THREADS is the most threads
- * that a block may have where each holds 8 chunks, and BLOCKS how many such blocks find room side
- * by side; CLUSTER_WARPS is how many warps do whose threads hold 16 chunks. */
+ * that a block may have where each holds 8 chunks, and BLOCKS how many such blocks fit a
+ * multiprocessor; CLUSTER_WARPS is how many warps do whose threads hold 16 chunks. */
 #ifndef ONS_LAUNCH_ROWS_CUH
 #define ONS_LAUNCH_ROWS_CUH
 
@@ -40,8 +40,7 @@ struct rows_of {
     typename Rows::arguments arguments;
 };
 
-/* How many rows ahead of a row those are that are prefetched with it: FETCH_AHEAD bytes, or none.
- */
+/* How many rows ahead of its row a block prefetches: FETCH_AHEAD bytes, or none. */
 inline int64_t rows_ahead(const launch_request &request) {
     int64_t row_bytes = request.plan->N * ons_dtype_size(request.problem->operand[ONS_X].dtype);
     bool pays = request.plan->rows * row_bytes >= FETCH_MIN_BYTES;

@@ -1,5 +1,4 @@
-/* merge.cu - the states of onsoftmax.Normalizer merged (packed.h), a thread a row. Each state is
- * read once. */
+/* merge.cu - the states of onsoftmax.Normalizer merged (packed.h), a thread a row, one read. */
 #include <cuda_runtime.h>
 
 #include "device.cuh"

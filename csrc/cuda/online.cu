@@ -3,7 +3,7 @@
  * row, any N. */
 #include "passes.cuh"
 
-/* 16-bit rows between packs: a chunk takes more registers on its way. */
+/* Unaligned 16-bit rows, whose chunks take more registers as they are loaded. */
 template <typename Rows>
 constexpr bool IS_UNALIGNED_16_BIT = false;
 template <typename X>

@@ -23,8 +23,7 @@ static cudaError_t describe(const void *kernel, const launch_shape &shape, ons_k
                                                          shape.threads, shape.shared_bytes);
 }
 
-/* Beyond so much dynamic shared memory a kernel must ask: 48 KiB, of which it may have some
- * already. */
+/* A kernel must ask for more dynamic shared memory: 48 KiB, some of which it may use already. */
 constexpr int FREE_SHARED_BYTES = 46 << 10;
 
 static cudaError_t allow(const void *kernel, const launch_shape &shape) {

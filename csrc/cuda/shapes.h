@@ -16,10 +16,10 @@ enum {
     SHORT_CHUNKS = 2,        /* of a thread in fused_block where a warp could hold the row, */
     MEDIUM_CHUNKS = 4,       /* where MEDIUM_WARPS can; at most as many are added up as floats */
     MEDIUM_WARPS = 8,
-    UNALIGNED_CHUNKS = 12,        /* of a thread there, of rows between packs, */
+    UNALIGNED_CHUNKS = 12,        /* of a thread there, of unaligned rows, */
     UNALIGNED_CHUNKS_16_BIT = 16, /* and where they have 16 bits */
     UNALIGNED_ROW_CHUNKS = 4096,  /* the chunks of the longest row that has either */
-    UNALIGNED_WARPS = 24,         /* warps of such rows that find room on a multiprocessor */
+    UNALIGNED_WARPS = 24,         /* warps of such rows that fit a multiprocessor */
     TILE_CHUNKS = 4,              /* of a thread in the methods that pass several times */
     VALUE_CHUNKS = 8,             /* in online of one value a row, in the row form; */
     VALUE_TILES = 8,              /* the tiles of a thread, where the row does not fill a block */
@@ -29,7 +29,7 @@ enum {
     CLUSTER_THREADS = 256,        /* the most of a block in cluster, and those in grid */
     MIN_CLUSTER_WARPS = 4,        /* the fewest of a block where there are more than two blocks */
     LONG_CLUSTER_THREADS = 384,   /* the most in cluster where 256 do not hold a row without gaps */
-    CLUSTER_WARPS = 16,           /* that find room on a multiprocessor, of rows without gaps */
+    CLUSTER_WARPS = 16,           /* that fit a multiprocessor, of rows without gaps */
     CLUSTER_WARPS_16_BIT = 24,    /* the same of 16-bit rows */
     CLUSTER_WARPS_OF_320_THREADS = 20, /* the same of others with 320 threads a block */
     CLUSTER_WARPS_OF_384_THREADS = 24, /* and with 384 */
@@ -43,7 +43,7 @@ enum {
     SMEM_THREADS = 512, /* of a block in cluster where rows come to shared memory (smem.cuh) */
     SMEM_CHUNKS = 8,    /* of a thread in a tile that is held in shared memory */
     MAX_SMEM_TILES = 2, /* such tiles of a warp */
-    SLOT_BYTES = 2048,  /* of elements that one bulk copy brings there */
+    SLOT_BYTES = 2048,  /* of elements in one bulk copy */
     SLOT_ROOM = SLOT_BYTES + 16,
     MIN_SLOTS = 2, /* of a warp */
     MAX_SLOTS = 6,

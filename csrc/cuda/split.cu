@@ -5,15 +5,15 @@
 #include "passes.cuh"
 
 /* Of a row that warps share, fewer threads with more of it each than in the other methods that pass
- * several times: a block has less to merge, and so many more find room. */
+ * several times: a block has less to merge, and so more of them fit. */
 template <typename Form>
 constexpr int THREADS = Form::ROWS == 1 ? SPLIT_THREADS : PASS_THREADS;
 template <typename Real, typename Form>
 constexpr int CHUNKS =
     Form::ROWS == 1 && sizeof(Real) == sizeof(float) ? SPLIT_CHUNKS : TILE_CHUNKS;
 
-/* The fewest blocks that find room on a multiprocessor: of rows without gaps that do not begin with
- * a pack it would be two, though with three a few bytes are spilled. */
+/* The fewest blocks that fit a multiprocessor: of rows without gaps that do not begin with a pack
+ * it would be two, though with three a few bytes are spilled. */
 template <typename Rows>
 constexpr int MIN_BLOCKS = 2;
 template <typename X, bool ALL_ALIGNED>

@@ -1,5 +1,4 @@
-/* topk.h - the shapes of the kernels of the operation that selects, of which plan_cuda_topk.c makes
- * plans. */
+/* topk.h - the shapes of the top-k kernels, of which plan_cuda_topk.c makes plans. */
 #ifndef ONS_TOPK_H
 #define ONS_TOPK_H
 
@@ -12,7 +11,7 @@ enum {
     TOPK_BLOCK_THREADS = 512, /* the most of a block that holds a row */
     TOPK_MERGE_THREADS = 512, /* of a block that merges the parts of a row */
     TOPK_TILE_THREADS = 256,  /* the most of a block that reads a row tile by tile, */
-    TOPK_TILE_BLOCKS = 3,     /* of which so many find room on a multiprocessor, */
+    TOPK_TILE_BLOCKS = 3,     /* of which so many fit a multiprocessor, */
     TOPK_TILE_BLOCKS_OF_OTHERS = 2, /* of float64 and of rows with gaps; */
     TOPK_KEPT = 32,                 /* the tiles of which it keeps all tops, */
     TOPK_QUEUED = 8,      /* the tops a thread from a bound on, and the elements behind them, */

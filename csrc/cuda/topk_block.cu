@@ -1,9 +1,10 @@
 /* topk_block.cu - fused_block of the operation that selects: a row stays in the registers of a
  * block. The k-th largest of its tops, the largest elements of parts of it, bounds the k-th element
- * from below. Where k is small, these are those of MAX_SUBSETS groups of lanes, which one warp puts
- * in order; else those of every thread, or of every chunk, or where these are too few all elements,
- * which are counted in ranges. Where a bound leaves too many elements, it is found by halving what
- * is between two of them. The elements from there on are listed in shared memory, and put in order.
+ * from below. Where k is small, these are those of MAX_SUBSETS subsets of lanes, which one warp
+ * puts in order; else those of every thread, or of every chunk, or where these are too few all
+ * elements, which are counted in ranges. Where a bound leaves too many elements, it is found by
+ * halving what is between two of them. The elements from there on are listed in shared memory, and
+ * put in order.
  *
  * Moves 1 read of N. Stops at TOPK_BLOCK_THREADS threads of TOPK_CHUNKS chunks. */
 #include "launch_topk.cuh"
@@ -14,16 +15,15 @@
 #include "rows/signs.cuh"
 #include "rows/tops.cuh"
 
-/* The groups of a block's lanes, as many of each warp, and up to which k they bound its k-th. */
+/* Subsets of a block's lanes, equally many in each warp, and the largest k that they bound. */
 enum { MAX_SUBSETS = 2 * WARP, MAX_K_BY_SUBSETS = 24 };
 
-/* The k-th largest of their tops, by the block's first warp: put, find and kth, a barrier between.
- */
+/* The k-th largest of their tops, by the first warp: put, find, kth, with barriers between. */
 template <typename Real>
 struct tops_of_subsets {
     Real tops[MAX_SUBSETS], kth;
 
-    /* log2 of the lanes of a group. */
+    /* log2 of the lanes of a subset. */
     __device__ static int scale() { return max(31 - __clz(warps_of_block() - 1), 0); }
 
     __device__ void put(Real top) {
@@ -87,7 +87,7 @@ __device__ __forceinline__ void list_bits(const topk_arguments<Rows> &args, int6
     }
 }
 
-/* How many blocks find room on a multiprocessor. */
+/* How many blocks fit a multiprocessor. */
 template <typename Rows>
 constexpr int BLOCKS_OF = 2;
 template <typename X, bool ALL_ALIGNED>

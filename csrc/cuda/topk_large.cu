@@ -1,7 +1,7 @@
 /* topk_large.cu - online of the operation that selects, for k above ONS_LARGEST_K: a block a row.
  * The pair runs over the tiles; then the k-th entry is found digit by digit, of 8 bits each, of the
  * keys and then of the places of those that are equal to it, by counting the elements with each
- * digit; then the entries from it on are brought together in the workspace and put in order there.
+ * digit; then the entries from it on are listed in the workspace and sorted there.
  *
  * Reads N 3 to 14 times. */
 #include "passes.cuh"

@@ -15,8 +15,7 @@
 #include "topk_tiles.cuh"
 #include "topk_tops.cuh"
 
-/* How many of the largest blocks find room on a multiprocessor: as many as hold nothing of a tile
- * in local memory. */
+/* How many of the largest blocks fit a multiprocessor with nothing of a tile in local memory. */
 template <typename Rows>
 constexpr int BLOCKS_OF = TOPK_TILE_BLOCKS_OF_OTHERS;
 template <typename X, bool ALL_ALIGNED>
@@ -26,8 +25,8 @@ constexpr int BLOCKS_OF<contiguous_rows<X, ALL_ALIGNED>> =
 /* Chunks that a thread looks at together, so that their reads are under way at once. */
 constexpr int AT_ONCE = 4;
 
-/* Rows of more elements, of which so many chunks would be looked at again: to find a bound takes
- * less time. Of shorter rows these are still in the second cache. */
+/* In rows of more elements a bound is found first where more chunks than these would be read again.
+ * Shorter rows are still in the L2 cache. */
 constexpr uint32_t LONG_SHARE = 1 << 16, MAX_CHUNKS_AGAIN = 256;
 
 /* Lists the elements from a key on that are behind tops of a queue; *listed is their number,
@@ -54,8 +53,7 @@ __device__ __forceinline__ void list_behind(const topk_arguments<Rows> &args,
             }
             share.load_chunk(args, at[j], x[j]);
         }
-        /* not unrolled: this is run once or twice a row, so that fetching its instructions counts
-         */
+        /* not unrolled: it runs once or twice a row, so that its instructions must be fetched */
 #pragma unroll 1
         for (int j = 0; j < AT_ONCE; j++) {
 #pragma unroll
@@ -78,8 +76,8 @@ __device__ __forceinline__ void list_behind(const topk_arguments<Rows> &args,
     __syncthreads();
 }
 
-/* Writes what a row, or a part of one, has: of `count` listed elements from a key on the k first,
- * and the pair. By itself, so that what it takes is held by no tile's side. */
+/* Writes the results of a row, or of a part of one: the k first of `count` listed elements from a
+ * key on, and the pair. Apart, so that it takes no registers from a tile. */
 template <typename Rows, typename Key>
 __device__ __noinline__ void give_row(const topk_arguments<Rows> &args, Key from, uint32_t count) {
     using Real = typename Rows::Real;
@@ -127,8 +125,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     state_of_tiles<Real> so_far;
     Real least = arithmetic<Real>::nan(); /* of the tops that are queued */
     if (threadIdx.x == 0) queued = listed = 0;
-    /* Takes the tiles up to one, each while the next one comes. Between two such calls no tile is
-     * held. */
+    /* Takes the tiles up to one, each while the next is loaded. None is held between two calls. */
     auto take_until = [&](uint32_t last) {
         auto take = [&](const Tile &tile, Tile &next) {
             const uint32_t first = chunk * V;

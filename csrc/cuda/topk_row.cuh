@@ -1,5 +1,4 @@
-/* topk_row.cuh - what the kernels of the operation that selects take; where a row's results go, and
- * what they are. */
+/* topk_row.cuh - the arguments of the top-k kernels, and where a row's results go. */
 #ifndef ONS_TOPK_ROW_CUH
 #define ONS_TOPK_ROW_CUH
 
@@ -224,8 +223,7 @@ class topk_of_row {
             *(uint2 *)(indices + order * sizeof(int32_t)) = {place[0], place[1]};
     }
 
-    /* Writes what put() has left. To be called by all who share the row: LANES lanes, or a block
-     * (0). */
+    /* Writes what put() has left. To be called by the LANES lanes of the row, or its block (0). */
     template <int LANES>
     __device__ void end() const {
         if constexpr (HAS_PROBLEM<Rows>) {

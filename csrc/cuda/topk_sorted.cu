@@ -70,8 +70,8 @@ struct sorted_row {
 };
 
 /* Sees to it that the list has the k largest. Where the last one's bucket has other numbers too,
- * its key does not tell which of them are among the k: these are found one after the other. A warp
- * comes to it together. */
+ * its key does not tell which of them are among the k: these are found one after the other. To be
+ * called by whole warps. */
 template <typename Tile, int LANES, int M>
 __device__ __forceinline__ void decide(const sorted_row<Tile, LANES, M> &list, uint32_t k) {
     using Keys = keys_of_row<Tile, LANES>;
@@ -185,9 +185,8 @@ __device__ __forceinline__ bool list_by_chunks(const Tile &tile,
     }
 }
 
-/* How many blocks find room on a multiprocessor, of whose lanes each has n elements and keeps some:
- * the compiler alone gives so few registers that the loads of rows between packs wait for each
- * other. */
+/* How many blocks fit a multiprocessor, of whose lanes each has n elements and keeps some: the
+ * compiler alone gives so few registers that the loads of unaligned rows wait for each other. */
 template <int n, int KEPT>
 constexpr int BLOCKS = n <= 32 && KEPT < 32 ? 8 : 5;
 

@@ -7,7 +7,7 @@
 #include "rows/select.cuh"
 #include "topk_state.cuh"
 
-/* Of 16-bit rows between packs more chunks would take more registers than there are. */
+/* Of unaligned 16-bit rows more chunks would take more registers than there are. */
 template <typename Rows>
 constexpr int CHUNKS_OF = TOPK_TILE_CHUNKS;
 template <typename X>
@@ -91,8 +91,7 @@ __device__ __noinline__ progress<Key> cut(Entry *list, uint32_t listed, uint32_t
     return {{list[k - 1].key(), 0}, k}; /* later elements are behind equal ones */
 }
 
-/* Lists the share tile by tile: of each tile at most its own k first, and cuts the list before it
- * could be full. */
+/* Lists the share tile by tile, of each at most its k first; cuts the list before it is full. */
 template <typename Rows>
 __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
                                                key_type<typename Rows::Real> from) {

@@ -1,6 +1,6 @@
 /* topk_tops.cuh - the tops of a block: the largest element that each of its threads has of each
- * tile. Those of the first tiles are kept all, a number each: where one lies says which tile it is
- * of. Then those from a bound on go to a queue, and so do all later ones from there on. */
+ * tile. All tops of the first tiles are kept, by thread and tile. Then those from a bound on go to
+ * a queue, and so do all later ones. */
 #ifndef ONS_TOPK_TOPS_CUH
 #define ONS_TOPK_TOPS_CUH
 
@@ -35,8 +35,7 @@ struct tops_of_block {
     /* Whether it has all that should be in it. */
     __device__ bool is_whole() const { return *(volatile uint32_t *)queued <= room(); }
 
-    /* Whether there is room for the tops of so many tiles more: the last one to add has seen how
-     * many there are. */
+    /* Whether there is room for the tops of so many tiles more. */
     __device__ bool has_room(uint32_t tiles) const {
         return !__syncthreads_or(*(volatile uint32_t *)queued + tiles * blockDim.x > room());
     }

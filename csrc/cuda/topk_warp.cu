@@ -72,11 +72,11 @@ __device__ inline unsigned first_of(unsigned bits, uint32_t count, int lane) {
     return kept;
 }
 
-/* k to `room` elements of each row, of more that are not below `low`: by counting those that are
- * not below a number. That is the one given, then the middle between the last ones that were too
- * low and too high; every third time it is an element. So neither equal elements nor one far from
- * all others make it long: where k is reached within equal ones, the first of these are kept. m is
- * the largest; element(bit) gives one of this lane's. */
+/* Leaves k to `room` elements of each row, where more are not below `low`, by counting those not
+ * below a number. That is the one given, then the middle between the last ones that were too low
+ * and too high; every third time it is an element. So neither equal elements nor an outlier make it
+ * long: where k is reached within equal ones, the first are taken. m is the largest; element(bit)
+ * gives one of this lane's. */
 template <int LANES, typename Tile, typename Real, typename Element>
 __device__ inline void choose(const Tile &tile, kept_of_row *kept, uint32_t k, uint32_t room,
                               Real low, Real number, bool is_element, Real m, int lane,

@@ -1,8 +1,7 @@
 /* batches_tmpl.h - a run of rows, batch after batch (batch_tmpl.h,
  * whole_batch_tmpl.h). Part of primitives_tmpl.h, whose parameters and names it uses. */
 
-/* The buffer for batch g. There are two, or three where rows are converted; batches take them in
- * turn. */
+/* The buffer for batch g: of two in turn, or of three where rows are converted. */
 INLINE T *FN(room_of_batch)(const ons_run_of_rows *run, int64_t g, int64_t batch_rows) {
     int64_t turn = run->convert ? (g + 3) % 3 : (g + 2) % 2;
     return (T *)run->kept + turn * batch_rows * run->pitch;

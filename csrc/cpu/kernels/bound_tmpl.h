@@ -1,15 +1,15 @@
 /* bound_tmpl.h - a bound of the k largest elements of a row, before any of them is taken: the k-th
- * largest of the maxima of subsets of its elements is one of the elements, and k of them are not
- * below it. Neighbours are in different subsets, so that of rising or falling elements the largest
- * are too. Part of primitives_tmpl.h, whose parameters and names it uses. */
+ * largest of the maxima of subsets of its elements, since k elements are not below it. Neighbours
+ * are in different subsets, so that rising or falling elements give a good bound too. Part of
+ * primitives_tmpl.h, whose parameters and names it uses. */
 
-/* Of a small k the maxima of WIDTH rows are put in order side by side, a subset a vector. */
+/* For a small k the maxima of WIDTH rows are sorted side by side, a subset a vector. */
 enum { FN(sorted) = 16, FN(max_sorted) = 2 * FN(sorted) };
 
-/* Of a larger one those of a row, a subset a lane: so many of each, lest the lanes differ much. */
+/* For a larger one those of a row, a subset a lane: enough a lane that lanes differ little. */
 enum { FN(max_by_lanes) = FN(sorted) / 2 * WIDTH };
 
-/* Of a still larger one the bound is found by halving; subsets of that. */
+/* For a still larger one the bound is found by halving. */
 enum { FN(min_subsets) = 64, FN(max_subsets) = 1024 };
 
 /* The largest of each of `vectors` vectors of subsets, a constant, of n elements, and of what lies

@@ -66,10 +66,9 @@ INLINE T FN(of_key)(int64_t key) {
 }
 #undef LOWEST_KEY
 
-/* A number between low, which at least k of n elements are above, and high, which fewer are above:
- * of k to `most` of them, if there is one; else the k-th largest itself. Halves the interval, but
- * begins near its end: most numbers are far below. `count`: of those above high; then of those
- * above the result. */
+/* A number that k to `most` of n elements are above, if there is one; else the k-th largest itself.
+ * At least k are above low, fewer above high. Halves the interval, but begins near its end: most
+ * numbers are far below. `count`: of those above high; then of those above the result. */
 static T FN(divide)(const T *x, int64_t n, int64_t k, int64_t most, T low, T high, int64_t *count) {
     int64_t below = FN(key)(low), above = FN(key)(high);
     uint64_t step = (uint64_t)1 << (BITS == 32 ? 20 : 49);

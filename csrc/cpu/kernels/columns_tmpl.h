@@ -13,8 +13,7 @@ INLINE T *FN(kept_strip)(const ons_run_of_columns *run, int64_t turn) {
     return (T *)run->kept + FN(cache_line) + turn * run->N * run->pitch;
 }
 
-/* Whether the rows of `next` begin where those of `at` end, and those of `at` have a cache line
- * at least. */
+/* Whether the rows of `next` begin where those of `at` end, which have a cache line at least. */
 INLINE bool FN(goes_on)(const ons_columns *at, const ons_columns *next) {
     return next->width > 0 && at->width >= FN(cache_line) &&
            next->y == at->y + at->width * (int64_t)sizeof(T);

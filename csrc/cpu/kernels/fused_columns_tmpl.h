@@ -49,8 +49,7 @@ INLINE void FN(keep)(T *row, int64_t i, int64_t pitch, VEC a, bool tight) {
         V(store)(row + i, a);
 }
 
-/* Compares `n` rows from j on of the strip behind, and copies them over those of the strip
- * before. */
+/* Compares `n` rows from j on of the strip behind, and copies them over the strip before. */
 INLINE void FN(take_in)(const FN(pipeline) * with, int64_t j, int64_t n, FN(kind) kind, bool plain,
                         bool tight) {
     FN(columns) *behind = with->behind;
@@ -244,8 +243,7 @@ static void FN(end_columns)(FN(columns) * now, const double *sums, int64_t pitch
     }
 }
 
-/* Computes the exponentials and sums of one strip, while rows of its neighbours are read and
- * written. */
+/* Computes the exponentials and sums of a strip; meanwhile its neighbours are read and written. */
 INLINE void FN(pass)(FN(pipeline) * with, FN(kind) kind, bool plain, bool tight) {
     FN(columns) *now = with->now;
     int64_t N = with->N, pitch = with->pitch, sums_pitch = now->vectors * WIDTH, done = 0, row = 0;

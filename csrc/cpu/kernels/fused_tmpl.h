@@ -65,8 +65,7 @@ INLINE T *FN(place_of)(const FN(kept) * kept, int64_t i) {
     return kept->room + (kept->turns - 1 - i % kept->turns) * kept->step;
 }
 
-/* What of row i is finished once its sum is known: its exponentials, or its elements where they are
- * taken from. */
+/* What row i is finished from, once its sum is known: its exponentials, or its elements. */
 INLINE const void *FN(kept_of)(FN(kind) kind, const T *room, const char *x) {
     return FN(keeps_exponentials)(kind.operation) ? (const void *)room : (const void *)x;
 }

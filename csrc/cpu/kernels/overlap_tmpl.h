@@ -11,8 +11,7 @@ enum { FN(ahead) = 8192 };
  * store to y with the same last 12 bits of its address waits for it. */
 enum { FN(lag) = 512 / sizeof(T) };
 
-/* Fetches a cache line into the second cache: so far ahead it would displace others in the
- * first. */
+/* Fetches a cache line into the L2 cache: so far ahead it would displace others in L1. */
 INLINE void FN(fetch)(const char *place) { __builtin_prefetch(place, 0, 2); }
 
 /* What is constant in a pipeline: the operation, the types of x and y, and of what is kept of a row
@@ -71,8 +70,7 @@ static ONS_APART void FN(put_part_of_16)(char *y, VEC a, int64_t k, ons_dtype as
     FN(put_part)(y, a, k, as == ONS_FLOAT16 ? ONS_FLOAT16 : ONS_BFLOAT16);
 }
 
-/* A row of y, made of what is kept of it vector by vector: `at` is the first element that is not
- * done. */
+/* A row of y while it is made, vector by vector; `at` is the first element that is missing. */
 typedef struct {
     char *y;
     const char *kept;
@@ -147,8 +145,7 @@ INLINE FN(finishing) FN(begin_finishing)(T first, T second, char *y, const void 
     return f;
 }
 
-/* To the end of the row, whose last vector overlaps the one before it unless that has passed the
- * caches. */
+/* To the row's end. The last vector overlaps the one before unless that has passed the caches. */
 INLINE void FN(end_finishing)(FN(finishing) * f, FN(kind) kind) {
     int64_t vectors = (f->n - f->at) / WIDTH, size = FN(size_as)(kind.y);
     if (f->past_caches)
@@ -226,8 +223,7 @@ INLINE void FN(go_on)(FN(meanwhile) * with, FN(kind) kind, bool past_caches) {
     with->fetch += with->fetch_step;
 }
 
-/* What each lane has of a quad whose elements are all there: e = e^x, where that is kept, and their
- * sums. */
+/* The sums of each lane over a whole quad: of e = e^x, which is stored where it is kept. */
 INLINE void FN(quad_meanwhile)(VEC *quads, VEC shift, VEC floor, T *e, const char *x, FN(kind) kind,
                                bool past_caches) {
     for (int64_t v = 0; v < VECS; v++) {

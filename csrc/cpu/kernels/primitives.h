@@ -64,9 +64,7 @@ typedef void ons_end_rows_fn(const ons_rows *rows);
  * elements. y may be x. Needs first and second, and where x is exponentiated shift and floor. */
 typedef void ons_finish_fn(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n);
 
-/* The results of rows of which there is one each, of the compute type. `anchor`: one a row, or
- * NULL.
- */
+/* The results of rows with one value each, in the compute type. `anchor`: one a row, or NULL. */
 typedef void ons_values_fn(const ons_rows *rows, const double *anchor, void *values);
 
 /* For operations that take a gradient, whose tile is the other one: adds to the states' d what a
@@ -81,9 +79,7 @@ typedef void ons_finish_gradient_fn(const ons_rows *rows, ons_tile dx, ons_tile 
 typedef void ons_gradient_rows_fn(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y,
                                   int64_t n, int64_t tile, const double *scale);
 
-/* The candidates for the k largest elements of a row (candidates_tmpl.h), in the order of their
- * places.
- */
+/* The candidates for the k largest elements of a row (candidates_tmpl.h), in their order. */
 typedef struct {
     int64_t k, room, count;
     double least; /* what comes is among the k only if it is above this; -inf at first */
@@ -129,8 +125,7 @@ typedef void ons_exp_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n)
 typedef void ons_sum_fn(const ons_rows *rows, ons_tile e, int64_t n);
 typedef double ons_plain_row_fn(double d);
 
-/* Converts `count` rows of `from` to the compute type, scaled and masked, into `to`, `pitch`
- * elements apart. */
+/* Converts `count` rows of `from`, scaled and masked, into `to`, `pitch` elements apart. */
 typedef void ons_convert_rows_fn(const void *from, int64_t first, int64_t count, void *to,
                                  int64_t pitch);
 
@@ -169,8 +164,8 @@ typedef struct {
 
 typedef ons_columns ons_columns_at_fn(const void *from, int64_t index);
 
-/* Strips of such rows of N elements, one after the other; x and y are of the compute type or of
- * 16 bits. */
+/* Strips of such rows of N elements, one after the other; x and y of the compute type or 16 bits.
+ */
 typedef struct {
     ons_columns_at_fn *at; /* strip first + i of `count` */
     const void *from;
@@ -213,8 +208,7 @@ typedef struct {
     ons_order_fn *order;
 } ons_of_candidates;
 
-/* How an operation ends: with a result for each element, or one for each row. What it does not need
- * is NULL. */
+/* The epilogue of an operation: a result for each element, or one for each row; else NULL. */
 typedef struct {
     ons_end_rows_fn *end_rows;
     ons_finish_fn *finish, *finish_kept, *finish_plain; /* the last one from exp's e, or elements */

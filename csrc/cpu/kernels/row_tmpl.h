@@ -38,8 +38,7 @@ INLINE VEC FN(whole_quad)(T *e, const T *x, VEC shift, VEC floor, bool plain) {
     return FN(sum_of_four)(four);
 }
 
-/* The same where the row ends after n elements. `room`: what lies behind them at e may be written
- * to. */
+/* The same where the row ends after n elements. `room`: memory behind them at e may be written. */
 INLINE VEC FN(part_of_quad)(T *e, const T *x, int64_t n, VEC shift, VEC floor, bool plain,
                             bool room) {
     VEC four[4];

@@ -2,8 +2,7 @@
  * a vector is the same element of every row. Adds up as row_tmpl.h does. Part of primitives_tmpl.h,
  * whose parameters and names it uses. */
 
-/* The four elements from j on, or where the row has fewer the last four: those before them once
- * more. */
+/* The four elements from j on; where the row has fewer, its last four. */
 INLINE int64_t FN(four_from)(int64_t j, int64_t N) { return j + 4 <= N || N < 4 ? j : N - 4; }
 
 /* Where the finished rows of a batch are stored without a gap before they are copied to y, so

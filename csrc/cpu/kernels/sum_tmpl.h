@@ -106,8 +106,7 @@ INLINE void FN(store_sums)(double *p, const FN(sums) * sums) {
         f64_store(p + ONS_SUMS + k * FN(doubles), sums->low[k]);
 }
 
-/* The sums of the lanes over one chunk, or in float64 over up to two, as terms of the running
- * sums. */
+/* The sums of the lanes over one chunk (float64: up to two), as terms of the running sums. */
 INLINE void FN(term_of)(f64_vec *term, VEC (*lanes)[VECS], int64_t chunks) {
     V(add_lanes)(term, lanes[0]);
     if (STEP == CHUNK || chunks < 2) return;

@@ -52,8 +52,7 @@ INLINE int64_t FN(append)(T *values, int64_t *places, int64_t count, const T *x,
     return count;
 }
 
-/* Takes the n elements of a short row, for all of which there is room. Of each block most have
- * some. */
+/* Takes the n elements of a short row, for all of which there is room: most blocks have some. */
 INLINE void FN(take_short)(ons_candidates *row, const T *x, int64_t n) {
     T *values = row->values;
     int64_t *places = row->places, count = 0;

@@ -75,8 +75,7 @@ static int64_t rows_across(const ons_problem *problem) {
     return ons_outer_dims(problem) > 0 ? problem->extent[ons_outer_dims(problem) - 1] : 1;
 }
 
-/* How many rows the first strip has less than the others, so that those begin with a cache line
- * of y. */
+/* How many rows fewer the first strip has, so that the others begin with a cache line of y. */
 static int64_t rows_less(const ons_problem *problem, const ons_plan *plan) {
     int64_t size = ons_dtype_size(problem->operand[ONS_Y].dtype);
     uintptr_t first = (uintptr_t)problem->operand[ONS_Y].data % 64;

@@ -54,8 +54,7 @@ void ons_for_each_range(const ons_job *job, ons_range_body *body);
  * call; may be x itself. */
 ons_tile ons_strip_load(ons_strip *strip, int64_t j, int64_t n);
 
-/* The same of an operation that takes a gradient: of x, or of the gradient; converted, excluded
- * ones 0. */
+/* The same of x or the gradient, for operations that take one; converted, excluded ones 0. */
 ons_tile ons_strip_load_input(ons_strip *strip, ons_role role, int64_t j, int64_t n);
 
 /* As ons_strip_load, for a method that keeps its row at ons_strip_kept: x itself, or the converted
@@ -73,8 +72,7 @@ void ons_strip_store_value(const ons_strip *strip, int64_t row, const void *valu
 void ons_strip_store_values(ons_strip *strip);
 void ons_strip_store_pairs(const ons_strip *strip);
 
-/* Where what a method keeps from j on stays until the row's normalizer is known: in y where that
- * will do. */
+/* Where a method keeps elements from j on until the row's normalizer is known: in y if it can. */
 ons_tile ons_strip_kept(ons_strip *strip, int64_t j);
 
 /* The strip as a run of whole rows, where plan->whole_rows. */
@@ -86,15 +84,13 @@ ons_run_of_columns ons_strip_columns(ons_strip *strip, int64_t begin, int64_t en
 /* Converts `count` rows of strip `from`, for a run of rows. */
 void ons_strip_convert(const void *from, int64_t first, int64_t count, void *to, int64_t pitch);
 
-/* Gives the excluded elements their result in the rows of y that have become NaN: elsewhere they
- * have it. */
+/* Writes the excluded elements' result in rows of y that are NaN: in others they have it. */
 void ons_strip_exclude_from_nan(const ons_strip *strip);
 
 /* The same of a strip of columns, in all of them. */
 void ons_strip_exclude_from_columns(const ons_strip *strip);
 
-/* Where elements from j on lie in memory, of these rows and of those of the next strip, for
- * rows.next. */
+/* The memory of elements from j on, of these rows and of the next strip's, for rows.next. */
 ons_tile ons_strip_next_tile(const ons_strip *strip, int64_t j);
 ons_tile ons_strip_next_strip(const ons_strip *strip, int64_t j);
 

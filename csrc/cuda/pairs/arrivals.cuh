@@ -114,8 +114,8 @@ class arrivals {
         send(halves + 1, rank, state<double>{value.second, value.biased_c});
     }
 
-    /* Until all that was announced is here; `parity` is 0 the first time, 1 the second, and so on
-     * in turn. */
+    /* Waits until all announced bytes are here; `parity` is 0 the first time, then 1, 0, and so on.
+     */
     __device__ void await(uint32_t parity = 0) {
         uint32_t done = 0;
         while (!done)

@@ -1,5 +1,5 @@
-/* buckets.cuh - a few entries put in order by buckets: each goes to the bucket of its key, of which
- * the first holds the largest, and counts those before it there. */
+/* buckets.cuh - a few entries sorted by buckets. Each goes to the bucket of its key, the largest
+ * keys to the first one, and counts the entries before it in its bucket. */
 #ifndef ONS_BUCKETS_CUH
 #define ONS_BUCKETS_CUH
 
@@ -95,12 +95,12 @@ __device__ inline void put_by_buckets(const entry<Real> *list, entry<Real> *sort
     }
 }
 
-/* Up to so many entries each count those before it: more in a large block, which has threads that
- * would wait. */
+/* The most entries that are sorted by counting those before each: more in a large block, whose
+ * threads would wait. */
 __device__ inline uint32_t max_counted() { return max(48, blockDim.x / 8); }
 constexpr uint32_t COUNT_LANES = 4;
 
-/* What a block needs for buckets beside its list, which has room for so many. */
+/* The bytes that a block needs for buckets beside its list, which has `room` entries. */
 template <typename Real>
 __host__ __device__ constexpr int bytes_beside_list(int room) {
     return WARP * BUCKETS_A_LANE * (int)sizeof(uint32_t) + room * (int)sizeof(entry<Real>);

@@ -62,8 +62,7 @@ __device__ inline void meet_in_row() {
     }
 }
 
-/* What a row's elements are around a key: how many from it on, the least of these, and the largest
- * below it. */
+/* The elements around a key: how many from it on, the least of these, the largest below it. */
 template <typename Key>
 struct around_key {
     uint32_t from;
@@ -72,8 +71,8 @@ struct around_key {
     __device__ static around_key none() { return {0, ~Key(0), 0}; }
 };
 
-/* What all threads of the row's blocks find out together, in shared memory; all of them come to it
- * each time. Two turns in turn: what was read last may still be read. */
+/* What the threads of a row's blocks find out together, in shared memory. To be called by all of
+ * them. Two buffers in turn: the one before may still be read. */
 template <typename Key>
 class row_blocks {
     using Around = around_key<Key>;
@@ -100,7 +99,7 @@ class row_blocks {
         return (uint32_t)count_over_lanes<WARP>((int)before);
     }
 
-    /* One thread says a number, then all hear it. */
+    /* One thread publishes a number, then all read it. */
     __device__ void publish(uint32_t number) { in_first_block(at)->number = number; }
     __device__ uint32_t published() {
         meet_in_row();
@@ -115,7 +114,7 @@ class row_blocks {
         return mine;
     }
 
-    /* What each warp has of its block, to the first block. */
+    /* Sends what the warps of a block have to the first block. */
     __device__ void exchange(const Around &of_warp) {
         const int lane = threadIdx.x % WARP;
         turn ^= 1;

@@ -1,7 +1,5 @@
 /* entry.cuh - an element of a row and its place, in the order of top-k: the larger first, NaN above
- * all, -0 as 0, of equal ones the one that comes first in the row; and how a few of them are
- * sorted.
- */
+ * all, -0 as 0, of equal ones the first in the row; and how a few of them are sorted. */
 #ifndef ONS_ENTRY_CUH
 #define ONS_ENTRY_CUH
 
@@ -51,7 +49,7 @@ __device__ inline uint32_t least_of_warp(uint32_t key) {
 #endif
 }
 
-/* All zero: none, behind every other. */
+/* All zero: no entry, which comes after all others. */
 template <typename Real>
 struct entry;
 
@@ -66,7 +64,7 @@ struct entry<float> {
     __device__ uint32_t index() const { return ~(uint32_t)bits; }
     __device__ bool is_before(const entry &other) const { return bits > other.bits; }
 
-    /* Takes 1 off where it is before another one, by the borrow of a difference. */
+    /* Subtracts 1 from count where it is before another one: the borrow of a difference. */
     __device__ void uncount_if_before(const entry &other, uint32_t &count) const {
         asm("{\n\t.reg .u32 rest;\n\t"
             "sub.cc.u32 rest, %1, %3;\n\t"
@@ -93,7 +91,7 @@ struct alignas(16) entry<double> {
     }
 };
 
-/* Puts n entries, a power of two, in order: a bitonic network (Batcher, Sorting networks and their
+/* Sorts n entries, a power of two: a bitonic network (Batcher, Sorting networks and their
  * applications, 1968). To be called by `threads` threads, this one the `thread`-th; sync() is their
  * barrier. */
 template <typename Entry, typename Sync>

@@ -41,7 +41,7 @@ struct arithmetic<float> {
         return nearly;
     }
 
-    /* MAGIC + c, of a maximum: c is the least integer from m * log2(e) on. */
+    /* MAGIC + c of a maximum m, with c = ceil(m * log2(e)). */
     __device__ static float biased_c(float m) { return __fadd_ru(m * LOG2_E, MAGIC); }
     __device__ static int difference(float a, float b) {
         return __float_as_int(a) - __float_as_int(b);
@@ -86,8 +86,8 @@ struct arithmetic<double> {
     }
 };
 
-/* The largest |m| whose reference is a power of two; and whether m is of these, which NaN is not.
- * Larger than on the CPU, which counts n in eighths: all of float16 is ordinary here. */
+/* The largest |m| whose reference is a power of two; and whether m is ordinary, one of these. NaN
+ * is not. On the CPU, which counts n in eighths, fewer are: here all of float16 is. */
 constexpr float LARGEST = 2.5e6f;
 template <typename Real>
 __device__ inline bool is_ordinary(Real m) {
@@ -115,15 +115,15 @@ struct exponentials {
     }
 };
 
-/* What the elements under a maximum that is not ordinary lose first: the multiple of 8 from it on,
- * not the maximum itself, so that a maximum that rises step by step moves it seldom. */
+/* The anchor of a maximum m that is not ordinary: the multiple of 8 from m on, so that a maximum
+ * that rises step by step seldom moves it. */
 template <typename Real>
 __device__ inline Real anchor_of(Real m) {
     return ceil(m / 8) * 8;
 }
 
-/* What the elements under a maximum are taken relative to: they lose `anchor`, then 2^c. Where
- * there is no element, or nothing but -inf, any will do. */
+/* What the elements of a row with the maximum m are relative to: the anchor, which is subtracted
+ * first, and 2^c. Any will do where there is no element, or nothing but -inf. */
 template <typename Real>
 struct reference {
     Real anchor;
@@ -134,9 +134,8 @@ struct reference {
           exponential(is_ordinary(m) ? arithmetic<Real>::biased_c(m) : arithmetic<Real>::MAGIC) {}
 };
 
-/* What exponentials relative to `from` are multiplied by to be relative to `to`, which is not
- * smaller, times 2^UP: an exact power of two but where one of them is anchored; 0 where it is not a
- * normal number. */
+/* The factor from exponentials relative to `from` to those relative to `to`, which is not smaller,
+ * times 2^UP: a power of two, unless one is anchored; 0 where it is not a normal number. */
 template <int UP = 0, typename Real>
 __device__ inline Real rescale(Real from, Real to) {
     using A = arithmetic<Real>;

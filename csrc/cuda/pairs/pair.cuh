@@ -5,8 +5,7 @@
 
 #include "lanes.cuh"
 
-/* The largest element of a part of a row, NaN once there was one, and the sum of its exponentials
- * relative to it. */
+/* The largest element, NaN if one is, and the sum of the exponentials relative to it. */
 template <typename Real>
 struct state {
     Real m, d;
@@ -21,8 +20,8 @@ __device__ inline state<Real> empty_state() {
 
 /* ------- The pair as it is handed on (state.h), whose d is relative to something else ------- */
 
-/* What moves a d that is relative to the reference of m here to what it is relative to there: exact
- * where that is a power of two in both. */
+/* The factor from a d relative to the reference of m here to one relative to that of state.h; exact
+ * where both are powers of two. */
 template <typename Real>
 __device__ inline double factor_to_pair(Real m, bool back = false) {
     using A = arithmetic<Real>;
@@ -56,7 +55,7 @@ struct alignas(16) row_constants {
     Real m, first, second; /* the latter two by the operation */
     Real biased_c;         /* of an ordinary m, else NOT_ORDINARY */
 
-    /* Farther above the steps of every ordinary m than exponentials can be moved. */
+    /* Farther above the biased c of every ordinary m than exponentials can be moved. */
     static constexpr Real NOT_ORDINARY = arithmetic<Real>::MAGIC + (Real)0x1p23;
 };
 

@@ -32,13 +32,13 @@ struct running_state {
 
 /* ------- How two merge ------- */
 
-/* sum_over_lanes of a warp, of any numbers from 0 on, in the scale of the largest. inf and NaN,
- * which `naive` has, cannot be written in fixed point. */
+/* sum_over_lanes of a warp, of any numbers from 0 on, in the scale of the largest. Fixed point has
+ * no inf and NaN, which `naive` may give. */
 __device__ inline float sum_over_warp_in_scale(float v) {
     float top = max_over_lanes<WARP>(v);
     if (!isfinite(top)) return top;
-    /* 2^up brings the largest between 64 and 128: a number that is not normal counts as 0, and one
-     * from 2^121 on belongs to no sum of exponentials */
+    /* times 2^up the largest is between 64 and 128; a number that is not normal counts as 0, and
+     * none from 2^121 on is a sum of exponentials */
     int exponent = min(__float_as_int(top) >> 23, 247), up = 133 - exponent;
     if (exponent < 7) return 0;
     return sum_over_lanes<WARP>(v * arithmetic<float>::power(up)) * arithmetic<float>::power(-up);
@@ -51,7 +51,7 @@ __device__ inline state<Real> merge_over_lanes(state<Real> mine) {
     return {m, sum_over_warp_in_scale(mine.d * rescale(mine.m, m))};
 }
 
-/* The state of all parts, by a warp: the largest m first, so that each d moves once. */
+/* The state of all parts, by a warp: the largest m first, so that each d is rescaled once. */
 template <typename Real>
 __device__ inline state<Real> merge_by_warp(const state<Real> *parts, int count) {
     const int lane = threadIdx.x % WARP;
@@ -79,10 +79,9 @@ __device__ inline state<Real> merge_some(const state<Real> *parts, int first, in
     return all;
 }
 
-/* The same, of parts that a warp has in registers: of the at most 2^19 elements of a row, each has
- * at most 2^11 or so. Where all maxima are ordinary, the d's that are relative to the largest fit a
- * fixed_sum: those add up to at least 1/2. 2^-MERGE_SHIFT brings 2^19 below 2^16, 2^11 below 128.
- */
+/* The same, of parts that a warp holds in registers. A row has at most 2^19 elements there, and a
+ * part some 2^11. Where all maxima are ordinary, the d relative to the largest fit a fixed_sum:
+ * they add up to at least 1/2. Times 2^-MERGE_SHIFT, 2^19 is 2^13 and 2^11 is 32. */
 constexpr int MERGE_SHIFT = 6;
 template <typename Real>
 __device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int count) {
@@ -135,8 +134,7 @@ struct block_a_row {
     __device__ static state<Real> merge_warp(state<Real> mine) {
         return merge_over_lanes(mine);
     }
-    /* Where the state of a part of the row lies among those of all parts and rows; and whether this
-     * thread is the one of its warp that writes it. */
+    /* The place of a part's state among those of all; and whether this thread writes it. */
     __device__ static int slot(int part) { return part; }
     __device__ static bool writes() { return threadIdx.x % WARP == 0; }
 
@@ -145,7 +143,7 @@ struct block_a_row {
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
         return merge_by_warp(parts, count);
     }
-    /* The same, of parts that each come from what a warp holds. */
+    /* The same, of parts that a warp holds each. */
     template <typename Real>
     __device__ static state<Real> merge_held(const state<Real> *parts, int count) {
         return merge_held_by_warp(parts, count);
@@ -176,8 +174,7 @@ struct block_of_columns {
     __device__ static int slot(int part) { return part * ROWS + row(); }
     __device__ static bool writes() { return true; }
 
-    /* Of the states and results of a strip's columns, those of this lane's column, and of this
-     * thread's. */
+    /* Of a strip's states and results, those of this lane's column, and of this thread's. */
     __device__ static int own_column() { return row(); }
     template <typename Real>
     __device__ static state<Real> own(Real m, Real d) {
@@ -194,8 +191,8 @@ struct block_of_columns {
     }
 };
 
-/* Column form: MERGERS neighbouring lanes merge a row's `count` parts, which lie `step` apart. This
- * is their d, relative to the maximum of all. */
+/* Column form: MERGERS neighbouring lanes merge a row's `count` parts, which lie `step` apart.
+ * Returns their d relative to m, the maximum of all. */
 constexpr int MERGERS = 4;
 template <typename Real>
 __device__ inline Real merge_long(const state<Real> *parts, int lane, int count, int step, Real m) {

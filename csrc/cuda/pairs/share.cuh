@@ -1,7 +1,6 @@
-/* share.cuh - which tiles of a long row are a warp's, where the warps of a cluster hold it on chip:
- * REGISTER_TILES side by side for its registers, then tiles in turn with the other warps, block by
- * block, so that no block has more than one a warp more than another. The order of every sum
- * follows from this. */
+/* share.cuh - which tiles of a long row a warp has, where the warps of a cluster hold it: first
+ * REGISTER_TILES neighbours in registers, then tiles in turn with the other warps, block by block.
+ * Two blocks differ by one tile a warp at most. The order of every sum follows from this. */
 #ifndef ONS_SHARE_CUH
 #define ONS_SHARE_CUH
 

@@ -10,8 +10,8 @@
 /* How far apart the parts of two columns lie: odd, so that a warp writes to all banks. */
 __host__ __device__ constexpr int column_stride(int parts) { return parts | 1; }
 
-/* merge_strip (reduce.cuh) of what is held in registers, as in merge_held_by_warp; part p of row r
- * is at parts[r * next + p]. */
+/* merge_strip (reduce.cuh) of parts that are held in registers, as in merge_held_by_warp; part p of
+ * row r is at parts[r * next + p]. */
 template <int ROWS, typename Real, typename Take>
 __device__ inline void merge_held_strip(const state<Real> *parts, int count, int next, Take take) {
     using A = arithmetic<Real>;
@@ -62,7 +62,7 @@ struct strip_of_block {
     row_constants<Real> constants[WARP];
     state<Real> parts[WARP * column_stride(WARPS)];
 
-    /* What this thread's columns need to know, which constants_of makes of a column's state. To be
+    /* The constants of this thread's columns, which constants_of makes of a column's state. To be
      * called by the whole block, once. */
     template <typename Form, typename M, typename D, typename Constants>
     __device__ auto merge(const M &m, const D &d, Constants constants_of) {
@@ -78,13 +78,12 @@ struct strip_of_block {
     }
 };
 
-/* A cluster of few blocks sends what each has merged from each to all. In a larger one a column's
- * parts go to one block, which sends to all what comes of them: two ways, but of the merging each
- * block has a share. Both are functions of the row's length. */
+/* In a cluster of few blocks each merges its own part of every column and sends it to all. In a
+ * larger one all parts of a column go to one block, which sends the result to all: two exchanges,
+ * but less to merge. Both are functions of the row's length. */
 __host__ __device__ constexpr bool are_few(int blocks) { return blocks <= MERGERS; }
 
-/* The shared memory that a strip takes in each block of a cluster: the numbers of its columns,
- * then states. */
+/* The shared memory of a strip in each block: the constants of its columns, then states. */
 template <typename Real>
 constexpr int strip_bytes(int blocks, int warps) {
     const int shared_out = (WARP + blocks - 1) / blocks * column_stride(blocks * warps);
@@ -139,7 +138,7 @@ class strip_of_cluster {
         __syncthreads();
     }
 
-    /* Every so many-th column is a block's as there are blocks, and a warp's of these. */
+    /* Column c is merged by block c % blocks, and there by warp c / blocks % warps. */
     template <typename Constants>
     __device__ void merge_share(int blocks, int column, const state<Real> &own,
                                 Constants constants_of) {

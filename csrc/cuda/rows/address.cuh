@@ -1,5 +1,4 @@
-/* address.cuh - where one row of a problem lies, whatever its dimensions, and what it is scaled by.
- */
+/* address.cuh - where one row of any problem lies, and what it is scaled by. */
 #ifndef ONS_ADDRESS_CUH
 #define ONS_ADDRESS_CUH
 

@@ -129,8 +129,8 @@ __device__ __forceinline__ each_column<Real, C> fill_columns(
     return sums;
 }
 
-/* Fills x, pack by pack, with the lifted exponentials of a tile; returns the sums of this lane's. A
- * warp comes to it together. */
+/* Fills x, pack by pack, with the lifted exponentials of a tile; returns the sums of this lane's.
+ * To be called by whole warps. */
 template <typename How = in_a_tree, typename X, int C, int K, int ALONG, typename Real>
 __device__ __forceinline__ each_column<Real, C> exponentiate(
     const column_tile<X, C, K, ALONG> &tile, const reference<each_column<Real, C>> &to,
@@ -284,8 +284,7 @@ struct block_of_packs : warp_of_packs<C, C> {
         return (warp * C + along()) * K;
     }
 
-    /* Of this lane's own column: at each step a lane gives away the columns that are the other's.
-     */
+    /* Of this lane's own column: at each step a lane sends the columns of its partner. */
     template <typename Real>
     __device__ static Real normalizer(const each_column<Real, C> &lifted) {
         return from_nearest(lifted) * arithmetic<Real>::LOWERED;

@@ -1,9 +1,8 @@
-/* contiguous.cuh - contiguous_rows: rows without gaps. A row whose address is a multiple of a
- * pack's size is an aligned_row, any other an unaligned_row. A kernel tests that once around all
- * that it does with a row, or once at its loads and once at its stores (maybe_aligned_row). Where
- * it tests once, 16-bit rows that are not all aligned are unaligned_rows, which have constants for
- * each place in a pack: a second copy of all between loads and stores would not fit the instruction
- * caches. */
+/* contiguous.cuh - contiguous_rows: rows without gaps. One that begins with a pack is an
+ * aligned_row, any other an unaligned_row. A kernel tests that once around all that it does with a
+ * row, or at its loads and at its stores (maybe_aligned_row). Where it tests once, 16-bit rows that
+ * are not all aligned are unaligned_rows, which have constants for each place in a pack: two copies
+ * of all between loads and stores would not fit the instruction caches. */
 #ifndef ONS_CONTIGUOUS_CUH
 #define ONS_CONTIGUOUS_CUH
 
@@ -148,8 +147,7 @@ struct contiguous_rows {
             body(of_both<unaligned>(args, row, N));
     }
 
-    /* K chunks of a row from `chunk` on, for kernels that store no row: these have room for both
-     * loads. */
+    /* K chunks of a row, for kernels that store none: these have room for both loads. */
     template <int K, int STRIDE, bool CHECK_ROW, typename Row>
     __device__ __forceinline__ static tile<K> load_row(const arguments &args, Row row,
                                                        int64_t chunk) {

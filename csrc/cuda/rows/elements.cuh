@@ -1,5 +1,4 @@
-/* elements.cuh - the types of elements and of the arithmetic, and which of a row's elements a
- * thread has. */
+/* elements.cuh - the types of elements and of the arithmetic, and a thread's elements of a row. */
 #ifndef ONS_ELEMENTS_CUH
 #define ONS_ELEMENTS_CUH
 
@@ -28,7 +27,7 @@ struct compute_of<double> {
 template <typename Real>
 constexpr int CHUNK = 16 / sizeof(Real);
 
-/* What load returns: a bit for each of n elements, clear where `where` excludes it. */
+/* A bit for each of n elements, clear where `where` excludes it. */
 template <int n>
 using allowed_bits = std::conditional_t<(n > 32), unsigned long long, unsigned>;
 
@@ -67,14 +66,13 @@ __device__ inline T bits_as(unsigned short bits) {
         return {bits};
 }
 
-/* What is learned of elements at run time: which type they have. */
+/* What is known of elements at run time alone: their type. */
 template <typename T>
 struct element_format {
     __host__ __device__ element_format() {}
     __host__ __device__ explicit element_format(ons_dtype) {}
 
-    /* Returns body(an element of that type, of any value). To ask costs a branch: body is for many
-     * elements. */
+    /* Returns body(an element of that type, of any value): a branch, for many elements at once. */
     template <typename Body>
     __device__ __forceinline__ auto with(Body body) const {
         return body(T());
@@ -111,7 +109,7 @@ struct element_format<any_16_bit> {
     int is_bfloat;
 };
 
-/* Of results that have the elements' type, or another. */
+/* The format of results that have the elements' type, or another. */
 template <typename Y, typename X>
 __device__ inline element_format<Y> format_of_results(
     [[maybe_unused]] const element_format<X> &format) {
@@ -150,14 +148,14 @@ __device__ inline Real round_to(ons_dtype dtype, Real v) {
     return read_as<Real>(own, dtype);
 }
 
-/* How many of a row's elements there are from this thread's first one on, as an int: where it is
- * cut off, it is beyond what the chunks can reach; negative where the row has ended before. */
+/* How many elements the row has from this thread's first one on, as an int: clamped far above what
+ * the chunks reach; negative where the row has ended before. */
 __device__ inline int elements_left(int64_t N, int64_t first) {
     int64_t left = N - first;
     return left > 1 << 30 ? 1 << 30 : left < -(1 << 30) ? -(1 << 30) : (int)left;
 }
 
-/* Element e of a thread's K chunks of V, counted from its first one along the row. */
+/* The place of element e of a thread's K chunks of V, counted along the row from its first one. */
 template <int STRIDE, int V>
 __device__ constexpr int place(int e) {
     return e / V * STRIDE * V + e % V;

@@ -1,8 +1,7 @@
-/* fetch.cuh - prefetches rows that later blocks take to the L2 cache, while this block's rows are
- * on their way. A block then waits for the cache alone, though its registers hold but one row.
- * Blocks begin in the order of their rows, so the row some way behind the newest is asked for,
- * early enough for the memory and late enough not to push out of the cache what is yet to be read.
- */
+/* fetch.cuh - prefetches rows of later blocks to the L2 cache, while this block's rows are on their
+ * way. A block then waits for the cache alone, though its registers hold one row. Blocks begin in
+ * the order of their rows, so each prefetches the row some way ahead: early enough for the memory,
+ * and late enough not to displace what is still to be read. */
 #ifndef ONS_FETCH_CUH
 #define ONS_FETCH_CUH
 
@@ -10,7 +9,7 @@
 
 constexpr int CACHE_LINE = 128; /* bytes */
 
-/* A warp asks for those of `BYTES` bytes that lie before `end`. */
+/* A warp prefetches those of `BYTES` bytes that lie before `end`. */
 template <int BYTES>
 __device__ __forceinline__ void fetch_bytes(const char *from, const char *end) {
     from += threadIdx.x % WARP * CACHE_LINE;
@@ -21,8 +20,8 @@ __device__ __forceinline__ void fetch_bytes(const char *from, const char *end) {
             asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i) : "memory");
 }
 
-/* What the `warp`-th warp of those that share row `row`, with K chunks a lane, asks for: the same
- * part of the row of.ahead rows behind it. Nothing of rows whose addresses are costly to find. */
+/* Prefetches, for the `warp`-th warp of those that share row `row` with K chunks a lane, the same
+ * part of the row args.ahead rows later. Not where addresses are costly to find. */
 template <typename Rows>
 struct fetching {
     template <int K>

@@ -1,5 +1,4 @@
-/* finish.cuh - what is kept of a row's elements until its state is known, and the results made of
- * it then. */
+/* finish.cuh - what is kept of a row's elements until its state is known, and their results. */
 #ifndef ONS_FINISH_CUH
 #define ONS_FINISH_CUH
 
@@ -46,8 +45,8 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
             *this = near(own, row);
             return;
         }
-        /* Where the exponentials lie far below the row's, they are moved first: were the factor
-         * moved, it would leave the normal numbers before its product with them does. */
+        /* Where the exponentials lie far below the row's, they are moved first: a moved factor
+         * would leave the normal numbers, its product with them would not. */
         constexpr int UP = A::SUBNORMAL;
         const Real moved = rescale<UP>(own, row.m);
         Real with_factor = A::power(-UP) * A::LOWERED;
@@ -70,7 +69,7 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
         return finish;
     }
 
-    /* Two ordinary maxima, and what lies between their references can be moved with the factor. */
+    /* Whether both are ordinary, and the factor can absorb the distance of their references. */
     __device__ static bool is_near(Real own, const row_constants<Real> &row) {
         return is_ordinary(own) && A::difference(A::biased_c(own), row.biased_c) >= -A::SUBNORMAL;
     }
@@ -117,7 +116,7 @@ class finish_of<Op, Real, ONS_KEEP_ELEMENTS> {
     Real first, second;
 };
 
-/* Replaces what one of Ops keeps of a row, or of columns, by results: `of` is what finish_of takes.
+/* Replaces what one of Ops keeps of a row, or of columns, by results. `row`: what finish_of takes.
  * Returns the result of an excluded element. */
 template <typename Ops, typename M, typename Real, int n, typename... Of>
 __device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n],
@@ -130,8 +129,7 @@ __device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n
     return excluded;
 }
 
-/* What the elements of a row need to know in one of Ops; of one value a row the first number is d.
- */
+/* The constants of a row in one of Ops; for one value a row the first is d. */
 template <typename Ops, typename Real>
 __device__ inline row_constants<Real> constants_in(ons_operation operation,
                                                    const state<Real> &row) {

@@ -7,9 +7,9 @@
 #include "address.cuh"
 #include "tile.cuh"
 
-/* Calls visit(e, where element e lies) for those of a thread's K chunks that are in the row, of
- * which it has `left` elements; ALL: it has all. One after the other, since addresses that are all
- * made first take the registers of the elements. */
+/* Calls visit(e, address of element e) for those of a thread's K chunks that are in the row, of
+ * which it has `left` elements; ALL: it has all. Addresses are found one by one: all at once they
+ * take the registers of the elements. */
 template <int K, int STRIDE, int V, bool ALL, typename Byte, typename Visit>
 __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visit visit) {
     const int64_t step = STRIDE * V * stride;
@@ -26,8 +26,7 @@ __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visi
     }
 }
 
-/* The same. Where a lane has few neighbouring chunks, there is a way of its own without
- * comparisons: of more chunks these cost less than the registers that two ways take. */
+/* The same. For few neighbouring chunks a copy without comparisons is worth its registers. */
 template <int K, int STRIDE, int V, typename Byte, typename Visit>
 __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visit visit) {
     if (STRIDE == 1 && K < BLOCK_CHUNKS && has_all<K, STRIDE, V>(left))
@@ -36,8 +35,8 @@ __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visi
         walk<K, STRIDE, V, false>(chunk, stride, left, visit);
 }
 
-/* ------- Rows of several dimensions, one element at a time: apart, since to find an address takes
- * divisions, and so registers ------- */
+/* ------- Rows of several dimensions, one element at a time. Not inlined: the divisions that an
+ * address takes need registers ------- */
 
 template <ons_role FROM>
 struct offsets {
@@ -291,7 +290,7 @@ class general_rows {
         }
     }
 
-    /* What is not kept is -inf whatever the scale. */
+    /* Excluded elements are -inf whatever the scale. */
     template <int K>
     __device__ __forceinline__ void scale_allowed(real_tile<Real, K> &tile) const {
         if (at.scale != 1.0) scale_all(tile.x, at.scale);

@@ -9,8 +9,7 @@
 #include "fetch.cuh"
 #include "general.cuh"
 
-/* Makes what lies after the row's last element 0, of which `left` are there from the first one of
- * these chunks on. */
+/* Makes 0 what lies after the row's last element; `left`: elements from these chunks on. */
 template <int STRIDE, typename X, int K>
 __device__ __forceinline__ void clear(raw_tile<X, K> &tile, int left) {
     constexpr int V = raw_tile<X, K>::V;

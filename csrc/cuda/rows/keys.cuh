@@ -8,8 +8,7 @@
 #include "../pairs/entry.cuh"
 #include "tile.cuh"
 
-/* Of a thread's chunks, of which LANES lanes have the row: the places are those of the first lane.
- */
+/* For a thread's chunks, of LANES lanes that have the row: places are those of lane 0. */
 template <typename Tile, int LANES>
 struct keys_of_row {
     static constexpr int V = Tile::V, n = Tile::K * V;

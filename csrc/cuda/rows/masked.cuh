@@ -7,8 +7,7 @@
 #include "address.cuh"
 #include "contiguous.cuh"
 
-/* K chunks of a scaled row in the arithmetic's type, with the largest of them; of 16-bit elements
- * an converted_tile. */
+/* K chunks of a scaled row in the arithmetic's type, with the largest of them. */
 template <typename X, int K>
 struct masked_tile : tile_of_numbers<X, K> {
     using tile_of_numbers<X, K>::x;
@@ -37,7 +36,7 @@ class mask_row {
     __device__ bool excludes(int64_t element) const { return !where[step ? element : 0]; }
 
     /* Reads V bytes, of which 0 excludes an element, for each of a thread's K chunks, of which it
-     * has `left` elements; for those beyond they are 0 or anything. */
+     * has `left` elements; behind these they may be anything. */
     template <int K, int STRIDE, int V>
     __device__ __forceinline__ void read(int64_t chunk, int left, unsigned (&bytes)[K]) const {
         using word = std::conditional_t<V == 4, unsigned, unsigned short>;
@@ -48,7 +47,7 @@ class mask_row {
             for (int k = 0; k < K; k++) bytes[k] = all;
             return;
         }
-        /* the words in which a chunk's bytes lie, where they end with the row at the latest */
+        /* the words in which a chunk's bytes lie, those that end in the row */
         const int shift = (int)((uintptr_t)from % V), whole = shift ? 2 * V - shift : V;
         word second[K];
 #pragma unroll
@@ -81,8 +80,7 @@ class mask_row {
     int step;
 };
 
-/* A row of which a mask excludes elements, and which is scaled, both where they are given. Row: the
- * row without them. */
+/* A row with a mask and a scale, where these are given. Row: the row without them. */
 template <typename X, typename Row>
 class masked_row : public Row {
    public:
@@ -119,7 +117,7 @@ class masked_row : public Row {
         return tile;
     }
 
-    /* An excluded element's result is right already, but in a row that is NaN as a whole. */
+    /* An excluded element has its result already, except in a row that is NaN. */
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
                                           allowed_bits<K * V> allowed, Real excluded) const {

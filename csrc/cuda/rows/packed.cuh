@@ -1,15 +1,13 @@
 /* packed.cuh - packed_columns: rows of an axis that is not the last, whose elements lie beside
- * those of the next rows in x and in y, without mask or scale. A thread takes C of them
- * (columns.cuh), and of each of these in one access a pack, which lies at a multiple of its size.
- * The results have the elements' type, or are float32.
- */
+ * those of the next rows in x and in y, without mask or scale. A thread takes C rows (columns.cuh),
+ * each time a pack of one element of each. Results have the elements' type, or are float32. */
 #ifndef ONS_PACKED_CUH
 #define ONS_PACKED_CUH
 
 #include "columns.cuh"
 
-/* Reads a pack. Of 8 bytes, with the rest of its 128 on the way to L2: the next columns' warps,
- * which are other blocks', ask for those at about the same time. */
+/* Reads a pack. One of 8 bytes with a prefetch of its 128 to L2: warps of other blocks read the
+ * others at about the same time. */
 template <typename P>
 __device__ inline P read_and_prefetch(const P *from) {
     if constexpr (sizeof(P) == sizeof(uint2)) {
@@ -126,7 +124,7 @@ class packed_columns {
         return nearly + (n - nearly * by >= by);
     }
 
-    /* One after the other: addresses that are all made first take the registers of the elements. */
+    /* One after the other: all addresses at once would take the registers of the elements. */
     template <typename T>
     __device__ static void step(T *&at, int64_t by) {
         at += by;

@@ -30,7 +30,7 @@ struct alignas(sizeof(T) * V) pack {
             return to_real<typename compute_of<T>::type>(element(i));
     }
 
-    /* Makes all from element `count` on -inf; count may be negative or beyond the last. */
+    /* Makes all from element `count` on -inf, for any count. */
     __device__ void cut(int count, const element_format<T> &format = element_format<T>()) {
         constexpr int PER_WORD = 4 / (int)sizeof(T);
 #pragma unroll
@@ -45,7 +45,7 @@ struct alignas(sizeof(T) * V) pack {
 
     /* Makes the elements -inf whose byte is 0. */
     __device__ void exclude(unsigned bytes, const element_format<T> &format) {
-        /* the highest bit of each byte that is not 0, which prmt then spreads */
+        /* the highest bit of each byte that is not 0; prmt spreads it */
         const unsigned not_zero = bytes | ((bytes & 0x7f7f7f7f) + 0x7f7f7f7f);
 #pragma unroll
         for (int w = 0; w < WORDS; w++) {
@@ -119,7 +119,7 @@ __device__ inline void write_pack(P *to, const P &value) {
         *to = value;
 }
 
-/* The pack that begins `bytes` after `low` in the bytes of low and high; even, below a pack's. */
+/* The pack that begins `bytes` after `low` in the bytes of low and high; `bytes` is even. */
 template <typename P>
 __device__ inline P between(const P &low, const P &high, int bytes) {
     constexpr int WORDS = P::WORDS;

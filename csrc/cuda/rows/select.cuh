@@ -1,5 +1,5 @@
-/* select.cuh - which elements of a row are among its k largest, where those who share the row hold
- * it in registers, as tiles: the elements from a bound on. */
+/* select.cuh - which elements of a row are among its k largest, where the row is held in registers:
+ * those from a bound on. */
 #ifndef ONS_SELECT_CUH
 #define ONS_SELECT_CUH
 
@@ -35,7 +35,7 @@ __device__ __forceinline__ void each_from(const Tile &tile, const bound<Key> &fr
         }
 }
 
-/* The number of keys of a block between two, by 256 ranges that are as wide. */
+/* The number of a block's keys in each of 256 equal ranges between two keys. */
 struct ranges_of_keys {
     static constexpr int RANGES = 256, A_LANE = RANGES / WARP;
     uint32_t keys[RANGES];
@@ -141,11 +141,11 @@ __device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
     });
 }
 
-/* A bound that k to `room` elements of a row, or of a part of one, keep, where there are k: by
- * halving the keys between two elements, so that equal ones end it; of those that are equal to the
- * k-th the first ones are kept. k elements have a key from `low` on, `largest` is the largest,
- * `own` the thread's. `first` is the place along the row of the thread's first element, `end` is
- * where the part ends. All blocks of the row come to it together. */
+/* A bound that k to `room` elements of a row, or of a part of one, are not below, where there are
+ * k. Halves the keys between two elements, so that equal ones end it: of those equal to the k-th
+ * the first are taken. k elements have a key from `low` on; `largest` is the largest key, `own` the
+ * thread's. `first` is the place of the thread's first element, `end` that of the part's end. To be
+ * called by all blocks of the row. */
 template <typename Tile, typename Key>
 __device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, Key own, uint32_t first,
                                                      uint32_t end, uint32_t k, uint32_t room,

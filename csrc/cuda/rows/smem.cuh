@@ -36,8 +36,8 @@ class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
     static constexpr int CHUNKS = SLOT_BYTES / PACK / WARP, SLOTS = SMEM_CHUNKS / CHUNKS;
     static_assert(SLOTS * CHUNKS == SMEM_CHUNKS);
 
-    /* One way to read and write all rows, even those that begin with a pack: the instructions of
-     * two do not stay in the cache. */
+    /* One kind of row for all, even those that begin with a pack: with two the instructions would
+     * not stay in the cache. */
     template <typename Y>
     using row_to = std::conditional_t<ALL_ALIGNED, aligned_row<X, Y, true>, unaligned_row<X, Y>>;
 
@@ -80,7 +80,7 @@ class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
             return own;
     }
 
-    /* The tiles of the warp's registers. */
+    /* The tiles that the warp keeps in registers. */
     __device__ __forceinline__ raw_tile<X, CLUSTER_CHUNKS> register_tiles() {
         raw_tile<X, CLUSTER_CHUNKS> tile(args.format);
 #pragma unroll
@@ -108,7 +108,7 @@ class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
         offset = share.begin(0) * PACK;
     }
 
-    /* Asks for the next of the warp's slots, row after row, to be copied where one is free. */
+    /* Starts the copy to the warp's next slot, row after row, where one is free. */
     __device__ void ask() {
         if (rows_left == 0) return;
         const uintptr_t from = (next_row + offset) & ~(uintptr_t)15;
@@ -206,7 +206,7 @@ class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
     const X *x;
     int off, taken = 0;
     uint32_t parity = 0;
-    /* what is asked for: the rows still to come, and the place in the first of them */
+    /* what is copied next: the rows still to come, and the place in the first of them */
     int rows_left, step;
     uintptr_t next_row;
     int offset, position, asked = 0;

@@ -104,8 +104,7 @@ class staged_chunks {
     const element_format<T> &format;
 };
 
-/* `rows` rows from `first` on; the array may end earlier. `memory_` has staged_bytes, and begins
- * with a pack. */
+/* `rows` rows from `first` on; the array may end earlier. `memory_`: staged_bytes, aligned. */
 template <typename T>
 class staged_rows {
     static constexpr int PACK = 16, SIZE = (int)sizeof(T);
@@ -140,8 +139,7 @@ class staged_rows {
     /* The block's row `r`. */
     __device__ T *row(int r) const { return (T *)(memory + before + r * (int)args.N * SIZE); }
 
-    /* The chunks of the block's row `r` from `chunk` on. After the last row they may be anything.
-     */
+    /* The chunks of the block's row `r` from `chunk` on; after the last row anything. */
     template <int K, int LANES>
     __device__ staged_chunks<T, K, LANES> chunks(int r, int chunk) const {
         const int N = (int)args.N, at = before + r * N * SIZE;
@@ -177,8 +175,7 @@ class staged_rows {
         for (int at = first_whole() + threadIdx.x * PACK; at < until; at += step) body(at);
     }
 
-    /* Calls body with the place of each element before and after those packs: fewer than a warp
-     * has lanes. */
+    /* Calls body with the place of each element outside those packs: fewer than a warp's lanes. */
     template <typename Body>
     __device__ __forceinline__ void each_other(Body body) const {
         if (((before | end) & (PACK - 1)) == 0) return;

@@ -1,6 +1,6 @@
-/* tile.cuh - a thread's chunks of a row between their load and their exponentials: as they lie in
- * memory, or in the arithmetic's type. A tile gives its elements one by one, the largest of them,
- * and which of them `where` keeps. */
+/* tile.cuh - tiles: a thread's chunks of a row between load and exponential, as they lie in memory
+ * or in the arithmetic's type. A tile gives its elements, the largest of them, and which of them
+ * `where` allows. */
 #ifndef ONS_TILE_CUH
 #define ONS_TILE_CUH
 
@@ -24,8 +24,8 @@ __device__ inline unsigned smaller_pair(unsigned a, unsigned b) {
     return *(unsigned *)&m;
 }
 
-/* K chunks as they lie in memory. Pairs of 16-bit elements are compared as such, two at a time; the
- * smallest then costs less than a bound on each exponential. */
+/* K chunks as they lie in memory. Pairs of 16-bit elements are compared two at a time; so their
+ * smallest costs less than to compare each with the floor. */
 template <typename X, int K_>
 struct raw_tile {
     using Real = typename compute_of<X>::type;
@@ -96,7 +96,7 @@ struct raw_tile {
    private:
     static constexpr int WORDS = K * pack<X, V>::WORDS;
 
-    /* All words reduced to one: as two chains, of which neither waits for the other. */
+    /* All words reduced to one, as two independent chains. */
     template <typename Reduce>
     __device__ unsigned reduced(Reduce reduce) const {
         constexpr int HALF = WORDS / 2;
@@ -130,7 +130,7 @@ struct tile_of_numbers {
     __device__ static allowed_bits<K * V> allowed() { return ~allowed_bits<K * V>(0); }
 };
 
-/* The same, and what `where` keeps of them. */
+/* The same, and a bit for each that `where` allows. */
 template <typename Real_, int K_>
 struct real_tile : tile_of_numbers<Real_, K_> {
     using Real = Real_;
@@ -158,8 +158,7 @@ struct real_tile : tile_of_numbers<Real_, K_> {
     }
 };
 
-/* K chunks of 16-bit elements in the arithmetic's type, with the largest and the smallest of them.
- */
+/* K chunks of 16-bit elements in the arithmetic's type, and the largest and smallest. */
 template <int K>
 struct converted_tile : tile_of_numbers<float, K> {
     using tile_of_numbers<float, K>::x;
@@ -167,7 +166,7 @@ struct converted_tile : tile_of_numbers<float, K> {
 
     float extremes[2]; /* the largest, the smallest */
 
-    /* What depends on the elements' type is done together: to ask for it costs a branch. */
+    /* All that depends on the elements' type, behind one branch. */
     __device__ explicit converted_tile(const raw_tile<any_16_bit, K> &tile) {
         tile.format.with([&](auto type) {
             extremes[0] = tile.template largest_as<decltype(type)>();
@@ -182,8 +181,8 @@ struct converted_tile : tile_of_numbers<float, K> {
     __device__ float smallest() const { return extremes[1]; }
 };
 
-/* The tile as it is best used as a whole. 16-bit elements in the arithmetic's type take twice the
- * registers: of at most so many chunks. */
+/* The tile, where it has 16-bit elements and at most CONVERTED_CHUNKS chunks in the arithmetic's
+ * type: there they take twice the registers. */
 constexpr int CONVERTED_CHUNKS = 8;
 template <typename Tile>
 __device__ __forceinline__ Tile converted(const Tile &tile) {
@@ -206,9 +205,9 @@ __device__ __forceinline__ auto sum_as_tree(int first, Make make) {
         return sum_as_tree<n / 2>(first, make) + sum_as_tree<n - n / 2>(first + n / 2, make);
 }
 
-/* How the exponentials of a thread's chunks are added up: all as one tree; or each chunk as a tree,
- * and these in fixed point, so that neither the number of chunks nor that of the threads is in the
- * sum. In float64 as one tree anyway. */
+/* How the exponentials of a thread's chunks are added up: as one tree; or each chunk as a tree and
+ * these in fixed point, so that neither the number of chunks nor that of threads changes the sum.
+ * In float64 as one tree anyway. */
 struct in_a_tree {
     template <int n, typename Real, typename Make>
     __device__ __forceinline__ static Real sum(Make make, Real) {
@@ -231,9 +230,8 @@ struct in_any_order {
     }
 };
 
-/* The sum of make(e, element e) over a tile's COUNT chunks from FIRST on. At most so many at once
- * are taken out of the tile, by halves, as sum_as_tree goes: what comes out of it takes twice the
- * registers. */
+/* The sum of make(e, element e) over a tile's COUNT chunks from FIRST on. At most AT_ONCE of them
+ * are converted at a time, by halves as in sum_as_tree: they take twice the registers then. */
 template <typename How, int AT_ONCE, int FIRST, int COUNT, typename Tile, typename Make>
 __device__ __forceinline__ auto sum_of_chunks(const Tile &tile, Make make) {
     using Real = typename Tile::Real;
@@ -250,8 +248,8 @@ __device__ __forceinline__ auto sum_of_chunks(const Tile &tile, Make make) {
     }
 }
 
-/* Whether no element of a tile lies below the floor of its exponentials, where that is asked
- * (HAS_SMALLEST). A warp comes to it together. */
+/* Whether no element of a tile is below the floor; false where to test it costs too much
+ * (HAS_SMALLEST). To be called by whole warps. */
 template <typename Tile, typename Real>
 __device__ __forceinline__ bool is_above_floor(const Tile &tile, const reference<Real> &to) {
     if constexpr (Tile::HAS_SMALLEST)
@@ -260,8 +258,7 @@ __device__ __forceinline__ bool is_above_floor(const Tile &tile, const reference
         return false;
 }
 
-/* Fills x with the lifted exponentials of a tile; returns their sum. A warp comes to it together.
- */
+/* Fills x with a tile's lifted exponentials; returns their sum. To be called by whole warps. */
 template <typename How = in_a_tree, typename Tile, typename Real, int n>
 __device__ __forceinline__ auto exponentiate(const Tile &tile, const reference<Real> &to,
                                              Real (&x)[n]) {

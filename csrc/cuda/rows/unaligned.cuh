@@ -122,7 +122,7 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
                     if (k * (STRIDE * V) == end) raw[k] = last;
             }
         }
-        /* the last lane's next is what the first has one k later; after its last it reads one more
+        /* the last lane's next is the first lane's of the next round; in the last round it reads it
          */
         const int after = place<STRIDE, V>((K - 1) * V) + V;
         if (lane == STRIDE - 1 && ahead > 0) {
