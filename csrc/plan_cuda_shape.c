@@ -36,7 +36,7 @@ int ons_threads_of_warps(const row_of_chunks *row, int64_t together, int limit) 
 
 enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
 
-/* The most threads of a block of fused_warp. Where a row fills a warp, fewer: less then waits for
+/* The most threads of a block of fused_warp, where a row fills a warp: few, so that less waits for
  * the last warp of a block. A GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of
  * 520 in a block each. */
 static int limit_of_warps(const row_of_chunks *row, int64_t rows) {

@@ -79,8 +79,8 @@ __device__ inline state<Real> merge_some(const state<Real> *parts, int first, in
     return all;
 }
 
-/* The same, of parts that a warp holds in registers. A row has at most 2^19 elements there, and a
- * part some 2^11. Where all maxima are ordinary, the d relative to the largest fit a fixed_sum:
+/* The same, of parts that warps hold in registers, one each. A row has at most 2^19 elements there,
+ * a part some 2^11. Where all maxima are ordinary, the d relative to the largest fit a fixed_sum:
  * they add up to at least 1/2. Times 2^-MERGE_SHIFT, 2^19 is 2^13 and 2^11 is 32. */
 constexpr int MERGE_SHIFT = 6;
 template <typename Real>
@@ -143,7 +143,7 @@ struct block_a_row {
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
         return merge_by_warp(parts, count);
     }
-    /* The same, of parts that a warp holds each. */
+    /* The same, of parts that warps hold, one each. */
     template <typename Real>
     __device__ static state<Real> merge_held(const state<Real> *parts, int count) {
         return merge_held_by_warp(parts, count);

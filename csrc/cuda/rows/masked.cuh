@@ -102,8 +102,7 @@ class masked_row : public Row {
         }
         masked_tile<X, K> tile(packed);
         scale_all(tile.x, scale);
-        scale_all(tile.extremes,
-                  scale); /* the largest stays the largest where this keeps the order */
+        scale_all(tile.extremes, scale); /* right where this keeps the order */
         if (!(scale > 0 && isfinite(scale))) {
             tile.extremes[0] = tile.extremes[tile.HAS_SMALLEST] = -arithmetic<Real>::infinity();
 #pragma unroll

@@ -181,8 +181,8 @@ struct converted_tile : tile_of_numbers<float, K> {
     __device__ float smallest() const { return extremes[1]; }
 };
 
-/* The tile, where it has 16-bit elements and at most CONVERTED_CHUNKS chunks in the arithmetic's
- * type: there they take twice the registers. */
+/* The tile; in the arithmetic's type where it has at most CONVERTED_CHUNKS chunks of 16-bit
+ * elements, which take twice the registers there. */
 constexpr int CONVERTED_CHUNKS = 8;
 template <typename Tile>
 __device__ __forceinline__ Tile converted(const Tile &tile) {
