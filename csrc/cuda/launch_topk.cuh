@@ -3,7 +3,8 @@
 #define ONS_LAUNCH_TOPK_CUH
 
 #include "launch_rows.cuh"
-#include "topk_row.cuh"
+#include "rows/topk_results.cuh"
+#include "topk.h"
 
 /* The list of a block has room for so many entries or more: a power of two, so that it can be
  * sorted, and more than k, so that a bound need not be exact. */

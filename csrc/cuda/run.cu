@@ -23,7 +23,7 @@ static cudaError_t describe(const void *kernel, const launch_shape &shape, ons_k
                                                          shape.threads, shape.shared_bytes);
 }
 
-/* A kernel must ask for more dynamic shared memory: 48 KiB, some of which it may use already. */
+/* The dynamic shared memory that a kernel has without asking: 48 KiB, less what it may declare. */
 constexpr int FREE_SHARED_BYTES = 46 << 10;
 
 static cudaError_t allow(const void *kernel, const launch_shape &shape) {

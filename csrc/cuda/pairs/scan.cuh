@@ -4,12 +4,13 @@
 
 #include <cstdint>
 
-/* The sum of n over LANES neighbouring lanes, up to this one, of which `lane` is the number. */
+/* The sum of n over LANES neighbouring lanes, up to this one, of which `lane` is the number. To be
+ * called by the lanes of `mask`. */
 template <int LANES>
-__device__ inline uint32_t sum_up_to_lane(uint32_t n, int lane) {
+__device__ inline uint32_t sum_up_to_lane(uint32_t n, int lane, unsigned mask = ~0u) {
 #pragma unroll
     for (int apart = 1; apart < LANES; apart *= 2) {
-        const uint32_t before = __shfl_up_sync(~0u, n, apart, LANES);
+        const uint32_t before = __shfl_up_sync(mask, n, apart, LANES);
         if (lane >= apart) n += before;
     }
     return n;

@@ -1,11 +1,11 @@
-/* topk_row.cuh - the arguments of the top-k kernels, and where a row's results go. */
-#ifndef ONS_TOPK_ROW_CUH
-#define ONS_TOPK_ROW_CUH
+/* topk_results.cuh - the arguments of the top-k kernels, and where a row's results go. */
+#ifndef ONS_TOPK_RESULTS_CUH
+#define ONS_TOPK_RESULTS_CUH
 
-#include "pairs/entry.cuh"
-#include "rows/address.cuh"
-#include "rows/finish.cuh"
-#include "topk.h"
+#include "../pairs/entry.cuh"
+#include "../pairs/scan.cuh"
+#include "address.cuh"
+#include "finish.cuh"
 
 /* Where the results are: of rows without gaps one pitch each says it, of others their problem. */
 struct results_at {
@@ -97,12 +97,7 @@ __device__ inline uint32_t sum_of_row(uint32_t n, uint32_t *before = nullptr) {
     constexpr int TOGETHER = LANES == 0 ? WARP : LANES;
     const unsigned lanes = lanes_of_row<TOGETHER>();
     const int lane = threadIdx.x % TOGETHER;
-    uint32_t upto = n;
-#pragma unroll
-    for (int apart = 1; apart < TOGETHER; apart *= 2) {
-        const uint32_t other = __shfl_up_sync(lanes, upto, apart, TOGETHER);
-        if (lane >= apart) upto += other;
-    }
+    const uint32_t upto = sum_up_to_lane<TOGETHER>(n, lane, lanes);
     uint32_t sum = __shfl_sync(lanes, upto, TOGETHER - 1, TOGETHER);
     if (before) *before = upto - n;
     if constexpr (LANES == 0) {
