@@ -50,6 +50,7 @@ typedef struct {
     int shared_bytes; /* the most of a block */
     /* How many clusters of 8 and of 16 blocks can run at once, a block a multiprocessor. */
     int clusters_of_8, clusters_of_16;
+    bool early_launch; /* whether a kernel may start before the one ahead of it has ended */
 } ons_gpu;
 
 /* GPUs to plan for without one, the usual one first; an empty name ends the list. One of them by

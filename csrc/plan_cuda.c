@@ -39,6 +39,8 @@ enum {
     BLOCK_ROW_BYTES = 1 << 16,
     /* The longest of 16 bits in packs of columns. */
     BLOCK_COLUMN_LENGTH_16_BIT = 320,
+    /* The longest row, in chunks, of one value that a block takes where rows are few. */
+    VALUE_BLOCK_CHUNKS = 1 << 11,
     /* The longest row that the grid takes, which is alone; scaled, as all below. `split` is faster
      * for two. */
     GRID_ROW_LENGTH = 1 << 25,
@@ -174,6 +176,10 @@ static choice choose_for_values(const row_of_chunks *row, const ons_plan *plan) 
         return (choice){ONS_METHOD_fused_warp, "a warp reads the row at once: no barrier", NULL};
     if (blocks * with_method(ONS_METHOD_online, row, plan).threads >= enough)
         return (choice){ONS_METHOD_online, "one read, tile by tile", NULL};
+    if (row->chunks > VALUE_BLOCK_CHUNKS &&
+        with_method(ONS_METHOD_cluster, row, plan).variant == ONS_FEW_ROWS)
+        return (choice){ONS_METHOD_cluster, "few rows: the blocks of a cluster share each one",
+                        NULL};
     if (fits(ONS_METHOD_fused_block, row, plan))
         return (choice){ONS_METHOD_fused_block, "few rows: a block reads one at once", NULL};
     return (choice){ONS_METHOD_split, "few long rows: blocks share each one", NULL};
@@ -322,6 +328,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     ons_gpu gpu;
     ons_gpu_to_plan_for(problem, machine, &gpu);
     plan->copy_speed = COPY_SHARE * gpu.bandwidth;
+    plan->starts_early = gpu.early_launch;
     if (ons_operations[problem->operation].selects) return ons_topk_on_gpu(problem, &gpu, plan);
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
     const bool gradient = ons_operations[problem->operation].gradient;

@@ -276,16 +276,18 @@ static void share_among_few(const row_of_chunks *row, int64_t max_blocks, ons_pl
     if (blocks < plan->blocks_a_row) return;
     int64_t parts = ceil_div(row->chunks, CLUSTER_CHUNKS * WARP),
             of_block = ceil_div(parts, blocks);
+    const int64_t at_once = blocks > 8 ? row->gpu->clusters_of_16 : row->gpu->clusters_of_8;
+    const int64_t limit = CLUSTER_FEW_ROWS_THREADS / (plan->rows <= at_once ? 1 : 2);
     int64_t sharers = MAX_SHARERS;
-    while (sharers * of_block * WARP > CLUSTER_FEW_ROWS_THREADS) sharers /= 2;
-    if (sharers < 2) return;
+    while (sharers > 2 && sharers * of_block * WARP > CLUSTER_FEW_ROWS_THREADS / 2) sharers /= 2;
+    if (sharers * of_block * WARP > limit) return;
     plan->blocks_a_row = most(2, ceil_div(parts, of_block));
     plan->threads = (int)(of_block * sharers) * WARP;
     plan->elements_a_thread = (int)(CLUSTER_CHUNKS / sharers) * row->chunk;
     plan->variant = ONS_FEW_ROWS;
 }
 
-static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
+static ons_status take_cluster(const row_of_chunks *row, bool contiguous, ons_plan *plan) {
     int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
     int64_t chunks_a_block = CLUSTER_CHUNKS * longest_block(row) / row->threads_a_lane;
     plan->blocks_a_row = most(blocks, 1);
@@ -295,7 +297,7 @@ static ons_status take_cluster(const row_of_chunks *row, ons_plan *plan) {
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     shape_cluster(row, blocks, plan);
     if (row->contiguous) take_smem(row, plan);
-    if (row->contiguous && plan->variant != ONS_SMEM) share_among_few(row, blocks, plan);
+    if (contiguous && plan->variant != ONS_SMEM) share_among_few(row, blocks, plan);
     return ONS_OK;
 }
 
@@ -386,7 +388,7 @@ ons_status ons_shape_on_gpu(const row_of_chunks *as_it_is, ons_plan *plan) {
         case ONS_METHOD_fused_block:
         case ONS_METHOD_online_block: take_block(row, plan); break;
         case ONS_METHOD_split: take_split(row, plan); break;
-        case ONS_METHOD_cluster: status = take_cluster(row, plan); break;
+        case ONS_METHOD_cluster: status = take_cluster(row, as_it_is->contiguous, plan); break;
         case ONS_METHOD_grid: status = take_grid(row, plan); break;
         default: take_passes(row, plan);
         }

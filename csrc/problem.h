@@ -188,6 +188,7 @@ typedef struct {
     ons_loader loader;
     ons_variant variant;
     int64_t longest_row; /* that the method can hold; 0: any */
+    bool starts_early;   /* before the kernel ahead of it in its stream has ended */
     double copy_speed;   /* of this GPU, in bytes a second, of its bandwidth; 0: not known */
 } ons_plan;
 

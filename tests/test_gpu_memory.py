@@ -212,3 +212,61 @@ def test_errors_leave_all_as_it_was():
                 complaints.expect(what, isinstance(error, exception), f"{type(error).__name__}: {error}")
     assert (out == GUARD).all()
     assert complaint(softmax(x, out=out), exact(x)) is None
+
+
+def steps_in_a_chain(method, x, y, rows):
+    """Calls each of which reads or overwrites what the one ahead has at hand: results that show it."""
+    last = y[-rows:]
+    return [
+        lambda: torch.mul(x, 0.5, out=y),  # a kernel that does not know of ours, the last rows last
+        lambda: ons.softmax(last, method=method),
+        lambda: ons.logsumexp(y, method=method),
+        lambda: ons.softmax(x, out=y, method=method),  # overwrites what is read
+        lambda: ons.log_softmax(last, out=last, method=method),
+        lambda: ons.softmax_backward(last, y[:rows], out=last),
+        lambda: torch.mul(x, 2.0, out=y),
+        lambda: ons.softmax_topk(last, 5),
+        lambda: ons.log_softmax(y, out=y, method=method),
+        lambda: torch.add(last, 1.0),
+    ]
+
+
+@each_method
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_each_kernel_waits_for_the_work_ahead(method, in_graph):
+    """A kernel may be launched before the one ahead of it has ended."""
+    rows = 3
+    for M, N in ((40000, 256), (2000, 8192)):
+        if method == "grid":
+            M = 50
+        try:
+            ons.plan((M, N), dtype="float32", device="cuda", method=method)
+        except ValueError:
+            continue  # too long a row
+        x = torch.randn(M, N, device=DEVICE)
+        y = torch.empty_like(x)
+        steps = steps_in_a_chain(method, x, y, rows)
+
+        def run(wait, steps=steps, y=y):
+            results = []
+            for step in steps:
+                results.append(step())
+                if wait:
+                    torch.cuda.synchronize()
+            kept = [result for result in results if result is not y and result is not None]
+            return [r for result in kept for r in (result if isinstance(result, tuple) else (result,))]
+
+        expected = [r.clone() for r in run(True)]
+        if in_graph:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                found = run(False)
+        for turn in range(5):
+            y.fill_(torch.nan)
+            if in_graph:
+                graph.replay()
+            else:
+                found = run(False)
+            torch.cuda.synchronize()
+            for step, (a, b) in enumerate(zip(found, expected, strict=True)):
+                assert torch.equal(a, b), (method, M, N, turn, step)

@@ -321,3 +321,20 @@ def test_the_import_is_light():
     """Only NumPy is imported: torch, JAX and the others are asked for when one of their arrays comes."""
     code = "import sys, onsoftmax; print({'torch', 'jax', 'scipy', 'pandas', 'ml_dtypes'} & {*sys.modules})"
     assert run_python(["-c", code]).stdout == "set()\n"
+
+
+def test_every_kernel_waits_for_the_work_ahead_of_it():
+    """Kernels are launched before that has ended (csrc/cuda/run.cu), but for the cooperative one."""
+    kernels = {}
+    for path in glob.glob(os.path.join(CSRC, "cuda", "*.cu")):
+        with open(path) as file:
+            for name, body in re.findall(
+                r"__global__[^{;]*?(\w+_kernel)\(.*?\) \{\n(.*?)\n}\n", file.read(), re.S
+            ):
+                kernels[name] = body
+    assert len(kernels) > 30
+    late = {name for name, body in kernels.items() if "await_earlier_work();" not in body}
+    assert late == {"grid_kernel"}
+    for name in kernels.keys() - late:
+        ahead = kernels[name].partition("await_earlier_work();")[0]
+        assert not re.search(r"visit|load|prefetch|[.>]read|put\(|\*args", ahead), name

@@ -177,7 +177,8 @@ def test_few_rows_go_to_more_warps_and_blocks(dtype):
         (1, 32000, 16, 128, 16),  # four warps for what is one's elsewhere
         (8, 50257, 13, 256, 16),
         (1, 128256, 16, 256, 32),  # two
-        (1, 201088, 13, 256, 64),  # one
+        (1, 201088, 15, 448, 32),  # two, in blocks that have a multiprocessor each
+        (8, 201088, 13, 256, 64),  # one: so many blocks do not find one each
         (20, 32000, 6, 192, 32),
         (66, 32000, 4, 128, 64),
         (1, 3000, 2, 128, 16),
@@ -188,6 +189,16 @@ def test_few_rows_of_a_cluster(rows, N, blocks, threads, elements):
     for dtype in ("float32", "bfloat16"):
         plan = ons.plan((rows, N), dtype=dtype, device="cuda", method="cluster")
         assert (plan.blocks_a_row, plan.threads, plan.elements_a_thread) == (blocks, threads, elements)
+
+
+@pytest.mark.parametrize(
+    "rows, N, method",
+    [(1, 8192, "fused_block"), (1, 8196, "cluster"), (8, 128256, "cluster"), (16, 128256, "split")],
+)
+def test_few_long_rows_of_one_value(rows, N, method):
+    """On a GPU: the same cluster as softmax of few rows, while each row has enough multiprocessors."""
+    for dtype in ("float32", "bfloat16"):
+        assert ons.plan((rows, N), dtype=dtype, device="cuda", operation="logsumexp").method == method
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ __global__ void __launch_bounds__(WARPS *WARP / 2, 2)
     arrived.make_ready();
     if constexpr (Form::ROWS > 1) answered.make_ready();
     arrivals::say_ready();
+    await_earlier_work();
 
     Rows::template visit<(Form::ROWS > 1), TEST_WHEN_HELD<Rows>>(
         args, row_of_cluster<Form>(), [&](const auto &row) {

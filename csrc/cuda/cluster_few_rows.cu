@@ -41,7 +41,7 @@ class sharers {
 #endif
 
 template <typename Ops, typename Rows, int SHARERS>
-__global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
+__global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 1)
     cluster_few_rows_kernel(const __grid_constant__ typename Rows::arguments args) {
 #if __CUDA_ARCH__ >= 900
     using Real = typename Rows::Real;
@@ -55,13 +55,14 @@ __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
     const int sharer = warp_of_block() % SHARERS;
     arrived.make_ready();
     arrivals::say_ready();
+    await_earlier_work();
 
     Rows::template visit<false, TEST_WHEN_HELD<Rows>>(args, cluster_index(), [&](const auto &row) {
         const int chunk = block_a_row::template chunk<K>(part * SHARERS + sharer);
         auto tile = converted(row.template load<K, WARP>(chunk));
         Real x[K * Rows::V];
         auto m = shared.max(tile.largest());
-        Real excluded = 0;
+        [[maybe_unused]] Real excluded = 0;
         with_operation<Ops>(args.operation(), [&](auto op) {
             using Op = decltype(op);
             auto d = shared.normalizer(keep_and_sum<Op>(args.operation(), tile, reference(m), x));
@@ -70,26 +71,37 @@ __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 2)
             const int to = threadIdx.x % WARP;
             if (sharer == 0 && to < (int)cluster_size()) arrived.send(parts + part, to, {m, d});
             arrived.await();
-            excluded = finish_kept<Op, Real>(args.operation(), x, m,
-                                             block_a_row::merge_held(parts, parted));
+            const auto total = block_a_row::merge_held(parts, parted);
+            if constexpr (Op::ONE_A_ROW)
+                put_value<Op>(args, cluster_index(), part == 0 && threadIdx.x == 0, row, total);
+            else
+                excluded = finish_kept<Op, Real>(args.operation(), x, m, total);
         });
-        row.template store<K, WARP, true>(chunk, x, tile.allowed(), excluded);
+        if constexpr (!Ops::ONE_A_ROW)
+            row.template store<K, WARP, true>(chunk, x, tile.allowed(), excluded);
     });
 #endif
 }
 
+/* Rows without gaps, whatever the result. */
+struct kinds_in_few_rows {
+    template <typename Ops>
+    static constexpr ons_kinds_of_rows KINDS = ONS_CONTIGUOUS_ROWS;
+};
+
 ons_status cluster_few_rows(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_contiguous_rows<kinds_in_cluster>(request, [&](auto ops, auto rows) -> ons_status {
-        using Ops = decltype(ops);
-        using Rows = typename decltype(rows)::Rows;
-        launch_shape shape = {plan->blocks_a_row, plan->threads};
-        shape.cluster = (int)plan->blocks_a_row;
-        const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
-        return with_constant<MAX_SHARERS / 2, MAX_SHARERS>(sharers, [&](auto SHARERS) {
-            return launch_strips(request, shape,
-                                 cluster_few_rows_kernel<Ops, Rows, decltype(SHARERS)::value>,
-                                 rows.arguments);
+    return with_contiguous_rows<kinds_in_few_rows, aligned_kernels::HELD>(
+        request, [&](auto ops, auto rows) -> ons_status {
+            using Ops = decltype(ops);
+            using Rows = typename decltype(rows)::Rows;
+            launch_shape shape = {plan->blocks_a_row, plan->threads};
+            shape.cluster = (int)plan->blocks_a_row;
+            const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
+            return with_constant<MAX_SHARERS / 2, MAX_SHARERS>(sharers, [&](auto SHARERS) {
+                return launch_strips(request, shape,
+                                     cluster_few_rows_kernel<Ops, Rows, decltype(SHARERS)::value>,
+                                     rows.arguments);
+            });
         });
-    });
 }

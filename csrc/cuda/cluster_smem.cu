@@ -126,6 +126,7 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
     arrived[0].make_ready();
     arrived[1].make_ready();
     arrivals::say_ready();
+    await_earlier_work();
     int row_number = blockIdx.x / blocks;
     Rows_in_smem elements(args, share, memory + smem_tiles * SMEM_TILE_BYTES,
                           barriers + warp_of_block() * MAX_SLOTS, slots, row_number, step);

@@ -74,7 +74,8 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
     cudaError_t error = cudaGetDeviceProperties(&properties, gpu);
     if (error != cudaSuccess) return error;
     memcpy(to->name, properties.name, sizeof to->name);
-    if (to->architecture >= 90) {
+    to->early_launch = code_architecture() >= 90;
+    if (to->early_launch) { /* below, kernels of clusters are empty */
         largest_clusters(&to->cluster_blocks, &to->cluster_blocks_any);
         to->clusters_of_8 = smem_clusters(8, to->shared_bytes);
         to->clusters_of_16 = smem_clusters(16, to->shared_bytes);

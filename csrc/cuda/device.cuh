@@ -19,6 +19,10 @@ struct current_gpu {
 
 ons_status status_of(cudaError_t error);
 
+/* merge.cu: the architecture that the kernels were compiled for. It is older than the current GPU's
+ * where the driver compiled them from PTX. */
+int code_architecture();
+
 /* cluster.cu: the most blocks that a cluster of the current GPU may have, by the kernels that take
  * the least and the most of a multiprocessor. */
 void largest_clusters(int *least, int *most);

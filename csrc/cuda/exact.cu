@@ -124,6 +124,7 @@ template <typename Rows, typename Form>
 __global__ void __launch_bounds__(EXACT_THREADS<Form>, Form::ROWS == 1 ? 2 : 1)
     exact_sums_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                       int64_t chunks_a_part, ons_packed *states) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
     Rows::template visit<(Form::ROWS > 1)>(
@@ -146,6 +147,7 @@ constexpr int64_t MAX_BLOCKS = 1 << 16;
 static __global__ void __launch_bounds__(MERGE_THREADS)
     exact_merge_kernel(const __grid_constant__ problem_arguments args, int parts, int width,
                        const ons_packed *states) {
+    await_earlier_work();
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows;
          row += step) {

@@ -26,6 +26,7 @@ constexpr int BLOCKS_OF_ROWS =
 template <typename Ops, typename Rows, int K>
 __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments args) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     __shared__ block_row<Real, MAX_THREADS<Rows, K> / WARP> warps;
     const int chunk = chunk_of_lane<K>(warp_of_block());

@@ -9,6 +9,7 @@
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     fused_block_of_columns_kernel(const __grid_constant__ typename Rows::arguments args) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     __shared__ strip_of_block<Real, Rows::BLOCK_THREADS / WARP> parts;
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();

@@ -14,6 +14,7 @@
 template <typename Ops, typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     const int64_t index = (int64_t)blockIdx.x * Form::rows() + Form::row();
     const int chunk = Form::template chunk<K>();

@@ -24,6 +24,7 @@ struct rows_and_results : staged_arguments<T> {
 template <typename T, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_staged_kernel(const __grid_constant__ rows_and_results<T> args) {
+    await_earlier_work();
     using Form = lanes_a_row<LANES>;
     extern __shared__ __align__(16) unsigned char memory[];
     const int64_t index = (int64_t)blockIdx.x * Form::rows() + Form::row();

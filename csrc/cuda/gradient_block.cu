@@ -28,6 +28,7 @@ __device__ inline Sum merge_in_block(Sum mine) {
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(GRADIENT_THREADS)
     gradient_block_kernel(const __grid_constant__ typename Rows::arguments args) {
+    await_earlier_work();
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
     Rows::template visit<(Form::ROWS > 1), TEST_WHEN_HELD<Rows>>(args, index, [&](const auto &row) {
         const int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
@@ -65,6 +66,7 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, BLOCKS<Rows, K>)
     const int warp = cluster_rank() * warps_of_block() + warp_of_block(), to = threadIdx.x % WARP;
     arrived.make_ready();
     arrivals::say_ready();
+    await_earlier_work();
     Rows::template visit<false, TEST_WHEN_HELD<Rows>>(args, cluster_index(), [&](const auto &row) {
         const int chunk = block_a_row::chunk<K>(warp);
         const auto tile = row.template load<K, WARP>(chunk);

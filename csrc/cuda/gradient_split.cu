@@ -16,6 +16,7 @@ template <typename Rows, typename Form>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     gradient_sums_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                          int64_t chunks_a_part, row_sum<typename Rows::Real> *sums) {
+    await_earlier_work();
     using Sum = row_sum<typename Rows::Real>;
     __shared__ Sum warps[SPLIT_THREADS / WARP * Form::ROWS];
     const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
@@ -45,6 +46,7 @@ template <typename Real>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     gradient_give_sums_kernel(const __grid_constant__ problem_arguments args, int parts, int width,
                               const row_sum<Real> *sums) {
+    await_earlier_work();
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows;
          row += step) {
@@ -60,6 +62,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
 template <typename Real>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     gradient_take_sums_kernel(const __grid_constant__ problem_arguments args, row_sum<Real> *sums) {
+    await_earlier_work();
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows; row += step)
         sums[row] = row_sum<Real>::from((const double *)row_address(args, row, ONS_PAIRS).x);
@@ -71,6 +74,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     gradient_finish_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                            int64_t chunks_a_part, int sums_a_row,
                            const row_sum<typename Rows::Real> *sums) {
+    await_earlier_work();
     using Sum = row_sum<typename Rows::Real>;
     const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
     sums = sums_of<Form>(sums, sums_a_row, part, args.first);

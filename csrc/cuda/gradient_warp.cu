@@ -8,6 +8,7 @@
 template <typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     gradient_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
+    await_earlier_work();
     const int64_t index = (int64_t)blockIdx.x * Form::rows() + Form::row();
     Rows::template visit<true, TEST_WHEN_HELD<Rows>>(args, index, [&](const auto &row) {
         const int chunk = Form::template chunk<K>();

@@ -79,6 +79,7 @@ class row_in_place {
 template <typename T, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     gradient_warp_staged_kernel(const __grid_constant__ staged_gradient_arguments<T> args) {
+    await_earlier_work();
     using Form = lanes_a_row<LANES>;
     using Place = row_in_place<T, LANES, K>;
     extern __shared__ __align__(16) unsigned char memory[];

@@ -33,6 +33,7 @@ ons_cuda_method topk_warp, topk_block, topk_cluster, topk_split, topk_online;
 ons_cuda_method topk_sorted; /* fused_warp, of short rows: the plans with one of its shapes */
 ons_cuda_method topk_large;  /* online, of a large k */
 
+/* How a kernel is launched. */
 struct launch_shape {
     int64_t blocks; /* of the grid; in launch_strips, of each strip */
     int threads;
@@ -40,6 +41,11 @@ struct launch_shape {
     bool cooperative = false;
     int shared_bytes = 0;
 };
+
+/* run.cu: launches a kernel on a stream of the current GPU. With `early` its blocks may start while
+ * work ahead of it still runs. */
+ons_status start_kernel(const launch_shape &shape, bool early, void *stream, const void *kernel,
+                        void **arguments);
 
 /* run.cu: launches a kernel, or describes it. Of a kernel whose first parameter is the arguments of
  * its rows, `first` is the row there that they begin with: it is launched for all strips of the
@@ -68,6 +74,14 @@ ons_status launch_strips(const launch_request &request, const launch_shape &shap
         return launch_kernel_strips(request, shape, (const void *)kernel, places, &rows.first);
     };
     return start(arguments...);
+}
+
+/* Returns when all work ahead of the kernel in its stream is done. A kernel may start before that
+ * (run.cu), so each one calls this before its first access to memory. */
+__device__ __forceinline__ void await_earlier_work() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 /* Calls method(an integral constant that is `value`), which must be one of the list. */

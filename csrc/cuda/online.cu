@@ -20,6 +20,7 @@ constexpr int BLOCKS = Ops::ONE_A_ROW && IS_UNALIGNED_16_BIT<Rows> ? 2 : 0;
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS, BLOCKS<Ops, Rows>)
     online_kernel(const __grid_constant__ typename Rows::arguments args) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();

@@ -9,6 +9,7 @@
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     online_block_kernel(const __grid_constant__ typename Rows::arguments args) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();

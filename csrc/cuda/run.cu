@@ -38,7 +38,7 @@ static cudaError_t allow(const void *kernel, const launch_shape &shape) {
 
 /* A shape in CUDA's words. */
 struct launch_config : cudaLaunchConfig_t {
-    explicit launch_config(const launch_shape &shape) : cudaLaunchConfig_t() {
+    explicit launch_config(const launch_shape &shape, bool early = false) : cudaLaunchConfig_t() {
         gridDim = dim3((unsigned)shape.blocks);
         blockDim = dim3((unsigned)shape.threads);
         dynamicSmemBytes = (size_t)shape.shared_bytes;
@@ -50,6 +50,9 @@ struct launch_config : cudaLaunchConfig_t {
         if (shape.cooperative) {
             attributes[numAttrs].id = cudaLaunchAttributeCooperative;
             attributes[numAttrs++].val.cooperative = 1;
+        } else if (early) {
+            attributes[numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+            attributes[numAttrs++].val.programmaticStreamSerializationAllowed = 1;
         }
     }
     launch_config(const launch_config &) = delete;
@@ -58,14 +61,20 @@ struct launch_config : cudaLaunchConfig_t {
     cudaLaunchAttribute attributes[2];
 };
 
+ons_status start_kernel(const launch_shape &shape, bool early, void *stream, const void *kernel,
+                        void **arguments) {
+    launch_config config(shape, early);
+    config.stream = (cudaStream_t)stream;
+    return status_of(cudaLaunchKernelExC(&config, kernel, arguments));
+}
+
 ons_status launch_kernel(const launch_request &request, const launch_shape &shape,
                          const void *kernel, void **arguments) {
     cudaError_t error = allow(kernel, shape);
     if (error != cudaSuccess) return status_of(error);
     if (request.facts) return status_of(describe(kernel, shape, request.facts));
-    launch_config config(shape);
-    config.stream = (cudaStream_t)request.problem->stream;
-    return status_of(cudaLaunchKernelExC(&config, kernel, arguments));
+    return start_kernel(shape, request.plan->starts_early, request.problem->stream, kernel,
+                        arguments);
 }
 
 /* One grid after the other, as many as it takes: a grid has at most 2^31 - 1 blocks. */

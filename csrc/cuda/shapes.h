@@ -36,8 +36,9 @@ enum {
     COLUMN_CLUSTER_WARPS = 20,         /* the same of columns side by side */
     CLUSTER_CHUNKS = 16,               /* of a thread there */
     LARGEST_CLUSTER = 16,              /* blocks */
-    CLUSTER_FEW_ROWS_THREADS = 256,    /* the most of a block there where rows are few, */
-    MAX_SHARERS = 4,            /* and of the warps that share what is one warp's elsewhere */
+    CLUSTER_FEW_ROWS_THREADS = 512,    /* the most of a block there where rows are few, and half
+                                        * of it where a multiprocessor has two blocks; */
+    MAX_SHARERS = 4,            /* the most of the warps that share what is one warp's elsewhere */
     FETCH_AHEAD = 7 << 20,      /* bytes from a row to the one that is fetched with it */
     FETCH_MIN_BYTES = 24 << 20, /* of all rows where any are: of fewer most begin at once */
     SMEM_THREADS = 512, /* of a block in cluster where rows come to shared memory (smem.cuh) */

@@ -24,6 +24,7 @@ template <typename Rows, typename Form>
 __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     split_statistics_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                             int64_t chunks_a_part, state<typename Rows::Real> *states) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     __shared__ state<Real> warps[THREADS<Form> / WARP * Form::ROWS];
     part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
@@ -58,6 +59,7 @@ constexpr int64_t MAX_BLOCKS = 1 << 16; /* of what takes the pairs */
 template <typename Real>
 __global__ void __launch_bounds__(PASS_THREADS)
     split_take_pairs_kernel(const __grid_constant__ problem_arguments args, state<Real> *states) {
+    await_earlier_work();
     const ons_operand &pairs = args.problem.operand[ONS_PAIRS];
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows;
@@ -80,6 +82,7 @@ __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     split_finish_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                         int64_t chunks_a_part, int states_a_row,
                         const state<typename Rows::Real> *states) {
+    await_earlier_work();
     part_of_row part(Ops::ONE_A_ROW ? 1 : parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
     const int64_t index = part.strip * Form::ROWS + Form::row();
     Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {

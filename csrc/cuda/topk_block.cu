@@ -101,6 +101,7 @@ constexpr int BLOCKS_OF<contiguous_rows<X, ALL_ALIGNED>> =
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     topk_block_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     using Key = key_type<Real>;
     using Entry = entry<Real>;

@@ -60,6 +60,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     __shared__ arrivals arrived;
     arrived.make_ready();
     arrivals::say_ready();
+    await_earlier_work();
 
     const Tile tile = Rows::template load_row<K, WARP, false>(args, row_of_blocks(), chunk);
     const Real top = tile.largest(), m = max_over_lanes<WARP>(top);

@@ -77,6 +77,7 @@ __device__ inline entry<typename Row::Real> find_last(const Row &row, uint32_t k
 template <typename Rows>
 __global__ void __launch_bounds__(PASS_THREADS)
     topk_large_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     using Entry = entry<Real>;
     __shared__ state<Real> parts[PASS_THREADS / WARP];

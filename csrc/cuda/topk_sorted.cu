@@ -193,6 +193,7 @@ constexpr int BLOCKS = n <= 32 && KEPT < 32 ? 8 : 5;
 template <typename Rows, int LANES, int K, int M>
 __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
     topk_sorted_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     using Tile = typename Rows::template tile<K>;
     using Keys = keys_of_row<Tile, LANES>;

@@ -13,6 +13,7 @@
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_MERGE_THREADS)
     topk_merge_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     using Entry = entry<Real>;
     extern __shared__ __align__(16) unsigned char shared[];

@@ -144,6 +144,7 @@ __host__ __device__ inline int bytes_of_elements(int room) {
 template <typename Rows, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     topk_warp_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    await_earlier_work();
     using Real = typename Rows::Real;
     using Tile = typename Rows::template tile<K>;
     using X = typename stored_as<Tile>::type;
