@@ -124,7 +124,9 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     if (plan->N > LONGEST_ROW) return ONS_E_ROW_TOO_LONG;
     const bool by_tiles = plan->method == ONS_METHOD_split || plan->method == ONS_METHOD_online;
     if (by_tiles && k <= ONS_LARGEST_K && fits_tiles(row, plan)) {
-        const int in_tile = row->is_16_bit ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
+        /* twice as many tops as k, so that they bound it well */
+        const bool long_tiles = row->is_16_bit && row->chunks >= 2 * k * TOPK_TILE_CHUNKS_16_BIT;
+        const int in_tile = long_tiles ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
         const int64_t warps = ceil_div(ceil_div(row->chunks, in_tile), WARP);
         const int64_t for_list = ceil_div(2 * k, TOPK_QUEUED * WARP);
         plan->threads = WARP * (int)most(least(warps, tile_warps(row, plan)), for_list);
@@ -173,8 +175,36 @@ static ons_status take(ons_method method, const char *reason, const row_of_chunk
     return shape(row, k, plan);
 }
 
-/* The most rows, scaled, of which several blocks are sooner done than one. */
-enum { MAX_SHARED_ROWS = 64 };
+enum {
+    /* The most rows, scaled, of which several blocks are sooner done than one; and the most where
+     * the row is short, or one that a single block reads slowly: of 16 bits, and not whole packs.
+     */
+    MAX_SHARED_ROWS = 64,
+    MAX_SHARED_SHORT_ROWS = 128,
+    SHARED_SHORT_ROW = 1 << 16,
+    /* The fewest elements of a row for each of its k largest that a cluster takes: it bounds the
+     * k-th by the largest element of each thread, which should be twice as many as k. */
+    ELEMENTS_A_K = 50,
+    /* The most rows for each multiprocessor that a block takes where lanes of a warp could, and
+     * where more than three quarters of the row are wanted: such lanes take long for a large k. */
+    BLOCK_ROWS_A_MULTIPROCESSOR = 4,
+    BLOCK_WHOLE_ROWS_A_MULTIPROCESSOR = 8,
+    SMALL_K = 20,
+    SORTED_K = 80
+};
+
+/* Whether a block is sooner done with few rows than half a warp each; or than fewer lanes, which
+ * put 16-bit elements in order themselves. */
+static bool is_for_block(const row_of_chunks *row, int64_t k, const ons_plan *plan) {
+    const int64_t half_warp_has = WARP / 2 * WARP_CHUNKS;
+    const bool whole = 4 * k > 3 * plan->N;
+    const int a_multiprocessor =
+        whole ? BLOCK_WHOLE_ROWS_A_MULTIPROCESSOR : BLOCK_ROWS_A_MULTIPROCESSOR;
+    if (plan->rows > (int64_t)a_multiprocessor * row->gpu->multiprocessors) return false;
+    if (row->chunks > half_warp_has) return false;
+    if (row->chunks > half_warp_has / 2) return k > SMALL_K;
+    return !row->is_16_bit && whole && k >= SORTED_K;
+}
 
 static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
     const int64_t chunk = 16 / ons_dtype_size(plan->compute), k = problem->k;
@@ -197,18 +227,28 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
         return take(ONS_METHOD_online,
                     "more elements wanted than a block puts in order: 3 to 14 reads", &row, k,
                     plan);
-    if (take(ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier",
+    const bool for_block = is_for_block(&row, k, plan);
+    if (!for_block &&
+        take(ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier",
              &row, k, plan) == ONS_OK)
         return ONS_OK;
-    if (take(ONS_METHOD_fused_block, "the row fits the registers of a block: one read", &row, k,
-             plan) == ONS_OK)
+    if (take(ONS_METHOD_fused_block,
+             for_block ? "few rows and a large k: a block is sooner done than lanes of a warp"
+                       : "the row fits the registers of a block: one read",
+             &row, k, plan) == ONS_OK)
         return ONS_OK;
     const bool few = plan->rows <= scaled(MAX_SHARED_ROWS, gpu);
-    if (few && take(ONS_METHOD_cluster, "few rows: the blocks of a cluster share each one", &row, k,
-                    plan) == ONS_OK)
+    const bool slow_alone =
+        plan->N <= SHARED_SHORT_ROW || (row.is_16_bit && plan->N % row.chunk != 0);
+    const bool shared = few || (slow_alone && plan->rows <= scaled(MAX_SHARED_SHORT_ROWS, gpu));
+    const bool bounded = k * ELEMENTS_A_K <= plan->N;
+    if (shared && bounded &&
+        take(ONS_METHOD_cluster, "few rows: the blocks of a cluster share each one", &row, k,
+             plan) == ONS_OK)
         return ONS_OK;
-    if (few && take(ONS_METHOD_split, "few rows, too long for a cluster: blocks share each one",
-                    &row, k, plan) == ONS_OK)
+    if (few && (bounded || gpu->cluster_blocks < 2) &&
+        take(ONS_METHOD_split, "few rows, too long for a cluster: blocks share each one", &row, k,
+             plan) == ONS_OK)
         return ONS_OK;
     return take(ONS_METHOD_online,
                 fits_tiles(&row, plan)

@@ -78,6 +78,25 @@ def test_many_and_long_rows(dtype, shape, k):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "method, shape, ks",
+    [
+        ("cluster", (64, 50257), (128, 160, 700, 1000)),  # the last block has few threads with elements
+        ("cluster", (3, 151936), (444, 445, 1024)),
+        ("online", (130, 131072), (128, 129, 224, 256, 257)),  # a warp's least maxima lie far below
+        ("online", (200, 32000), (255, 500, 501, 1024)),  # 16-bit tiles become short
+        ("online", (200, 16385), (1024,)),
+        ("fused_block", (300, 1100), (17, 18, 32, 171, 172)),
+        ("fused_block", (300, 8192), (96, 128, 129, 1024)),
+    ],
+)
+def test_where_another_bound_begins(dtype, method, shape, ks):
+    x = rows(shape, dtype)
+    for k in ks:
+        check(x, k, method=method)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("N", [8, 200, 1024, 5000, 128256, 600000])
 def test_rows_that_hurt(dtype, N):
     kind = getattr(torch, dtype)

@@ -568,3 +568,26 @@ def test_what_a_plan_quotes_was_measured():
     for plan in plans:
         if plan.measured:
             assert plan.method in plan.measured
+
+
+@pytest.mark.parametrize(
+    "rows, N, k, dtype, method",
+    [
+        (64, 50257, 1005, "float32", "cluster"),
+        (64, 50257, 1006, "float32", "online"),  # too few threads' maxima to bound the k-th
+        (1, 2**20, 1024, "float32", "split"),
+        (128, 65536, 8, "float32", "cluster"),
+        (129, 65536, 8, "float32", "online"),
+        (128, 65541, 8, "float32", "online"),
+        (128, 65541, 8, "bfloat16", "cluster"),  # one block reads such a row slowly
+        (500, 400, 20, "float32", "fused_warp"),
+        (500, 400, 21, "float32", "fused_block"),
+        (600, 400, 21, "float32", "fused_warp"),
+        (1000, 400, 301, "float32", "fused_block"),
+        (300, 128, 100, "float32", "fused_block"),
+        (300, 128, 100, "bfloat16", "fused_warp"),
+    ],
+)
+def test_where_top_k_changes_its_method(rows, N, k, dtype, method):
+    plan = ons.plan((rows, N), dtype=dtype, device="H100", operation="softmax_topk", k=k)
+    assert plan.method == method

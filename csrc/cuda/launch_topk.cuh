@@ -59,14 +59,16 @@ ons_status with_topk_type(const launch_request &request, int room, Method method
     };
     using Aligned = contiguous_rows<X, true>;
     using Any = contiguous_rows<X, false>;
+    const bool short_tiles = plan->elements_a_thread == TOPK_TILE_CHUNKS * Any::V;
     if constexpr (BOTH && sizeof(X) <= sizeof(float))
-        if (Aligned::all_aligned(arguments(Aligned()), true))
+        if (!(sizeof(X) == 2 && short_tiles) && Aligned::all_aligned(arguments(Aligned()), true))
             return with_topk_arguments<Aligned>(request, arguments(Aligned()), room, method);
     return with_topk_arguments<Any>(request, arguments(Any()), room, method);
 }
 
 /* Calls method(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has room for
- * `room` entries. BOTH: rows that all begin with a pack have Rows of their own. */
+ * `room` entries. BOTH: rows that all begin with a pack have Rows of their own, whose tiles are
+ * longer in 16 bits. */
 template <bool BOTH = false, typename Method>
 ons_status with_topk_rows(const launch_request &request, int room, Method method) {
     if (request.plan->loader == ONS_CONTIGUOUS) switch (request.problem->operand[ONS_X].dtype) {

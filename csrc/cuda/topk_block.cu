@@ -132,7 +132,8 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     if (by_subsets) {
         from.key = key_of(subsets.kth);
     } else {
-        const bool few = 2 * k <= blockDim.x, many = 4 * k > 3 * (N / V);
+        /* so that twice k elements or fewer are from the bound on */
+        const bool few = 2 * k <= N / (K * V), many = 8 * k > 5 * (N / V);
         Key tops[K] = {few ? own : 0};
         if (!few && !many) {
 #pragma unroll
@@ -176,7 +177,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
 
 ons_status topk_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    const int k = (int)request.problem->k, room = k <= 64 ? 128 : (k + k / 2 + 3) / 4 * 4;
+    const int k = (int)request.problem->k, room = k <= 64 ? 128 : 2 * k;
     return with_topk_rows(request, room, [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
         using Real = typename Rows::Real;

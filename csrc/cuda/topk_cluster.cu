@@ -1,9 +1,8 @@
 /* topk_cluster.cu - cluster of the operation that selects: a row stays in the registers of the
  * blocks of a cluster (sm_90 and later). Each warp sends its (m, d) to every block, and the largest
- * elements of its quarters, of which the k-th largest bounds the k-th element from below. Where k
- * is too large for that, each of n blocks bounds the k/n-th of its own by its threads' maxima, and
- * the least of these bounds is one. The few elements from there on are listed in the first block's
- * shared memory, which puts them in order.
+ * elements of its quarters. The k-th largest of these bounds the k-th element from below. If k is
+ * too large for that, each block bounds its share of k by its threads' maxima. The few elements
+ * from the bound on are listed in the first block's shared memory, which puts them in order.
  *
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
 #include "pairs/buckets.cuh"
@@ -23,15 +22,42 @@ __device__ __forceinline__ typename Tile::Real element_of_tile(const Tile &tile,
     return found;
 }
 
-/* The least key of the row's blocks, of which each has one; all come to it. */
-template <typename Key>
-__device__ inline Key least_of_blocks(Key key) {
+/* How many threads of the row's warps before one have elements. */
+template <typename Rows>
+__device__ inline int threads_before(int64_t N, int warp) {
+    constexpr int OF_WARP = TOPK_CHUNKS * WARP;
+    const int chunks = min((int)((N + Rows::V - 1) / Rows::V), warp * OF_WARP);
+    return chunks / OF_WARP * WARP + min(chunks % OF_WARP, WARP);
+}
+
+/* A key that k elements of a row are not below, or 0, by the largest of each thread: `own` is this
+ * thread's. Each block bounds its share of k and a few more, so that the lowest bounds of blocks
+ * are not needed. */
+template <typename Rows, typename Key>
+__device__ inline Key bound_by_blocks(int64_t N, Key own, int k) {
     __shared__ Key keys[LARGEST_CLUSTER];
-    if (threadIdx.x == 0) in_first_block(keys)[block_of_row()] = key;
+    const int warps = warps_of_block(), blocks = blocks_of_row();
+    auto rank_of = [&](int block) {
+        const int threads =
+            threads_before<Rows>(N, (block + 1) * warps) - threads_before<Rows>(N, block * warps);
+        const int share = k * threads / threads_before<Rows>(N, blocks * warps) + 1;
+        return min(share + share / 8 + 2, threads);
+    };
+    const int rank = rank_of(block_of_row());
+    const Key of_block = rank > 0 ? bound_of_tops({own}, rank) : 0;
+    if (threadIdx.x == 0) in_first_block(keys)[block_of_row()] = of_block;
     meet_in_row();
     const int lane = threadIdx.x % WARP;
     const volatile Key *const all = in_first_block(keys);
-    return least_of_warp(lane < blocks_of_row() ? all[lane] : ~Key(0));
+    const Key key = lane < blocks ? all[lane] : 0;
+    const int rank_there = lane < blocks ? rank_of(lane) : 0;
+    int from_there = 0;
+#pragma unroll
+    for (int i = 0; i < LARGEST_CLUSTER; i++) {
+        const int other_rank = __shfl_sync(~0u, rank_there, i);
+        if (__shfl_sync(~0u, key, i) >= key) from_there += other_rank;
+    }
+    return ~least_of_warp(from_there >= k ? ~key : ~Key(0));
 }
 
 template <typename Rows>
@@ -93,7 +119,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
         }
         from.key = bound_of_tops(mine, (int)k);
     } else {
-        from.key = least_of_blocks(bound_of_tops({own}, ((int)k + blocks - 1) / blocks));
+        from.key = bound_by_blocks<Rows>(args.N, own, (int)k);
     }
     bool counts = from.key == 0; /* the elements, where there are too few tops */
     int *const count_at = in_first_block(&listed);
@@ -148,7 +174,8 @@ __global__ void __launch_bounds__(TOPK_THREADS)
 
 ons_status topk_cluster(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_topk_rows(request, topk_room(request, 256), [&](auto rows, const auto &arguments) {
+    const int k = (int)request.problem->k, room = k <= 64 ? 256 : (5 * k / 2 + 67) / 4 * 4;
+    return with_topk_rows(request, room, [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
         using Real = typename Rows::Real;
         launch_shape shape = {1, plan->threads};

@@ -52,13 +52,13 @@ __device__ inline Key kth_of_warp(Key key, uint32_t rank) {
 }
 
 /* A key that k elements of a row are not below, or 0. `own` is the largest that this thread of the
- * block has had, 0 if none: as many of each warp are from there on, where each has enough. */
+ * block has had, 0 if none: `rank` of each warp are from there on, if each has enough. */
 template <typename Key>
-__device__ inline Key bound_by_warps(Key own, uint32_t k) {
+__device__ inline Key bound_by_warps(Key own, uint32_t rank) {
     constexpr int MAX_WARPS = TOPK_TILE_THREADS / WARP;
     __shared__ Key of_warps[MAX_WARPS];
     const int warps = warps_of_block();
-    Key from = kth_of_warp(own, (k + warps - 1) / warps);
+    Key from = kth_of_warp(own, rank);
     if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = from;
     __syncthreads();
 #pragma unroll
@@ -67,6 +67,22 @@ __device__ inline Key bound_by_warps(Key own, uint32_t k) {
         from = of_warp < from ? of_warp : from;
     }
     return from;
+}
+
+/* A key that k elements of a row are not below, or 0. If k is large, the least of the threads'
+ * maxima lie far below the k-th element: then all tops are counted that such a bound leaves.
+ * each(visit) calls visit(key) for tops of this thread. */
+template <typename Key, typename Each>
+__device__ inline Key bound_of_row(Key own, uint32_t k, Each each) {
+    constexpr uint32_t CLOSE_RANK = WARP / 2;
+    const uint32_t rank = (k + warps_of_block() - 1) / warps_of_block();
+    const Key by_warps = bound_by_warps(own, rank);
+    if (by_warps != 0 && rank <= CLOSE_RANK) return by_warps;
+    return bound_by_ranges<Key>(k, [&](auto visit) {
+        each([&](Key key) {
+            if (key >= by_warps) visit(key);
+        });
+    });
 }
 
 /* A key that k of n entries are not below. */
@@ -83,13 +99,11 @@ __device__ __noinline__ auto bound_of_entries(const Entry *entries, uint32_t n, 
 template <typename Real, typename Key>
 __device__ __noinline__ Key queue_kept(tops_of_block<Real> tops, places_of_tops at, uint32_t tiles,
                                        Key own, uint32_t k) {
-    Key from = bound_by_warps(own, k);
-    if (from == 0)
-        from = bound_by_ranges<Key>(k, [&](auto visit) {
+    const Key from = bound_of_row(own, k, [&](auto visit) {
 #pragma unroll 1
-            for (uint32_t tile = 0; tile < tiles; tile++)
-                if (at.first + tile * at.step < at.end) visit(key_of(tops.of_tile(tile)));
-        });
+        for (uint32_t tile = 0; tile < tiles; tile++)
+            if (at.first + tile * at.step < at.end) visit(key_of(tops.of_tile(tile)));
+    });
     const Real least = number_of(from); /* NaN, which nothing is below, of no key and of the last */
     if (own >= from)
 #pragma unroll 4
@@ -107,9 +121,11 @@ __device__ __noinline__ Key cut_queue(tops_of_block<Real> tops, Key own, uint32_
     constexpr uint32_t A_THREAD = 4; /* that each reads at once */
     __syncthreads();                 /* all have added theirs */
     const uint32_t count = *tops.queued;
-    Key from = bound_by_warps(own, k);
-    if (from == 0)
-        from = bound_of_entries(tops.queue, count < tops.room() ? count : tops.room(), k);
+    const uint32_t in_queue = count < tops.room() ? count : tops.room();
+    const Key from = bound_of_row(own, k, [&](auto visit) {
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x; i < in_queue; i += blockDim.x) visit(tops.queue[i].key());
+    });
     if (count > tops.room()) return from;
     if (threadIdx.x == 0) *tops.queued = 0;
 #pragma unroll 1
