@@ -79,6 +79,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     plan->compute = wider(problem->operand[ONS_X].dtype, method == ONS_METHOD_naive
                                                              ? problem->operand[ONS_X].dtype
                                                              : problem->operand[ONS_Y].dtype);
+    if (problem->compute != ONS_FLOAT16) plan->compute = problem->compute;
     const ons_operation_info *operation = &ons_operations[problem->operation];
     if (!ons_method_takes(method, problem->operation, problem->device))
         return ONS_E_METHOD_NOT_OF_OPERATION;

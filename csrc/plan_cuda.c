@@ -198,10 +198,11 @@ static choice choose_for_gradients(const row_of_chunks *row, const ons_plan *pla
     return (choice){ONS_METHOD_split, "rows too long to be held: blocks share each one", NULL};
 }
 
-/* Of one type, or of 16 bits that become float32. */
+/* Of one type, or of 16 bits that become float32; in the arithmetic that they ask for. */
 static bool has_types_of_rows(const ons_problem *problem) {
     ons_dtype x = problem->operand[ONS_X].dtype, y = problem->operand[ONS_Y].dtype;
-    return x == y || (ons_dtype_size(x) == 2 && y == ONS_FLOAT32);
+    return problem->compute == ONS_FLOAT16 &&
+           (x == y || (ons_dtype_size(x) == 2 && y == ONS_FLOAT32));
 }
 
 /* Nothing is to be done to the rows first. */

@@ -128,6 +128,9 @@ typedef struct {
     ons_operand operand[ONS_OPERANDS];
     double scale_by; /* for every row, where ONS_SCALE is absent */
     bool sums;       /* the result is what the rows add up */
+    /* The type that the arithmetic of given pairs was done in, where it is not the one that x and y
+     * ask for: it decides how products with the scale are rounded. ONS_FLOAT16: theirs. */
+    ons_dtype compute;
     /* of an operation that selects: */
     int64_t k;
     bool log, sorted; /* else in any order */

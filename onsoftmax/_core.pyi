@@ -359,6 +359,7 @@ def finish(
     scale: Any = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
+    compute: str | None = None,
 ) -> Any: ...
 def sums(array: Any, /, axis: _Axis = -1, *, stream: Any = None, num_threads: int | None = None) -> Any: ...
 def gradient_sums(

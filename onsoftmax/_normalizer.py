@@ -45,8 +45,9 @@ class Normalizer:
     scale : float or array
         What elements are multiplied with first. An array or list on the CPU is kept as a NumPy array, a copy
         that NumPy refuses to write; an array on a GPU is kept itself, and not to be written.
-    dtype : str
-        The name of the rows' type, which logsumexp() has.
+    dtype : str or None
+        The name of the rows' type, which logsumexp() has. None if the state came packed and no type was
+        given: the first chunk or Normalizer that is merged with it then says the type.
 
     References
     ----------
@@ -66,7 +67,7 @@ class Normalizer:
     packed: Any
     axis: _Axis
     scale: Any
-    dtype: str
+    dtype: str | None
 
     def __post_init__(self) -> None:
         if isinstance(self.packed, np.ndarray):
@@ -100,20 +101,20 @@ class Normalizer:
     def merge(self, other: Normalizer, /, *, stream: Any = None) -> Normalizer:
         """That of the rows of both, laid end to end. Commutative; an empty one changes nothing.
 
-        The rows have the same shape, type and scale, and lie on one device: ValueError otherwise. What is no
-        Normalizer is a TypeError. Scales are the same where they are equal numbers, or arrays of one shape
-        with equal numbers, NaN with NaN; on a GPU where they are one object. The result has this one's kind
-        and axis. `stream` is as in softmax.
+        Both have rows of one shape, type and scale, on one device: ValueError otherwise. A type that is None
+        becomes the other's. Anything but a Normalizer is a TypeError. Two scales are the same if they are
+        equal numbers, or arrays of one shape with equal numbers, NaN with NaN; on a GPU, if they are one
+        object. The result has this one's kind and axis. `stream` is as in softmax.
         """
         if not isinstance(other, Normalizer):
             raise TypeError(f"other is of type {type(other).__name__}: expected a Normalizer")
         if not _same_scale(self.scale, other.scale):
             one = ", the same object" if gpu_of(self.scale) is not None else ""
             raise ValueError(f"other has scale {other.scale!r}: expected this one's, {self.scale!r}{one}")
-        if self.dtype != other.dtype:
+        if None not in (self.dtype, other.dtype) and self.dtype != other.dtype:
             raise ValueError(f"other is of {other.dtype} rows: expected this one's type, {self.dtype}")
         packed = _core.merge(self.packed, other=other.packed, stream=stream)
-        return Normalizer(packed, self.axis, self.scale, self.dtype)
+        return Normalizer(packed, self.axis, self.scale, self.dtype or other.dtype)
 
     def update(
         self, chunk: Any, /, *, where: Any = None, stream: Any = None, num_threads: int | None = None
@@ -136,7 +137,7 @@ class Normalizer:
             stream=stream,
             num_threads=num_threads,
         )
-        if further.dtype != self.dtype:
+        if self.dtype not in (None, further.dtype):
             raise ValueError(f"chunk is of {further.dtype}: expected this one's type, {self.dtype}")
         return self.merge(further, stream=stream)
 
@@ -156,8 +157,8 @@ class Normalizer:
         Parameters
         ----------
         chunk : array_like
-            A part of the rows that m and d have seen: no element may be above m. One of another type than
-            this one's has results as exact as this one's type.
+            A part of the rows that m and d have seen: no element may be above m. If its type is not this
+            one's, the results are as exact as those of this one's type.
         dtype, out, where, stream, num_threads : optional
             As `onsoftmax.softmax` takes them.
 
@@ -198,13 +199,14 @@ class Normalizer:
         return self._finish("log_softmax", chunk, dtype, out, where, stream, num_threads)
 
     def logsumexp(self, *, stream: Any = None) -> Any:
-        """log(sum(exp(x))) of each row, in the rows' type: m where m is -inf, inf or NaN.
+        """log(sum(exp(x))) of each row, in the rows' type, float64 if that is None: m where m is -inf, inf
+        or NaN.
 
         >>> import onsoftmax as ons
         >>> float(ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).logsumexp().round(4))
         6.0952
         """
-        rows = _core.empty(self.packed, (*self.shape, 0), dtype=self.dtype)
+        rows = _core.empty(self.packed, (*self.shape, 0), dtype=self.dtype or "float64")
         pairs = _core.merge(self.packed, gives="pair", stream=stream)
         return _core.finish(rows, pairs=pairs, operation="logsumexp", stream=stream)
 
@@ -229,6 +231,7 @@ class Normalizer:
             scale=self.scale,
             stream=stream,
             num_threads=num_threads,
+            compute=self.dtype,
         )
 
     @staticmethod
@@ -242,7 +245,7 @@ class Normalizer:
         axis, scale
             As `normalizer` was given them: the packed state has neither.
         dtype : dtype, optional
-            The rows' type, float64 by default.
+            The rows' type. If it is None, the first chunk or Normalizer that is merged with this one says it.
 
         Raises
         ------
@@ -274,8 +277,8 @@ class Normalizer:
         >>> float(ons.Normalizer.merge_all(np.stack(parts)).d.round(4))
         1.0999
         """
-        name = "float64" if dtype is None else dtype_name(dtype)
-        if name not in DTYPES:
+        name = None if dtype is None else dtype_name(dtype)
+        if name not in (None, *DTYPES):
             raise TypeError(f"dtype is {name}: expected float16, bfloat16, float32 or float64")
         if getattr(getattr(packed, "dtype", None), "kind", "f") in "iub":  # softmax takes these as floats
             raise ValueError(f"packed is of {packed.dtype}: expected float64")
@@ -389,7 +392,7 @@ def _same_scale(a: Any, b: Any) -> bool:
     return np.array_equal(a, b, equal_nan=True)
 
 
-def _of_type(chunk: Any, name: str) -> Any:
+def _of_type(chunk: Any, name: str | None) -> Any:
     """A list, a number or NumPy's integers, which have no floating type of their own, as an array of that."""
     array = np.asarray(chunk) if isinstance(chunk, (list, tuple, int, float)) else chunk
     if type(array) is not np.ndarray or array.dtype.kind not in ("iub" if array is chunk else "iubf"):

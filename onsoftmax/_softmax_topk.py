@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, overload
 
 from . import _core
-from ._normalizer import Normalizer
+from ._normalizer import Normalizer, normalizer
 from ._topk import TopK
 from ._types import MethodName
 
@@ -22,11 +22,16 @@ class TopKWithNormalizer(NamedTuple):
 
 
 def with_normalizer(
-    found: TopK, pairs: Any, axis: Any, scale: Any, stream: Any, dtype: str
+    found: TopK, array: Any, pairs: Any, dtype: str, stream: Any, keywords: dict[str, Any]
 ) -> TopKWithNormalizer:
-    """For the C core: of a TopK, and of the pairs of the rows that normalizer() has."""
-    normalizer = Normalizer(_core.pack(pairs, stream=stream), axis, scale, dtype)
-    return TopKWithNormalizer(found.values, found.indices, normalizer)
+    """For the C core: of a TopK, and of the pairs of the rows or, where it has none, of the array."""
+    axis, scale = keywords.get("axis", -1), keywords.get("scale", 1.0)
+    if pairs is None:
+        same = {name: keywords[name] for name in ("where", "num_threads") if name in keywords}
+        made = normalizer(array, axis, scale=scale, stream=stream, **same)
+    else:
+        made = Normalizer(_core.pack(pairs, stream=stream), axis, scale, dtype)
+    return TopKWithNormalizer(found.values, found.indices, made)
 
 
 if TYPE_CHECKING:

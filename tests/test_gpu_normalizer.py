@@ -62,6 +62,23 @@ def test_parts_on_gpu_and_cpu(dtype, offset, axis):
     assert_near(back.logsumexp(), ons.logsumexp(x, axis), logarithm=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_chunks_of_another_type_have_the_products_of_the_rows(dtype):
+    x = (2700 + 0.03 * torch.randn(3, 5000, device=DEVICE, dtype=torch.float64)).to(dtype)
+    for scale in (3.7, torch.tensor([[3.7], [-0.3], [1.0]], device=DEVICE)):
+        row = ons.normalizer(x, scale=scale)
+        for chunk in (x, x.double()):
+            for y in (
+                row.softmax(chunk),
+                row.softmax(chunk, dtype="float64"),
+                row.softmax(chunk.T.clone().T),
+            ):
+                tolerance = 2e-2 if torch.bfloat16 in (dtype, y.dtype) else 1e-6
+                assert torch.allclose(y.double().sum(1), torch.ones_like(y[:, 0]).double(), rtol=tolerance)
+        found = ons.softmax_topk(x, 5, scale=scale, dtype="float64", return_normalizer=True)
+        assert same_bits(found.normalizer.packed, row.packed)
+
+
 def test_special_and_many_rows():
     x = torch.tensor([[np.nan, 1], [1, np.inf], [-np.inf, -np.inf], [-np.inf, 2]], device=DEVICE)
     row = ons.normalizer(x[:, :1]).update(x[:, 1:])

@@ -210,12 +210,45 @@ def test_packed_goes_anywhere():
     swapped = Normalizer.from_packed(back.astype(">f8"))
     bytes_off = np.frombuffer(b"-" + row.packed.tobytes(), np.uint8)[1:].view(np.float64).reshape(3, 4, 5)
     for same in (swapped, Normalizer.from_packed(bytes_off), Normalizer.from_packed(back.tolist())):
-        assert same_bits(same.packed, row.packed) and same.dtype == "float64"
+        assert same_bits(same.packed, row.packed) and same.dtype is None
     for axis in (0, 1, -1, (0, 1), None):
         parts = back[:, ::2].transpose(1, 0, 2)
         many, m = Normalizer.merge_all(parts, axis), parts[..., 0]
         np.testing.assert_array_equal(many.m, m.max(axis))
         np.testing.assert_allclose(many.logsumexp(), ons.logsumexp(m + np.log(row.d[:, ::2].T), axis))
+
+
+def test_a_packed_state_takes_the_type_of_what_comes():
+    x = np.random.default_rng(5).standard_normal((3, 50)).astype(np.float32)
+    whole, row = ons.normalizer(x).update(x), ons.normalizer(x)
+    for sent in (Normalizer.from_packed(row.packed), Normalizer.merge_all(row.packed[None])):
+        assert sent.logsumexp().dtype == np.float64 and sent.merge(sent).dtype is None
+        for other in (sent.update(x), sent.merge(row), row.merge(sent)):
+            assert other.dtype == "float32" and same_bits(other.packed, whole.packed)
+            assert same_bits(other.logsumexp(), whole.logsumexp())
+        assert sent.update([[1], [2], [3]]).dtype == "float64"
+        with pytest.raises(ValueError, match=r"chunk is of float64: expected this one's type, float32"):
+            sent.update(x).update(x.astype(float))
+
+
+@pytest.mark.parametrize("rows", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("scale", [3.7, np.array([3.7, -0.3])])
+def test_chunks_of_another_type_have_the_products_of_the_rows(rows, scale):
+    """A product of 10^4 that is rounded otherwise would change each element by up to 5e-4."""
+    kind = np.dtype(ml_dtypes.bfloat16) if rows == "bfloat16" else np.dtype(rows)
+    x = (2700 + 0.03 * np.random.default_rng(6).standard_normal((2, 500))).astype(kind)
+    row = ons.normalizer(x, scale=np.reshape(scale, (-1, 1)) if np.ndim(scale) else scale)
+    exact = row.softmax(x).astype(float)
+    for chunk in (x, x.astype(np.float32), x.astype(np.float64)):
+        if not np.array_equal(chunk.astype(kind), x) or not np.array_equal(chunk, x):
+            continue  # float64 rows are no float32
+        for dtype in (None, "float32", "float64"):
+            y = row.softmax(chunk, dtype=dtype)
+            eps = max(float(ml_dtypes.finfo(kind).eps), float(ml_dtypes.finfo(y.dtype).eps))
+            assert y.dtype == (dtype or chunk.dtype)
+            np.testing.assert_allclose(y.astype(float), exact, rtol=4 * eps, atol=2.0**-25)
+            logs = row.log_softmax(chunk, dtype=dtype).astype(float)
+            np.testing.assert_allclose(np.exp(logs), exact, rtol=40 * eps, atol=2.0**-20)
 
 
 def test_a_value_never_changes():

@@ -155,3 +155,15 @@ def test_plans():
         ons.plan(x, operation="softmax_topk", k=8)
     with pytest.raises(TypeError, match="axis is None"):
         ons.plan(x, None, operation="softmax_topk", k=1)
+
+
+@pytest.mark.parametrize("scale", [3.7, np.array([[3.7], [-0.3]])])
+def test_the_normalizer_of_a_wider_result_has_the_products_of_the_rows(scale):
+    x = (2700 + 0.03 * np.random.default_rng(6).standard_normal((2, 500))).astype(np.float32)
+    where = x < 2700.1
+    found = ons.softmax_topk(x, 5, dtype="float64", scale=scale, where=where, return_normalizer=True)
+    row = ons.normalizer(x, scale=scale, where=where)
+    assert found.normalizer.dtype == "float32" and found.values.dtype == np.float64
+    assert np.array_equal(found.normalizer.packed, row.packed)
+    sums = found.normalizer.softmax(x, where=where).sum(axis=1, dtype=float)
+    np.testing.assert_allclose(sums, 1, rtol=1e-6)

@@ -90,9 +90,9 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
 }
 
 static const char *const keyword_names[KEYWORDS] = {
-    "axis",   "method",   "dtype",     "out",   "where", "scale", "stream", "num_threads",
-    "device", "keepdims", "operation", "pairs", "k",     "log",   "sorted", "return_normalizer",
-    "other",  "gives",    "dtypes",    "caches"};
+    "axis",   "method",   "dtype",     "out",    "where", "scale", "stream", "num_threads",
+    "device", "keepdims", "operation", "pairs",  "k",     "log",   "sorted", "return_normalizer",
+    "other",  "gives",    "compute",   "dtypes", "caches"};
 
 /* TypeError for a keyword that the function does not take. */
 static void refuse_keyword(const char *function, PyObject *name, int keywords) {

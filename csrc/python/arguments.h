@@ -23,8 +23,9 @@ enum {
     RETURN_NORMALIZER,
     OTHER,
     GIVES,
-    DTYPES, /* a list that the name of the array's type is put into */
-    CACHES, /* of a machine to plan for, by tests and for the page: not in onsoftmax.plan */
+    COMPUTE, /* the type of the rows that the pairs are of */
+    DTYPES,  /* a list that the name of the array's type is put into */
+    CACHES,  /* of a machine to plan for, by tests and for the page: not in onsoftmax.plan */
     KEYWORDS
 };
 
@@ -37,7 +38,7 @@ enum {
     OF_VALUES = OF_ALL | 1 << KEEPDIMS,
     OF_PART = 1 << AXIS | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
     OF_PAIRS = OF_PART | 1 << DTYPES,
-    OF_FINISH = OF_PART | 1 << DTYPE | 1 << OUT | 1 << OPERATION | 1 << PAIRS,
+    OF_FINISH = OF_PART | 1 << DTYPE | 1 << OUT | 1 << OPERATION | 1 << PAIRS | 1 << COMPUTE,
     OF_SUMS = 1 << AXIS | 1 << STREAM | 1 << NUM_THREADS,
     OF_GRADIENT_SUMS = OF_SUMS | 1 << OPERATION,
     OF_GRADIENT_FINISH = OF_GRADIENT_SUMS | 1 << DTYPE | 1 << OUT | 1 << PAIRS,

@@ -97,6 +97,16 @@ static void say_which(const char *name) {
     Py_XDECREF(traceback);
 }
 
+/* problem.compute for pairs of rows of this type. Only products round otherwise in another type. */
+static ons_dtype other_arithmetic(ons_dtype dtype, const ons_problem *problem) {
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
+    const bool wide = dtype == ONS_FLOAT64;
+    const bool scales = problem->operand[ONS_SCALE].data || problem->scale_by != 1.0;
+    const bool asked_wide = x->dtype == ONS_FLOAT64 || y->dtype == ONS_FLOAT64;
+    if (!problem->operand[ONS_PAIRS].data || !scales || wide == asked_wide) return ONS_FLOAT16;
+    return wide ? ONS_FLOAT64 : ONS_FLOAT32;
+}
+
 /* `function` takes such keywords, one of which may be the operation, which takes a gradient where
  * the given one does. */
 static PyObject *call(const char *function, int keywords, ons_operation operation, bool sums,
@@ -107,7 +117,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     ons_view *const operand = views.operand;
     const ons_view *const x = &operand[ONS_X];
     ons_method method;
-    ons_dtype dtype;
+    ons_dtype dtype, compute;
     ons_problem problem;
     bool reduced[ONS_MAX_DIMS];
     int threads = module->num_threads, keepdims = 0;
@@ -144,7 +154,9 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
         Py_CLEAR(result);
     }
     int typed = ons_take_dtype(module, given[DTYPE], &dtype);
-    if (typed < 0 || (given[AXIS] && !(axes = ons_plain_axes(given[AXIS])))) return NULL;
+    const int computed = ons_take_dtype(module, given[COMPUTE], &compute);
+    if (typed < 0 || computed < 0 || (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))))
+        return NULL;
     ons_no_call_views(&views);
     PyObject *const array = args[arrays - 1];
     if (ons_take(module, array, ONS_X, stream, &operand[ONS_X], &views.library) < 0) {
@@ -191,6 +203,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
                          &problem) < 0)
         goto done;
     problem.sums = sums;
+    if (computed) problem.compute = other_arithmetic(compute, &problem);
     problem.stream = stream;
     if (ons_run_call(module, &problem, method, threads, views.library) < 0 ||
         ons_leave(module, &views, given, stream) < 0 || ons_say_dtype(given, x) < 0)

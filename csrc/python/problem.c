@@ -196,6 +196,7 @@ int ons_make_problem(ons_operation operation, const ons_view operand[ONS_OPERAND
     problem->log = false;
     problem->sorted = true;
     problem->sums = false;
+    problem->compute = ONS_FLOAT16;
     problem->operation = operation;
     problem->device = x->device;
     problem->gpu = x->device == ONS_CUDA ? x->gpu : 0;

@@ -58,21 +58,31 @@ static PyObject *hand_over(ons_module *module, const ons_call_views *views, PyOb
     return all;
 }
 
-/* The same with the Normalizer of the rows, which Python makes of the arguments of the call. */
-static PyObject *with_normalizer(ons_module *module, const ons_call_views *views, PyObject *array,
+/* Whether the values come of products that round otherwise than those of the rows' own type. */
+static bool has_other_products(const ons_call_views *views, const ons_problem *problem) {
+    const ons_view *const operand = views->operand;
+    const bool scales = problem->operand[ONS_SCALE].data || problem->scale_by != 1.0;
+    return scales && operand[ONS_X].dtype != ONS_FLOAT64 && operand[ONS_Y].dtype == ONS_FLOAT64;
+}
+
+/* The same with the Normalizer of the rows, which Python makes of the arguments of the call, and of
+ * the pairs if they are of the rows' own products. */
+static PyObject *with_normalizer(ons_module *module, const ons_call_views *views,
+                                 const ons_problem *problem, PyObject *array,
                                  PyObject *const given[KEYWORDS], PyObject *found) {
-    PyObject *pairs = ons_hand_over(module, views->library, array, &views->operand[ONS_PAIRS]);
-    PyObject *axis = given[AXIS] ? Py_NewRef(given[AXIS]) : PyLong_FromLong(-1);
-    PyObject *scale = given[SCALE] ? Py_NewRef(given[SCALE]) : PyFloat_FromDouble(1.0);
-    PyObject *stream = given[STREAM] ? given[STREAM] : Py_None, *all = NULL;
+    PyObject *pairs =
+        has_other_products(views, problem)
+            ? Py_NewRef(Py_None)
+            : ons_hand_over(module, views->library, array, &views->operand[ONS_PAIRS]);
+    PyObject *keywords = ons_keywords_but_stream(given), *all = NULL;
+    PyObject *stream = given[STREAM] ? given[STREAM] : Py_None;
     PyObject *made_by = ons_attribute_of("onsoftmax._softmax_topk", "with_normalizer");
-    if (pairs && axis && scale && made_by)
-        all = PyObject_CallFunction(made_by, "OOOOOs", found, pairs, axis, scale, stream,
-                                    ons_dtype_name(views->operand[ONS_X].dtype));
+    if (pairs && keywords && made_by)
+        all = PyObject_CallFunction(made_by, "OOOsOO", found, array, pairs,
+                                    ons_dtype_name(views->operand[ONS_X].dtype), stream, keywords);
     Py_XDECREF(made_by);
     Py_XDECREF(pairs);
-    Py_XDECREF(axis);
-    Py_XDECREF(scale);
+    Py_XDECREF(keywords);
     Py_DECREF(found);
     return all;
 }
@@ -142,7 +152,7 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     if (ons_run_call(module, &problem, method, threads, views.library) == 0 &&
         ons_leave(module, &views, given, stream) == 0)
         result = hand_over(module, &views, args[0]);
-    if (result && pairs) result = with_normalizer(module, &views, args[0], given, result);
+    if (result && pairs) result = with_normalizer(module, &views, &problem, args[0], given, result);
 done:
     Py_DECREF(plain);
     Py_XDECREF(axes);
