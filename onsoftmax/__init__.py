@@ -7,6 +7,8 @@ array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])
 
 from __future__ import annotations
 
+from . import _early  # before all that takes time  # noqa: F401
+
 try:
     from ._core import (
         DeviceArray,

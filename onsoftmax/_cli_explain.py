@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from . import _trace_text
 from ._arguments import DTYPES
 from ._explain import METHODS, explain
-from ._files import CommandError
+from ._files import CommandError, written
 from ._table import show, terminal_width
-from ._targets import check_plot, check_target
+from ._targets import check_plot, check_target, save_plot
 from .demo import ROW
 
 DESCRIPTION = """Every step of a method on one row: what is read and written, m, d, the rescales,
@@ -79,10 +78,11 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(str(error)) from error
     check_target(options.html)
     check_plot(options.plot)
-    if options.html:
-        Path(options.html).write_text(trace.to_html())
-    if options.plot:
-        trace.plot().savefig(options.plot, dpi=120)
+    if options.html is not None:
+        with written(options.html) as file:
+            file.write(trace.to_html().encode())
+    if options.plot is not None:
+        save_plot(trace.plot(), options.plot)
     if options.json:
         print(trace.to_json())
     else:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
-from pathlib import Path
 from typing import Any
 
 from ._arguments import DTYPES, parse_shape
 from ._describe import plan
-from ._files import CommandError
+from ._files import CommandError, written
 from ._table import page, show
 from ._targets import check_target
 
@@ -74,7 +73,8 @@ def run(options: argparse.Namespace) -> int:
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
     check_target(options.html)
-    if options.html:
-        Path(options.html).write_text(page(f"plan for {options.shape}", made.to_html(options.bandwidth)))
+    if options.html is not None:
+        with written(options.html) as file:
+            file.write(page(f"plan for {options.shape}", made.to_html(options.bandwidth)).encode())
     show(made.parts(options.bandwidth))
     return 0

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ._arguments import parse_scale
-from ._files import Array, Box, CommandError, NpyFile, open_input, read_stdin
+from ._files import Array, Box, CommandError, NpyFile, open_input, read_stdin, written
 from ._record import for_json
 from ._softmax_topk import softmax_topk
 from ._table import Table, number, numbers, show
@@ -130,12 +130,12 @@ def run(options: argparse.Namespace) -> int:
         method=options.method,
         scale=options.scale,
     )
-    if options.output:
-        with open(options.output, "wb") as file:
+    if options.output is not None:
+        with written(options.output) as file:
             np.savez(file, values=found.values, indices=found.indices)
     if options.json:
         plain = {"values": found.values.tolist(), "indices": found.indices.tolist()}
         print(json.dumps(for_json(plain), allow_nan=False))
-    elif not options.output:
+    elif options.output is None:
         show(_table(path, found, options.axis, options.log))
     return 0

@@ -15,10 +15,10 @@ import stat
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.lib import format as npy
@@ -41,9 +41,11 @@ class CommandError(Exception):
 
 @contextmanager
 def _said_of(path: str) -> Iterator[None]:
-    """Within it an OSError becomes a CommandError that names `path`."""
+    """Within it an OSError becomes a CommandError that names `path`, but for a pipe that nobody reads."""
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
 
@@ -193,11 +195,23 @@ def read_stdin() -> Array:
 
 
 def write_stdout(array: Array) -> None:
-    """The array as a .npy file on standard output. Raises CommandError."""
+    """The array as a .npy file on standard output. Raises CommandError, or BrokenPipeError."""
     if sys.stdout.isatty():
         raise CommandError("-: standard output is a terminal: expected a pipe or a file")
-    npy.write_array(sys.stdout.buffer, array, allow_pickle=False)
-    sys.stdout.buffer.flush()
+    fortran = not array.flags.c_contiguous
+    memory = np.ascontiguousarray(array.T if fortran else array).reshape(-1).view(np.uint8).data
+    with _said_of("standard output"):
+        sys.stdout.buffer.write(_header(array.dtype, array.shape, fortran))
+        sys.stdout.buffer.write(memory)
+        sys.stdout.buffer.flush()
+
+
+def _header(dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> bytes:
+    """What a .npy file begins with."""
+    header = BytesIO()
+    says = {"descr": npy.dtype_to_descr(dtype), "fortran_order": fortran, "shape": shape}
+    npy.write_array_header_1_0(header, says)
+    return header.getvalue()
 
 
 def _reserve(descriptor: int, size: int) -> None:
@@ -215,45 +229,33 @@ def _reserve(descriptor: int, size: int) -> None:
 
 
 @contextmanager
-def _new_file(
-    path: str, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool
-) -> Iterator[tuple[str, NpyFile]]:
-    """A .npy file of a name of its own beside `path`: that name, the file. Removed at the end."""
+def _temporary(path: str) -> Iterator[tuple[str, _Descriptor]]:
+    """A new file beside `path`: its own name, and the open file. Removed at the end."""
     directory, own = os.path.split(path)
     name = os.path.join(directory, f"{own[:NAME_BEGINS]}.{secrets.token_hex(4)}.tmp")
-    header = BytesIO()
-    says = {"descr": npy.dtype_to_descr(dtype), "fortran_order": fortran, "shape": shape}
-    npy.write_array_header_1_0(header, says)
     try:
         with _said_of(path):
-            descriptor = _Descriptor(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-            file = NpyFile(path, descriptor, header.tell(), dtype, shape, fortran)
-            _reserve(descriptor.number, file.start + file.nbytes)
-            os.pwrite(descriptor.number, header.getvalue(), 0)
-        yield name, file
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = _Descriptor(os.open(name, flags, 0o666))
+        yield name, descriptor
     finally:
         with suppress(OSError):
             os.unlink(name)
 
 
 @contextmanager
-def scratch(beside: NpyFile, dtype: np.dtype[Any]) -> Iterator[NpyFile]:
-    """Another file of the same shape on the same disk, for as long as the context lasts."""
-    with _new_file(beside.path, dtype, beside.shape, beside.fortran) as (_, file):
-        yield file
-
-
-@contextmanager
-def output(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> Iterator[NpyFile]:
-    """A new .npy file, which replaces `path` where the context ends well, else is removed."""
+def _replacing(path: str) -> Iterator[_Descriptor]:
+    """A new file, which replaces `path` where the context ends well, else is removed."""
+    if not path:
+        raise CommandError("the file to write has the name '': expected a name")
     path = os.path.realpath(path)  # through a link, the file it points to
     mode = _mode_of_output(path)
-    with _new_file(path, dtype, shape, fortran) as (name, file):
-        yield file
+    with _temporary(path) as (name, descriptor):
+        yield descriptor
         with _said_of(path):
             if mode is not None:
-                os.fchmod(file.descriptor.number, mode)
-            os.fsync(file.descriptor.number)
+                os.fchmod(descriptor.number, mode)
+            os.fsync(descriptor.number)
             directory = _directory(path)
             ignore_signals()
             os.replace(name, path)
@@ -261,6 +263,45 @@ def output(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: boo
         if directory is not None:
             with suppress(OSError):  # some file systems do not sync directories
                 os.fsync(directory.number)
+
+
+def _new_npy(
+    path: str, descriptor: _Descriptor, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool
+) -> NpyFile:
+    """An empty file as a .npy file whose elements are still to be written."""
+    header = _header(dtype, shape, fortran)
+    file = NpyFile(path, descriptor, len(header), dtype, shape, fortran)
+    with _said_of(path):
+        _reserve(descriptor.number, file.start + file.nbytes)
+        os.pwrite(descriptor.number, header, 0)
+    return file
+
+
+@contextmanager
+def scratch(beside: NpyFile, dtype: np.dtype[Any]) -> Iterator[NpyFile]:
+    """Another file of the same shape on the same disk, for as long as the context lasts."""
+    with _temporary(beside.path) as (_, descriptor):
+        yield _new_npy(beside.path, descriptor, dtype, beside.shape, beside.fortran)
+
+
+@contextmanager
+def output(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> Iterator[NpyFile]:
+    """A new .npy file, which replaces `path` where the context ends well, else is removed."""
+    with _replacing(path) as descriptor:
+        yield _new_npy(path, descriptor, dtype, shape, fortran)
+
+
+@contextmanager
+def written(path: str) -> Iterator[BinaryIO]:
+    """A stream whose bytes replace the file `path` where the context ends well; what is no regular file,
+    as a pipe or a terminal, gets them as they come. Raises CommandError that names the file."""
+    with _said_of(path), ExitStack() as stack:
+        if os.path.exists(path) and not os.path.isfile(path):
+            yield stack.enter_context(open(path, "wb"))
+            return
+        descriptor = stack.enter_context(_replacing(path))
+        with open(os.dup(descriptor.number), "wb") as stream:
+            yield stream
 
 
 def _directory(path: str) -> _Descriptor | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, TextIO, cast
 
 
@@ -40,6 +40,32 @@ class _Lossy:
         return getattr(self._stream, name)
 
 
+class _Named:
+    """Standard output, whose errors say that it is it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with _named():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with _named():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from error
+
+
 def _fill_gaps() -> None:
     """Opens /dev/null as each of the descriptors 0 to 2 that is closed; else a file of ours would be one."""
     number = 0
@@ -54,13 +80,14 @@ def _fill_gaps() -> None:
 
 @contextmanager
 def usable_streams() -> Iterator[None]:
-    """Within it there is a stdout and a stderr, and to write to stderr never fails.
+    """Within it there is a stdout and a stderr, errors of stdout name it, and to write to stderr never fails.
 
     What stdout has not taken by then is lost: Python's own flush of it would change the exit code.
     """
     _fill_gaps()
-    with redirect_stderr(cast(TextIO, _Lossy(sys.stderr))):
+    lossy, named = cast(TextIO, _Lossy(sys.stderr)), cast(TextIO, _Named(sys.stdout))
+    with redirect_stderr(lossy), redirect_stdout(named):
         try:
             yield
         finally:
-            _Lossy(sys.stdout).flush()
+            _Lossy(cast(TextIO, sys.stdout)).flush()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
-from ._files import CommandError
+from ._files import CommandError, written
 from .bench import chart
 
 
 def check_target(path: str | None) -> None:
-    """Whether a file may be written, before the work that it is for. Raises OSError."""
+    """Whether a file may be written, before the work that it is for. Raises OSError or CommandError."""
     if path is None:
         return
+    if not path:
+        raise CommandError("the file to write has the name '': expected a name")
     place = path if os.path.exists(path) else os.path.dirname(path) or "."
     if not os.path.exists(place):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -40,3 +43,9 @@ def check_plot(path: str | None) -> None:
         raise CommandError(f"--plot {path}: {error}") from error
     if Path(path).suffix.lstrip(".").lower() not in known:
         raise CommandError(f"--plot {path}: expected a name that ends with one of {', '.join(known)}")
+
+
+def save_plot(figure: Any, path: str) -> None:
+    """A figure of matplotlib into a file whose name check_plot has seen. Raises CommandError."""
+    with written(path) as file:
+        figure.savefig(file, format=Path(path).suffix.lstrip(".").lower(), dpi=120)

@@ -128,7 +128,8 @@ def test_other_commands_end_well_too(tmp_path, command):
     unread = shell(f"$ONS {command} | true; exit ${{PIPESTATUS[0]}}", tmp_path)
     assert (unread.returncode, unread.stderr) == (0, "")
     full = shell(f"$ONS {command} >/dev/full", tmp_path)
-    assert (full.returncode, full.stderr) == (2, "onsoftmax: error: No space left on device\n")
+    text = "onsoftmax: error: standard output: No space left on device\n"
+    assert (full.returncode, full.stderr) == (2, text)
 
 
 def test_a_benchmark_whose_progress_nobody_sees(tmp_path):
@@ -437,3 +438,67 @@ def test_headers_with_errors_anywhere(tmp_path, capsys):
         codes.add(cli.main(["apply", str(tmp_path / "in.npy"), str(tmp_path / "out.npy")]))
         assert re.fullmatch(r"(onsoftmax: error: [^\n]+\n)?", capsys.readouterr().err)
     assert codes == {0, 2}
+
+
+# ------------------------------------------------ files of the other commands
+
+WRITES = [
+    "topk x.npy -k 2 --output {}",
+    "explain --html {} >/dev/null",
+    "explain --plot {} >/dev/null",
+    "plan --shape 3x4 --html {} >/dev/null",
+    "bench --shape 10 --against numpy --json {} >/dev/null",
+]
+
+
+@pytest.mark.parametrize("command", WRITES[:4])
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(command, place):
+    """As on a full disk: a file may have 1024 bytes and no more."""
+    target = place / "out.png"
+    target.write_bytes(b"old")
+    target.chmod(0o640)
+    failed = shell(f"ulimit -f 1; trap '' XFSZ; $ONS {command.format(target)}", place)
+    if "topk" in command:  # this one is small
+        failed = shell(f"ulimit -f 0; trap '' XFSZ; $ONS {command.format(target)}", place)
+    assert failed.returncode == 2
+    assert failed.stderr == f"onsoftmax: error: {target}: File too large\n"
+    assert target.read_bytes() == b"old" and sorted(os.listdir(place)) == ["out.png", "x.npy"]
+    done = shell(f"$ONS {command.format(target)}", place)
+    assert (done.returncode, done.stderr) == (0, "") and len(target.read_bytes()) > 100
+    assert target.stat().st_mode & 0o777 == 0o640 and sorted(os.listdir(place)) == ["out.png", "x.npy"]
+
+
+@pytest.mark.parametrize("command", [*WRITES, "apply x.npy {}"])
+def test_an_empty_name_is_refused(command, place):
+    failed = shell(f"$ONS {command.format(repr(''))}", place)
+    text = "onsoftmax: error: the file to write has the name '': expected a name\n"
+    assert (failed.returncode, failed.stdout, failed.stderr) == (2, "", text)
+    assert os.listdir(place) == ["x.npy"]
+
+
+def test_a_pipe_that_closes_says_nothing(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((1000, 1000)))
+    for command in ("apply x.npy -", "topk x.npy -k 3 --json", "topk x.npy -k 3 --output /dev/stdout"):
+        done = shell(f"$ONS {command} | head -c 1 | wc -c; exit ${{PIPESTATUS[0]}}", tmp_path)
+        assert (done.stdout.strip(), done.stderr) == ("1", ""), command
+        assert done.returncode == 0, command
+
+
+# Interrupts itself while numpy is imported.
+IMPORTS = """
+import importlib.abc, os, signal, sys
+sys.argv[0] = "/usr/bin/onsoftmax"
+class Interrupt(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "numpy":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from onsoftmax.cli import main
+"""
+
+
+def test_an_interrupt_while_the_command_is_imported(tmp_path):
+    done = run(IMPORTS, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    library = run(IMPORTS.replace("/usr/bin/onsoftmax", "program.py"), cwd=tmp_path)
+    assert "KeyboardInterrupt" in library.stderr

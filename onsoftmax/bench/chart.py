@@ -27,8 +27,9 @@ def formats() -> Sequence[str]:
 LENGTHS_OF_A_LINE = 4
 
 
-def draw(document: dict[str, Any], path: str) -> None:
-    """GB/s of everyone in a document of `onsoftmax bench`: lines over N, or bars where lengths are few."""
+def draw(document: dict[str, Any]) -> Any:
+    """A figure of GB/s of everyone in a document of `onsoftmax bench`: lines over N, or bars where lengths
+    are few."""
     from matplotlib.figure import Figure
 
     cases, kinds = document["cases"], document["kinds"]
@@ -49,7 +50,7 @@ def draw(document: dict[str, Any], path: str) -> None:
             _bars(panel, case, kinds)
         panel.set_xlabel("GB/s, one read and one write")
     figure.suptitle(f"softmax, {document['dtype']}, {document['machine']}, {document['date']}")
-    figure.savefig(path, dpi=120)
+    return figure
 
 
 def _bars(panel: Any, case: dict[str, Any], kinds: Sequence[str]) -> None:

@@ -6,14 +6,13 @@ import argparse
 import json
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from .. import _core, get_num_threads, methods, plan
 from .._arguments import DTYPES, parse_shape
-from .._files import CommandError
+from .._files import CommandError, written
 from .._table import Table, show
-from .._targets import check_plot, check_target
+from .._targets import check_plot, check_target, save_plot
 from . import chart, contestants
 from .contestants import importable
 from .machine import obstacle
@@ -151,10 +150,11 @@ def bench(options: argparse.Namespace) -> int:
     check_plot(options.plot)
     document = run(request)
     show(tables(document, missing))
-    if options.json:
-        Path(options.json).write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
-    if options.plot:
-        chart.draw(document, options.plot)
+    if options.json is not None:
+        with written(options.json) as file:
+            file.write(json.dumps(document, indent=1, allow_nan=False).encode() + b"\n")
+    if options.plot is not None:
+        save_plot(chart.draw(document), options.plot)
     return 1 if wrong_ones(document) else 0
 
 
