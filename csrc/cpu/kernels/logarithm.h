@@ -17,15 +17,18 @@ ONS_ALWAYS double ons_either(bool so, double first, double second, bool by_bits)
     return first;
 }
 
-/* log(sum(e^(x - m))), of d = sum(e^x) * by and `largest` = e^m * by, as it was added to d.
- * `above` = -log(by) - m for the case that the others are not far below the largest.
+/* log(sum(e^(x - m))), of d = sum(e^x) * one * 2^-c and `largest` = e^m * one * 2^-c, as it was
+ * added to d.
  *
- * Where they are, d / largest - 1 is found first, so that a row of one element gives exactly 0.
- * Else d = 2^n * z with z from sqrt(1/2) to sqrt(2). Then log(z) = 2 * atanh(f) with f = (z - 1) /
- * (z + 1): Taylor's series, whose first term that is left out is below 2^-56 of the sum. NaN gives
- * NaN. `in_loop`: of vectors, or of one row. */
-ONS_ALWAYS double ons_log_of_sum(double d, double d_low, double largest, double above,
-                                 bool in_loop) {
+ * If the other exponentials are far below the largest, d / largest - 1 is found first, so that a
+ * row of one element gives exactly 0. Else d = 2^n * z with z from sqrt(1/2) to sqrt(2), and e^m is
+ * near 2^k. Then the logarithm is (n + c - k) * ln2 + log(z / one) + (k * ln2 - m). Neither n nor c
+ * is rounded for itself: two callers may have a c that differs, and get the same bits.
+ *
+ * log(z) = 2 * atanh(f) with f = (z - 1) / (z + 1): Taylor's series, whose first term that is left
+ * out is below 2^-56 of the sum. NaN gives NaN. `in_loop`: of vectors, or of one row. */
+ONS_ALWAYS double ons_log_of_sum(double d, double d_low, double largest, double m, double c,
+                                 double log_of_one, bool in_loop) {
     const uint64_t least = 0x3fe6a09e667f3bcd, bias = 1024; /* sqrt(1/2) */
     double others = ((d - largest) + d_low) / largest, all = d + d_low, z, n;
     bool near = others < 0.4;
@@ -36,7 +39,9 @@ ONS_ALWAYS double ons_log_of_sum(double d, double d_low, double largest, double 
     memcpy(&z, &bits, sizeof z);
     n_bits = 0x4330000000000000 | exponent; /* 2^52 + n + bias */
     memcpy(&n, &n_bits, sizeof n);
-    n = ons_either(near, 0.0, n - (0x1p52 + (double)bias), in_loop);
+    double k = (m * ONS_LOG2_E + 0x1.8p52) - 0x1.8p52;
+    double above = (k * ONS_LN2_HIGH - m) + k * ONS_LN2_LOW - log_of_one;
+    n = ons_either(near, 0.0, (n - (0x1p52 + (double)bias)) + (c - k), in_loop);
     double over = ons_either(near, others, z - 1, in_loop);
     double under = ons_either(near, 2 + others, z + 1, in_loop);
     double f = over / under, s = f * f, p = 2.0 / 21;

@@ -45,8 +45,8 @@ INLINE double FN(log_of_sum)(const ons_state *state) {
     VEC m = V(set)((T)state->m), shift = V(set)((T)(MAGIC + STEPS * (LIFT - state->c)));
     T largest[WIDTH];
     V(store)(largest, FN(exponential)(m, shift, V(sub)(m, V(set)(1))));
-    double above = (state->c * ONS_LN2_HIGH - state->m) + state->c * ONS_LN2_LOW - LOG_OF_ONE;
-    return ons_log_of_sum(state->d, state->d_low, (double)*largest * LOWERED, above, false);
+    return ons_log_of_sum(state->d, state->d_low, (double)*largest * LOWERED, state->m, state->c,
+                          LOG_OF_ONE, false);
 }
 
 /* The same of WIDTH rows, in a loop that becomes one of vectors. */
@@ -63,9 +63,8 @@ INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
 #endif
     for (int64_t i = 0; i < WIDTH; i++) {
         double c = (MAGIC + STEPS * LIFT - shift[i]) * (1.0 / STEPS);
-        double above = (c * ONS_LN2_HIGH - m[i]) + c * ONS_LN2_LOW - LOG_OF_ONE;
-        logs[i] =
-            ons_log_of_sum(d[i] * LOWERED, low[i] * LOWERED, largest[i] * LOWERED, above, true);
+        logs[i] = ons_log_of_sum(d[i] * LOWERED, low[i] * LOWERED, largest[i] * LOWERED, m[i], c,
+                                 LOG_OF_ONE, true);
     }
 }
 
