@@ -22,6 +22,25 @@ def test_instruction_set(isa, check):
     assert done.stdout.split() == [isa, check, "passed"]
 
 
+@pytest.mark.parametrize("isa", isas())
+def test_the_bits_of_a_row_in_any_array(isa):
+    done = run_python(["bit_checks.py", "--cases", "600"], ONSOFTMAX_ISA=isa)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+
+
+def test_the_log_of_one_row_and_of_many():
+    """Rows whose sum is a tie: the logarithm of one row rounded otherwise than that of many."""
+    row = np.r_[-np.ones(12), np.zeros(5)]
+    for f in (ons.log_softmax, ons.logsumexp):
+        for dtype in (np.float32, np.float64):
+            for method in ("safe", "online", "fused", "split"):
+                alone = f(row.astype(dtype), method=method)
+                for rows in (2, 5, 6, 8, 20):
+                    x = np.tile(row.astype(dtype), (rows, 1))
+                    assert (f(x, method=method) == alone).all()
+                    assert (alone == f(x.T.copy(), 0, method=method).T).all()
+
+
 def test_checks_can_fail():
     """The matrix notices a wrong element."""
     from isa_checks import check_result
