@@ -31,6 +31,9 @@ user_flags = os.environ.get("ONSOFTMAX_CFLAGS", "").split()
 # -g0: what Python's own flags ask for, debugging information, doubles the time; `user_flags` may ask for it
 c_flags = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-pthread", *warnings, *user_flags]
 link_flags = ["-pthread", "-lm", *os.environ.get("ONSOFTMAX_LDFLAGS", "").split()]
+# With -Ofast or -ffast-math, as CFLAGS may have it, the compiler links crtfastmath.o: a process that imports
+# the module then loses subnormal numbers. The last of such flags counts.
+link_flags += ["-O3", "-fno-fast-math", "-fno-unsafe-math-optimizations"]
 if sys.platform == "linux":
     link_flags.append("-Wl,--version-script=csrc/exports.map")
 
@@ -139,6 +142,10 @@ def choose_toolkit():
 
 
 def nvcc_command(toolkit):
+    for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"):
+        found = re.search(r"-use_fast_math|-ftz=true|-prec-(div|sqrt)=false", os.environ.get(name, ""))
+        if found:
+            raise OptionError(f"{name} has {found[0]}: expected no flag that makes arithmetic inexact")
     command = [toolkit.nvcc, "-std=c++17", "-O3", "-DNDEBUG", f'-DONS_CUDA_ARCHS="{toolkit.gpus()}"']
     for arch in toolkit.archs:
         number, _, kind = arch.partition("-")

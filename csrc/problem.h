@@ -6,6 +6,11 @@
 #ifndef ONS_PROBLEM_H
 #define ONS_PROBLEM_H
 
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
+#error "NaN, infinities and roundings must be as written: build without -ffast-math and -Ofast"
+#endif
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -28,13 +28,13 @@ SETTINGS = {"ONSOFTMAX_CUDA", "ONSOFTMAX_CUDA_ARCHS", "CUDAARCHS", "NVCC", "CUDA
 def build(tmp_path):
     pytest.importorskip("setuptools")
 
-    def run(**environment):
+    def run(code=1, **environment):
         plain = {k: v for k, v in os.environ.items() if k not in {"LD_PRELOAD", "PYTHONPATH", *SETTINGS}}
         plain["CC"] = "false"
         command = [sys.executable, "setup.py", "build_ext", f"-b{tmp_path}/lib", f"-t{tmp_path}/temp"]
         how = {"cwd": ROOT, "capture_output": True, "text": True, "env": {**plain, **environment}}
         done = subprocess.run(command, **how)
-        assert done.returncode != 0
+        assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 
     return run
@@ -55,6 +55,43 @@ def toolkit(nvcc, tmp_path):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libcudart_static.a").touch()
     return tmp_path
+
+
+FAKE_GCC = r"""#!/bin/sh
+case "$*" in *-shared*) gcc -### "$@" 2>&1 | grep -o "crt[a-zA-Z]*\.o" ;; esac
+while [ $# -gt 1 ]; do
+    if [ "$1" = -o ]; then : >"$2"; fi
+    shift
+done
+"""
+
+
+@pytest.mark.parametrize("flags", ["-Ofast", "-ffast-math -funsafe-math-optimizations"])
+def test_no_subnormals_are_lost_by_the_link(build, tmp_path, flags):
+    """CFLAGS go into the link too. For these gcc adds crtfastmath.o, which sets flush-to-zero for the whole
+    process when the module is loaded. `gcc` here compiles nothing, and tells what the real one would link."""
+    version = subprocess.run(["gcc", "--version"], capture_output=True, text=True).stdout
+    if "Free Software Foundation" not in version:
+        pytest.skip("gcc is another compiler")
+    script = tmp_path / "gcc"
+    script.write_text(FAKE_GCC)
+    script.chmod(0o755)
+    said = build(0, CC=str(script), CFLAGS=flags, ONSOFTMAX_CUDA="0")
+    assert "crtendS.o" in said and "crtfastmath.o" not in said, said[-500:]
+
+
+@pytest.mark.parametrize("flag", ["-ffast-math", "-ffinite-math-only", "-funsafe-math-optimizations"])
+@pytest.mark.parametrize("file", ["csrc/run.c", "csrc/cpu/simd/scalar.c", "csrc/cuda/absent.c"])
+def test_fast_math_is_refused(flag, file):
+    """logsumexp of an infinity was NaN."""
+    command = ["cc", "-std=c11", "-fsyntax-only", "-Og", flag, os.path.join(ROOT, file)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0 and "build without -ffast-math and -Ofast" in done.stderr, done.stderr[-500:]
+
+
+def test_fast_math_of_nvcc_is_refused(build, nvcc, toolkit):
+    said = build(NVCC=nvcc, NVCC_APPEND_FLAGS="-O3 -use_fast_math")
+    assert "NVCC_APPEND_FLAGS has -use_fast_math" in said
 
 
 def test_no_nvcc(build):
