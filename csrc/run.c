@@ -1,6 +1,7 @@
 /* run.c - checks that the operands make a problem, and runs its plan; merges states. */
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
+#include "float_mode.h"
 #include "onsoftmax.h"
 #include "packed.h"
 
@@ -33,13 +34,18 @@ ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *works
     bool one_a_row = ons_operations[problem->operation].one_a_row || problem->sums;
     if (plan->rows == 0 || (plan->N == 0 && !one_a_row)) return ONS_OK;
     if (!is_sound(problem, plan)) return ONS_E_OPERAND;
-    return problem->device == ONS_CPU ? ons_cpu_run(problem, plan)
-                                      : ons_cuda_run(problem, plan, workspace);
+    if (problem->device != ONS_CPU) return ons_cuda_run(problem, plan, workspace);
+    const ons_float_mode theirs = ons_float_mode_enter();
+    ons_status status = ons_cpu_run(problem, plan);
+    ons_float_mode_leave(theirs);
+    return status;
 }
 
 ons_status ons_merge(const ons_merging *all) {
     if (all->rows > 0 && all->device == ONS_CUDA) return ons_cuda_merge(all);
+    const ons_float_mode theirs = ons_float_mode_enter();
     for (int64_t row = 0; row < all->rows; row++) ons_merge_row(all, row);
+    ons_float_mode_leave(theirs);
     return ONS_OK;
 }
 

@@ -50,6 +50,13 @@ def test_a_thread_with_a_small_stack(isa):
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-500:]
 
 
+@pytest.mark.parametrize("isa", isas())
+def test_the_floating_point_mode_of_the_caller_does_not_matter(isa):
+    """The mode of torch.set_flush_denormal(True), say, in the calling thread and when the pool starts."""
+    done = run_python(["float_mode_checks.py"], ONSOFTMAX_ISA=isa)
+    assert done.returncode == 0, done.stderr[-500:]
+
+
 # ---------------------------------------------------------------- settings
 
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "../float_mode.h"
 #include "cpu.h"
 
 /* How long a thread looks for another loop, and a caller for the end of the last pieces. */
@@ -120,6 +121,7 @@ static void sleep_until_woken(thread *self) {
 static void *work(void *argument) {
     thread *self = argument;
     int64_t until = 0;
+    ons_float_mode_enter(); /* the thread that started this one may have had another mode */
     for (;;) {
         while (atomic_load(&pool.loop) == self->seen && nanoseconds() < until) rest();
         if (atomic_load(&pool.loop) == self->seen) sleep_until_woken(self);

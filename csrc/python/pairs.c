@@ -3,6 +3,7 @@
 #include "pairs.h"
 
 #include "../exponential.h"
+#include "../float_mode.h"
 #include "../state.h"
 
 static PyObject *tuple_of(const ons_state *state) {
@@ -38,16 +39,15 @@ PyObject *ons_call_pair_of(PyObject *Py_UNUSED(self), PyObject *args) {
     if (!PyArg_ParseTuple(args, "O!p:pair_of", &PyTuple_Type, &row, &in_float)) return NULL;
     ons_state state = ons_state_empty();
     Py_ssize_t count = PyTuple_GET_SIZE(row);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        double x = PyFloat_AsDouble(PyTuple_GET_ITEM(row, i));
-        if (x == -1.0 && PyErr_Occurred()) return NULL;
-        ons_state_raise(&state, ons_larger(state.m, x));
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
+    const ons_float_mode theirs = ons_float_mode_enter();
+    for (Py_ssize_t i = 0; i < count && !PyErr_Occurred(); i++)
+        ons_state_raise(&state, ons_larger(state.m, PyFloat_AsDouble(PyTuple_GET_ITEM(row, i))));
+    for (Py_ssize_t i = 0; i < count && !PyErr_Occurred(); i++) {
         double x = PyFloat_AsDouble(PyTuple_GET_ITEM(row, i));
         ons_state_add(&state, exponential(x, state.c, in_float));
     }
-    return tuple_of(&state);
+    ons_float_mode_leave(theirs);
+    return PyErr_Occurred() ? NULL : tuple_of(&state);
 }
 
 PyObject *ons_call_pair_merge(PyObject *Py_UNUSED(self), PyObject *args) {
@@ -55,7 +55,9 @@ PyObject *ons_call_pair_merge(PyObject *Py_UNUSED(self), PyObject *args) {
     ons_state a, b;
     if (!PyArg_ParseTuple(args, "OO:pair_merge", &first, &second)) return NULL;
     if (take_state(first, &a) < 0 || take_state(second, &b) < 0) return NULL;
+    const ons_float_mode theirs = ons_float_mode_enter();
     ons_state merged = ons_state_merge(a, b);
+    ons_float_mode_leave(theirs);
     return tuple_of(&merged);
 }
 
@@ -63,8 +65,11 @@ PyObject *ons_call_pair_d(PyObject *Py_UNUSED(self), PyObject *pair) {
     ons_state state;
     if (take_state(pair, &state) < 0) return NULL;
     if (state.d == 0.0) return PyFloat_FromDouble(0.0);
+    const ons_float_mode theirs = ons_float_mode_enter();
     double above = (state.c * ONS_LN2_HIGH - state.m) + state.c * ONS_LN2_LOW;
-    return PyFloat_FromDouble((state.d + state.d_low) * exp(above));
+    double d = (state.d + state.d_low) * exp(above);
+    ons_float_mode_leave(theirs);
+    return PyFloat_FromDouble(d);
 }
 
 PyObject *ons_call_pair_anchor(PyObject *Py_UNUSED(self), PyObject *object) {

@@ -1,8 +1,8 @@
 /* ffi.c - the handlers: a frame to a call, its run on XLA's stream, and errors as XLA has them. */
 #define _GNU_SOURCE
 #include "ffi.h"
+#include "../float_mode.h"
 
-#include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -125,14 +125,12 @@ static xla_error *handle(const xla_frame *frame, ons_device device) {
     return error;
 }
 
-/* XLA's threads take numbers below the smallest normal one for 0. Calls from elsewhere do not, and
- * the pool's threads get the mode of the thread that starts them. */
+/* XLA's threads take numbers below the smallest normal one for 0, of a scale too, which becomes
+ * double here. */
 xla_error *ons_xla_on_cpu(xla_frame *frame) {
-    fenv_t theirs;
-    fegetenv(&theirs);
-    fesetenv(FE_DFL_ENV);
+    const ons_float_mode theirs = ons_float_mode_enter();
     xla_error *error = handle(frame, ONS_CPU);
-    fesetenv(&theirs);
+    ons_float_mode_leave(theirs);
     return error;
 }
 
