@@ -28,20 +28,6 @@ ONS_INLINE double ons_exact_power(double m) {
 }
 ONS_INLINE double ons_exact_base(double m) { return ons_has_place(m) ? 0.0 : m; }
 
-/* e^x * 2^-c, for |x| up to 2^40, c an integer: |n * ln2 - x| is below 1, so that the first
- * difference is exact. */
-ONS_INLINE double ons_far_exponential(double x, double c) {
-    const double n = rint(x * ONS_LOG2_E);
-    if (!(n - c > -200.0)) return 0.0; /* -inf too, and NaN, which m has */
-    const double r = fma(-n, 0x1.abc9e3b39803fp-56, fma(-n, 0x1.62e42fefa39efp-1, x));
-    double p = 0.0;
-#define ONS_TERM(a) p = fma(p, r, a);
-    ONS_EXP_TERMS(ONS_TERM)
-#undef ONS_TERM
-    p = fma(fma(p, r, 1.0), r, 1.0);
-    return ldexp(p, (int)(n - c));
-}
-
 /* The state of a row whose exponentials are added up: of one with NaN or +inf there is no sum. */
 ONS_INLINE ons_packed ons_exact_of(double m, const double *digit) {
     ons_packed state;

@@ -49,16 +49,38 @@ ONS_INLINE double ons_place(double c) { return ceil(c / ONS_DIGIT_BITS); }
 
 /* ------- From a pair, and to one ------- */
 
+/* e^x * 2^-c, for |x| up to 2^40, c an integer: |n * ln2 - x| is below 1, so that the first
+ * difference is exact. */
+ONS_INLINE double ons_far_exponential(double x, double c) {
+    const double n = rint(x * ONS_LOG2_E);
+    if (!(n - c > -200.0)) return 0.0; /* -inf too, and NaN, which m has */
+    const double r = fma(-n, 0x1.abc9e3b39803fp-56, fma(-n, 0x1.62e42fefa39efp-1, x));
+    double p = 0.0;
+#define ONS_TERM(a) p = fma(p, r, a);
+    ONS_EXP_TERMS(ONS_TERM)
+#undef ONS_TERM
+    p = fma(fma(p, r, 1.0), r, 1.0);
+    return ldexp(p, (int)(n - c));
+}
+
+/* A d that is relative to e^m is multiplied with the exponential of exact.h as two doubles, and the
+ * way back divides by it: so the same d comes back. */
 ONS_INLINE ons_packed ons_packed_of(ons_pair pair) {
     ons_packed packed;
-    double d = pair.d, unit = ONS_DIGIT_UNIT;
+    double d = pair.d, low = 0.0, unit = ONS_DIGIT_UNIT;
     packed.m = pair.m + 0.0; /* one zero, not two */
     if (ons_has_place(pair.m)) {
         const double c = ons_power_above(pair.m);
-        if (ons_needs_anchor(pair.m)) d *= exp(ons_log_below(pair.m, c));
-        d = ldexp(d, (int)(c - ONS_DIGIT_BITS * ons_place(c)));
+        const int shift = (int)(c - ONS_DIGIT_BITS * ons_place(c));
+        if (ons_needs_anchor(pair.m)) {
+            const double largest = ons_far_exponential(pair.m, c);
+            d = pair.d * largest;
+            low = ldexp(fma(pair.d, largest, -d), shift);
+        }
+        d = ldexp(d, shift);
     }
     for (int k = 0; k < ONS_DIGITS; k++) {
+        if (k == 2) d += low; /* what is left has room for it */
         packed.digit[k] = floor(d / unit) * unit;
         d -= packed.digit[k];
         unit *= ONS_DIGIT_UNIT;
@@ -78,13 +100,20 @@ ONS_INLINE ons_pair ons_pair_of_packed(ons_packed packed) {
     for (int k = ONS_DIGITS - 1; k >= 0; k--) pair.d += packed.digit[k];
     if (ons_has_place(packed.m)) {
         const double c = ons_power_above(packed.m);
-        pair.d = ldexp(pair.d, (int)(ONS_DIGIT_BITS * ons_place(c) - c));
-        if (ons_needs_anchor(packed.m)) pair.d *= exp(-ons_log_below(packed.m, c));
+        const int shift = (int)(ONS_DIGIT_BITS * ons_place(c) - c);
+        double low = 0.0;
+        for (int k = 0; k < ONS_DIGITS; k++)
+            low += k == 0 ? packed.digit[0] - pair.d : packed.digit[k];
+        pair.d = ldexp(pair.d, shift);
+        if (ons_needs_anchor(packed.m)) {
+            const double largest = ons_far_exponential(packed.m, c), d = pair.d / largest;
+            pair.d = d + (fma(-d, largest, pair.d) + ldexp(low, shift)) / largest;
+        }
     }
     return pair;
 }
 
-/* sum(e^(x - m)). */
+/* sum(e^(x - m)), where e^m is taken in double: on a GPU. */
 ONS_INLINE double ons_pair_d(ons_pair pair) {
     if (!isfinite(pair.m) || ons_needs_anchor(pair.m)) return pair.d;
     return pair.d * exp(-ons_log_below(pair.m, ons_reference(pair.m)));
@@ -142,6 +171,7 @@ typedef struct {
     void *stream;
     bool pairs;
     ons_gives gives;
+    ons_dtype compute; /* what the exponentials were taken in, where d is wanted */
     int arrays, dims, merged_dims;
     int64_t rows, parts; /* of one array, in a row */
     int64_t extent[ONS_MAX_DIMS];
@@ -172,7 +202,7 @@ ONS_INLINE ons_packed ons_packed_at(const char *data, int64_t stride, bool pairs
     return packed;
 }
 
-ONS_INLINE void ons_merge_row(const ons_merging *all, int64_t row) {
+ONS_INLINE ons_packed ons_merged(const ons_merging *all, int64_t row) {
     const int kept = all->dims - all->merged_dims;
     ons_packed merged = {-INFINITY, {0.0, 0.0, 0.0, 0.0}};
     for (int a = 0; a < all->arrays; a++) {
@@ -185,6 +215,11 @@ ONS_INLINE void ons_merge_row(const ons_merging *all, int64_t row) {
                 ons_packed_merge(merged, ons_packed_at(at, all->from[a].value_stride, all->pairs));
         }
     }
+    return merged;
+}
+
+ONS_INLINE void ons_merge_row(const ons_merging *all, int64_t row) {
+    const ons_packed merged = ons_merged(all, row);
     if (all->gives == ONS_GIVES_PACKED) {
         double *to = all->to + ONS_PACKED_VALUES * row;
         to[0] = merged.m;

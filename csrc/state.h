@@ -89,6 +89,13 @@ ONS_INLINE ons_state ons_state_merge(ons_state a, ons_state b) {
     return a;
 }
 
+/* Rounded to so many bits fewer, or as it is where there are none (Dekker, A floating-point
+ * technique for extending the available precision, 1971). */
+ONS_INLINE double ons_without_bits(double a, int bits) {
+    const double part = a * (double)((1 << bits) + 1);
+    return bits > 0 ? part - (part - a) : a;
+}
+
 /* ------- The pair as it is handed on ------- */
 
 /* 16 bytes, which mean the same whichever machine, CPU or GPU they come from: the largest element,

@@ -386,10 +386,24 @@ def gradient_finish(
     num_threads: int | None = None,
 ) -> Any: ...
 def merge(
-    packed: Any, /, axis: _Axis = (), *, other: Any = None, gives: str = "packed", stream: Any = None
+    packed: Any,
+    /,
+    axis: _Axis = (),
+    *,
+    dtype: Any = None,
+    other: Any = None,
+    gives: str = "packed",
+    stream: Any = None,
 ) -> Any: ...
 def pack(
-    pairs: Any, /, axis: _Axis = (), *, other: Any = None, gives: str = "packed", stream: Any = None
+    pairs: Any,
+    /,
+    axis: _Axis = (),
+    *,
+    dtype: Any = None,
+    other: Any = None,
+    gives: str = "packed",
+    stream: Any = None,
 ) -> Any: ...
 def empty(like: Any, shape: tuple[int, ...], /, *, dtype: Any = None) -> Any: ...
 def plan(

@@ -32,7 +32,7 @@ class Normalizer:
     Where rows are cut may show, as it changes how the sums inside of the parts round. On the CPU, softmax of
     float16, bfloat16 and float32 rows has the bits of ``method="online"`` where abs(m) is at most 16384 and
     all parts but the last are multiples of 128 long. A part's d is rounded to float64, which makes about one
-    element of 2^28 another one, by 1 eps. With other cuts softmax lies within 4 eps of the exact result, as
+    element of 2^27 another one, by 1 eps. With other cuts softmax lies within 4 eps of the exact result, as
     that of the whole row does; in float64 within 5 eps, or 8 where abs(m) is above 16384.
 
     Attributes
@@ -84,8 +84,11 @@ class Normalizer:
 
     @property
     def d(self) -> Any:
-        """sum(exp(x - m)) of each row, float64: 0 where m is -inf, NaN where it is NaN or inf."""
-        return _core.merge(self.packed, gives="d")
+        """sum(exp(x - m)) of each row, float64: 0 where m is -inf, NaN where it is NaN or inf.
+
+        On the CPU a row of n equal elements has exactly n.
+        """
+        return _core.merge(self.packed, gives="d", dtype=self.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ def softmax(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
     part; nor does the order of the ranks show. The state that a rank sends of a row is its maximum and the
     sum of its exponentials in four digits, which are added up without rounding. These are 5 float64: 40 bytes
     a row and rank. A pair of float64, 16 bytes, cannot do that: the sum of a part is rounded, and so a cut
-    shows in the last bit of one result in 2^28 on a CPU and of most on a GPU. Excepted are float64 rows with
+    shows in the last bit of one result in 2^27 on a CPU and of most on a GPU. Excepted are float64 rows with
     an abs(m) above 2^40, and rows of more than 2^29 elements: these may differ in the last bits.
 
     Parameters

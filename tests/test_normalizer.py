@@ -103,7 +103,7 @@ def test_no_order_shows_in_long_rows(offset):
 
 @each_type
 def test_bits_of_online(dtype):
-    """Of parts of 128 n elements. d differs by roundings of float64, which show in an element of 2^28."""
+    """Of parts of 128 n elements. d differs by roundings of float64, which show in an element of 2^27."""
     rng = np.random.default_rng(3)
     x = rng.uniform(0, 5, (8, 20000)).astype(dtype)
     parts = cut(x, 128 * rng.integers(0, 150, 7))
@@ -396,3 +396,31 @@ ROW = ons.normalizer(np.ones((3, 5), np.float32))
 def test_errors(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+@each_type
+def test_equal_elements_have_d_their_number(dtype):
+    """d is relative to what the arithmetic makes of e^m; it was 0.99999998 for one element of float32."""
+    rng = np.random.default_rng(1)
+    for value in (0, 50, -3.3, 0.1, 1e4, 2e4, -3e4, *(20 * rng.standard_normal(9))):
+        for count in (1, 2, 3, 7, 49, 1000):
+            x = np.full(count, value).astype(dtype)
+            parts = [ons.normalizer(part) for part in cut(x, [count // 3, count // 2])]
+            merged = parts[2].merge(parts[0]).merge(parts[1]).merge(ons.Normalizer.empty((), like=x))
+            assert ons.normalizer(x).d == merged.d == count
+
+
+@each_type
+def test_no_logarithm_is_above_0(dtype):
+    """It was where m is alone, by what the way into the packed state and back had rounded."""
+    rng = np.random.default_rng(1)
+    for m in (0, 50, -3.3, 0.1, 1e4, 2e4, -3e4, *(20 * rng.standard_normal(200))):
+        for others in ([], [-np.inf], m - rng.uniform(20, 60, 3), [m - 1e-3]):
+            x = np.r_[m, others].astype(dtype)
+            row = ons.normalizer(x[1:]).merge(ons.normalizer(x[:1]))
+            logs = row.log_softmax(x)
+            assert (logs <= 0).all()
+            if len(x) == 1 or x[1] == -np.inf:
+                assert logs[0] == 0 and row.softmax(x)[0] == 1 and row.logsumexp() == x[0]
+            if dtype == np.float32:
+                assert (row.log_softmax(x.astype(float)) <= 0).all()

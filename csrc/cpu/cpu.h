@@ -24,6 +24,10 @@ ons_cpu_method ons_cpu_exact; /* of problem->sums, but for gradients */
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
 
+/* run.c: sum(e^(x - m)) of a pair whose exponentials were taken in that type: relative to what that
+ * type's arithmetic makes of e^m. So a row of one element has exactly 1, and n equal ones n. */
+double ons_cpu_pair_d(ons_pair pair, ons_dtype compute);
+
 /* How many candidates a row has room for. They are cut to the k largest when it could become too
  * small (topk_tmpl.h). */
 static inline int64_t ons_candidates_room(const ons_plan *plan) {

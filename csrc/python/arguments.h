@@ -43,7 +43,7 @@ enum {
     OF_GRADIENT_SUMS = OF_SUMS | 1 << OPERATION,
     OF_GRADIENT_FINISH = OF_GRADIENT_SUMS | 1 << DTYPE | 1 << OUT | 1 << PAIRS,
     OF_TOPK = OF_ALL | 1 << DTYPE | 1 << K | 1 << LOG | 1 << SORTED | 1 << RETURN_NORMALIZER,
-    OF_MERGE = 1 << AXIS | 1 << OTHER | 1 << GIVES | 1 << STREAM,
+    OF_MERGE = 1 << AXIS | 1 << DTYPE | 1 << OTHER | 1 << GIVES | 1 << STREAM,
     OF_EMPTY = 1 << DTYPE,
     OF_PLAN = 1 << AXIS | 1 << METHOD | 1 << DTYPE | 1 << NUM_THREADS | 1 << DEVICE |
               1 << OPERATION | 1 << K | 1 << CACHES

@@ -119,7 +119,11 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     void *stream = NULL;
     if (ons_take_arguments(function, "an array", 1, OF_MERGE, args, count, names, given) < 0)
         return NULL;
-    if (take_gives(given[GIVES], &all.gives) < 0) return NULL;
+    ons_dtype dtype = ONS_FLOAT64;
+    if (take_gives(given[GIVES], &all.gives) < 0 ||
+        ons_take_dtype(module, given[DTYPE], &dtype) < 0)
+        return NULL;
+    all.compute = dtype == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
     if (given[STREAM]) {
         if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
         result = ons_call_on_stream(module, self, function, args, 1, stream, given);
@@ -220,14 +224,16 @@ done:
 }
 
 const char ons_merge_doc[] =
-    "merge($module, packed, /, axis=(), *, other=None, gives='packed', stream=None)\n--\n\n"
+    "merge($module, packed, /, axis=(), *, dtype=None, other=None, gives='packed', "
+    "stream=None)\n--\n\n"
     "Packed states of rows (csrc/packed.h: 5 float64 behind the rows' shape) merged along axis, "
     "and "
     "with\nthose of another array of the same rows.\n\n"
     "gives: 'packed'; 'pair', the 2 that finish takes; 'm' or 'd' alone, with no dimension behind, "
-    "where d is\nsum(exp(x - m)).";
+    "where d is\nsum(exp(x - m)) of rows of that dtype, by default float64.";
 const char ons_pack_doc[] =
-    "pack($module, pairs, /, axis=(), *, other=None, gives='packed', stream=None)\n--\n\n"
+    "pack($module, pairs, /, axis=(), *, dtype=None, other=None, gives='packed', "
+    "stream=None)\n--\n\n"
     "The same of pairs, as normalizer gives them.";
 const char ons_empty_doc[] =
     "empty($module, like, shape, /, *, dtype=None)\n--\n\n"

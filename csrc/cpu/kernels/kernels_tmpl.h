@@ -192,6 +192,7 @@ static const ons_kernels FN(kernels) = {
     .longest_batched = FN(longest_batched),
 #endif
     .one = BITS == 32 ? F32_ONE : 1.0,
+    .top_exponential = FN(top_exponential),
     .add_exact = FN(add_exact),
     .candidates = {FN(take_candidates), FN(cut), FN(fill), FN(order)},
     .move = {FN(load), FN(store), FN(multiply), FN(subtract), FN(exclude), FN(convert)},

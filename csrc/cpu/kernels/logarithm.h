@@ -20,10 +20,11 @@ ONS_ALWAYS double ons_either(bool so, double first, double second, bool by_bits)
 /* log(sum(e^(x - m))), of d = sum(e^x) * one * 2^-c and `largest` = e^m * one * 2^-c, as it was
  * added to d.
  *
- * If the other exponentials are far below the largest, d / largest - 1 is found first, so that a
- * row of one element gives exactly 0. Else d = 2^n * z with z from sqrt(1/2) to sqrt(2), and e^m is
- * near 2^k. Then the logarithm is (n + c - k) * ln2 + log(z / one) + (k * ln2 - m). Neither n nor c
- * is rounded for itself: two callers may have a c that differs, and get the same bits.
+ * If the other exponentials are far below the largest, d / largest - 1 is found first. So a row of
+ * one element gives exactly 0, and no logarithm is below 0: a d of another kind of processor may be
+ * below the largest. Else d = 2^n * z with z from sqrt(1/2) to sqrt(2), and e^m is near 2^k. Then
+ * the logarithm is (n + c - k) * ln2 + log(z / one) + (k * ln2 - m). Neither n nor c is rounded for
+ * itself: two callers may have a c that differs, and get the same bits.
  *
  * log(z) = 2 * atanh(f) with f = (z - 1) / (z + 1): Taylor's series, whose first term that is left
  * out is below 2^-56 of the sum. NaN gives NaN. `in_loop`: of vectors, or of one row. */
@@ -31,6 +32,7 @@ ONS_ALWAYS double ons_log_of_sum(double d, double d_low, double largest, double 
                                  double log_of_one, bool in_loop) {
     const uint64_t least = 0x3fe6a09e667f3bcd, bias = 1024; /* sqrt(1/2) */
     double others = ((d - largest) + d_low) / largest, all = d + d_low, z, n;
+    others = ons_either(others < 0, 0.0, others, in_loop);
     bool near = others < 0.4;
     uint64_t bits, n_bits;
     memcpy(&bits, &all, sizeof bits);

@@ -40,13 +40,19 @@ INLINE void FN(states_of)(ons_state *states, const FN(sums_of_rows) * rows) {
     }
 }
 
-/* log(sum(e^(x - m))) of rows whose m is finite. */
-INLINE double FN(log_of_sum)(const ons_state *state) {
-    VEC m = V(set)((T)state->m), shift = V(set)((T)(MAGIC + STEPS * (LIFT - state->c)));
+/* e^m relative to 2^c, as it is added to d. */
+INLINE double FN(top_exponential_of)(double of_row, double c) {
+    VEC m = V(set)((T)of_row), shift = V(set)((T)(MAGIC + STEPS * (LIFT - c)));
     T largest[WIDTH];
     V(store)(largest, FN(exponential)(m, shift, V(sub)(m, V(set)(1))));
-    return ons_log_of_sum(state->d, state->d_low, (double)*largest * LOWERED, state->m, state->c,
-                          LOG_OF_ONE, false);
+    return (double)*largest * LOWERED;
+}
+static double FN(top_exponential)(double m) { return FN(top_exponential_of)(m, ons_reference(m)); }
+
+/* log(sum(e^(x - m))) of rows whose m is finite. */
+INLINE double FN(log_of_sum)(const ons_state *state) {
+    return ons_log_of_sum(state->d, state->d_low, FN(top_exponential_of)(state->m, state->c),
+                          state->m, state->c, LOG_OF_ONE, false);
 }
 
 /* The same of WIDTH rows, in a loop that becomes one of vectors. */

@@ -112,6 +112,9 @@ typedef void ons_fill_fn(ons_candidates *row, const void *x, int64_t along, cons
                          int64_t step, bool allowed, int64_t n, int64_t place);
 typedef void ons_order_fn(ons_candidates *row, void *values, int64_t *places);
 
+/* e^m relative to 2^ons_reference(m), times `one`: as it is added to a row's d. */
+typedef double ons_top_exponential_fn(double m);
+
 /* Adds the exponentials of n elements that lie side by side, relative to 2^c, to the digits of
  * exact.h. Their sizes are at most ONS_LARGEST_REFERENCE, or they are far below c. */
 typedef void ons_add_exact_fn(double digit[ONS_DIGITS], double c, const void *x, int64_t n);
@@ -260,6 +263,7 @@ typedef struct {
     bool has_pipelines;      /* of any operation; else `fused` runs strip by strip (run.c) */
     int64_t longest_batched; /* of rows in batches */
     double one; /* what 1 is kept as: a state's d is so many times what it stands for */
+    ons_top_exponential_fn *top_exponential;
     ons_add_exact_fn *add_exact;
     ons_of_candidates candidates;
     ons_movers move;

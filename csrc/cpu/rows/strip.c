@@ -392,6 +392,8 @@ void ons_strip_take_pairs(ons_strip *strip) {
         strip->anchor[i] = ons_needs_anchor(pair.m) ? pair.m : 0.0;
         strip->anchored |= strip->anchor[i] != 0.0;
         double m = pair.m - strip->anchor[i];
-        strip->rows.state[i] = (ons_state){m, ons_reference(m), pair.d * strip->kernels->one, 0.0};
+        /* the sum that was divided by `one`, or next to it where that had more bits than 50 */
+        double d = ons_without_bits(pair.d * strip->kernels->one, strip->kernels->one != 1 ? 3 : 0);
+        strip->rows.state[i] = (ons_state){m, ons_reference(m), d, 0.0};
     }
 }
