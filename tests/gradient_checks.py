@@ -1,7 +1,7 @@
 """What softmax_backward and log_softmax_backward must pass on every instruction set: run in an interpreter of
 its own with ONSOFTMAX_ISA set.
 
-python gradient_checks.py lengths|places|edges|cancelling|overflowing|guard
+python gradient_checks.py lengths|places|edges|cancelling|overflowing|subnormal|guard
 """
 
 from __future__ import annotations
@@ -169,6 +169,43 @@ def overflowing():
                     elif abs(total[row]) < largest / 2:
                         require(not far[row].any(), *facts, row, dx[row][:5])
                 require(same_bits(dx[beside], alone), *facts, "bits beside others")
+
+
+def subnormal():
+    """Factors and products below the normal numbers: what they round away is not multiplied afterwards."""
+    f32, rng = np.float32, np.random.default_rng(4)
+    cases = [
+        ("softmax_backward", f32([0, 1 / 3]), f32([1, 1e-43]), 1e10),
+        ("softmax_backward", np.array([0, 1 / 3, 1]), np.array([0.5, 1e-320, 0.5]), 1e10),
+        ("log_softmax_backward", f32([1e30, 0]), f32([0, -104]), 1.0),
+        ("log_softmax_backward", f32([1e38, 0]), f32([0, -140]), 1.0),
+        ("log_softmax_backward", np.array([1e300, 0]), np.array([0, -746.0]), 1.0),
+    ]
+    for i in range(600):
+        dtype, least, most = ((np.float32, -44, 15), (np.float64, -322, 100))[i % 2]
+        N = int(rng.choice([1, 2, 5, 8, 17, 33, 70]))
+        grad = rng.choice([-1, 1, 0], N) * 10.0 ** rng.uniform(least, rng.choice([least + 10, 0, most]), N)
+        scale = float(rng.choice([1.0, -1.0, 0.3, 3.7, 1e3, -1e10, 1e20]))
+        if i % 4 < 2:
+            output = 10.0 ** rng.uniform(least, 0, N) / N
+            if dtype == np.float64:  # below the normal numbers the sum of float64 has their digits alone
+                grad[0], output[0] = 1e-30, 0.5
+            cases.append(("softmax_backward", grad.astype(dtype), output.astype(dtype), scale))
+        else:
+            output = -rng.choice([1, 100, -2 * least]) * rng.random(N)
+            cases.append(("log_softmax_backward", grad.astype(dtype), output.astype(dtype), scale))
+    for operation, grad, output, scale in cases:
+        dy, y, info = grad.astype(np.longdouble), output.astype(np.longdouble), np.finfo(grad.dtype)
+        weight, terms = (y, dy * y) if operation == "softmax_backward" else (np.exp(y), dy)
+        exact = scale * (terms - weight * terms.sum())
+        size = abs(scale) * np.maximum(abs(terms), weight * abs(terms).sum())
+        bound = 5 * info.eps * size + 2 * np.longdouble(info.smallest_subnormal)
+        for columns in (False, True):
+            pair = [np.tile(a[:, None], 3) if columns else a for a in (grad, output)]
+            dx = getattr(ons, operation)(*pair, 0, scale=scale)
+            far = abs((dx[:, 1] if columns else dx) - exact) > bound
+            far &= abs(exact) < info.max / 2
+            require(not far.any(), operation, columns, scale, grad[far], output[far], exact[far])
 
 
 def guard():

@@ -16,7 +16,9 @@ each_pair = pytest.mark.parametrize(("forward", "backward"), PAIRS, ids=["softma
 
 
 @pytest.mark.parametrize("isa", isas())
-@pytest.mark.parametrize("check", ["lengths", "places", "edges", "cancelling", "overflowing", "guard"])
+@pytest.mark.parametrize(
+    "check", ["lengths", "places", "edges", "cancelling", "overflowing", "subnormal", "guard"]
+)
 def test_on_every_instruction_set(check, isa):
     done = run_python(["gradient_checks.py", check], ONSOFTMAX_ISA=isa)
     assert done.returncode == 0, done.stderr[-2000:]

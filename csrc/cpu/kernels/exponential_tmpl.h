@@ -83,21 +83,11 @@ INLINE VEC FN(plain_exponential)(VEC x) {
     return V(fma)(low, high, V(mul)(inside, zero));
 }
 
-/* The same of logarithms of probabilities, which are not above 0: lifted and lowered. The lifted
- * exponential of a larger element could overflow, so that lane takes the plain one. */
-INLINE VEC FN(exponential_of_log)(VEC x) {
-    const T largest = 40;
-    VEC lifted =
-        FN(exponential)(x, V(set)((T)(MAGIC + STEPS * LIFT)), V(set)((T)(-BELOW / ONS_LOG2_E)));
-    VEC e = V(mul)(lifted, V(set)((T)(BITS == 32 ? LOWERED / F32_ONE : LOWERED)));
-    if (V(any_outside)(V(max)(x, V(set)(0)), V(set)(largest))) {
-        T of[WIDTH], result[WIDTH], plain[WIDTH];
-        V(store)(of, x);
-        V(store)(result, e);
-        V(store)(plain, FN(plain_exponential)(x));
-        for (int64_t l = 0; l < WIDTH; l++)
-            if (of[l] > largest) result[l] = plain[l];
-        e = V(load)(result);
-    }
-    return e;
+/* e^x * 2^LOG_LIFT * F32_ONE of logarithms of probabilities, which are not above 0: lifted so far
+ * that it has all its digits even where e^x is below the smallest number. Wrong above LOG_LARGEST.
+ */
+INLINE VEC FN(lifted_exponential_of_log)(VEC x) {
+    const T below = LOG_LIFT + (BITS == 32 ? 126 : 1022) + (BELOW == RAISED_BELOW);
+    return FN(exponential)(x, V(set)((T)(MAGIC + STEPS * LOG_LIFT)),
+                           V(set)((T)(-below / ONS_LOG2_E)));
 }

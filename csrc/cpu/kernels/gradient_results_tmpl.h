@@ -2,27 +2,36 @@
  * from the row's sum (gradient_tmpl.h); and both passes over whole rows. Part of primitives_tmpl.h,
  * whose parameters and names it uses. */
 
-INLINE VEC FN(gradient_element)(ons_operation operation, VEC dy, VEC y, VEC sum, VEC scale) {
+/* FN(gradient_row) in vectors: one row's, or those of rows side by side. `plain`, a constant: the
+ * power is 1, as for most scales, and costs nothing. */
+typedef struct {
+    VEC first, second, power, scale;
+    bool plain;
+} FN(gradient_of);
+
+INLINE VEC FN(gradient_element)(ons_operation operation, VEC dy, VEC y, FN(gradient_of) of) {
     VEC dx = y;
     switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_GRADIENT_##result(case ONS_OPERATION_##name : dx = FN(name##_element)(dy, y, sum); break;)
+#define ONS_OPERATION(name, result, keeps, excluded, summary)                                      \
+    OF_GRADIENT_##result(case ONS_OPERATION_##name                                                 \
+                         : dx =                                                                    \
+                               FN(name##_element)(dy, y, of.first, of.second, of.power, of.plain); \
+                         break;)
 #include "../../operations.def"
 #undef ONS_OPERATION
     default: break;
     }
-    return V(mul)(dx, scale);
+    return V(mul)(dx, of.scale);
 }
 
 /* dx may be dy or y: what is read twice must be read before it is written. */
-#define ELEMENT_AT(j) \
-    FN(gradient_element)(operation, V(load)(dy + (j)), V(load)(y + (j)), sum, scale)
+#define ELEMENT_AT(j) FN(gradient_element)(operation, V(load)(dy + (j)), V(load)(y + (j)), of)
 #define LOAD_DY(j, left) ((left) >= WIDTH ? V(load)(dy + (j)) : V(load_part)(dy + (j), left))
-#define BODY(a, j) FN(gradient_element)(operation, LOAD_DY(j, head - (j)), a, sum, scale)
+#define BODY(a, j) FN(gradient_element)(operation, LOAD_DY(j, head - (j)), a, of)
 
 /* Whole cache lines past the caches. dx is aligned to its elements. */
 INLINE void FN(gradient_past_caches)(ons_operation operation, T *dx, const T *dy, const T *y,
-                                     int64_t n, VEC sum, VEC scale) {
+                                     int64_t n, FN(gradient_of) of) {
     int64_t j = FN(before_cache_line)(dx, n), head = j;
     EACH_VECTOR(dx, y, head, BODY);
     for (; j + 2 * WIDTH <= n; j += 2 * WIDTH) {
@@ -39,7 +48,7 @@ INLINE void FN(gradient_past_caches)(ons_operation operation, T *dx, const T *dy
 
 /* The first and the last vector overlap others, so they are made first and written last. */
 INLINE void FN(gradient_vectors)(ons_operation operation, T *dx, const T *dy, const T *y, int64_t n,
-                                 VEC sum, VEC scale) {
+                                 FN(gradient_of) of) {
     int64_t j = FN(unaligned)(dx, n);
     VEC first = ELEMENT_AT(0), last = ELEMENT_AT(n - WIDTH);
     for (; j + 2 * WIDTH <= n; j += 2 * WIDTH) {
@@ -61,16 +70,25 @@ INLINE enum FN(writing) FN(writing_of)(const ons_rows *rows, ons_tile dx, int64_
     return rows->past_caches && pays ? FN(past_caches) : n < WIDTH ? FN(few) : FN(vectors);
 }
 
-INLINE void FN(finish_gradient)(ons_operation operation, T *dx, const T *dy, const T *y, int64_t n,
-                                T sum_of_row, T scale_of_row, enum FN(writing) writing) {
-    VEC sum = V(set)(sum_of_row), scale = V(set)(scale_of_row);
+INLINE void FN(finish_gradient_as)(ons_operation operation, T *dx, const T *dy, const T *y,
+                                   int64_t n, FN(gradient_row) row, enum FN(writing) writing,
+                                   bool plain) {
+    FN(gradient_of)
+    of = {V(set)(row.first), V(set)(row.second), V(set)(row.power), V(set)(row.scale), plain};
     int64_t head = n;
     if (writing == FN(past_caches))
-        FN(gradient_past_caches)(operation, dx, dy, y, n, sum, scale);
+        FN(gradient_past_caches)(operation, dx, dy, y, n, of);
     else if (writing == FN(vectors))
-        FN(gradient_vectors)(operation, dx, dy, y, n, sum, scale);
+        FN(gradient_vectors)(operation, dx, dy, y, n, of);
     else
         EACH_VECTOR(dx, y, head, BODY);
+}
+INLINE void FN(finish_gradient)(ons_operation operation, T *dx, const T *dy, const T *y, int64_t n,
+                                FN(gradient_row) row, enum FN(writing) writing) {
+    if (row.power == 1)
+        FN(finish_gradient_as)(operation, dx, dy, y, n, row, writing, true);
+    else
+        FN(finish_gradient_as)(operation, dx, dy, y, n, row, writing, false);
 }
 #undef BODY
 #undef LOAD_DY
@@ -78,15 +96,18 @@ INLINE void FN(finish_gradient)(ons_operation operation, T *dx, const T *dy, con
 
 INLINE void FN(finish_gradient_row)(ons_operation operation, const ons_rows *rows, ons_tile dx,
                                     ons_tile dy, ons_tile y, int64_t n) {
-    const T *sum = rows->first, *scale = rows->second;
+    const T *first = rows->first, *second = rows->second, *power = rows->shift,
+            *scale = rows->floor;
     enum FN(writing) writing = FN(writing_of)(rows, dx, n);
-    for (int64_t i = 0; i < rows->width; i++) FN(finish_gradient)
-    (operation, ROW(dx, i), ROW(dy, i), ROW(y, i), n, sum[i], scale[i], writing);
+    for (int64_t i = 0; i < rows->width; i++) {
+        FN(gradient_row) row = {first[i], second[i], power[i], scale[i]};
+        FN(finish_gradient)(operation, ROW(dx, i), ROW(dy, i), ROW(y, i), n, row, writing);
+    }
 }
 
 /* The sum of a whole row. */
-INLINE T FN(sum_of_row)(const T *dy, const T *y, int64_t n, int64_t tile, bool one_tile) {
-    if (BITS == 32 && one_tile) return (T)FN(sum_of_part)(dy, y, n, false);
+INLINE double FN(sum_of_row)(const T *dy, const T *y, int64_t n, int64_t tile, bool one_tile) {
+    if (BITS == 32 && one_tile) return FN(sum_of_part)(dy, y, n, false);
     ons_state state = ons_state_empty();
     for (int64_t j = 0; j < n; j += tile) FN(add_part)
     (&state, dy + j, y ? y + j : NULL, n - j < tile ? n - j : tile, false);
@@ -100,9 +121,10 @@ INLINE void FN(gradient_rows_of)(ons_operation operation, const ons_rows *rows, 
                                  const double *scale, bool products, bool one_tile,
                                  enum FN(writing) writing) {
     for (int64_t i = 0; i < rows->width; i++) {
-        T sum = FN(sum_of_row)(ROW(dy, i), products ? ROW(y, i) : NULL, n, tile, one_tile);
+        double sum = FN(sum_of_row)(ROW(dy, i), products ? ROW(y, i) : NULL, n, tile, one_tile);
         FN(finish_gradient)
-        (operation, ROW(dx, i), ROW(dy, i), ROW(y, i), n, sum, (T)scale[i], writing);
+        (operation, ROW(dx, i), ROW(dy, i), ROW(y, i), n,
+         FN(gradient_row_of)(operation, sum, scale[i]), writing);
     }
 }
 INLINE void FN(gradient_rows)(ons_operation operation, const ons_rows *rows, ons_tile dx,
@@ -121,16 +143,29 @@ INLINE void FN(gradient_rows)(ons_operation operation, const ons_rows *rows, ons
 #undef ROWS_OF
 }
 
-INLINE void FN(finish_gradient_column)(ons_operation operation, const ons_rows *rows, ons_tile dx,
-                                       ons_tile dy, ons_tile y, int64_t n) {
-    const T *sum = rows->first, *scale = rows->second;
+INLINE void FN(finish_gradient_column_as)(ons_operation operation, const ons_rows *rows,
+                                          ons_tile dx, ons_tile dy, ons_tile y, int64_t n,
+                                          bool plain) {
+    const T *first = rows->first, *second = rows->second, *power = rows->shift,
+            *scale = rows->floor;
     int64_t width = rows->width;
     for (int64_t j = 0; j < n; j++) {
         const T *given = AT(dy, j);
-#define BODY(a, i)       \
-    FN(gradient_element) \
-    (operation, LOAD_AT(given, i, width), a, LOAD_AT(sum, i, width), LOAD_AT(scale, i, width))
+#define OF(i)                                                               \
+    ((FN(gradient_of)){LOAD_AT(first, i, width), LOAD_AT(second, i, width), \
+                       LOAD_AT(power, i, width), LOAD_AT(scale, i, width), plain})
+#define BODY(a, i) FN(gradient_element)(operation, LOAD_AT(given, i, width), a, OF(i))
         EACH_VECTOR(AT(dx, j), AT(y, j), width, BODY);
 #undef BODY
+#undef OF
     }
+}
+INLINE void FN(finish_gradient_column)(ons_operation operation, const ons_rows *rows, ons_tile dx,
+                                       ons_tile dy, ons_tile y, int64_t n) {
+    bool plain = true;
+    for (int64_t i = 0; i < rows->width; i++) plain &= ((const T *)rows->shift)[i] == 1;
+    if (plain)
+        FN(finish_gradient_column_as)(operation, rows, dx, dy, y, n, true);
+    else
+        FN(finish_gradient_column_as)(operation, rows, dx, dy, y, n, false);
 }

@@ -62,12 +62,16 @@ INLINE double FN(sum_of_terms)(const T *dy, const T *y, int64_t n) {
 static ONS_APART double FN(sum_in_double)(const T *dy, const T *y, int64_t n) {
     return FN(sum_of_terms)(dy, y, n);
 }
-/* Of floats, by blocks unless these are not finite, which is seldom: that is a call, as it would
- * take registers. */
+/* Whether a sum by blocks is right: none of them overflowed, and what products below the normal
+ * numbers lost does not show. */
+INLINE bool FN(blocks_hold)(double d) { return fabs(d) >= 0x1p-100 && fabs(d) < INFINITY; }
+
+/* Of floats, by blocks unless these do not hold, which is seldom: that is a call, as it would take
+ * registers. */
 INLINE double FN(sum_of_part)(const T *dy, const T *y, int64_t n, bool in_double) {
     if (!y) return FN(sum_of_terms)(dy, NULL, n);
     double d = in_double ? NAN : FN(sum_of_products)(dy, y, n);
-    return isfinite(d) ? d : FN(sum_in_double)(dy, y, n);
+    return FN(blocks_hold)(d) ? d : FN(sum_in_double)(dy, y, n);
 }
 
 INLINE void FN(add_part)(ons_state *state, const T *dy, const T *y, int64_t n, bool in_double) {
@@ -105,13 +109,13 @@ INLINE void FN(add_gradient_column)(const ons_rows *rows, ons_tile dy, ons_tile 
     for (int64_t i = 0; i < rows->width; i += CACHE_LINE) {
         int64_t left = rows->width - i < CACHE_LINE ? rows->width - i : CACHE_LINE;
         double of_blocks[CACHE_LINE], d[CACHE_LINE] = {0}, low[CACHE_LINE] = {0};
-        bool blocks = BITS == 32 && products && !rows->sums_in_double, finite = blocks;
+        bool blocks = BITS == 32 && products && !rows->sums_in_double, hold = blocks;
         if (blocks && left == CACHE_LINE)
             FN(sums_of_products)(of_blocks, dy, y, i, CACHE_LINE, n);
         else if (blocks)
             FN(sums_of_products)(of_blocks, dy, y, i, left, n);
-        for (int64_t l = 0; l < left && finite; l++) finite = isfinite(of_blocks[l]);
-        for (int64_t v = 0; v < left && !finite; v += WIDTH) {
+        for (int64_t l = 0; l < left && hold; l++) hold = FN(blocks_hold)(of_blocks[l]);
+        for (int64_t v = 0; v < left && !hold; v += WIDTH) {
             FN(terms)
             terms = left - v >= WIDTH ? FN(terms_of_columns)(dy, y, i + v, WIDTH, n, products)
                                       : FN(terms_of_columns)(dy, y, i + v, left - v, n, products);
@@ -119,19 +123,50 @@ INLINE void FN(add_gradient_column)(const ons_rows *rows, ons_tile dy, ons_tile 
             FN(wide_store)(low + v, terms.low);
         }
         for (int64_t l = 0; l < left; l++) FN(add_to_state)
-        (&rows->state[i + l], blocks && isfinite(of_blocks[l]) ? of_blocks[l] : d[l], low[l]);
+        (&rows->state[i + l], blocks && FN(blocks_hold)(of_blocks[l]) ? of_blocks[l] : d[l],
+         low[l]);
     }
 }
 
 /* An infinite sum has rounded NaN away. */
-INLINE T FN(sum_of_state)(const ons_state *state) {
-    return (T)(isfinite(state->d) ? state->d + state->d_low : state->d);
+INLINE double FN(sum_of_state)(const ons_state *state) {
+    return isfinite(state->d) ? state->d + state->d_low : state->d;
 }
 
-/* `first` gets the sums, `second` the scales. */
-static void FN(end_gradients)(const ons_rows *rows, const double *scale) {
+/* What the elements of a row need: of its sum and of its scale. The scale is `power`, the largest
+ * power of two that is not above it, but at least 1, times `scale`. It comes before the products,
+ * which may be below the normal numbers without it: what they round away must not be multiplied. */
+typedef struct {
+    T first, second, power, scale;
+} FN(gradient_row);
+
+INLINE FN(gradient_row) FN(gradient_row_of)(ons_operation operation, double sum, double scale) {
+    FN(gradient_row) row = {0, 0, 1, (T)scale};
+    const T size = row.scale < 0 ? -row.scale : row.scale;
+    if (size >= 2 && size < (T)INFINITY) {
+        row.power = (T)ldexp(1.0, ilogb((double)size));
+        row.scale /= row.power;
+    }
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary)                               \
+    OF_GRADIENT_##result(case ONS_OPERATION_##name                                          \
+                         : FN(name##_row)(sum, (double)row.power, &row.first, &row.second); \
+                         break;)
+#include "../../operations.def"
+#undef ONS_OPERATION
+    default: break;
+    }
+    return row;
+}
+
+/* To the arrays of the rows. */
+INLINE void FN(end_gradients)(ons_operation operation, const ons_rows *rows, const double *scale) {
     for (int64_t i = 0; i < rows->width; i++) {
-        ((T *)rows->first)[i] = FN(sum_of_state)(&rows->state[i]);
-        ((T *)rows->second)[i] = (T)scale[i];
+        const FN(gradient_row) row =
+            FN(gradient_row_of)(operation, FN(sum_of_state)(&rows->state[i]), scale[i]);
+        ((T *)rows->first)[i] = row.first;
+        ((T *)rows->second)[i] = row.second;
+        ((T *)rows->shift)[i] = row.power;
+        ((T *)rows->floor)[i] = row.scale;
     }
 }

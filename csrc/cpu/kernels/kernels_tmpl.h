@@ -59,15 +59,18 @@
 #define ENDINGS_OF_PAIR(operation)
 #define ENDINGS_OF_TOPK(operation)
 
-#define ENDINGS_OF_GRADIENT(operation)                                                    \
-    GRADIENT_ENDINGS(operation, row)                                                      \
-    GRADIENT_ENDINGS(operation, column)                                                   \
-    static void FN(operation##_gradients)(const ons_rows *rows, ons_tile dx, ons_tile dy, \
-                                          ons_tile y, int64_t n, int64_t tile,            \
-                                          const double *scale) {                          \
-        FN(gradient_rows)                                                                 \
-        (ONS_OPERATION_##operation, rows, dx, dy, y, n, tile, scale,                      \
-         FN(operation##_adds_products));                                                  \
+#define ENDINGS_OF_GRADIENT(operation)                                                     \
+    GRADIENT_ENDINGS(operation, row)                                                       \
+    GRADIENT_ENDINGS(operation, column)                                                    \
+    static void FN(operation##_end_gradients)(const ons_rows *rows, const double *scale) { \
+        FN(end_gradients)(ONS_OPERATION_##operation, rows, scale);                         \
+    }                                                                                      \
+    static void FN(operation##_gradients)(const ons_rows *rows, ons_tile dx, ons_tile dy,  \
+                                          ons_tile y, int64_t n, int64_t tile,             \
+                                          const double *scale) {                           \
+        FN(gradient_rows)                                                                  \
+        (ONS_OPERATION_##operation, rows, dx, dy, y, n, tile, scale,                       \
+         FN(operation##_adds_products));                                                   \
     }
 #define GRADIENT_ENDINGS(operation, form)                                                     \
     static void FN(operation##_add_##form)(const ons_rows *rows, ons_tile dy, ons_tile y,     \
@@ -148,10 +151,10 @@
     {.values = FN(name##_end_values), .plain_row = FN(name##_plain_row)},
 #define ENDING_OF_PAIR(name, form) {NULL},
 #define ENDING_OF_TOPK(name, form) {NULL},
-#define ENDING_OF_GRADIENT(name, form)      \
-    {.gradient_rows = FN(name##_gradients), \
-     .add_gradient = FN(name##_add_##form), \
-     .end_gradients = FN(end_gradients),    \
+#define ENDING_OF_GRADIENT(name, form)          \
+    {.gradient_rows = FN(name##_gradients),     \
+     .add_gradient = FN(name##_add_##form),     \
+     .end_gradients = FN(name##_end_gradients), \
      .finish_gradient = FN(name##_finish_##form)},
 #define PIPELINES_OF_PAIR(name) {.short_rows = NULL},
 #define PIPELINES_OF_TOPK(name) {.short_rows = NULL},

@@ -22,7 +22,9 @@
  * one that takes a gradient dy beside the row y
  *
  *   NAME_adds_products           whether the row adds up dy * y, or dy
- *   NAME_element(dy, y, sum)     a result
+ *   NAME_row(sum, power, first, second)    two numbers that its elements need of the row
+ *   NAME_element(dy, y, first, second, power, plain)    a result times power, a power of two;
+ *                                                       plain: power is 1
  *
  * One whose result is a pair has nothing here: its states are what it writes. */
 

@@ -56,6 +56,10 @@
 #define LOG_OF_ONE (BITS == 32 ? F32_LOG_OF_ONE : 0.0) /* of what 1 is kept as */
 #define LOWERED (BITS == 32 ? 0x1p-64 : 0x1p-128)      /* 2^-LIFT */
 #define BELOW (BITS == 32 ? F32_BELOW : F64_BELOW)
+#define RAISED_BELOW (BITS == 32 ? ONS_RAISED_BELOW : ONS_RAISED_BELOW_F64)
+#define LOG_LIFT (BITS == 32 ? 120 : 1000) /* of exponential_tmpl.h's lifted_exponential_of_log */
+#define LOG_LOWERED (BITS == 32 ? 0x1p-120 / F32_ONE : 0x1p-1000)
+#define LOG_LARGEST 3
 /* A sum with it has integer steps. In double its low bits have the bias of an exponent already. */
 #define MAGIC (BITS == 32 ? 0x1.8p23 : 0x1.8p52 + 1023)
 
@@ -144,6 +148,10 @@
 #undef LOWERED
 #undef MAGIC
 #undef BELOW
+#undef RAISED_BELOW
+#undef LOG_LIFT
+#undef LOG_LOWERED
+#undef LOG_LARGEST
 #undef EACH_VECTOR
 #undef BATCH
 #undef ROW

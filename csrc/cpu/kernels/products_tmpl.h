@@ -6,7 +6,8 @@
  *  2. These sums are added up in double.
  *
  * So at most three roundings lie between a product and the sum: 1.5 eps of sum(|dy * y|). A block
- * may overflow, and then the sum is not finite; whoever asked takes it in double. */
+ * may overflow, and products below the normal numbers lose digits: whoever asked takes a sum that
+ * is not finite, or is tiny, in double. */
 
 /* The lanes' sum. */
 INLINE double FN(sum_of_wide)(const FN(wide) * all) {
