@@ -52,9 +52,10 @@ def softmax(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
     -------
     Tensor of local's shape and type
         This rank's part of the softmax; of a DTensor one with its placements. Rows are NaN as in
-        `onsoftmax.softmax`: a NaN on one rank makes the row NaN on all. Differentiable once: the backward
-        step exchanges a sum of two float64 a row and rank, 16 bytes. The bits of a gradient may depend on the
-        cuts, as this sum is rounded in double, of float64 rows in two doubles.
+        `onsoftmax.softmax`: a NaN on one rank makes the row NaN on all. Differentiable as often as wanted in
+        reverse mode. Each backward step exchanges 16 bytes a row and rank, and so all ranks must take it. The
+        bits of a gradient may depend on the cuts, as sums are rounded in double, those of a first derivative
+        of float64 rows in two doubles.
 
     Raises
     ------
@@ -98,7 +99,8 @@ def logsumexp(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
 
     All else is as in `softmax`, but for the result. It has local's shape without `axis`, and is the same on
     all ranks; of a DTensor it is replicated over the dimensions of the mesh that cut the rows. Its gradient
-    must be the same on all ranks too, that of the whole loss. The backward step exchanges nothing.
+    must be the same on all ranks too, that of the whole loss. The backward step exchanges nothing; that of a
+    gradient does.
     """
     return _call("logsumexp", local, group, axis)
 
@@ -142,27 +144,6 @@ def _of_parts(operation: str, local: Tensor, axis: int, groups: tuple[Group, ...
     return (_Values if operation == "logsumexp" else _Rows).apply(local, axis, groups, operation)
 
 
-def _call_on_dtensor(operation: str, x: Tensor, group: Group, axis: int) -> Tensor:
-    from torch.distributed.tensor import DTensor, Replicate, Shard
-
-    if group is not None:
-        raise ValueError("group is given beside a DTensor: expected None, as its mesh has the groups")
-    mesh = x.device_mesh
-    if any(placement.is_partial() for placement in x.placements):
-        x = x.redistribute(placements=[Replicate() if p.is_partial() else p for p in x.placements])
-    cut = [dim for dim, placement in enumerate(x.placements) if placement.is_shard(axis)]
-    y = _of_parts(operation, x.to_local(), axis, tuple(mesh.get_group(dim) for dim in cut))
-    if operation != "logsumexp":
-        return DTensor.from_local(y, mesh, x.placements, shape=x.shape, stride=x.stride())
-    placements = [
-        Replicate() if dim in cut else Shard(p.dim - (p.dim > axis)) if p.is_shard() else p
-        for dim, p in enumerate(x.placements)
-    ]
-    shape = x.shape[:axis] + x.shape[axis + 1 :]
-    stride = torch.empty(shape, device="meta").stride()
-    return DTensor.from_local(y, mesh, placements, shape=shape, stride=stride)
-
-
 def _merged(x: Tensor, axis: int, groups: tuple[Group, ...]) -> Tensor:
     """The pairs of the whole rows."""
     state = _core.sums(x, axis)
@@ -171,28 +152,89 @@ def _merged(x: Tensor, axis: int, groups: tuple[Group, ...]) -> Tensor:
     return _core.merge(state, gives="pair")
 
 
+def _call_on_dtensor(operation: str, x: Tensor, group: Group, axis: int) -> Tensor:
+    from torch.distributed.tensor import Replicate, Shard
+
+    if group is not None:
+        raise ValueError("group is given beside a DTensor: expected None, as its mesh has the groups")
+    mesh = x.device_mesh
+    if any(placement.is_partial() for placement in x.placements):
+        x = x.redistribute(placements=[Replicate() if p.is_partial() else p for p in x.placements])
+    cut = [dim for dim, placement in enumerate(x.placements) if placement.is_shard(axis)]
+    y = _of_parts(operation, _Local.apply(x), axis, tuple(mesh.get_group(dim) for dim in cut))
+    if operation != "logsumexp":
+        return _Distributed.apply(y, mesh, x.placements, x.shape, x.stride())
+    placements = tuple(
+        Replicate() if dim in cut else Shard(p.dim - (p.dim > axis)) if p.is_shard() else p
+        for dim, p in enumerate(x.placements)
+    )
+    shape = x.shape[:axis] + x.shape[axis + 1 :]
+    return _Distributed.apply(y, mesh, placements, shape, torch.empty(shape, device="meta").stride())
+
+
+# ---------------------------------------------------------------- a function and its gradients
+
+
 class _Rows(torch.autograd.Function):  # type: ignore[misc]
-    """softmax and log_softmax."""
+    """softmax and log_softmax; where the pairs of the whole rows are known, without an exchange."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: int, groups: tuple[Group, ...], operation: str) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, axis: int, groups: tuple[Group, ...], operation: str, pairs: Tensor | None = None
+    ) -> Tensor:
         x = x.detach()
-        y = _core.finish(x, axis, pairs=_merged(x, axis, groups), operation=operation)
+        pairs = _merged(x, axis, groups) if pairs is None else pairs
+        y = _core.finish(x, axis, pairs=pairs, operation=operation)
         ctx.save_for_backward(y)
-        ctx.axis, ctx.groups, ctx.backward_step = axis, groups, f"{operation}_backward"
+        ctx.call = axis, groups, f"{operation}_backward"
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        (y,) = ctx.saved_tensors
-        for group in ctx.groups:
-            agree(y, ctx.axis, group)
-        sums = _core.gradient_sums(grad, y, ctx.axis, operation=ctx.backward_step)
-        for group in ctx.groups:
+        return _Gradient.apply(grad, *ctx.saved_tensors, *ctx.call), None, None, None, None
+
+
+class _Gradient(torch.autograd.Function):  # type: ignore[misc]
+    """softmax_backward and log_softmax_backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, grad: Tensor, y: Tensor, axis: int, groups: tuple[Group, ...], operation: str
+    ) -> Tensor:
+        for group in groups:
+            agree(y, axis, group)
+        sums = _core.gradient_sums(grad, y, axis, operation=operation)
+        for group in groups:
             sums = gather(sums, group).sum(0)
-        dx = _core.gradient_finish(grad, y, ctx.axis, pairs=sums, operation=ctx.backward_step)
-        return dx, None, None, None
+        ctx.save_for_backward(grad, y)
+        ctx.call = axis, groups, operation
+        return _core.gradient_finish(grad, y, axis, pairs=sums, operation=operation)
+
+    @staticmethod
+    def backward(ctx: Any, change: Tensor) -> tuple[Any, ...]:
+        """With the formulas of _torch_gradients.py. Both gradients are made on every rank, whether or not
+        it needs both: the others wait for its sums."""
+        grad, y = ctx.saved_tensors
+        axis, groups, operation = ctx.call
+        for group in groups:
+            agree(y, axis, group)
+        wide = _wide(y)
+        g, v, p = grad.to(wide), change.to(wide), y.to(wide)
+        of_log = operation == "log_softmax_backward"
+        p = p.exp() if of_log else p
+        parts = [x.sum(axis, keepdim=True, dtype=torch.float64) for x in (g if of_log else g * p, v * p)]
+        sums = _Spread.apply(_Sum.apply(torch.stack(parts), groups), groups)
+        of_g, of_v = sums.to(wide).unbind()
+        if of_log:
+            for_grad, for_y = v - of_v, -v * p * of_g
+        else:
+            for_grad, for_y = p * (v - of_v), v * (g - of_g) - g * of_v
+        return for_grad.to(grad.dtype), for_y.to(y.dtype), None, None, None
+
+
+def _wide(array: Tensor) -> torch.dtype:
+    """The type of arithmetic."""
+    return torch.promote_types(array.dtype, torch.float32)
 
 
 class _Values(torch.autograd.Function):  # type: ignore[misc]
@@ -200,15 +242,83 @@ class _Values(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axis: int, groups: tuple[Group, ...], operation: str) -> Tensor:
-        ctx.axis = axis
         pairs = _merged(x.detach(), axis, groups)
         ctx.save_for_backward(x, pairs)
+        ctx.call = axis, groups
         rows = x.detach().narrow(axis, 0, 0)  # the pairs are all it takes
         return _core.finish(rows, axis, pairs=pairs, operation=operation)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        x, pairs = ctx.saved_tensors
-        y = _core.finish(x.detach(), ctx.axis, pairs=pairs)
-        return y.mul_(grad.unsqueeze(ctx.axis)), None, None, None
+        (x, pairs), (axis, groups) = ctx.saved_tensors, ctx.call
+        y, grad = _Rows.apply(x, axis, groups, "softmax", pairs), grad.unsqueeze(axis)
+        if not torch.is_grad_enabled():
+            return y.mul_(grad), None, None, None
+        wide = _wide(y)
+        return (y.to(wide) * _Spread.apply(grad.to(wide), groups)).to(y.dtype), None, None, None
+
+
+# What all ranks have alike has the same gradient on all of them, that of the whole loss; what each has for
+# itself has its own. So of the two steps from one to the other each is the other's gradient.
+
+
+class _Sum(torch.autograd.Function):  # type: ignore[misc]
+    """From the ranks' own values to their sum, which all have alike."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, groups: tuple[Group, ...]) -> Tensor:
+        ctx.groups = groups
+        for group in groups:
+            values = gather(values.contiguous(), group).sum(0)
+        return values if groups else values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        return _Spread.apply(grad, ctx.groups), None
+
+
+class _Spread(torch.autograd.Function):  # type: ignore[misc]
+    """From values that all ranks have alike to each rank's own."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, groups: tuple[Group, ...]) -> Tensor:
+        ctx.groups = groups
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        return _Sum.apply(grad, ctx.groups), None
+
+
+# ---------------------------------------------------------------- DTensor, whose own steps differentiate once
+
+
+class _Local(torch.autograd.Function):  # type: ignore[misc]
+    """From a DTensor to this rank's part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.of = x.device_mesh, x.placements, x.shape, x.stride()
+        return x.to_local().detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return _Distributed.apply(grad, *ctx.of)
+
+
+class _Distributed(torch.autograd.Function):  # type: ignore[misc]
+    """From this rank's part to a DTensor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, local: Tensor, mesh: Any, placements: tuple[Any, ...], shape: Any, stride: Any
+    ) -> Tensor:
+        from torch.distributed.tensor import DTensor
+
+        ctx.placements = placements
+        return DTensor.from_local(local.detach(), mesh, placements, shape=shape, stride=stride)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        grad = grad.redistribute(placements=ctx.placements)
+        return _Local.apply(grad), None, None, None, None

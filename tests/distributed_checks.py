@@ -84,6 +84,7 @@ def check_smoke():
     check_bits_of(with_special_rows(rows((6, 777), torch.float32)), -1, alone)
     check_bits_of(rows((300, 9), torch.bfloat16), 0, alone, ["softmax"])
     check_gradients_of(rows((5, 100), torch.float64), -1)
+    check_hessian_of(rows((2, 4), torch.float64, 1.0), -1)
 
 
 def check_bits():
@@ -142,9 +143,21 @@ class EachPart(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        grad = grad.contiguous().clone()
-        dist.all_reduce(grad)
-        return grad
+        return Total.apply(grad)
+
+
+class Total(torch.autograd.Function):
+    """The sum of all ranks' arrays; the gradient is the same on all."""
+
+    @staticmethod
+    def forward(ctx, mine):
+        total = mine.contiguous().clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, grad):
+        return EachPart.apply(grad)
 
 
 class AllParts(torch.autograd.Function):
@@ -158,7 +171,7 @@ class AllParts(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        return grad.tensor_split(RANKS, -1)[RANK].contiguous()
+        return EachPart.apply(grad).tensor_split(RANKS, -1)[RANK].contiguous()
 
 
 def check_gradcheck():
@@ -170,15 +183,44 @@ def check_gradcheck():
             return y if name == "logsumexp" else AllParts.apply(y)
 
         assert torch.autograd.gradcheck(whole, x)
-    y = distributed.softmax(x.detach().requires_grad_())
-    (dx,) = torch.autograd.grad(y.sum() * y.sum(), y, create_graph=True)
-    mine = x.detach().clone().requires_grad_()
-    (dx,) = torch.autograd.grad((distributed.softmax(mine) ** 2).sum(), mine, create_graph=True)
-    assert_raises(RuntimeError, "once_differentiable", lambda: dx.sum().backward())
+        assert torch.autograd.gradgradcheck(whole, x)
+
+
+def check_hessian_of(x, axis):
+    """Each rank's columns of the Hessian of a sum over the ranks, whose terms differ from rank to rank: on
+    the first it is linear, and the gradient of its result is constant there."""
+
+    def loss(y, rank):
+        return (y * 3).sum() if rank == 0 else (y * 2).sin().sum()
+
+    def whole(x, name, cuts):
+        y = getattr(torch, name)(x, axis)
+        parts = [(y, 1)] if name == "logsumexp" else zip(parts_of(y, cuts, axis), range(RANKS), strict=True)
+        return sum(loss(*part) for part in parts)
+
+    for name in FUNCTIONS:
+        for cuts in cuts_of(x.shape[axis]):
+            wanted = torch.autograd.functional.hessian(lambda x, n=name, c=cuts: whole(x, n, c), x)
+            mine = mine_of(x, cuts, axis).clone().requires_grad_()
+            y = getattr(distributed, name)(mine, axis=axis)
+            (dx,) = torch.autograd.grad(loss(y, 1 if name == "logsumexp" else RANK), mine, create_graph=True)
+            for place in range(x.numel()):
+                unit = torch.zeros(x.numel()).index_fill(0, torch.tensor(place), 1).view(x.shape).to(x)
+                (row,) = torch.autograd.grad(dx, mine, mine_of(unit, cuts, axis), retain_graph=True)
+                exact = mine_of(wanted.flatten(0, x.ndim - 1)[place], cuts, axis)
+                eps = torch.finfo(x.dtype).eps * 16
+                torch.testing.assert_close(row, exact, rtol=eps, atol=eps, msg=lambda m, n=name: f"{n} {m}")
+
+
+def check_hessian():
+    for dtype in DTYPES:
+        check_hessian_of(rows((2, 4), dtype, 1.0), -1)
+    check_hessian_of(rows((4, 2), torch.float64, 1.0), 0)
 
 
 def check_bytes():
-    """One collective a step: 40 bytes a row and rank forward, 16 backward."""
+    """One collective a step: 40 bytes a row and rank forward, 16 backward. The second backward step has two:
+    the sums of a gradient's gradient, and those of the gradient that follows."""
     sent, all_gather = [], _ranks._all_gather
 
     def counted(everything, mine, group):
@@ -188,12 +230,19 @@ def check_bytes():
 
     _ranks._all_gather = counted
     try:
-        for name, backward in [("softmax", 16), ("log_softmax", 16), ("logsumexp", 0)]:
+        for name, backward, again in [
+            ("softmax", 16, [16, 16]),
+            ("log_softmax", 16, [16, 16]),
+            ("logsumexp", 0, [4, 16]),
+        ]:
             x = rows((11, 3, 50), torch.bfloat16).requires_grad_()
             y = getattr(distributed, name)(x)
             assert sent == [40 * 33], (name, sent)
-            y.sum().backward()
+            (dx,) = torch.autograd.grad((y**2).sum(), x, create_graph=True)
             assert sent == [40 * 33] + [backward * 33] * (backward > 0), (name, sent)
+            sent.clear()
+            (dx**2).sum().backward()
+            assert sorted(sent) == [each * 33 for each in again], (name, sent)
             sent.clear()
     finally:
         _ranks._all_gather = all_gather
@@ -280,8 +329,13 @@ def check_dtensor():
                 continue
             leaf = given.detach().requires_grad_()
             other = x.clone().requires_grad_()
-            (getattr(distributed, name)(leaf, axis=1) ** 2).sum().backward()
-            (getattr(torch, name)(other, 1) ** 2).sum().backward()
+            y, z = getattr(distributed, name)(leaf, axis=1), getattr(torch, name)(other, 1)
+            (dx,) = torch.autograd.grad((y**2).sum(), leaf, create_graph=True)
+            (dz,) = torch.autograd.grad((z**2).sum(), other, create_graph=True)
+            assert isinstance(dx, DTensor), (name, placements)
+            torch.testing.assert_close(dx.full_tensor(), dz)
+            (dx**2).sum().backward()
+            (dz**2).sum().backward()
             assert isinstance(leaf.grad, DTensor), (name, placements)
             torch.testing.assert_close(leaf.grad.full_tensor(), other.grad)
     refused = distribute_tensor(x, mesh, [Shard(1)])

@@ -60,6 +60,36 @@ def test_a_group_that_is_not_there():
         distributed.softmax(torch.zeros(2, 3), 0)
 
 
+def test_second_derivatives_of_one_rank():
+    """Also of a DTensor; a gradient penalty, and the Hessian of torch's own functions."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+    from onsoftmax import distributed
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        x = torch.linspace(-1, 2, 10, dtype=torch.float64).view(2, 5)
+        for name in ("softmax", "log_softmax", "logsumexp"):
+            ours, theirs = getattr(distributed, name), getattr(torch, name)
+            for axis in (0, 1):
+                found, wanted = (
+                    torch.autograd.functional.hessian(lambda x, f=f, axis=axis: f(x, dim=axis).sin().sum(), x)
+                    for f in (lambda x, dim, f=ours: f(x, axis=dim), theirs)
+                )
+                torch.testing.assert_close(found, wanted)
+            for placement in (Shard(1), Shard(0), Replicate()):
+                penalties = []
+                for f, given in ((ours, distribute_tensor(x, mesh, [placement])), (theirs, x.clone())):
+                    given = given.detach().requires_grad_()
+                    y = f(given, axis=1) if f is ours else f(given, 1)
+                    (dx,) = torch.autograd.grad((y**2).sum(), given, create_graph=True)
+                    penalties.append(torch.autograd.grad((dx**2).sum(), given)[0])
+                torch.testing.assert_close(penalties[0].full_tensor(), penalties[1])
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_torch_compile_breaks_its_graph():
     from onsoftmax import distributed
 
