@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -101,6 +102,23 @@ def overlaps_itself(array: Any) -> bool:
             return True
         array = first
     return False
+
+
+def plain_int(value: Any) -> int:
+    """An int; TypeError for what is none, and for a bool, which Python would take for one."""
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"got {value!r}: expected an int")
+    return operator.index(value)
+
+
+def plain_axes(axis: Any) -> Any:
+    """What the core makes of axis=, without an array."""
+    try:
+        if axis is None:
+            return None
+        return tuple(map(plain_int, axis)) if isinstance(axis, tuple) else plain_int(axis)
+    except TypeError:
+        raise TypeError(f"axis is {axis!r}: expected an int, a tuple of ints, or None") from None
 
 
 def dtype_name(dtype: Any) -> str:

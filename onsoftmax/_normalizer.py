@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _core
 from ._arguments import DTYPES
-from ._libraries import as_numpy, dtype_name, gpu_of
+from ._libraries import as_numpy, dtype_name, gpu_of, plain_axes
 
 _Axis = int | tuple[int, ...] | None
 
@@ -285,7 +285,7 @@ class Normalizer:
             raise TypeError(f"dtype is {name}: expected float16, bfloat16, float32 or float64")
         if getattr(getattr(packed, "dtype", None), "kind", "f") in "iub":  # softmax takes these as floats
             raise ValueError(f"packed is of {packed.dtype}: expected float64")
-        return Normalizer(_core.merge(packed, axis), _checked(row_axis), scale, name)
+        return Normalizer(_core.merge(packed, axis), plain_axes(row_axis), scale, name)
 
     @staticmethod
     def empty(
@@ -310,7 +310,7 @@ class Normalizer:
         if any(length < 0 for length in lengths):
             raise ValueError(f"shape is {shape!r}: expected lengths of at least 0")
         none = normalizer(_core.empty(like, (*lengths, 0), dtype=dtype))
-        return Normalizer(none.packed, _checked(axis), scale, none.dtype)
+        return Normalizer(none.packed, plain_axes(axis), scale, none.dtype)
 
 
 def normalizer(
@@ -361,15 +361,6 @@ def normalizer(
         array, axis, where=where, scale=scale, stream=stream, num_threads=num_threads, dtypes=dtypes
     )
     return Normalizer(_core.pack(pairs, stream=stream), axis, scale, dtypes[0])
-
-
-def _checked(axis: Any) -> _Axis:
-    try:
-        if axis is None:
-            return None
-        return tuple(map(operator.index, axis)) if isinstance(axis, tuple) else operator.index(axis)
-    except TypeError:
-        raise TypeError(f"axis is {axis!r}: expected an int, a tuple of ints, or None") from None
 
 
 def _read_only(array: Any) -> Any:

@@ -27,8 +27,9 @@ def _vmap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
             if isinstance(values[place], Tensor):
                 values[place] = _mapped_first(values[place], dim, info.batch_size)
         ndim = values[0].ndim - 1
-        values[first] = axes_from_end(values[first], ndim) or [-1]
+        values[first] = axes_from_end(values[first], ndim)
         if ndim == 0:  # a row of one element each
+            values[first] = [-1]
             values[:first] = [x.unsqueeze(-1) if isinstance(x, Tensor) else x for x in values[:first]]
         # a value that is mapped has the axes of the first array that it lacks behind the mapped one
         for place in range(first + 1, len(values)):

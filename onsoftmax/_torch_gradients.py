@@ -39,7 +39,7 @@ class Call:
         return x if self.where is None else x.masked_fill(~self.where, 0)
 
     def total(self, x: Tensor) -> Tensor:
-        return x.sum(self.axes, keepdim=True)
+        return x.sum(self.axes, keepdim=True) if self.axes else x  # torch adds up all where axes are none
 
 
 def _result(arrays: Any, result: Any) -> Any:

@@ -14,14 +14,13 @@ tensor([ 0.2222, -0.1111, -0.1111])
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from . import _core
-from ._libraries import dtype_name
+from ._libraries import dtype_name, plain_axes, plain_int
 from ._topk import TopK
 
 try:
@@ -38,11 +37,11 @@ _ONE = 1.0
 
 
 def _axes(axis: _Axes, array: torch.Tensor) -> list[int]:
-    if isinstance(axis, int):
+    if isinstance(axis, int) and not isinstance(axis, bool):
         return [axis]
     if axis is None:
         return list(range(array.ndim))
-    return [operator.index(a) for a in axis] if isinstance(axis, tuple) else [operator.index(axis)]
+    return list(plain_axes(axis if isinstance(axis, tuple) else (axis,)))
 
 
 _EXPECTED = {"where": "a mask of bool", "scale": "a real number, or an array of them"}
@@ -245,7 +244,7 @@ def softmax_topk(
     _check_tensor(array)
     if axis is None:
         raise TypeError("axis is None: expected one axis")
-    arrays, typed = (array, operator.index(k)), _typed(dtype)
+    arrays, typed = (array, plain_int(k)), _typed(dtype)
     values, indices = _call(
         "softmax_topk",
         arrays,

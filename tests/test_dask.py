@@ -167,6 +167,7 @@ def test_unknown_lengths():
 WRONG = [
     (dict(axis=2), IndexError, "axis 2 is out of bounds"),
     (dict(axis="a"), TypeError, "axis is 'a'"),
+    (dict(axis=True), TypeError, "axis is True"),
     (dict(method="x"), ValueError, "expected one of auto, naive"),
     (dict(method="safe"), ValueError, "'safe', and the rows lie in 2 chunks along axis 1: expected 'auto'"),
     (dict(dtype="int32"), TypeError, "dtype is int32"),

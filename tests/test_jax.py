@@ -161,6 +161,8 @@ def test_what_else_is_refused():
         lambda x: ons.softmax_topk(x, 6),
         lambda x: ons.softmax_topk(x, 0),
         lambda x: ons.softmax_topk(x, 1.5),
+        lambda x: ons.softmax(x, True),
+        lambda x: ons.softmax_topk(x, True),
         lambda x: ons.softmax_topk(x, 1, None),
         lambda x: ons.softmax_topk(x, 1, (0, 1)),
         lambda x: ons.softmax_topk(x[:, :, :0], 1),

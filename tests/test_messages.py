@@ -132,3 +132,22 @@ def test_transforms_of_torch():
 
 def test_k_by_name():
     assert ons.softmax_topk(x, k=2).values.shape == ons.softmax_topk(x, 2, 1).values.shape == (3, 2)
+
+
+@pytest.mark.parametrize("axis", [True, False, np.True_, (0, True), (np.False_,)], ids=repr)
+def test_a_bool_is_no_axis(axis):
+    """Python counts True among the ints, as 1."""
+    packed = np.zeros((2, 2, 5))
+    for call in (
+        lambda: ons.softmax(x, axis),
+        lambda: ons.logsumexp(x, axis),
+        lambda: ons.log_softmax_backward(x, x, axis),
+        lambda: ons.softmax_topk(x, 1, axis),
+        lambda: ons.normalizer(x, axis),
+        lambda: ons.plan((3, 4), axis),
+        lambda: ons.Normalizer.from_packed(packed, axis),
+        lambda: ons.Normalizer.merge_all(packed, axis),
+        lambda: ons.Normalizer.empty((2,), like=x, axis=axis),
+    ):
+        with pytest.raises(TypeError, match=r"^axis is .*(True|False).*: expected an int, a tuple"):
+            call()

@@ -290,6 +290,16 @@ def test_errors():
         (ValueError, "where has shape", lambda: ons.softmax(x, where=torch.ones(5) > 0)),
         (TypeError, "where has dtype", lambda: ons.softmax(x, where=torch.ones(4))),
         (TypeError, "axis is 1.5", lambda: ons.softmax(x, 1.5)),
+        *(
+            (TypeError, "axis is .*True.*: expected an int, a tuple", lambda f=f, axis=axis: f(axis))
+            for axis in (True, (0, True))
+            for f in (
+                lambda axis: ons.softmax(x, axis),
+                lambda axis: ons.softmax(x.detach(), axis),
+                lambda axis: torch.vmap(lambda t: ons.logsumexp(t, axis))(x),
+                lambda axis: torch.compile(lambda t: ons.softmax(t, axis), backend="eager")(x),
+            )
+        ),
         (ValueError, "out has shape", lambda: ons.softmax(x, out=torch.empty(4))),
         (ValueError, "out has dtype", lambda: ons.softmax(x, out=torch.empty(3, 4), dtype=torch.float64)),
         (TypeError, "out is of type ndarray", lambda: ons.softmax(x, out=torch.empty(3, 4).numpy())),

@@ -34,6 +34,7 @@ def cases(device):
             "@0": {"axis": 0},
             "@(0,2)": {"axis": (0, 2)},
             "@None": {"axis": None},
+            "@()": {"axis": ()},
             "where": {"where": where},
             "scale": {"scale": 0.5},
             "scales": {"scale": column},
@@ -51,8 +52,8 @@ def cases(device):
     for name in ("softmax_backward", "log_softmax_backward"):
         forward = torch.softmax if name == "softmax_backward" else torch.log_softmax
         function, grad = getattr(ons, name), rows((3, 4, 5), device, 1)
-        for axis in (-1, 0):
-            y = forward(x.detach(), axis).requires_grad_()
+        for axis in (-1, 0, ()):
+            y = forward(x.detach(), axis or -1).requires_grad_()
             yield f"{name} @{axis}", lambda g, y, f=function, a=axis: f(g, y, a), (grad, y)
         y = forward(x.detach(), -1).requires_grad_()
         yield f"{name} where scale", lambda g, y, f=function: f(g, y, where=where, scale=0.5), (grad, y)
@@ -68,7 +69,7 @@ def check_gradients(device):
         assert torch.autograd.gradcheck(call, given), name
         assert torch.autograd.gradgradcheck(call, given), name
         count += 1
-    assert count == 43
+    assert count == 48
 
 
 def check_operators(device):
@@ -258,8 +259,13 @@ def check_batched_gradients(device):
 
 
 def check_mapped_edges(device):
-    """Rows of one element without an axis, and axes that are not there."""
+    """Rows of one element, without an axis or of an array without one; and axes that are not there."""
     x = rows((5,), device).detach()
+    for function in (ons.softmax, ons.log_softmax, ons.logsumexp):
+        alone = torch.func.jacrev(lambda t, f=function: f(t[:, None]).view(5))(x)
+        assert torch.equal(torch.func.jacrev(lambda t, f=function: f(t, ()))(x), alone)
+        mapped = torch.vmap(lambda t, f=function: f(t, ()))(x[None])
+        assert torch.equal(mapped, function(x[None], ()))
     for function in (ons.softmax, ons.logsumexp, _topk_of_all, lambda t: ons.logsumexp(t, keepdims=True)):
         mapped = torch.vmap(function)(x)
         assert torch.equal(mapped, torch.stack([function(t) for t in x]))

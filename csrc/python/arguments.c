@@ -204,8 +204,8 @@ int ons_take_operation(PyObject *object, ons_operation *operation) {
 }
 
 PyObject *ons_plain_k(PyObject *object) {
-    PyObject *k = PyBool_Check(object) ? NULL : PyNumber_Index(object);
-    if (!k && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError)))
+    PyObject *k = ons_plain_int(object);
+    if (!k && PyErr_ExceptionMatches(PyExc_TypeError))
         PyErr_Format(PyExc_TypeError, "k is %R: expected an int of at least 1", object);
     return k;
 }

@@ -17,8 +17,14 @@ PyObject *ons_shape_text(const ons_view *view) {
     return text;
 }
 
+PyObject *ons_plain_int(PyObject *object) {
+    if (!PyBool_Check(object) && !PyArray_IsScalar(object, Bool)) return PyNumber_Index(object);
+    PyErr_Format(PyExc_TypeError, "got %R: expected an int", object);
+    return NULL;
+}
+
 static PyObject *plain_axis(PyObject *object) {
-    PyObject *axis = PyNumber_Index(object);
+    PyObject *axis = ons_plain_int(object);
     if (!axis && PyErr_ExceptionMatches(PyExc_TypeError))
         PyErr_Format(PyExc_TypeError, "axis is %R: expected an int, a tuple of ints, or None",
                      object);

@@ -259,6 +259,8 @@ int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype);
 
 /* ------- problem.c: a problem from views ------- */
 
+/* An int; TypeError for what is none, and for a bool, which Python would take for one. */
+PyObject *ons_plain_int(PyObject *object);
 /* axis= of a call as None, an int or a tuple of ints. That may run Python code: it comes before any
  * array is looked at. */
 PyObject *ons_plain_axes(PyObject *object);
