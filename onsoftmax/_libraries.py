@@ -32,12 +32,16 @@ _FOR_GRADIENT = (
 )
 
 
+_operators: dict[str, dict[str, Callable[..., Any]]] = {}  # by module
+
+
 def operator_of(error: ByOperator, name: str) -> Callable[..., Any] | None:
     """What takes such arrays in the place of the function of that name."""
     if error.module is None:
         return None
-    module = sys.modules.get(error.module) or importlib.import_module(error.module)
-    operators: dict[str, Callable[..., Any]] = module.OPERATORS
+    operators = _operators.get(error.module)
+    if operators is None:  # sys.modules has a module that another thread has only begun to import
+        operators = _operators[error.module] = importlib.import_module(error.module).OPERATORS
     return operators.get(name)
 
 

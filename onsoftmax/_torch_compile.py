@@ -67,7 +67,10 @@ class _AtImport(importlib.abc.MetaPathFinder):
 
 def prepare(tell: Callable[[ModuleType], None] = _tell) -> None:
     """Has the tracer told, now or when it comes; by default of the functions of the C core."""
+    finder = _AtImport(tell)
+    sys.meta_path.insert(0, finder)
     if _TRACER in sys.modules:
-        tell(sys.modules[_TRACER])
-    else:
-        sys.meta_path.insert(0, _AtImport(tell))
+        tracer = importlib.import_module(_TRACER)  # waits for a thread that has only begun to import it
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+            tell(tracer)

@@ -261,3 +261,78 @@ except KeyboardInterrupt:
     print("interrupted")
 """
     assert run_python(["-c", code]).stdout == "interrupted\n"
+
+
+FIRST_CALLS = """
+import importlib, sys, threading, time
+import numpy as np
+import onsoftmax as ons
+from onsoftmax import _torch_compile
+
+class Slow:
+    '''Whoever imports a module waits in the middle of it.'''
+
+    def __init__(self, name):
+        self.name, self.begun = name, threading.Event()
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name, path, target=None):
+        if name == self.name:
+            sys.meta_path.remove(self)
+            self.begun.set()
+            time.sleep(0.3)
+
+def besides(slow, first, *others):
+    slow, failed = Slow(slow), []
+    def run(call):
+        try:
+            call()
+        except BaseException as error:
+            failed.append(error)
+    threads = [threading.Thread(target=run, args=(call,)) for call in (first, *others)]
+    threads[0].start()
+    assert slow.begun.wait(60)
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+"""
+FIRST_OF_TORCH = """
+import torch
+x = torch.ones(3, 4)
+besides(
+    "onsoftmax._torch_calls",
+    lambda: ons.softmax(x.clone().requires_grad_()),
+    lambda: ons.log_softmax(x.clone().requires_grad_()),
+    lambda: torch.vmap(ons.softmax)(x),
+    lambda: ons.logsumexp(x.to("meta")),
+    lambda: torch.fx.symbolic_trace(lambda t: ons.softmax(t)),
+)
+told = []
+besides(
+    "torch._dynamo.convert_frame",
+    lambda: importlib.import_module("torch._dynamo"),
+    lambda: _torch_compile.prepare(lambda tracer: told.append(tracer.substitute_in_graph)),
+)
+assert len(told) == 1
+"""
+FIRST_OF_JAX = """
+import jax
+x = jax.numpy.ones((3, 4))
+besides(
+    "onsoftmax._jax_operators",
+    lambda: jax.jit(ons.softmax)(x),
+    lambda: jax.jit(ons.log_softmax)(x),
+    lambda: jax.grad(lambda t: ons.softmax(t)[0, 0])(x),
+    lambda: jax.vmap(ons.logsumexp)(x),
+)
+"""
+
+
+@pytest.mark.parametrize("library, calls", [("torch", FIRST_OF_TORCH), ("jax", FIRST_OF_JAX)])
+def test_first_calls_side_by_side(library, calls):
+    """What a call needs of a library is imported then; other threads wait for it."""
+    pytest.importorskip(library)
+    done = run_python(["-c", FIRST_CALLS + calls])
+    assert done.returncode == 0, done.stderr[-2000:]
