@@ -84,7 +84,7 @@ def take(
         x.dtype,
         method,
         float(scale) if number else 1.0,
-        _core.get_num_threads() if num_threads is None else int(num_threads),
+        _core.get_num_threads() if num_threads is None else min(int(num_threads), 2**31 - 1),
     )
     scale = None if number else _as_scale(scale)
     return *aligned(x, _of_all_dimensions(where, x), _of_all_dimensions(scale, x)), call

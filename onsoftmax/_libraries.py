@@ -208,6 +208,12 @@ def _increment_version(torch: Any) -> Callable[[tuple[Any, ...]], None]:
     return inner
 
 
+def check_symbolic(array: Any, number: Any) -> None:
+    """To take a symbolic int for a number would fix its value: an operator leaves it as it is."""
+    if _library_of(array) == "torch" and type(number).__name__ == "SymInt":
+        raise ByOperator("onsoftmax.torch", f"got {number!r}, a symbolic int of torch: expected an int")
+
+
 def in_mode() -> bool:
     """Whether a TorchDispatchMode of this thread is to see what is done with tensors."""
     torch = sys.modules["torch"]

@@ -22,7 +22,7 @@ from ._libraries import in_mode
 
 LIBRARY = Library("onsoftmax", "DEF")
 _TENSORS = "Tensor? where=None, Tensor? scale=None"
-_CALL = "str method='auto', Scalar? scale_by=None, int? num_threads=None"
+_CALL = "str method='auto', Scalar? scale_by=None, SymInt? num_threads=None"
 _OF_ROWS = f"ScalarType? dtype=None, {_CALL}"
 _OF_K = f"bool log=False, bool sorted=True, {_OF_ROWS}"
 _SCHEMAS = {

@@ -14,13 +14,14 @@ tensor([ 0.2222, -0.1111, -0.1111])
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from . import _core
-from ._libraries import dtype_name, plain_axes, plain_int
+from ._libraries import dtype_name, plain_axes
 from ._topk import TopK
 
 try:
@@ -34,6 +35,13 @@ __all__ += ["softmax_backward", "softmax_topk"]
 _Axes = int | tuple[int, ...] | None
 # The scale where none is given: it is known without a look at its value, which torch.compile may not have.
 _ONE = 1.0
+# Threads, more than the core starts: an int of any size is taken, and an operator's has 64 bits.
+_MANY = 2**31
+
+
+def _symbolic_int(value: Any) -> int:
+    """An int, in torch.compile a symbolic one, as it comes: operator.index would fix its value."""
+    return value if isinstance(value, (int, torch.SymInt)) else operator.index(value)
 
 
 def _axes(axis: _Axes, array: torch.Tensor) -> list[int]:
@@ -96,7 +104,8 @@ def _call(
     if method != "auto":
         keywords["method"] = method
     if num_threads is not None:
-        keywords["num_threads"] = num_threads
+        threads = _symbolic_int(num_threads)
+        keywords["num_threads"] = threads if threads < _MANY else _MANY
     axes = _axes(axis, x)
     tensors = [] if where is None else [_tensor("where", where, x)]
     if not isinstance(scale, (int, float)):
@@ -244,7 +253,9 @@ def softmax_topk(
     _check_tensor(array)
     if axis is None:
         raise TypeError("axis is None: expected one axis")
-    arrays, typed = (array, plain_int(k)), _typed(dtype)
+    if isinstance(k, bool):
+        raise TypeError(f"k is {k}: expected an int of at least 1")
+    arrays, typed = (array, _symbolic_int(k)), _typed(dtype)
     values, indices = _call(
         "softmax_topk",
         arrays,

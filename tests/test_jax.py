@@ -59,6 +59,8 @@ def test_a_program_has_the_bits_of_the_call(dtype, axis):
         {"scale": jnp.asarray([[[2]]])},
         {"where": MASK, "scale": np.float32(np.arange(12)).reshape(3, 4, 1)},
         {"num_threads": 1},
+        {"num_threads": 2**31},
+        {"num_threads": 2**70},
     ],
     ids=repr,
 )

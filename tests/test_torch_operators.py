@@ -232,6 +232,30 @@ def test_symbolic_trace():
     assert "log_softmax" in traced.code and torch.equal(traced(x), layers(x))
 
 
+def test_numbers_that_vary_in_compiled_code():
+    """Two graphs, as for torch.topk: of the first number, and of any."""
+    x = torch.randn(4, 50, requires_grad=True)
+    for call in (
+        lambda k: ons.softmax_topk(x, k, log=True).values,
+        lambda k: ons.softmax_topk(x.detach(), k=k).indices,
+        lambda k: ons.softmax(x.detach(), num_threads=k),
+        lambda k: ons.softmax_backward(x, x, num_threads=k),
+        lambda k: ons.logsumexp(x, num_threads=k, scale=k),
+    ):
+        torch._dynamo.reset()
+        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+        for k in range(2, 15):
+            assert torch.equal(compiled(k), call(k))
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs + 2
+
+
+def test_any_number_of_threads():
+    x = torch.randn(3, 4)
+    for count in (2**31, 2**63, 2**70):
+        assert torch.equal(torch.vmap(lambda t, n=count: ons.softmax(t, num_threads=n))(x), ons.softmax(x))
+
+
 def test_compiled_scales_and_transforms():
     x = torch.randn(3, 4)
     options = {"fullgraph": True, "backend": "aot_eager"}

@@ -146,7 +146,9 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
         return NULL;
     }
     if (given[KEEPDIMS] && (keepdims = PyObject_IsTrue(given[KEEPDIMS])) < 0) return NULL;
-    if (ons_take_threads(given[NUM_THREADS], &threads) < 0) return NULL;
+    if ((has_operator && ons_check_symbolic(module, args[0], given[NUM_THREADS]) < 0) ||
+        ons_take_threads(given[NUM_THREADS], &threads) < 0)
+        return NULL;
     if (given[STREAM]) {
         if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
         result = ons_call_on_stream(module, self, function, args, arrays, stream, given);

@@ -136,6 +136,13 @@ PyObject *ons_call_on_stream(ons_module *module, PyObject *self, const char *fun
     return result;
 }
 
+int ons_check_symbolic(ons_module *module, PyObject *array, PyObject *number) {
+    if (!number || PyLong_Check(number)) return 0;
+    PyObject *checked = ons_call_library(module, "check_symbolic", "(OO)", array, number);
+    Py_XDECREF(checked);
+    return checked ? 0 : -1;
+}
+
 int ons_check_device(const ons_view *x, PyObject *const given[KEYWORDS]) {
     if (x->device == ONS_CPU && given[STREAM]) {
         PyErr_SetString(PyExc_ValueError,

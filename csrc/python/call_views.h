@@ -20,6 +20,8 @@ void ons_release_call_views(ons_call_views *views);
 
 /* ValueError unless y, which is called so, has x's shape. */
 int ons_check_shape(const char *name, const ons_view *y, const ons_view *x);
+/* ByOperator of a symbolic int of torch in the place of a number, which may be NULL. */
+int ons_check_symbolic(ons_module *module, PyObject *array, PyObject *number);
 /* stream= and num_threads= are each for one device. */
 int ons_check_device(const ons_view *x, PyObject *const given[KEYWORDS]);
 /* All arrays are looked at by now; they must be what they were when they were. */

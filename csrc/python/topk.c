@@ -116,7 +116,10 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     int log = take_flag(given[LOG], false), sorted = take_flag(given[SORTED], true),
         pairs = take_flag(given[RETURN_NORMALIZER], false);
     if (log < 0 || sorted < 0 || pairs < 0) return NULL;
-    if (ons_take_threads(given[NUM_THREADS], &threads) < 0) return NULL;
+    if (ons_check_symbolic(module, args[0], given[NUM_THREADS]) < 0 ||
+        ons_check_symbolic(module, args[0], given[K]) < 0 ||
+        ons_take_threads(given[NUM_THREADS], &threads) < 0)
+        return NULL;
     if (given[STREAM]) {
         if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
         result = ons_call_on_stream(module, self, function, args, 1, stream, given);
