@@ -191,6 +191,7 @@ def torch_knowledge() -> tuple[Any, ...]:
         vars(torch.utils._python_dispatch),
         in_mode,
         torch.is_autocast_enabled,
+        torch._C._is_tracing,
         ByOperator,
         _FOR_GRADIENT,
         getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),

@@ -71,6 +71,11 @@ _modes = vars(torch.utils._python_dispatch)
 _ANY_MODE = "_is_in_torch_dispatch_mode"  # of any thread; an older torch has none of it
 
 
+def _watched() -> bool:
+    """Whether something beside autograd looks at the operators that are called."""
+    return bool(torch.compiler.is_compiling() or _transforms_active() or torch._C._is_tracing())
+
+
 class _Differentiable:
     """An operator as a torch.autograd.Function."""
 
@@ -132,7 +137,7 @@ class _Differentiable:
 
     def __call__(self, *given: Any, **keywords: Any) -> Any:
         """Of tensors: by the operator where more than autograd is to see the call."""
-        if torch.compiler.is_compiling() or _transforms_active() or _modes.get(_ANY_MODE, True):
+        if _watched() or _modes.get(_ANY_MODE, True):
             return self.operator(*given, **keywords)
         if self.widens and torch.is_autocast_enabled("cuda"):
             x, keywords = _widened(self.name, given[0], keywords)
@@ -141,7 +146,7 @@ class _Differentiable:
 
     def again(self, *given: Any, **keywords: Any) -> Any:
         """In a backward step, which is recorded where there is to be another derivative."""
-        seen = torch.is_grad_enabled() or torch.compiler.is_compiling() or _transforms_active()
+        seen = torch.is_grad_enabled() or _watched()
         return (self.operator if seen else self.run)(*given, **keywords)
 
     def with_gradient(self, given: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -1,6 +1,7 @@
 """torch's operators of our functions: gradients, transforms, torch.compile, on the CPU."""
 
 import copy
+import io
 import subprocess
 import sys
 
@@ -230,6 +231,39 @@ def test_symbolic_trace():
     layers = torch.nn.Sequential(torch.nn.Linear(4, 5), onsoftmax.torch.LogSoftmax())
     traced, x = torch.fx.symbolic_trace(layers), torch.randn(3, 4)
     assert "log_softmax" in traced.code and torch.equal(traced(x), layers(x))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_jit_trace():
+    """The operators are recorded, of plain tensors too, and not the results."""
+    import onsoftmax.torch
+
+    x, other, where = torch.randn(2, 5), torch.randn(3, 4), torch.tensor([True, False, True, True])
+    for call in (
+        ons.softmax,
+        lambda t: ons.log_softmax(t, 0, scale=0.5, dtype=torch.float64),
+        lambda t: ons.logsumexp(t, None),
+        lambda t: tuple(ons.softmax_topk(t, 2, log=True)),
+        lambda t: ons.softmax_backward(t, t.exp()),
+        lambda t: ons.softmax(t, where=t > 0, scale=t.detach()[:, :1]),
+        lambda t: ons.softmax(t, out=torch.empty_like(t)),
+        torch.vmap(ons.log_softmax),
+        onsoftmax.torch.Softmax(0),
+    ):
+        for given in (x, x.clone().requires_grad_()):
+            traced = torch.jit.trace(call, (given,))
+            torch.testing.assert_close(traced(other), call(other), rtol=0, atol=0)
+    traced = torch.jit.trace(lambda t, w: ons.softmax(t, where=w), (other, where))
+    assert torch.equal(traced(other, ~where), ons.softmax(other, where=~where))
+    for call in (
+        lambda t: ons.normalizer(t).logsumexp(),
+        ons.normalizer(x).softmax,
+        lambda t: ons.softmax_topk(t, 2, return_normalizer=True).values,
+    ):
+        with pytest.raises((RuntimeError, ValueError), match=r"under torch\.jit\.trace|is not taken"):
+            torch.jit.trace(call, (x,))
+    with pytest.raises(RuntimeError, match="onsoftmax::softmax"):  # it was a constant
+        torch.onnx.export(onsoftmax.torch.Softmax(), (x,), io.BytesIO(), dynamo=False)
 
 
 def test_numbers_that_vary_in_compiled_code():

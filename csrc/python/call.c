@@ -165,6 +165,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
         if (arrays > 1) say_which("output");
         goto done;
     }
+    if (views.library == ONS_TORCH && ons_check_tracing(module) < 0) goto done;
     if (ons_check_device(x, given) < 0) goto done;
     if (has_operator && views.library == ONS_TORCH) {
         if (!given[STREAM] && ons_check_modes(module) < 0) goto done;

@@ -175,7 +175,7 @@ static int module_exec(PyObject *self) {
 }
 
 /* Every object that the module holds, for the two functions that Python's collector calls. */
-static PyObject **const *held(ons_module *module, PyObject **all[34]) {
+static PyObject **const *held(ons_module *module, PyObject **all[35]) {
     ons_torch *torch = &module->torch;
     ons_names *names = &module->names;
     PyObject **const list[] = {
@@ -200,6 +200,7 @@ static PyObject **const *held(ons_module *module, PyObject **all[34]) {
         &torch->forward_ad,
         &torch->modes,
         &torch->in_mode,
+        &torch->is_tracing,
         &torch->is_autocast_enabled,
         &torch->by_operator,
         &torch->for_gradient,
@@ -220,7 +221,7 @@ static PyObject **const *held(ons_module *module, PyObject **all[34]) {
 }
 
 static int module_traverse(PyObject *self, visitproc visit, void *arg) {
-    PyObject **all[34];
+    PyObject **all[35];
     for (PyObject **const *each = held(PyModule_GetState(self), all); *each; each++)
         Py_VISIT(**each);
     return 0;
@@ -228,7 +229,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static int module_clear(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
-    PyObject **all[34];
+    PyObject **all[35];
     for (PyObject **const *each = held(module, all); *each; each++) Py_CLEAR(**each);
     module->torch.exchange = NULL;
     Py_CLEAR(module->bfloat16);

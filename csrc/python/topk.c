@@ -134,6 +134,7 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
         ons_check_device(x, given) < 0 ||
         ons_take_method(given[METHOD], x->device, operation, &method) < 0)
         goto done;
+    if (views.library == ONS_TORCH && ons_check_tracing(module) < 0) goto done;
     if (views.library == ONS_TORCH && !given[STREAM] && !pairs && ons_check_modes(module) < 0)
         goto done;
     if (x->device == ONS_CUDA && !given[STREAM]) stream = x->stream;

@@ -32,6 +32,7 @@ int ons_know_torch(ons_module *module) {
                                &torch.modes,
                                &torch.in_mode,
                                &torch.is_autocast_enabled,
+                               &torch.is_tracing,
                                &torch.by_operator,
                                &torch.for_gradient};
     enum { KEPT = sizeof kept / sizeof *kept };
@@ -172,6 +173,16 @@ int ons_check_autocast(ons_module *module, const ons_view *view) {
     int off = is_answer(PyObject_CallNoArgs(torch->is_autocast_enabled), Py_False);
     if (off == 0) return refuse(torch, "got a tensor under autocast");
     return off == 1 ? 0 : -1;
+}
+
+int ons_check_tracing(ons_module *module) {
+    ons_torch *torch = &module->torch;
+    int traced = torch->is_tracing ? is_answer(PyObject_CallNoArgs(torch->is_tracing), Py_True) : 0;
+    if (traced <= 0) return traced;
+    return refuse(
+        torch,
+        "got a tensor under torch.jit.trace, or an exporter that works by it, which would keep "
+        "the result as a constant: expected a call outside of it");
 }
 
 /* torch's variable tells whether some thread is in a mode. To ask for this one's takes longer, and

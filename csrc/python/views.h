@@ -56,7 +56,7 @@ typedef struct {
     PyObject *empty_like, *is_grad_enabled, *increment_version, *strided, *contiguous, *dtypes;
     PyObject *forward_ad; /* the variables of the module torch.autograd.forward_ad */
     PyObject *modes;      /* those of torch.utils._python_dispatch */
-    PyObject *in_mode, *is_autocast_enabled;
+    PyObject *in_mode, *is_autocast_enabled, *is_tracing;
     PyObject *by_operator,
         *for_gradient; /* the exception ByOperator, and what it is made of there */
     /* shortcuts to a new tensor: of (shape, strides, dtype), a GPU's on the current one; or None */
@@ -167,6 +167,8 @@ int ons_torch_stream(ons_module *module, int gpu, void **stream);
 int ons_check_autocast(ons_module *module, const ons_view *view);
 /* Raises ByOperator where a TorchDispatchMode is to see what is done with tensors. */
 int ons_check_modes(ons_module *module);
+/* ByOperator where torch.jit.trace records operators: it does not see what is done here. */
+int ons_check_tracing(ons_module *module);
 int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
                    ons_view *view);
 /* Memory of torch's allocator, in the order of its current stream; what to drop to free it. */
