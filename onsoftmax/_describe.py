@@ -11,6 +11,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from . import _core
+from ._libraries import as_planned, has_no_values
 from ._plan import Cost, Plan
 from ._table import Table, as_html, plain
 from ._types import MethodName, OperationName
@@ -155,7 +156,8 @@ def plan(
     Parameters
     ----------
     array_or_shape : array, or tuple of ints
-        An array as softmax takes it, or the shape of a C-ordered one.
+        An array as softmax takes it, or the shape of a C-ordered one. A tensor of torch on meta, or a fake
+        one, has no values and needs none; with `device`, or on a fake GPU, it stands for its shape.
     axis, method, num_threads
         As softmax takes them; num_threads says nothing of a GPU.
     dtype : dtype, optional
@@ -179,6 +181,8 @@ def plan(
     """
     _refuse_lengths(array_or_shape)
     device = _device(device)
+    if has_no_values(array_or_shape):
+        array_or_shape, dtype, device = as_planned(array_or_shape, dtype, device)
     axes = tuple(axis) if isinstance(axis, Sequence) else axis
 
     def planned(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from . import _core
 from ._jax_operators import Call
 from ._jax_types import aligned
-from ._libraries import check_jax_float64, dtype_name, jax_floating
+from ._libraries import as_numpy, check_jax_float64, dtype_name, gpu_of, jax_floating
 
 Array = Any
 
@@ -41,6 +41,12 @@ def _shown(array: Array) -> Any:
     return np.broadcast_to(np.zeros((), array.dtype), array.shape)
 
 
+def _array(value: Any) -> Array:
+    """A mask or a scale of any library."""
+    known = isinstance(value, (jax.Array, np.ndarray)) or gpu_of(value) is not None
+    return jnp.asarray(value if known else as_numpy(value))
+
+
 def take(
     operation: str,
     array: Array,
@@ -56,9 +62,11 @@ def take(
 ) -> tuple[Array, Array | None, Array | None, Call]:
     """The arguments as operators take them, of which an array of no dimension has one, too."""
     x = jax_floating(jnp.asarray(array))
-    where = None if where is None or where is True else jnp.asarray(where)
+    where = None if where is None or where is True else _array(where)
+    if hasattr(scale, "__dlpack__") and not hasattr(scale, "__array__"):
+        scale = as_numpy(scale)
     number = scale is None or (np.ndim(scale) == 0 and not isinstance(scale, jax.Array))
-    scale = scale if number else jnp.asarray(scale)
+    scale = scale if number else _array(scale)
     axes = _core.check_call(
         _shown(x),
         axis,

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from . import _core
+
 # ons_library in csrc/python/views.h, ons_role in csrc/problem.h
 NUMPY, TORCH, JAX, CUPY = range(4)
 X, Y, WHERE, SCALE = range(4)
@@ -47,7 +49,11 @@ def operator_of(error: ByOperator, name: str) -> Callable[..., Any] | None:
 
 def _library_of(array: object) -> str:
     """The top-level package of the first class in the array's ancestry that belongs to a library we know."""
-    for cls in type(array).__mro__:
+    return _library_of_type(type(array))
+
+
+def _library_of_type(kind: type) -> str:
+    for cls in kind.__mro__:
         package = cls.__module__.partition(".")[0]
         if package in ("torch", "jax", "jaxlib", "dask", "cupy"):
             return package
@@ -65,17 +71,14 @@ def prepare(array: Any, role: int) -> tuple[int, Any]:
     if library == "cupy":
         return CUPY, _cupy(array, role)
     if library == "dask":
-        raise TypeError(
-            "got a Dask array: expected a call of onsoftmax.dask.softmax, log_softmax or logsumexp, which "
-            "take it lazily; or array.compute() for the other functions"
-        )
-    if hasattr(array, "__dlpack__"):
+        _refuse_dask()
+    if hasattr(array, "__dlpack__") and not (role == X and _keeps_memory(array)):
         return NUMPY, array
     if hasattr(array, "__cuda_array_interface__"):
         return NUMPY, _cuda_array_interface(array)
     if role == Y:
         raise TypeError(f"out is of type {type(array).__name__}: expected an array")
-    made = np.asanyarray(array)  # a mask of numpy.ma stays to be seen
+    made = _made(array)
     if made.dtype == object and not hasattr(array, "__array__"):
         raise TypeError(
             f"got an object of type {type(array).__name__}: expected an array, a number, or numbers in lists"
@@ -83,10 +86,74 @@ def prepare(array: Any, role: int) -> tuple[int, Any]:
     return NUMPY, made
 
 
+def _refuse_dask() -> None:
+    raise TypeError(
+        "got a Dask array: expected a call of onsoftmax.dask.softmax, log_softmax or logsumexp, which "
+        "take it lazily; or array.compute() for the other functions"
+    )
+
+
+def _keeps_memory(array: Any) -> bool:
+    """Whether it has an __array__ beside a __dlpack__ that refuses it, as pyarrow's arrays with nulls."""
+    if not hasattr(array, "__array__") or gpu_of(array) is not None:
+        return False
+    try:
+        array.__dlpack__()
+    except Exception:
+        return True
+    return False
+
+
+def _made(array: Any) -> Any:
+    """The NumPy array of an object. A mask of numpy.ma stays to be seen."""
+    if not hasattr(array, "__array__") and hasattr(array, "__dlpack__"):
+        try:
+            return np.from_dlpack(array)
+        except (BufferError, RuntimeError, TypeError):  # bfloat16, which NumPy has not
+            return np.asarray(_core.as_numpy(array), np.float64)
+    made = np.asanyarray(array)
+    if made.dtype == object and hasattr(array, "to_numpy"):
+        return _of_pandas(array, made)
+    return made
+
+
+def check_list(values: Any) -> None:
+    """TypeError where lists have a Dask array, which NumPy would compute."""
+    if _any_dask(values):
+        _refuse_dask()
+
+
+def _any_dask(values: Any) -> bool:
+    kinds = set(map(type, values))
+    if any(_library_of_type(kind) == "dask" for kind in kinds):
+        return True
+    nested = any(issubclass(kind, (list, tuple)) for kind in kinds)
+    return nested and any(_any_dask(each) for each in values if isinstance(each, (list, tuple)))
+
+
+def _of_pandas(array: Any, made: Any) -> Any:
+    """Columns whose types have NA, which pandas gives as objects: as NumPy's numbers, with NaN for NA."""
+    types: Any = getattr(array, "dtypes", None)
+    types = list(types) if hasattr(types, "__iter__") else [types]
+    numbers = [getattr(each, "numpy_dtype", each) for each in types]
+    if not all(isinstance(each, np.dtype) and each.kind in "biuf" for each in numbers):
+        return made
+    wanted = np.result_type(*numbers)
+    try:
+        return array.to_numpy(dtype=wanted)
+    except (TypeError, ValueError):  # NA, which only floats have
+        if wanted.kind == "b":
+            return made
+        return array.to_numpy(dtype=wanted if wanted.kind == "f" else np.float64, na_value=np.nan)
+
+
 def as_numpy(array: Any) -> Any:
     """A mask or a scale of any library as a NumPy array."""
     if is_jax_tracer(array):
         _refuse_jax_tracer()
+    if _library_of(array) == "dask":
+        _refuse_dask()
+    check_jax_values(array)
     gpu = gpu_of(array)
     if gpu is not None:
         place = "a GPU" if gpu == UNKNOWN else f"cuda:{gpu}"
@@ -95,7 +162,7 @@ def as_numpy(array: Any) -> Any:
         torch = sys.modules["torch"]
         tensor = _torch_data(array)
         return (tensor.double() if tensor.dtype is torch.bfloat16 else tensor).numpy()
-    return np.asanyarray(array)
+    return _made(array)
 
 
 def overlaps_itself(array: Any) -> bool:
@@ -207,6 +274,30 @@ def _increment_version(torch: Any) -> Callable[[tuple[Any, ...]], None]:
     except (AttributeError, TypeError, RuntimeError):
         return lambda tensors: torch.autograd.graph.increment_version(*tensors)
     return inner
+
+
+def has_no_values(array: Any) -> bool:
+    """Whether it is a tensor on meta, or a fake one."""
+    return _library_of(array) == "torch" and (array.is_meta or type(array).__name__ == "FakeTensor")
+
+
+def as_planned(tensor: Any, dtype: Any, device: Any) -> tuple[Any, Any, Any]:
+    """What a plan is made for in its place: an array that has no memory, or its shape; with the type and the
+    device that go with it."""
+    torch = sys.modules["torch"]
+    shape = tuple(map(int, tensor.shape))
+    own = tensor.dtype if tensor.dtype.is_floating_point else torch.get_default_dtype()
+    name = dtype_name(tensor.dtype if tensor.dtype.is_complex else own)
+    if device is None and tensor.device.type != "cuda":
+        try:
+            element = np.empty(
+                (), name if name != "bfloat16" else importlib.import_module("ml_dtypes").bfloat16
+            )
+        except ImportError:
+            return shape, name if dtype is None else dtype, None
+        strides = tuple(int(stride) * element.itemsize for stride in tensor.stride())
+        return np.lib.stride_tricks.as_strided(element, shape, strides), dtype, None
+    return shape, name if dtype is None else dtype, device or "cuda"
 
 
 def check_symbolic(array: Any, number: Any) -> None:
@@ -323,6 +414,14 @@ def is_jax_tracer(array: Any) -> bool:
     return _library_of(array) in ("jax", "jaxlib") and isinstance(array, sys.modules["jax"].core.Tracer)
 
 
+def check_jax_values(array: Any) -> None:
+    """RuntimeError for a deleted or donated array of JAX, which has no memory."""
+    if _library_of(array) in ("jax", "jaxlib") and getattr(array, "is_deleted", bool)():
+        raise RuntimeError(
+            f"Array has been deleted, or donated to a compiled call: it was {array.dtype}{list(array.shape)}"
+        )
+
+
 def _refuse_jax_tracer() -> None:
     jax = sys.modules["jax"]
     if importlib.util.find_spec("jax.ffi") is None:
@@ -352,6 +451,7 @@ def _jax(array: Any, role: int) -> Any:
         raise TypeError("out is a JAX array, which is immutable: leave out= away, and take the result")
     if is_jax_tracer(array):
         _refuse_jax_tracer()
+    check_jax_values(array)
     devices = array.sharding.num_devices
     if devices > 1:
         raise BufferError(

@@ -111,8 +111,39 @@ def axes_from_end(axes: Sequence[int], ndim: int) -> list[int]:
     return list(_core.check_call(np.empty((1,) * ndim), tuple(axes)))
 
 
+def _holds(condition: Any) -> bool:
+    """Of lengths, which may be symbols: one without a value yet is looked at when the operator runs."""
+    try:
+        return bool(condition)
+    except Exception as error:
+        if type(error).__name__ != "GuardOnDataDependentSymNode":
+            raise
+        return True
+
+
+def _check_type(name: str, array: Tensor) -> None:
+    if array.dtype.is_complex or (array.dtype.is_floating_point and array.dtype.itemsize < 2):
+        raise TypeError(
+            f"{name}dtype {array.dtype} is not supported: expected float16, bfloat16, float32 or float64"
+        )
+
+
+def _check_broadcast(name: str, array: Tensor, x: Tensor, one_along: Sequence[int]) -> None:
+    fits = array.ndim <= x.ndim and all(
+        _holds(own == 1) or (i not in one_along and _holds(own == x.shape[i]))
+        for i, own in enumerate(array.shape, -array.ndim)
+    )
+    if not fits:
+        along = ", with length 1 along axis" if one_along else ""
+        raise ValueError(
+            f"{name} has shape {tuple(array.shape)}: expected one that broadcasts to the array's "
+            f"{tuple(x.shape)}{along}"
+        )
+
+
 def _check(x: Tensor, axes: Sequence[int], others: Sequence[Any], grad: Tensor | None = None) -> list[int]:
-    """What axes_from_end gives, of arrays on one device; others: the mask and the scale."""
+    """What axes_from_end gives, of a call that is checked as one of arrays that have values; others: the mask
+    and the scale."""
     where, scale = (*others, None, None)[:2]
     number = scale is not None and scale.ndim == 0
     for name, array in (("where", where), ("scale", None if number else scale), ("grad", grad)):
@@ -120,7 +151,25 @@ def _check(x: Tensor, axes: Sequence[int], others: Sequence[Any], grad: Tensor |
             raise ValueError(
                 f"{name} is on {array.device}, but the array is on {x.device}: expected one device"
             )
-    return axes_from_end(axes, x.ndim)
+    _check_type("output: " if grad is not None else "", x)
+    reduced = axes_from_end(axes, x.ndim)
+    if grad is not None:
+        _check_type("grad: ", grad)
+        same = grad.ndim == x.ndim and all(_holds(a == b) for a, b in zip(grad.shape, x.shape, strict=True))
+        if not same:
+            raise ValueError(f"grad has shape {tuple(grad.shape)}: expected {tuple(x.shape)}")
+    if where is not None:
+        if where.dtype != torch.bool:
+            raise TypeError(f"where has dtype {_name_of(where)}: expected a mask of bool")
+        _check_broadcast("where", where, x, ())
+    if scale is not None:
+        _check_type("", scale)
+        _check_broadcast("scale", scale, x, reduced)
+    return reduced
+
+
+def _name_of(array: Tensor) -> str:
+    return str(array.dtype).removeprefix("torch.")
 
 
 def _float_type(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
@@ -159,9 +208,17 @@ def _of_values(x: Tensor, axes: Sequence[int], *others: Any, keepdims: bool = Fa
 def _of_topk(
     x: Tensor, k: int, axes: Sequence[int], *others: Any, dtype: torch.dtype | None = None, **_: Any
 ) -> tuple[Tensor, Tensor]:
-    shape = list(x.shape)
-    for axis in _check(x, axes, others):
-        shape[axis] = k
+    shape, reduced = list(x.shape), _check(x, axes, others)
+    if len(axes) != 1:
+        raise ValueError(f"axis is {tuple(axes)}: expected one axis")
+    place = reduced[0] % x.ndim if reduced else 0
+    longest = x.shape[place] if reduced else 1
+    if not (_holds(k >= 1) and _holds(k <= longest)):
+        if _holds(longest == 0):
+            raise ValueError(f"k is {k}, and axis {place} has length 0: expected an axis with elements")
+        raise ValueError(f"k is {k}: expected 1 to {longest}, the length of axis {place}")
+    if reduced:
+        shape[place] = k
     return x.new_empty(shape, dtype=_float_type(x, dtype)), x.new_empty(shape, dtype=torch.int64)
 
 

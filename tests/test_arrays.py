@@ -1,6 +1,7 @@
 """Arrays of other libraries: what goes in and comes out, and what is refused."""
 
 import ctypes
+import importlib.util
 
 import numpy as np
 import oracle
@@ -345,3 +346,78 @@ def test_what_dask_is_told_works():
         ons.softmax(x)
     for y in (onsoftmax.dask.softmax(x).compute(), ons.softmax(x.compute())):
         assert same_bits(y, ons.softmax(VALUES[0]))
+
+
+class Exporter:
+    """What has __dlpack__ alone, or an __array__ beside one that refuses, as pyarrow's with nulls."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **keywords):
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+class Refusing(Exporter):
+    def __dlpack__(self, **keywords):
+        raise TypeError("can only use DLPack on arrays with no nulls")
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+def test_masks_and_scales_by_dlpack():
+    x, where, scale = (
+        np.float32([[1, 2, 3], [4, 5, 7]]),
+        np.array([True, False, True]),
+        np.array([[2], [0.5]]),
+    )
+    wanted = ons.softmax(x, where=where, scale=scale)
+    for kind in (Exporter, Refusing):
+        assert same_bits(ons.softmax(x, where=kind(where), scale=kind(scale)), wanted)
+        assert same_bits(ons.softmax(kind(x), scale=kind(np.array(2))), ons.softmax(x, scale=2.0))
+    with pytest.raises(TypeError, match="where has dtype float64: expected a mask of bool"):
+        ons.softmax(x, where=Exporter(scale))
+    if importlib.util.find_spec("jax"):
+        import jax
+
+        traced = jax.jit(lambda x: ons.softmax(x, where=Exporter(where), scale=Exporter(scale)))(x)
+        assert same_bits(np.asarray(traced), wanted)
+    torch = pytest.importorskip("torch")
+    ours = ons.softmax(x, scale=Exporter(torch.tensor(scale).bfloat16()))
+    assert same_bits(ours, ons.softmax(x, scale=scale))
+
+
+def test_pandas_types_with_na():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1, 2], "b": [0.5, 2.5]}).convert_dtypes()
+    assert same_bits(ons.softmax(frame), ons.softmax(np.array([[1, 0.5], [2, 2.5]])))
+    narrow = pandas.DataFrame(np.float32([[1.5, 2], [3, 4]])).convert_dtypes(convert_integer=False)
+    assert ons.softmax(narrow).dtype == np.float32
+    missing = pandas.DataFrame({"a": [1, None], "b": [3, 4]}).convert_dtypes()
+    assert np.isnan(ons.softmax(missing)).tolist() == [[False, False], [True, True]]
+    assert same_bits(
+        ons.softmax(missing.fillna(0), where=missing.notna()),
+        ons.softmax([[1, 3], [0, 4]], where=[[True, True], [False, True]]),
+    )
+    with pytest.raises(TypeError, match="dtype object is not supported"):
+        ons.softmax(pandas.DataFrame({"a": ["1", None]}).convert_dtypes())
+
+
+def test_deleted_arrays_of_jax():
+    jax = pytest.importorskip("jax")
+    x, gone = np.ones((3, 4), np.float32), jax.numpy.ones((3, 4))
+    gone.delete()
+    for call in (
+        lambda: ons.softmax(gone),
+        lambda: ons.softmax_topk(gone, 1),
+        lambda: ons.softmax(x, scale=gone),
+        lambda: ons.softmax(jax.numpy.ones((3, 4)), where=gone),
+        lambda: ons.softmax_backward(x, gone),
+        lambda: ons.plan(gone),
+    ):
+        with pytest.raises(RuntimeError, match="Array has been deleted"):
+            call()

@@ -194,6 +194,22 @@ def test_wrong_types(dtype):
         module.logsumexp(da.empty(4, dtype=dtype, chunks=2))
 
 
+def test_no_other_function_computes_them():
+    d, x = da.ones((3, 4), chunks=2), np.ones((3, 4), np.float32)
+    for call in (
+        lambda: ons.softmax(d),
+        lambda: ons.softmax([d, d]),
+        lambda: ons.logsumexp(([d[0]], [d[1]])),
+        lambda: ons.softmax(x, where=d > 0),
+        lambda: ons.softmax_topk(x, 1, where=[d[0] > 0] * 3),
+        lambda: ons.log_softmax(x, scale=d[:, :1]),
+        lambda: ons.normalizer(x, scale=d[:, :1]),
+        lambda: ons.softmax_backward(x, d),
+    ):
+        with pytest.raises(TypeError, match="got a Dask array: expected a call of"):
+            call()
+
+
 def test_wrong_arrays():
     with pytest.raises(TypeError, match="masked arrays"):
         module.softmax(da.ma.masked_array(da.ones(4), da.ones(4) > 2))

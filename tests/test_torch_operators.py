@@ -284,6 +284,41 @@ def test_numbers_that_vary_in_compiled_code():
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs + 2
 
 
+def test_tensors_without_values_are_checked():
+    """As those that have some: on meta, fake, and in torch.compile."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    x, wrong = (
+        torch.ones(3, 4),
+        [
+            (ValueError, "k is 5: expected 1 to 4", lambda x: ons.softmax_topk(x, 5)),
+            (ValueError, "k is 0: expected 1 to 4", lambda x: ons.softmax_topk(x, 0)),
+            (ValueError, "expected one axis", lambda x: ons.softmax_topk(x, 1, (0, 1))),
+            (ValueError, "where has shape", lambda x: ons.softmax(x, where=x[:, :3] > 0)),
+            (TypeError, "where has dtype float32", lambda x: ons.softmax(x, where=x)),
+            (ValueError, "with length 1 along axis", lambda x: ons.logsumexp(x, scale=x)),
+            (TypeError, "complex64 is not supported", lambda x: ons.softmax(x, scale=x[:, :1] + 0j)),
+            (TypeError, "complex64 is not supported", lambda x: ons.softmax(x + 0j)),
+            (ValueError, "grad has shape", lambda x: ons.softmax_backward(x[0], x)),
+        ],
+    )
+    with FakeTensorMode() as mode:
+        fake = torch.ones(3, 4)
+    for error, words, call in wrong:
+        for given in (x, x.to("meta"), fake):
+            with pytest.raises(error, match=words):
+                call(given)
+        with pytest.raises(Exception, match=words):
+            torch.compile(call, backend="eager", fullgraph=True)(x)
+    for given in (x.to("meta"), fake):
+        assert ons.plan(given) == ons.plan(x) and ons.plan(given, 0, dtype="float64") == ons.plan(
+            x, 0, dtype="float64"
+        )
+        assert ons.plan(given.T) == ons.plan(x.T) and ons.plan(given.bfloat16()) == ons.plan(x.bfloat16())
+        assert ons.plan(given, device="H100") == ons.plan((3, 4), device="H100")
+    del mode
+
+
 def test_any_number_of_threads():
     x = torch.randn(3, 4)
     for count in (2**31, 2**63, 2**70):

@@ -96,6 +96,14 @@ done:
     return status < 0 ? -1 : 0;
 }
 
+int ons_check_list(ons_module *module, PyObject *object) {
+    if (!PyList_Check(object) && !PyTuple_Check(object)) return 0;
+    if (!PyDict_GetItemString(PyImport_GetModuleDict(), "dask")) return 0;
+    PyObject *checked = ons_call_library(module, "check_list", "(O)", object);
+    Py_XDECREF(checked);
+    return checked ? 0 : -1;
+}
+
 int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, ons_view *view,
              ons_library *library) {
     ons_no_view(view);
@@ -105,6 +113,7 @@ int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, 
     if (tensor || !ons_is_plain(object))
         return take_foreign(module, object, role, stream, view, library);
     if (is_scalar(object)) *library = ONS_NUMBER;
+    if (ons_check_list(module, object) < 0) return -1;
     PyObject *array = array_of_plain(object);
     int status = array ? view_any_numpy(module, array, view) : -1;
     const bool text = PyUnicode_Check(object) || PyBytes_Check(object);

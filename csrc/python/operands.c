@@ -7,6 +7,7 @@ static bool is_on_host(PyObject *object) {
 
 /* A mask or a scale on the CPU as a NumPy array; ValueError where it is on a GPU. */
 static PyObject *host_array(ons_module *module, const char *name, PyObject *object) {
+    if (ons_check_list(module, object) < 0) return NULL;
     PyObject *array = is_on_host(object) ? PyArray_FromAny(object, NULL, 0, 0, 0, NULL)
                                          : ons_call_library(module, "as_numpy", "(O)", object);
     if (!array) return NULL;

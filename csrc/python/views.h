@@ -223,6 +223,8 @@ int ons_device_array_keep(ons_module *module, PyObject *array, PyObject *stream_
 
 /* ------- exchange.c: any array -> view, and the result -> the caller's own type ------- */
 
+/* TypeError for a list, or lists in it, of Dask arrays. */
+int ons_check_list(ons_module *module, PyObject *object);
 /* On a GPU: an array that is in the order of no stream of its own is made ready on `stream`. */
 int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, ons_view *view,
              ons_library *library);
