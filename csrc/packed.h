@@ -113,12 +113,6 @@ ONS_INLINE ons_pair ons_pair_of_packed(ons_packed packed) {
     return pair;
 }
 
-/* sum(e^(x - m)), where e^m is taken in double: on a GPU. */
-ONS_INLINE double ons_pair_d(ons_pair pair) {
-    if (!isfinite(pair.m) || ons_needs_anchor(pair.m)) return pair.d;
-    return pair.d * exp(-ons_log_below(pair.m, ons_reference(pair.m)));
-}
-
 /* ------- The merge ------- */
 
 /* Makes a larger m the maximum. */
@@ -218,6 +212,7 @@ ONS_INLINE ons_packed ons_merged(const ons_merging *all, int64_t row) {
     return merged;
 }
 
+/* What is given of the row but d, which is relative to the device's own e^m. */
 ONS_INLINE void ons_merge_row(const ons_merging *all, int64_t row) {
     const ons_packed merged = ons_merged(all, row);
     if (all->gives == ONS_GIVES_PACKED) {
@@ -229,8 +224,7 @@ ONS_INLINE void ons_merge_row(const ons_merging *all, int64_t row) {
         all->to[2 * row] = pair.m;
         all->to[2 * row + 1] = pair.d;
     } else {
-        all->to[row] =
-            all->gives == ONS_GIVES_M ? merged.m : ons_pair_d(ons_pair_of_packed(merged));
+        all->to[row] = merged.m;
     }
 }
 

@@ -96,6 +96,14 @@ ONS_INLINE double ons_without_bits(double a, int bits) {
     return bits > 0 ? part - (part - a) : a;
 }
 
+/* d relative to e^m, as it is shown. A sum of equal exponentials has been rounded up to three times
+ * in their type, whose eps that is. A d that lies so near to a whole number is that number. Below
+ * 1.5 there is one such exponential, and nothing was rounded. */
+ONS_INLINE double ons_count_or_d(double d, double eps) {
+    const double whole = rint(d);
+    return d > 1.5 && fabs(d - whole) <= 1.5 * eps * d ? whole : d;
+}
+
 /* ------- The pair as it is handed on ------- */
 
 /* 16 bytes, which mean the same whichever machine, CPU or GPU they come from: the largest element,

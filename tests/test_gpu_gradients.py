@@ -249,3 +249,26 @@ def test_more_than_int32():
     output[0, 3], output[0, -1], grad[0, -1] = 0.25, 0.75, 2
     dx = ons.softmax_backward(grad, output, out=grad)
     assert dx[0, 3].item() == -0.375 and dx[0, -1].item() == 0.375 and not dx[0, 4:-1].any()
+
+
+@pytest.mark.parametrize("N", (2, 33, 700, 5000, 60_000, 300_000))
+def test_what_is_subnormal_before_it_is_scaled(N):
+    """Each product keeps its digits: y of 1e-43 scaled by 1e10, e^-104 times a sum of 1e30."""
+    grad, output, dx = (torch.zeros(3, N, dtype=torch.float64) for _ in range(3))
+    grad[:, 1], output[:, 0], output[:, 1] = 1 / 3, 1, 1e-43
+    grad, output = grad.float(), output.float()
+    total = (grad.double() * output).sum(1, keepdim=True)
+    dx = 1e10 * output.double() * (grad.double() - total)
+    logs, large = torch.full((3, N), -torch.inf), torch.zeros(3, N)
+    logs[:, 0], logs[:, 1], large[:, 0] = 0, -104, 1e30
+    of_logs = large.double() - logs.double().exp() * float(large[0, 0])
+    of_logs[:, 0] = 0
+    for transposed in (False, True):
+        for y, g, exact, operation, scale in (
+            (output, grad, dx, ons.softmax_backward, 1e10),
+            (logs, large, of_logs, ons.log_softmax_backward, 1.0),
+            (logs, large * 1e-10, of_logs, ons.log_softmax_backward, 1e10),
+        ):
+            y, g = (a.T.contiguous().to(DEVICE).T if transposed else a.to(DEVICE) for a in (y, g))
+            found = operation(g, y, scale=scale).cpu().double()
+            assert ((found - exact).abs() <= 1e-6 * exact.abs()).all(), (operation, transposed)

@@ -79,6 +79,31 @@ def test_chunks_of_another_type_have_the_products_of_the_rows(dtype):
         assert same_bits(found.normalizer.packed, row.packed)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_equal_elements_have_d_their_number(dtype):
+    for n in (1, 2, 3, 7, 100, 1000, 50257):
+        for value in (0.0, 1.0, -3.3, 50.0, 700.5, -65000.0, 3e6, 1e20, -3e38):
+            x = torch.full((2, n), value, device=DEVICE).to(dtype)
+            if not torch.isfinite(x).all():
+                continue
+            row = ons.normalizer(x)
+            assert row.d.tolist() == [n, n], (n, value, row.d)
+            parts = ons.normalizer(x[:, : n // 2]).update(x[:, n // 2 :])
+            assert parts.d.tolist() == [n, n], (n, value, parts.d)
+            if n == 1:
+                assert not row.log_softmax(x).any() and not ons.log_softmax(x).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_no_logarithm_is_above_0(dtype):
+    x = torch.randn(3000, 2, device=DEVICE, dtype=torch.float64).mul(30).to(dtype)
+    x[:, 1] = x[:, 0] - 200
+    row = ons.normalizer(x[:, :1]).update(x[:, 1:])
+    assert row.log_softmax(x).max() <= 0 and ons.log_softmax(x).max() <= 0
+    there = Normalizer.from_packed(row.packed.cpu().cuda(), dtype=dtype)
+    assert there.log_softmax(x[:, :1]).max() <= 0
+
+
 def test_special_and_many_rows():
     x = torch.tensor([[np.nan, 1], [1, np.inf], [-np.inf, -np.inf], [-np.inf, 2]], device=DEVICE)
     row = ons.normalizer(x[:, :1]).update(x[:, 1:])

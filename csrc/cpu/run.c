@@ -35,17 +35,13 @@ static ons_plan by_strips(const ons_plan *plan) {
     return own;
 }
 
-/* The bits that dividing by `one` and multiplying again may change are rounded away. A sum of equal
- * exponentials has been rounded up to three times in their type: a quotient that lies so near to a
- * whole number is that number. Below 1.5 there is one such exponential, and nothing is rounded. */
+/* The bits that dividing by `one` and multiplying again may change are rounded away. */
 double ons_cpu_pair_d(ons_pair pair, ons_dtype compute) {
     if (!isfinite(pair.m)) return pair.d;
     const ons_kernels *kernels = ons_kernels_for(compute);
     const double largest = kernels->top_exponential(ons_needs_anchor(pair.m) ? 0.0 : pair.m);
-    const double eps = compute == ONS_FLOAT32 ? 0x1p-23 : 0x1p-52;
     const double d = ons_without_bits(pair.d * kernels->one / largest, kernels->one != 1 ? 5 : 0);
-    const double whole = rint(d);
-    return d > 1.5 && fabs(d - whole) <= 1.5 * eps * d ? whole : d;
+    return ons_count_or_d(d, compute == ONS_FLOAT32 ? 0x1p-23 : 0x1p-52);
 }
 
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan) {

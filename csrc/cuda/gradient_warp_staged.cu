@@ -98,10 +98,9 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const gradient_tile<raw_tile<T, K>> tile = {place.load(), other.load()};
     with_gradient(args.operation, [&](auto op) {
         using Op = decltype(op);
-        const float sum = merge_sums<LANES>(tile.template sum<Op>(used)).rounded();
-        place.store([&](int e) {
-            return args.scale * Op::element(tile.dy.element(e), tile.y.element(e), sum);
-        });
+        const auto sum = merge_sums<LANES>(tile.template sum<Op>(used));
+        const gradient_of_row<Op, float> of_row(sum.rounded(), args.scale);
+        place.store([&](int e) { return of_row.element(tile.dy.element(e), tile.y.element(e)); });
     });
     y.write();
 }

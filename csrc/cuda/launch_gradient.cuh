@@ -11,7 +11,8 @@
 /* ------- The operations: the file of an operation NAME defines here a struct NAME. It has
  *
  *   ADDS_PRODUCTS                    whether the row adds up dy * y, or dy
- *   element(dy, y, sum)              a result
+ *   row(sum, power, first, second)   two numbers that its elements need of the row
+ *   element(dy, y, first, second, power)    a result times power, a power of two
  *
  * A kernel serves all of them, and learns at run time which it is ------- */
 

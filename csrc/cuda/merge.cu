@@ -3,13 +3,32 @@
 
 #include "device.cuh"
 #include "launch.cuh"
+#include "pairs/pair.cuh"
+
+/* sum(e^(x - m)) of a pair whose exponentials were taken in Real, relative to what its arithmetic
+ * makes of e^m. */
+template <typename Real>
+static __device__ double d_of(const ons_pair &pair) {
+    using A = arithmetic<Real>;
+    const Real m = (Real)pair.m;
+    if (!isfinite(m)) return pair.d;
+    const reference<Real> to(m);
+    const double largest = (double)(to.exponential(m - to.anchor) * A::LOWERED) * factor_to_pair(m);
+    return ons_count_or_d(pair.d / largest, ldexp(1.0, -A::BITS));
+}
 
 static __global__ void merge_kernel(const __grid_constant__ ons_merging all) {
     await_earlier_work();
     const int64_t threads = (int64_t)gridDim.x * blockDim.x;
     for (int64_t row = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; row < all.rows;
-         row += threads)
-        ons_merge_row(&all, row);
+         row += threads) {
+        if (all.gives != ONS_GIVES_D) {
+            ons_merge_row(&all, row);
+            continue;
+        }
+        const ons_pair pair = ons_pair_of_packed(ons_merged(&all, row));
+        all.to[row] = all.compute == ONS_FLOAT64 ? d_of<double>(pair) : d_of<float>(pair);
+    }
 }
 
 ons_status ons_cuda_merge(const ons_merging *all) {

@@ -57,14 +57,14 @@ __device__ inline double log_of_ratio(double f) {
 
 /* log(sum(e^(x - m))) of a row whose m is finite; anything where it is not. d is relative to a
  * power of two or to an anchor (exponential.cuh); no offset of the row enters the rounding. Where
- * the other elements are far below the largest, their sum is found first, so that a row of one
- * element gives exactly 0. No call and no branch: the elements of the row keep their registers. */
+ * the other elements are far below the largest, their sum is found first: so a row of one element
+ * gives exactly 0, and none less. No call and no branch: the elements of the row keep their registers. */
 template <typename Real>
 __device__ inline Real log_of_sum(const state<Real> &row) {
     using A = arithmetic<Real>;
     const reference<Real> to(row.m);
     const Real largest = to.exponential(row.m - to.anchor) * A::LOWERED;
-    const Real others = row.d - largest;
+    const Real others = fmax(row.d - largest, (Real)0); /* a d from elsewhere may be below */
     const bool near = others < (Real)0.4 * largest;
     const Real c = is_ordinary(row.m) ? A::biased_c(row.m) - A::MAGIC : 0;
     Real z;

@@ -47,9 +47,22 @@ INLINE VEC FN(log_softmax_backward_element)(VEC dy, VEC y, VEC first, VEC second
 struct log_softmax_backward : operation_log_softmax_backward {
     static constexpr bool ADDS_PRODUCTS = false;
 
+    /* Far below 0 e^y is 0 where its product with the sum is not: e^(y + LOWER) is taken there, and
+     * the sum times e^-LOWER. */
     template <typename Real>
-    __device__ static Real element(Real dy, Real y, Real sum) {
-        return fma(-exp(y), sum, dy);
+    static constexpr Real LOWER = sizeof(Real) == sizeof(float) ? 80 : 700;
+
+    template <typename Real>
+    __device__ static void row(double sum, Real power, Real *first, Real *second) {
+        const double lowered = sizeof(Real) == sizeof(float) ? 0x1.7fd974d372e45p-116   /* e^-80 */
+                                                             : 0x1.14f2b0fb9307fp-1010; /* e^-700 */
+        *first = (Real)(sum * (double)power);
+        *second = (Real)(sum * lowered * (double)power);
+    }
+    template <typename Real>
+    __device__ static Real element(Real dy, Real y, Real first, Real second, Real power) {
+        const bool far = y < -LOWER<Real>;
+        return fma(-exp(far ? y + LOWER<Real> : y), far ? second : first, dy * power);
     }
 };
 

@@ -33,9 +33,17 @@ INLINE VEC FN(softmax_backward_element)(VEC dy, VEC y, VEC first, VEC second, VE
 struct softmax_backward : operation_softmax_backward {
     static constexpr bool ADDS_PRODUCTS = true;
 
+    /* As on the CPU. */
     template <typename Real>
-    __device__ static Real element(Real dy, Real y, Real sum) {
-        return y * (dy - sum);
+    __device__ static void row(double sum, Real power, Real *first, Real *second) {
+        const bool tiny = power > 1 && fabs(sum) < arithmetic<Real>::LEAST_NORMAL;
+        *first = tiny ? 0 : (Real)sum;
+        *second = tiny ? (Real)(sum * (double)power) : 0;
+    }
+    template <typename Real>
+    __device__ static Real element(Real dy, Real y, Real first, Real second, Real power) {
+        const Real dx = (y * power) * (dy - first);
+        return second != 0 ? fma(-y, second, dx) : dx;
     }
 };
 

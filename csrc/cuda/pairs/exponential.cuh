@@ -30,6 +30,7 @@ struct arithmetic<float> {
     static constexpr float LOG2_E = 0x1.715476p0f, LOG2_E_LOW = 0x1.4ae0cp-26f;
     static constexpr float LN2 = 0x1.62e43p-1f, LN2_LOW = -0x1.05c61p-29f;
     static constexpr int LIFT = 64, BELOW = 170, BITS = 23;
+    static constexpr double LEAST_NORMAL = 0x1p-126;
     static constexpr int SUBNORMAL = 28; /* more than the powers of two below the normal numbers */
     __device__ static float infinity() { return CUDART_INF_F; }
     __device__ static float nan() { return CUDART_NAN_F; }
@@ -63,6 +64,7 @@ struct arithmetic<double> {
     static constexpr double MAGIC = 0x1.8p52, LOWERED = 0x1p-128;
     static constexpr double LOG2_E = ONS_LOG2_E, LOG2_E_LOW = 0x1.777d0ffda0d24p-56;
     static constexpr double LN2 = 0x1.62e42fefa39efp-1, LN2_LOW = 0x1.abc9e3b39803fp-56;
+    static constexpr double LEAST_NORMAL = 0x1p-1022;
     static constexpr int LIFT = 128, BELOW = 1090, SUBNORMAL = 60, BITS = 52;
     __device__ static double infinity() { return CUDART_INF; }
     __device__ static double nan() { return CUDART_NAN; }

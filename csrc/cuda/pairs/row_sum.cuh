@@ -20,7 +20,7 @@ struct row_sum<float> {
     }
     __device__ void add(const row_sum &other) { d += other.d; }
     __device__ row_sum of_lane_across(int lanes) const { return {__shfl_xor_sync(~0u, d, lanes)}; }
-    __device__ float rounded() const { return (float)d; }
+    __device__ double rounded() const { return d; }
 
     /* As two doubles, the sum and what it rounded away, which others take and give. */
     __device__ void put(double *two) const { two[0] = d, two[1] = 0; }

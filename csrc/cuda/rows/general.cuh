@@ -1,6 +1,6 @@
 /* general.cuh - general_rows: any stride along the row, any number of outer dimensions, mask,
  * scale, types that are known at run time alone. Rows of several dimensions come one element at a
- * time. */
+ * time, as float64 does beside the arithmetic of float32. */
 #ifndef ONS_GENERAL_CUH
 #define ONS_GENERAL_CUH
 
@@ -130,7 +130,7 @@ class general_rows {
     template <int K, int STRIDE>
     __device__ real_tile<Real, K> load(int64_t chunk) const {
         real_tile<Real, K> tile;
-        if (problem.reduced_dims > 1) {
+        if (problem.reduced_dims > 1 || is_wider(problem.operand[FROM].dtype)) {
             Real x[K * V];
             tile.is_allowed = (allowed_bits<K * V>)read_one_by_one<FROM>(
                 problem, at, of_thread<K, STRIDE>(chunk), x);
@@ -185,7 +185,8 @@ class general_rows {
         }
     }
 
-    /* A result of float64 from the arithmetic of float32, as `naive` has it alone. */
+    /* float64 beside the arithmetic of float32: results of `naive`, and what is finished by pairs
+     * of float32 rows. */
     __device__ static bool is_wider(ons_dtype dtype) {
         return sizeof(Real) == sizeof(float) && dtype == ONS_FLOAT64;
     }

@@ -56,6 +56,39 @@ struct gradient_tile {
     }
 };
 
+/* A scale as the largest power of two in it, 1 or more, and the rest. The power comes before the
+ * products: none is rounded to a subnormal number that is then made large. */
+template <typename Real>
+struct scale_in_two {
+    Real power = 1, rest;
+
+    __device__ explicit scale_in_two(Real scale) : rest(scale) {
+        const Real size = fabs(scale);
+        if (!(size >= 2 && size < arithmetic<Real>::infinity())) return;
+        if constexpr (sizeof(Real) == sizeof(float))
+            power = __int_as_float(__float_as_int(size) & 0x7f800000);
+        else
+            power = __longlong_as_double(__double_as_longlong(size) & 0x7ff0000000000000);
+        rest = scale / power;
+    }
+};
+
+/* The results of the elements of a row that has this sum. */
+template <typename Op, typename Real>
+class gradient_of_row {
+   public:
+    __device__ gradient_of_row(double sum, Real scale_) : scale(scale_) {
+        Op::row(sum, scale.power, &first, &second);
+    }
+    __device__ Real element(Real dy, Real y) const {
+        return scale.rest * Op::element(dy, y, first, second, scale.power);
+    }
+
+   private:
+    scale_in_two<Real> scale;
+    Real first, second;
+};
+
 /* OfY and OfGradient: rows that load y and dy; the first one stores dx. */
 template <typename OfY, typename OfGradient>
 class gradient_row {
@@ -78,11 +111,12 @@ class gradient_row {
 
     /* Writes the results of a tile, of which the row has that sum. */
     template <typename Op, int STRIDE, bool STREAM, typename Tile>
-    __device__ __forceinline__ void finish(int64_t chunk, const Tile &tile, Real sum) const {
+    __device__ __forceinline__ void finish(int64_t chunk, const Tile &tile, double sum) const {
+        const gradient_of_row<Op, Real> of_row(sum, scale);
         Real dx[Tile::K * V];
 #pragma unroll
         for (int e = 0; e < Tile::K * V; e++)
-            dx[e] = scale * Op::element(tile.dy.element(e), tile.y.element(e), sum);
+            dx[e] = of_row.element(tile.dy.element(e), tile.y.element(e));
         y.template store<Tile::K, STRIDE, STREAM>(chunk, dx, tile.y.allowed(), (Real)Op::EXCLUDED);
     }
 
