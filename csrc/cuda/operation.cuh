@@ -58,7 +58,7 @@ __device__ inline double log_of_ratio(double f) {
 /* log(sum(e^(x - m))) of a row whose m is finite; anything where it is not. d is relative to a
  * power of two or to an anchor (exponential.cuh); no offset of the row enters the rounding. Where
  * the other elements are far below the largest, their sum is found first: so a row of one element
- * gives exactly 0, and none less. No call and no branch: the elements of the row keep their registers. */
+ * gives exactly 0, and none less. No call and no branch: the elements keep their registers. */
 template <typename Real>
 __device__ inline Real log_of_sum(const state<Real> &row) {
     using A = arithmetic<Real>;
