@@ -61,8 +61,15 @@ wheel-x86_64: export ONSOFTMAX_CUDA ?= 1
 wheel-x86_64: export ONSOFTMAX_CUDA_ARCHS ?= 90
 wheel-aarch64: export ONSOFTMAX_CUDA = 0
 
+# What comes last needs them too: without this the build would fail after it has compiled everything.
+TO_HAVE_WHEEL_TOOLS = Run pip install -e '.[wheels]' in an environment whose bin folder is on PATH; docs/building.md has the compilers.
+
 # Python's headers say the same of both machines, but Debian's look for them in a folder of the machine's name.
 wheel-%:
+	@for tool in $*-linux-gnu-gcc patchelf; do command -v $$tool > /dev/null || { \
+	    echo "make $@ needs $$tool on PATH, and it is not there. $(TO_HAVE_WHEEL_TOOLS)" >&2; exit 1; }; done
+	@for module in setuptools numpy ziglang auditwheel elftools abi3info; do $(PYTHON) -c "import $$module" || { \
+	    echo "make $@ needs the module $$module in $(PYTHON). $(TO_HAVE_WHEEL_TOOLS)" >&2; exit 1; }; done
 	rm -rf build/wheel-$* dist/onsoftmax-*_$*.whl
 	mkdir -p build/wheel-$*/include
 	ln -s /usr/include/x86_64-linux-gnu build/wheel-$*/include/$*-linux-gnu

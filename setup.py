@@ -16,9 +16,22 @@ from dataclasses import dataclass
 from glob import escape, glob
 
 import numpy
-from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
-from setuptools.errors import CompileError, OptionError, PlatformError
+import setuptools
+
+for package, least in (
+    (setuptools, 77),
+    (numpy, 2),
+):  # as pyproject.toml has them, for a build without isolation
+    if int(package.__version__.split(".")[0]) < least:
+        name, version = package.__name__, package.__version__
+        sys.exit(
+            f"onsoftmax: got {name} {version}, and the build needs {name} {least} or later: build with pip's "
+            f"isolation, or run pip install '{name}>={least}' first"
+        )
+
+from setuptools import Extension, setup  # noqa: E402
+from setuptools.command.build_ext import build_ext  # noqa: E402
+from setuptools.errors import CompileError, OptionError, PlatformError  # noqa: E402
 
 USUAL_ARCHS = ["75", "80", "90", "100", "120"]
 # One module serves CPython 3.10 and every later one; a free-threaded one needs a module of its own.

