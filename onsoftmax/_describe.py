@@ -100,6 +100,12 @@ def _device(device: Any) -> Any:
 
 def _refuse_lengths(given: Any) -> None:
     """TypeError for what is no array, but meant as a shape."""
+    if isinstance(given, str):
+        written, _, axis = given.partition("@")
+        lengths = re.findall("[0-9]+", written)
+        example = f"({', '.join(lengths)}{',' * (len(lengths) == 1)})" if lengths else "(4096, 32000)"
+        example += f", {axis}" if re.fullmatch("-?[0-9]+", axis) else ""
+        raise TypeError(f"plan() got the string {given!r}. Pass a shape as a tuple: plan({example})")
     if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
         raise TypeError(f"got {given!r}: expected an array, or a shape as a tuple: ({given},)")
     if isinstance(given, list) and given and all(type(length) is int for length in given):

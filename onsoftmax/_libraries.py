@@ -7,6 +7,7 @@ import importlib.util
 import operator
 import sys
 from collections.abc import Callable
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,28 @@ X, Y, WHERE, SCALE = range(4)
 
 class ByOperator(TypeError, RuntimeError):
     """An array whose values are not all there is to it, or that the caller wants to see at work. A call that
-    has an operator in `module` goes by that one; another raises this."""
+    has an operator in `module` goes by that one; another raises this.
+
+    Users see it as a plain TypeError, and may also catch it as a RuntimeError, as torch has it.
+    """
+
+    __module__ = "builtins"
+    __qualname__ = "TypeError"
 
     def __init__(self, module: str | None, message: str) -> None:
         super().__init__(message)
         self.module = module
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TypeError, self.args
+
+
+ByOperator.__name__ = "TypeError"
+
+# The types that a call takes, by the names that torch and JAX have for them.
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_COUNTS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_EXPECTED = "expected float16, bfloat16, float32 or float64"
 
 _FOR_GRADIENT = (
     "onsoftmax.torch",
@@ -80,9 +97,7 @@ def prepare(array: Any, role: int) -> tuple[int, Any]:
         raise TypeError(f"out is of type {type(array).__name__}: expected an array")
     made = _made(array)
     if made.dtype == object and not hasattr(array, "__array__"):
-        raise TypeError(
-            f"got an object of type {type(array).__name__}: expected an array, a number, or numbers in lists"
-        )
+        raise TypeError(f"got {refused_value(array)}")
     return NUMPY, made
 
 
@@ -147,7 +162,40 @@ def _of_pandas(array: Any, made: Any) -> Any:
         return array.to_numpy(dtype=wanted if wanted.kind == "f" else np.float64, na_value=np.nan)
 
 
-def as_numpy(array: Any) -> Any:
+def refused_value(given: Any, expected: str = "an array, a number, or numbers in lists") -> str:
+    """What is wrong with a Python value that NumPy makes no array of numbers of, and what was expected."""
+    odd = _odd_element(given)
+    kind, place = type(odd).__name__, "" if odd is given else f" in a {type(given).__name__}"
+    if isinstance(odd, Number):
+        kind = "n int of over 64 bits" if isinstance(odd, int) else f" {kind}"
+        return f"a{kind}{place}: expected floats, or ints of at most 64 bits; convert it by float()"
+    if odd is None:
+        kind = "None"
+    elif not isinstance(odd, (str, bytes)):
+        kind = f"an object of type {kind}"
+    return f"{kind}{place}: expected {expected}"
+
+
+def _odd_element(given: Any) -> Any:
+    """The first element, however deep in lists, that NumPy makes no number of; the value itself otherwise."""
+    if not isinstance(given, (list, tuple)):
+        return given
+    odd = [each for each in given if not _is_number(each)]
+    return _odd_element(odd[0]) if odd else given
+
+
+def _is_number(element: Any) -> bool:
+    """Whether NumPy makes a number of it, or an array of numbers."""
+    if isinstance(element, (list, tuple)):
+        return all(map(_is_number, element))
+    if isinstance(element, int):
+        return -(2**63) <= element < 2**63
+    return isinstance(element, (float, complex)) or (
+        hasattr(element, "__array__") and not isinstance(element, (str, bytes))
+    )
+
+
+def as_numpy(array: Any, role: int = SCALE) -> Any:
     """A mask or a scale of any library as a NumPy array."""
     if is_jax_tracer(array):
         _refuse_jax_tracer()
@@ -160,7 +208,7 @@ def as_numpy(array: Any) -> Any:
         raise ValueError(f"the array is on the CPU, but where or scale is on {place}: expected one device")
     if _library_of(array) == "torch":
         torch = sys.modules["torch"]
-        tensor = _torch_data(array)
+        tensor = _torch_data(array, role)
         return (tensor.double() if tensor.dtype is torch.bfloat16 else tensor).numpy()
     return _made(array)
 
@@ -330,11 +378,20 @@ def _is_in_a_transform(torch: Any, tensor: Any) -> bool:
         return False
 
 
-def _torch_data(tensor: Any) -> Any:
+def refuse_nested(tensor: Any) -> None:
+    if tensor.is_nested:
+        raise TypeError(
+            "got a nested tensor, which is not supported: expected a plain tensor. Pass each tensor of "
+            "nested.unbind(), or torch.nested.to_padded_tensor(nested, -math.inf)"
+        )
+
+
+def _torch_data(tensor: Any, role: int) -> Any:
     """The tensor without autograd and without the lazy views that DLPack cannot show."""
     torch = sys.modules["torch"]
     if not isinstance(tensor, torch.Tensor):
         raise ByOperator("onsoftmax._torch_fx", f"got a {type(tensor).__name__}: expected a tensor")
+    refuse_nested(tensor)
     if _is_in_a_transform(torch, tensor):
         raise ByOperator(
             "onsoftmax.torch",
@@ -367,17 +424,26 @@ def _torch_data(tensor: Any) -> Any:
         )
     if tensor.requires_grad and torch.is_grad_enabled():
         raise ByOperator(*_FOR_GRADIENT)
-    if tensor.dtype.is_complex:
-        raise TypeError(
-            f"dtype {tensor.dtype} is not supported: expected float16, bfloat16, float32 or float64"
-        )
+    if dtype_name(tensor.dtype) not in _FLOATS + _COUNTS:
+        raise TypeError(_refused_dtype(dtype_name(tensor.dtype), role))
     return tensor.detach().resolve_neg()
+
+
+def _refused_dtype(name: str, role: int) -> str:
+    """The text for an array of a type that no call takes."""
+    if role == WHERE:
+        return f"where has dtype {name}: expected a mask of bool"
+    if role == SCALE:
+        return f"scale has dtype {name}: expected a real number, or an array of them"
+    return (
+        f"out has dtype {name}: {_EXPECTED}" if role == Y else f"dtype {name} is not supported: {_EXPECTED}"
+    )
 
 
 def _torch(tensor: Any, role: int) -> Any:
     if role == Y and (tensor.is_neg() or tensor.is_conj()):
         raise ValueError("out is a negated or conjugated view: expected a tensor that can be written to")
-    data = _torch_data(tensor)
+    data = _torch_data(tensor, role)
     if role in (WHERE, Y) or data.dtype.is_floating_point:
         return data
     return data.double() if role == SCALE else data.to(sys.modules["torch"].get_default_dtype())
@@ -439,10 +505,10 @@ def _refuse_jax_tracer() -> None:
 def jax_floating(array: Any) -> Any:
     """The array, or one of numbers as JAX's default float."""
     jax = sys.modules["jax"]
-    if jax.numpy.issubdtype(array.dtype, jax.numpy.floating):
+    if array.dtype.name in _FLOATS:
         return array
-    if jax.numpy.issubdtype(array.dtype, jax.numpy.complexfloating):
-        raise TypeError(f"dtype {array.dtype} is not supported: expected real numbers")
+    if not any(jax.numpy.issubdtype(array.dtype, kind) for kind in (jax.numpy.integer, np.bool_)):
+        raise TypeError(_refused_dtype(array.dtype.name, X))
     return array.astype(float)
 
 

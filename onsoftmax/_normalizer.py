@@ -17,7 +17,7 @@ from ._libraries import as_numpy, dtype_name, gpu_of, plain_axes
 _Axis = int | tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Normalizer:
     """The maximum m and the normalizer d = sum(exp(x - m)) of every row, of its parts seen so far.
 
@@ -63,6 +63,9 @@ class Normalizer:
     >>> row.softmax([1.0, 2.0, 3.0]).round(4)
     array([0.0061, 0.0167, 0.0453])
     """
+
+    # By hand: slots=True has some Pythons raise TypeError for an attribute that is no field (cpython 105936).
+    __slots__ = ("axis", "dtype", "packed", "scale")
 
     packed: Any
     axis: _Axis

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.library import register_vmap
 
-from ._libraries import ByOperator
+from ._libraries import ByOperator, refuse_nested
 from ._torch_gradients import GRADIENTS, Call, again
 from ._torch_operators import LIBRARY, NAMES, arrays_of, axes_from_end, implementation
 
@@ -106,6 +106,13 @@ class _Differentiable:
                     ctx.mark_non_differentiable(output[1])
 
             @staticmethod
+            def jvp(ctx: Any, *tangents: Any) -> Any:
+                raise RuntimeError(
+                    f"{name}() has no forward-mode derivative (jvp, jacfwd): expected a reverse-mode one, as "
+                    "torch.func.vjp, grad and jacrev take it, or torch.softmax and its relatives"
+                )
+
+            @staticmethod
             def backward(ctx: Any, *grads: Any) -> Any:
                 return None, *backward(Call(ctx), *grads)
 
@@ -138,6 +145,9 @@ class _Differentiable:
     def __call__(self, *given: Any, **keywords: Any) -> Any:
         """Of tensors: by the operator where more than autograd is to see the call."""
         if _watched() or _modes.get(_ANY_MODE, True):
+            for tensor in given:
+                if isinstance(tensor, Tensor):
+                    refuse_nested(tensor)
             return self.operator(*given, **keywords)
         if self.widens and torch.is_autocast_enabled("cuda"):
             x, keywords = _widened(self.name, given[0], keywords)

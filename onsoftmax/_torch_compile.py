@@ -16,17 +16,23 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from . import _core
-
 _TRACER = "torch._dynamo"
+_told: set[Callable[..., Any]] = set()
 
 
 def _tell(tracer: ModuleType) -> None:
     substitute = getattr(tracer, "substitute_in_graph", None)  # torch 2.5 and later
     if substitute is None:
         return
-    for name, function in importlib.import_module("onsoftmax.torch").OPERATORS.items():
-        substitute(getattr(_core, name), skip_signature_check=True)(_traced(function))
+    try:
+        operators = importlib.import_module("onsoftmax.torch").OPERATORS
+    except (ImportError, RuntimeError):  # a call that needs them says why
+        return
+    core = importlib.import_module("onsoftmax._core")
+    for name, function in operators.items():
+        if getattr(core, name) not in _told:  # as it is if onsoftmax is imported again
+            substitute(getattr(core, name), skip_signature_check=True)(_traced(function))
+            _told.add(getattr(core, name))
 
 
 def _traced(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,7 +20,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from . import _core
 from ._libraries import in_mode
 
-LIBRARY = Library("onsoftmax", "DEF")
+try:
+    LIBRARY = Library("onsoftmax", "DEF")
+except RuntimeError as error:
+    raise RuntimeError(
+        "onsoftmax is imported a second time in this process, and torch.ops.onsoftmax belongs to the first "
+        "import: start a new process, or leave the modules of onsoftmax in sys.modules"
+    ) from error
 _TENSORS = "Tensor? where=None, Tensor? scale=None"
 _CALL = "str method='auto', Scalar? scale_by=None, SymInt? num_threads=None"
 _OF_ROWS = f"ScalarType? dtype=None, {_CALL}"

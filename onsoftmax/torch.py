@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from . import _core
-from ._libraries import dtype_name, plain_axes
+from ._libraries import dtype_name, plain_axes, refuse_nested
 from ._topk import TopK
 
 try:
@@ -137,6 +137,7 @@ def _typed_as(out: Any, dtype: Any, array: torch.Tensor) -> dict[str, torch.dtyp
             f"out is of type {type(out).__name__}: expected a tensor where torch's operators do the work "
             "(gradients, transforms, torch.compile)"
         )
+    refuse_nested(out)
     if out.shape != array.shape:
         raise ValueError(f"out has shape {tuple(out.shape)}: expected {tuple(array.shape)}")
     if out.device != array.device:

@@ -213,11 +213,45 @@ def test_hand_made_capsules():
     assert same_bits(ons.softmax(legacy_capsule(VALUES)), ons.softmax(VALUES))
     with pytest.raises(BufferError, match="device type 10"):
         ons.softmax(legacy_capsule(VALUES, device=10))
-    with pytest.raises(TypeError, match="4 lanes"):
+    with pytest.raises(TypeError, match="float32 in groups of 4 is not supported"):
         ons.softmax(legacy_capsule(VALUES, lanes=4))
     for ndim in (65, -1):
         with pytest.raises(ValueError, match="dimensions"):
             ons.softmax(legacy_capsule(VALUES, ndim=ndim))
+
+
+def test_types_that_are_not_supported_have_their_names():
+    """By every way in which they come."""
+
+    class Given:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **keywords):
+            return self.array.__dlpack__(**keywords)
+
+    ml_dtypes, torch, jax = map(pytest.importorskip, ("ml_dtypes", "torch", "jax"))
+    for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu"):
+        tensor = torch.empty(4, dtype=getattr(torch, name))
+        array = np.ones(4).astype(getattr(ml_dtypes, name))
+        for each in (tensor, array, jax.numpy.asarray(array), Given(tensor), Given(jax.numpy.asarray(array))):
+            with pytest.raises(
+                TypeError, match=f"^dtype {name} is not supported: expected float16, bfloat16"
+            ):
+                ons.softmax(each)
+            if not isinstance(each, Given):
+                with pytest.raises(TypeError, match=f"where has dtype {name}: expected a mask of bool"):
+                    ons.softmax(np.ones(4), where=each)
+        for each in (tensor, array):
+            with pytest.raises(TypeError, match=f"scale has dtype {name}: expected a real number"):
+                ons.softmax(np.ones(4), scale=each)
+            with pytest.raises(TypeError, match=f"out has dtype {name}: expected float16"):
+                ons.softmax(np.ones(4), out=each)
+    for dtype in (torch.uint4, torch.bits8, torch.complex32):
+        with pytest.raises(TypeError, match=f"^dtype {str(dtype)[6:]} is not supported"):
+            ons.normalizer(torch.empty(4, dtype=dtype))
+    with pytest.raises(TypeError, match="dtype key<fry> is not supported"):
+        ons.softmax(jax.random.key(0))
 
 
 # ---------------------------------------------------------------- JAX

@@ -79,10 +79,14 @@ def test_dlpack_refused():
     for device in (10, 4, 15):
         with pytest.raises(BufferError, match=f"device type {device}.*CPU.*CUDA"):
             ons.softmax(Given(X, device=(device, 0)))
-    for code, bits in ((5, 64), (2, 8), (1, 4), (10, 8)):
-        with pytest.raises(
-            TypeError, match=f"code {code}, {bits} bits.*float16, bfloat16, float32 or float64"
-        ):
+    types = {(5, 64): "complex64", (2, 8): "float8", (1, 4): "uint4", (10, 8): "float8_e4m3fn"}
+    types |= {
+        (17, 4): "float4_e2m1fn",
+        (3, 64): "of DLPack's code 3 and 64 bits",
+        (18, 8): "of DLPack's code 18",
+    }
+    for (code, bits), name in types.items():
+        with pytest.raises(TypeError, match=f"dtype {name}.*float16, bfloat16, float32 or float64"):
             ons.softmax(Given(X, device=(1, 0), code=code, bits=bits))
     given = Given(X)
     given.name = b"used_dltensor_versioned"

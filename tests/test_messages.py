@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import pickle
+import subprocess
+import sys
+import traceback
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -62,7 +70,42 @@ MISTAKES = [
     (lambda: ons.softmax({"a": 1}), TypeError, "got an object of type dict: expected an array"),
     (lambda: ons.softmax(i for i in range(3)), TypeError, "got an object of type generator"),
     (lambda: ons.softmax({1.0, 2.0}), TypeError, "got an object of type set"),
-    (lambda: ons.softmax([1, None]), TypeError, "got list, and something in it is no number"),
+    (lambda: ons.softmax([1, None]), TypeError, "got None in a list: expected an array, a number, or"),
+    (lambda: ons.softmax([[1.0, "b"], [2, 3]]), TypeError, "got str in a list: expected an array"),
+    (lambda: ons.softmax([2**70, 1]), TypeError, "got an int of over 64 bits in a list: expected floats, or"),
+    (
+        lambda: ons.softmax(2**70),
+        TypeError,
+        "got an int of over 64 bits: expected floats, or ints of at most",
+    ),
+    (lambda: ons.softmax(Fraction(1, 2)), TypeError, "got a Fraction: expected floats, or ints"),
+    (
+        lambda: ons.logsumexp(((1, 2), (3, Decimal(4)))),
+        TypeError,
+        "got a Decimal in a tuple: expected floats",
+    ),
+    (
+        lambda: ons.softmax_topk([1.0, object()], 1),
+        TypeError,
+        "got an object of type object in a list",
+    ),
+    (lambda: ons.softmax(x, scale=Fraction(1, 2)), TypeError, "scale: got a Fraction: expected floats"),
+    (lambda: ons.softmax(x, scale=[[None]] * 3), TypeError, "scale: got None in a list: expected a real"),
+    (lambda: ons.softmax(), TypeError, "softmax() needs an array as its first argument"),
+    (
+        lambda: ons.logsumexp(array=x),
+        TypeError,
+        "logsumexp() needs an array as its first argument, by position",
+    ),
+    (lambda: ons.softmax_topk(k=2), TypeError, "softmax_topk() needs an array as its first argument"),
+    (lambda: ons.softmax_topk(x), TypeError, "softmax_topk() needs k as its second argument: the number of"),
+    (lambda: ons.softmax_backward(), TypeError, "softmax_backward() needs grad and output as its first two"),
+    (
+        lambda: ons.log_softmax_backward(x, output=x),
+        TypeError,
+        "needs grad and output as its first two arguments, by position",
+    ),
+    (lambda: ons.softmax(x, -1, 2), TypeError, "softmax() takes an array and an axis by position, 3 values"),
     (lambda: ons.softmax("1 2 3"), TypeError, "got str: expected an array"),
     (lambda: ons.softmax(x, out=np.empty((3, 4), int)), TypeError, "out has dtype int64: expected float16"),
     (lambda: ons.softmax(x, out=np.empty((4, 3))), ValueError, "out has shape (4, 3): expected (3, 4)"),
@@ -72,6 +115,18 @@ MISTAKES = [
     (lambda: ons.softmax(x, where=[1, 0, 1, 0]), TypeError, "where has dtype int64: expected a mask of bool"),
     (lambda: ons.plan(4096), TypeError, "got 4096: expected an array, or a shape as a tuple: (4096,)"),
     (lambda: ons.plan(np.int32(7)), TypeError, "expected an array, or a shape as a tuple: (7,)"),
+    (
+        lambda: ons.plan("4096x32000"),
+        TypeError,
+        "plan() got the string '4096x32000'. Pass a shape as a tuple: plan((4096, 32000))",
+    ),
+    (lambda: ons.plan("4096"), TypeError, "Pass a shape as a tuple: plan((4096,))"),
+    (
+        lambda: ons.plan("8X4@0"),
+        TypeError,
+        "got the string '8X4@0'. Pass a shape as a tuple: plan((8, 4), 0)",
+    ),
+    (lambda: ons.plan("large"), TypeError, "Pass a shape as a tuple: plan((4096, 32000))"),
     (lambda: ons.plan([4096, 32000]), TypeError, "a shape as a tuple, (4096, 32000)"),
     (lambda: ons.plan((2.0, 3)), TypeError, "the shape is (2.0, 3): expected a tuple of ints"),
     (lambda: ons.plan((4, 4), device="H20"), ValueError, "device is 'H20'"),
@@ -151,3 +206,110 @@ def test_a_bool_is_no_axis(axis):
     ):
         with pytest.raises(TypeError, match=r"^axis is .*(True|False).*: expected an int, a tuple"):
             call()
+
+
+class Index:
+    def __init__(self, error):
+        self.error = error
+
+    def __index__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt("mine"), ZeroDivisionError("mine")])
+def test_what_an_index_raises_comes_through(error):
+    for call in (
+        lambda: ons.softmax(x, num_threads=Index(error)),
+        lambda: ons.plan(x, num_threads=Index(error)),
+        lambda: ons.set_num_threads(Index(error)),
+        lambda: ons.softmax(x, Index(error)),
+        lambda: ons.softmax_topk(x, Index(error)),
+    ):
+        with pytest.raises(type(error), match="mine"):
+            call()
+    with pytest.raises(TypeError, match=r"num_threads is .*: expected an int of at least 1"):
+        ons.softmax(x, num_threads=Index(TypeError("mine")))
+
+
+def test_values_that_do_not_change():
+    for value in (ons.normalizer(x), ons.plan(x), ons.methods()[0], ons.explain([1, 2])):
+        for name in ("nothing", dataclasses.fields(value)[0].name):
+            with pytest.raises(dataclasses.FrozenInstanceError, match=f"cannot assign to field '{name}'"):
+                setattr(value, name, 1)
+            with pytest.raises(dataclasses.FrozenInstanceError, match=f"cannot delete field '{name}'"):
+                delattr(value, name)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ons.normalizer(x).m = 1
+    assert not hasattr(ons.normalizer(x), "__dict__")
+
+
+def test_a_private_class_is_not_shown():
+    """What names an operator is a TypeError and a RuntimeError to whoever sees it."""
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match="requires grad") as raised:
+        ons.normalizer(torch.ones(3, requires_grad=True))
+    error = raised.value
+    assert isinstance(error, RuntimeError)
+    assert traceback.format_exception_only(error)[0].startswith("TypeError: got a tensor that requires grad")
+    assert type(pickle.loads(pickle.dumps(error))) is TypeError and repr(error).startswith("TypeError(")
+
+
+def test_nested_tensors():
+    torch = pytest.importorskip("torch")
+    plain = torch.ones(3, 4)
+    for layout, grad in ((torch.strided, False), (torch.jagged, False), (torch.jagged, True)):
+        rows = [torch.ones(3), torch.ones(4)]
+        nested = torch.nested.nested_tensor(rows, layout=layout, requires_grad=grad)
+        for call in (
+            lambda t: ons.softmax(t),
+            lambda t: ons.softmax_topk(t, 2),
+            lambda t: ons.log_softmax_backward(plain, t),
+            lambda t: ons.normalizer(t),
+            lambda t: ons.plan(t),
+            lambda t: ons.softmax(plain, out=t),
+            lambda t: ons.softmax(plain, where=t),
+            lambda t: ons.softmax(plain.clone().requires_grad_(), out=t),
+        ):
+            with pytest.raises(TypeError, match=r"got a nested tensor.*not supported.*unbind\(\)"):
+                call(nested)
+
+
+def test_forward_mode():
+    torch = pytest.importorskip("torch")
+    t = torch.ones(3, 4)
+    for function in (ons.softmax, ons.logsumexp, lambda v: ons.softmax_topk(v, 2).values):
+        for call in (lambda f: torch.func.jvp(f, (t,), (t,)), lambda f: torch.func.jacfwd(f)(t)):
+            with pytest.raises(RuntimeError, match=r"has no forward-mode derivative \(jvp, jacfwd\)"):
+                call(function)
+
+
+AGAIN = """
+import sys, types
+import torch, onsoftmax
+
+told = []
+def substitute(function, **_):
+    assert not any(function is each for each in told), "torch refuses a function that it knows"
+    told.append(function)
+    return lambda traced: traced
+
+# torch's own takes seconds to import
+sys.modules["torch._dynamo"] = types.SimpleNamespace(substitute_in_graph=substitute)
+onsoftmax._torch_compile.prepare()
+row = torch.ones(2, requires_grad=True)
+first = [name for name in sys.modules if name.partition(".")[0] == "onsoftmax"]
+for names in (["onsoftmax"], ["onsoftmax", "onsoftmax._core"], ["onsoftmax._core"], first):
+    for name in names:
+        sys.modules.pop(name, None)
+    import onsoftmax as again
+    assert again.softmax([0.0, 0.0]).tolist() == onsoftmax.softmax([0.0, 0.0]).tolist() == [0.5, 0.5]
+    print(again.softmax(row).tolist(), flush=True)
+"""
+
+
+def test_a_second_import():
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True)
+    assert done.stdout == "[0.5, 0.5]\n" * 3, done.stderr
+    # torch keeps the operators of the first import
+    assert "RuntimeError: onsoftmax is imported a second time in this process" in done.stderr

@@ -114,10 +114,16 @@ int ons_take_arguments(const char *function, const char *what, int first, int ke
                        PyObject *values[KEYWORDS]) {
     memset(values, 0, KEYWORDS * sizeof *values);
     const int selects = keywords == OF_TOPK, places[] = {selects ? K : AXIS, AXIS};
-    if (count < first || count > first + selects + 1) {
+    if (count < first) {
+        PyErr_Format(PyExc_TypeError, "%s() needs %s as its first %s%s", function,
+                     selects ? "an array" : what, first == 1 ? "argument" : "two arguments",
+                     names ? ", by position" : "");
+        return -1;
+    }
+    if (count > first + selects + 1) {
         PyErr_Format(PyExc_TypeError,
-                     "%s() takes %s and an axis by position, %zd values were given", function, what,
-                     count);
+                     "%s() takes %s%s and an axis by position, %zd values were given", function,
+                     what, first == 1 ? "" : ",", count);
         return -1;
     }
     for (Py_ssize_t i = first; i < count; i++) values[places[i - first]] = args[i];
@@ -228,7 +234,9 @@ int ons_take_threads(PyObject *object, int *threads) {
     if (!object) return 0;
     Py_ssize_t count = PyNumber_AsSsize_t(object, NULL);
     if (count == -1 && PyErr_Occurred()) {
-        PyErr_Format(PyExc_TypeError, "num_threads is %R: expected an int of at least 1", object);
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) /* what its __index__ raises stays */
+            PyErr_Format(PyExc_TypeError, "num_threads is %R: expected an int of at least 1",
+                         object);
         return -1;
     }
     if (count < 1) {

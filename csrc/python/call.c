@@ -124,7 +124,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     const int arrays = ons_operations[operation].gradient ? 2 : 1;
     void *stream = NULL;
 
-    if (ons_take_arguments(function, arrays == 1 ? "an array" : "grad, output", arrays, keywords,
+    if (ons_take_arguments(function, arrays == 1 ? "an array" : "grad and output", arrays, keywords,
                            args, count, names, given) < 0)
         return NULL;
     if (given[OPERATION] && ons_take_operation(given[OPERATION], &operation) < 0) return NULL;

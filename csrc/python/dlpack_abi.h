@@ -38,7 +38,14 @@ typedef struct dlpack_managed_versioned {
 } dlpack_managed_versioned;
 
 enum { DLPACK_CPU = 1, DLPACK_CUDA = 2, DLPACK_CUDA_HOST = 3, DLPACK_CUDA_MANAGED = 13 };
-enum { DLPACK_INT = 0, DLPACK_UINT = 1, DLPACK_FLOAT = 2, DLPACK_BFLOAT = 4, DLPACK_BOOL = 6 };
+enum {
+    DLPACK_INT = 0,
+    DLPACK_UINT = 1,
+    DLPACK_FLOAT = 2,
+    DLPACK_BFLOAT = 4,
+    DLPACK_COMPLEX = 5,
+    DLPACK_BOOL = 6
+};
 enum { DLPACK_READ_ONLY = 1, DLPACK_COPIED = 2 };
 
 /* The C exchange API: the capsule "dlpack_exchange_api" that is an attribute of the array's type.

@@ -107,6 +107,47 @@ static int float_counts(ons_module *module, int type, ons_view *view) {
     return status;
 }
 
+/* What NumPy, ml_dtypes and torch call a type: a new string. */
+static PyObject *dtype_text(dlpack_dtype given) {
+    enum { OTHERS = 7 };
+    static const char *const kinds[OTHERS] = {[DLPACK_INT] = "int",
+                                              [DLPACK_UINT] = "uint",
+                                              [DLPACK_FLOAT] = "float",
+                                              [DLPACK_BFLOAT] = "bfloat",
+                                              [DLPACK_COMPLEX] = "complex"};
+    static const char *const others[] = {
+        "float8_e3m4",     "float8_e4m3",   "float8_e4m3b11fnuz", "float8_e4m3fn",
+        "float8_e4m3fnuz", "float8_e5m2",   "float8_e5m2fnuz",    "float8_e8m0fnu",
+        "float6_e2m3fn",   "float6_e3m2fn", "float4_e2m1fn"}; /* by codes from 7 on */
+    PyObject *text;
+    if (given.code == DLPACK_BOOL && given.bits == 8)
+        text = PyUnicode_FromString("bool");
+    else if (given.code < OTHERS && kinds[given.code])
+        text = PyUnicode_FromFormat("%s%d", kinds[given.code], given.bits);
+    else if (given.code >= OTHERS && given.code - OTHERS < (int)(sizeof others / sizeof *others))
+        text = PyUnicode_FromString(others[given.code - OTHERS]);
+    else
+        text = PyUnicode_FromFormat("of DLPack's code %d and %d bits", given.code, given.bits);
+    if (text && given.lanes != 1)
+        Py_SETREF(text, PyUnicode_FromFormat("%U in groups of %d", text, given.lanes));
+    return text;
+}
+
+/* TypeError for an array whose type its role does not take. */
+static int refuse_dtype(dlpack_dtype given, ons_role role) {
+    PyObject *text = dtype_text(given);
+    const char *const floats = "expected float16, bfloat16, float32 or float64";
+    if (text && role == ONS_WHERE)
+        PyErr_Format(PyExc_TypeError, "where has dtype %U: expected a mask of bool", text);
+    else if (text && role == ONS_Y)
+        PyErr_Format(PyExc_TypeError, "out has dtype %U: %s", text, floats);
+    else if (text)
+        PyErr_Format(PyExc_TypeError, "%sdtype %U is not supported: %s",
+                     role == ONS_SCALE ? "scale: " : "", text, floats);
+    Py_XDECREF(text);
+    return -1;
+}
+
 static int dtype_of(dlpack_dtype given, ons_role role, ons_dtype *dtype) {
     if (given.lanes == 1 && given.code == DLPACK_FLOAT && given.bits == 16)
         *dtype = ONS_FLOAT16;
@@ -120,13 +161,8 @@ static int dtype_of(dlpack_dtype given, ons_role role, ons_dtype *dtype) {
         *dtype = ONS_INT32;
     else if (role == ONS_INDICES && count_type(given) == NPY_INT64)
         *dtype = ONS_INT64;
-    else {
-        PyErr_Format(PyExc_TypeError,
-                     "DLPack type with code %d, %d bits and %d lanes is not supported: "
-                     "expected float16, bfloat16, float32 or float64",
-                     given.code, given.bits, given.lanes);
-        return -1;
-    }
+    else
+        return refuse_dtype(given, role);
     return 0;
 }
 
@@ -136,10 +172,7 @@ static int take_type(const dlpack_tensor *tensor, ons_role role, ons_view *view,
     if (role == ONS_WHERE) {
         view->dtype = ONS_BOOL;
         if (count_type(tensor->dtype) == NPY_BOOL) return 0;
-        PyErr_Format(PyExc_TypeError,
-                     "where has the DLPack type with code %d and %d bits: expected a mask of bool",
-                     tensor->dtype.code, tensor->dtype.bits);
-        return -1;
+        return refuse_dtype(tensor->dtype, role);
     }
     if (role == ONS_X || role == ONS_SCALE) *counts = count_type(tensor->dtype);
     if (*counts < 0) return dtype_of(tensor->dtype, role, &view->dtype);

@@ -116,17 +116,12 @@ int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, 
     if (ons_check_list(module, object) < 0) return -1;
     PyObject *array = array_of_plain(object);
     int status = array ? view_any_numpy(module, array, view) : -1;
-    const bool text = PyUnicode_Check(object) || PyBytes_Check(object);
     if (array && status < 0 && PyErr_ExceptionMatches(PyExc_TypeError) &&
-        (text || PyArray_TYPE((PyArrayObject *)array) == NPY_OBJECT)) {
-        PyObject *kind = object == Py_None ? PyUnicode_FromString("None") : ons_type_name(object);
-        if (kind)
-            PyErr_Format(PyExc_TypeError,
-                         "got %U%s: expected an array, a number, or numbers in lists", kind,
-                         text || object == Py_None ? ""
-                         : PyLong_Check(object)    ? " of over 64 bits"
-                                                   : ", and something in it is no number");
-        Py_XDECREF(kind);
+        ons_holds_no_numbers((PyArrayObject *)array)) {
+        PyErr_Clear();
+        PyObject *text = ons_call_library(module, "refused_value", "(O)", object);
+        if (text) PyErr_Format(PyExc_TypeError, "got %U", text);
+        Py_XDECREF(text);
     }
     Py_XDECREF(array);
     return status;

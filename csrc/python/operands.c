@@ -6,10 +6,11 @@ static bool is_on_host(PyObject *object) {
 }
 
 /* A mask or a scale on the CPU as a NumPy array; ValueError where it is on a GPU. */
-static PyObject *host_array(ons_module *module, const char *name, PyObject *object) {
+static PyObject *host_array(ons_module *module, const char *name, PyObject *object, ons_role role) {
     if (ons_check_list(module, object) < 0) return NULL;
-    PyObject *array = is_on_host(object) ? PyArray_FromAny(object, NULL, 0, 0, 0, NULL)
-                                         : ons_call_library(module, "as_numpy", "(O)", object);
+    PyObject *array = is_on_host(object)
+                          ? PyArray_FromAny(object, NULL, 0, 0, 0, NULL)
+                          : ons_call_library(module, "as_numpy", "(Oi)", object, (int)role);
     if (!array) return NULL;
     int refused = 0;
     if (!PyArray_Check(array)) {
@@ -55,7 +56,7 @@ int ons_take_mask(ons_module *module, PyObject *object, const ons_view *x, void 
                      ons_dtype_name(view->dtype));
         return -1;
     }
-    PyObject *array = host_array(module, "where", object);
+    PyObject *array = host_array(module, "where", object, ONS_WHERE);
     if (!array) return -1;
     int status = -1;
     if (PyArray_TYPE((PyArrayObject *)array) != NPY_BOOL)
@@ -81,14 +82,21 @@ int ons_take_scale(ons_module *module, PyObject *object, const ons_view *x, void
         int taken = take_on_gpu(module, object, ONS_SCALE, stream, view);
         if (taken != 0) return taken < 0 ? -1 : 0;
     }
-    PyObject *array = host_array(module, "scale", object), *floating = NULL;
+    PyObject *array = host_array(module, "scale", object, ONS_SCALE), *floating = NULL;
     if (!array) return -1;
     int status = -1;
     floating = (PyObject *)ons_numpy_floating(module, (PyArrayObject *)array);
     if (!floating) {
-        PyErr_Format(PyExc_TypeError,
-                     "scale has dtype %S: expected a real number, or an array of them",
-                     (PyObject *)PyArray_DESCR((PyArrayObject *)array));
+        const char *const expected = "a real number, or an array of them";
+        PyErr_Clear();
+        const bool is_array = PyObject_HasAttrString(object, "__array__");
+        PyObject *text = NULL;
+        if (is_array || !ons_holds_no_numbers((PyArrayObject *)array))
+            PyErr_Format(PyExc_TypeError, "scale has dtype %S: expected %s",
+                         (PyObject *)PyArray_DESCR((PyArrayObject *)array), expected);
+        else if ((text = ons_call_library(module, "refused_value", "(Os)", object, expected)))
+            PyErr_Format(PyExc_TypeError, "scale: got %U", text);
+        Py_XDECREF(text);
         goto done;
     }
     Py_SETREF(floating, PyArray_Cast((PyArrayObject *)floating, NPY_DOUBLE));

@@ -190,8 +190,8 @@ PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     ons_view like, shape, y;
     ons_library library;
     ons_dtype dtype;
-    if (ons_take_arguments("empty", "an array, a shape", 2, OF_EMPTY, args, count, names, given) <
-        0)
+    if (ons_take_arguments("empty", "an array and a shape", 2, OF_EMPTY, args, count, names,
+                           given) < 0)
         return NULL;
     int typed = ons_take_dtype(module, given[DTYPE], &dtype);
     if (typed < 0) return NULL;

@@ -110,7 +110,10 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     if (ons_take_arguments(function, "an array, k", 1, OF_TOPK, args, count, names, given) < 0)
         return NULL;
     if (!given[K]) {
-        PyErr_Format(PyExc_TypeError, "%s() needs k, how many of each row", function);
+        PyErr_Format(
+            PyExc_TypeError,
+            "%s() needs k as its second argument: the number of elements to return per row",
+            function);
         return NULL;
     }
     int log = take_flag(given[LOG], false), sorted = take_flag(given[SORTED], true),

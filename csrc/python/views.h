@@ -232,6 +232,11 @@ int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, 
 static inline PyObject *ons_type_name(PyObject *object) {
     return PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
 }
+/* Whether NumPy made an array of objects or texts of what it was given. */
+static inline bool ons_holds_no_numbers(PyArrayObject *array) {
+    const int type = PyArray_TYPE(array);
+    return type == NPY_OBJECT || type == NPY_UNICODE || type == NPY_STRING;
+}
 /* Whether the object is a plain Python value that NumPy makes an array of: no library to give it
  * back to. */
 bool ons_is_plain(PyObject *object);
