@@ -519,7 +519,9 @@ def check_normalizer():
     refused(ValueError, "other is on the CPU|the array is on cuda:0", row.merge, wanted)
     refused(ValueError, "packed is not aligned", ons.Normalizer.from_packed, Interface(odd_states()))
     many = Interface(np.stack([shown(row.packed)] * 3))
-    assert np.allclose(shown(ons.Normalizer.merge_all(many, scale=2.0).d), 3 * shown(row.d), rtol=1e-15)
+    assert np.allclose(
+        shown(ons.Normalizer.merge_all(many, scale=2.0, dtype="float32").d), 3 * shown(row.d), rtol=1e-15
+    )
     none = ons.Normalizer.empty((3, 4), like=second, scale=2.0).merge(row)
     assert none.packed.stream == 5 and np.array_equal(shown(none.packed), shown(row.packed))
     row = None

@@ -26,7 +26,16 @@ CPU_FOLDERS = {
     "kernels": {"kernels"},
     "simd": {"simd", "kernels"},
 }
-VOCABULARY = {"problem.h", "onsoftmax.h", "state.h", "exponential.h", "exact.h", "packed.h", "plan_facts.h"}
+VOCABULARY = {
+    "problem.h",
+    "onsoftmax.h",
+    "state.h",
+    "exponential.h",
+    "exact.h",
+    "packed.h",
+    "plan_facts.h",
+    "float_mode.h",
+}
 OPERATIONS = {"operations.def", "row_operations.def", "other_operations.def"}
 PYTHON_HEADERS = re.compile(r"Python\.h|numpy/|structmember\.h|frameobject\.h")
 CUDA_HEADERS = re.compile(r"cuda|cub/|cooperative_groups|nv|thrust/")

@@ -225,11 +225,13 @@ static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *
 
 static const char finish_doc[] =
     "finish($module, array, /, axis=-1, *, pairs, operation='softmax', dtype=None, out=None, "
-    "where=None, scale=1.0, stream=None, num_threads=None)\n--\n\n"
+    "where=None, scale=1.0, stream=None, num_threads=None, compute=None)\n--\n\n"
     "An operation on rows, or on parts of rows, whose pairs are given: those that normalizer "
     "gives, "
     "or merged\n"
-    "ones. No element may be above the m of its row. The other parameters are softmax's.";
+    "ones. No element may be above the m of its row. compute: the type of the rows that the pairs "
+    "are\n"
+    "of, by which products with scale are rounded. The other parameters are softmax's.";
 
 static const char sums_doc[] =
     "sums($module, array, /, axis=-1, *, stream=None, num_threads=None)\n--\n\n"
