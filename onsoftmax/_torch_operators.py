@@ -127,10 +127,14 @@ def _holds(condition: Any) -> bool:
         return True
 
 
+def _is_supported(array: Tensor) -> bool:
+    return not (array.dtype.is_complex or (array.dtype.is_floating_point and array.dtype.itemsize < 2))
+
+
 def _check_type(name: str, array: Tensor) -> None:
-    if array.dtype.is_complex or (array.dtype.is_floating_point and array.dtype.itemsize < 2):
+    if not _is_supported(array):
         raise TypeError(
-            f"{name}dtype {array.dtype} is not supported: expected float16, bfloat16, float32 or float64"
+            f"{name}dtype {_name_of(array)} is not supported: expected float16, bfloat16, float32 or float64"
         )
 
 
@@ -169,7 +173,8 @@ def _check(x: Tensor, axes: Sequence[int], others: Sequence[Any], grad: Tensor |
             raise TypeError(f"where has dtype {_name_of(where)}: expected a mask of bool")
         _check_broadcast("where", where, x, ())
     if scale is not None:
-        _check_type("", scale)
+        if not _is_supported(scale):
+            raise TypeError(f"scale has dtype {_name_of(scale)}: expected a real number, or an array of them")
         _check_broadcast("scale", scale, x, reduced)
     return reduced
 

@@ -107,7 +107,12 @@ def test_plans():
     for shape in [(8192, 1000), (8192, 4096), (64, 128256), (4096, 65536), (1, 10**8)]:
         on_gpu = ons.plan(shape, device="cuda", operation="log_softmax")
         assert on_gpu.bytes_moved == on_gpu.rows * on_gpu.N * 8 * (1.5 if on_gpu.method == "split" else 1)
-    chosen = {(8192, 1000): "fused_warp", (8192, 40000): "online", (8, 20000): "fused_block"}
+    chosen = {
+        (8192, 1000): "fused_warp",
+        (8192, 40000): "online",
+        (8, 20000): "cluster",
+        (8, 2000): "fused_block",
+    }
     for shape, method in {**chosen, (8, 10**6): "split"}.items():
         on_gpu = ons.plan(shape, device="cuda", operation="logsumexp")
         assert on_gpu.method == method and on_gpu.bytes_moved == on_gpu.rows * (4 * on_gpu.N + 4)
