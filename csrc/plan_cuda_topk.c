@@ -176,9 +176,8 @@ static ons_status take(ons_method method, const char *reason, const row_of_chunk
 }
 
 enum {
-    /* The most rows, scaled, of which several blocks are sooner done than one; and the most where
-     * the row is short, or one that a single block reads slowly: of 16 bits, and not whole packs.
-     */
+    /* Up to so many rows, scaled, several blocks finish a row sooner than one. The second limit is
+     * for short rows, and for rows that one block reads slowly: 16-bit rows of no whole packs. */
     MAX_SHARED_ROWS = 64,
     MAX_SHARED_SHORT_ROWS = 128,
     SHARED_SHORT_ROW = 1 << 16,

@@ -101,7 +101,9 @@ def test_torch_compile_breaks_its_graph():
 @pytest.mark.long("ranks")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-@pytest.mark.parametrize("check", ["bits", "order", "gradients", "gradcheck", "bytes", "refused", "dtensor"])
+@pytest.mark.parametrize(
+    "check", ["bits", "order", "gradients", "hessian", "gradcheck", "bytes", "refused", "dtensor"]
+)
 def test_whole(tmp_path, ranks, check):
     run_ranks(tmp_path, ranks, check, seconds=500)
 

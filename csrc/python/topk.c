@@ -58,7 +58,8 @@ static PyObject *hand_over(ons_module *module, const ons_call_views *views, PyOb
     return all;
 }
 
-/* Whether the values come of products that round otherwise than those of the rows' own type. */
+/* Whether the values come from float64 products of rows of another type, whose own products round
+ * differently. */
 static bool has_other_products(const ons_call_views *views, const ons_problem *problem) {
     const ons_view *const operand = views->operand;
     const bool scales = problem->operand[ONS_SCALE].data || problem->scale_by != 1.0;
