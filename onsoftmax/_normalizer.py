@@ -163,8 +163,9 @@ class Normalizer:
         Parameters
         ----------
         chunk : array_like
-            A part of the rows that m and d have seen: no element may be above m. If its type is not this
-            one's, the results are as exact as those of this one's type.
+            A part of the rows that m and d have seen: no element may be above m. Its type may differ from
+            the rows' type: the chunk is then multiplied by the scale in the rows' type, and the results are
+            no more exact than that type.
         dtype, out, where, stream, num_threads : optional
             As `onsoftmax.softmax` takes them.
 
