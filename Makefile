@@ -4,7 +4,7 @@ BENCH ?= --quick
 
 SANITIZER ?= compute-sanitizer
 
-C_FILES := $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/cpu/*/*.[ch] csrc/*/*.cu csrc/*/*.cuh docs/picker/*.c)
+C_FILES = $(shell git ls-files 'docs/*.c' 'csrc/*.c' 'csrc/*.h' 'csrc/*.cu' 'csrc/*.cuh')
 
 ASAN_LIB := build/asan/lib
 # Lines for its reports, no checks of pointers beside those that the address sanitizer makes where they are used, and
@@ -73,7 +73,7 @@ wheel-%:
 	rm -rf build/wheel-$* dist/onsoftmax-*_$*.whl
 	mkdir -p build/wheel-$*/include
 	ln -s /usr/include/x86_64-linux-gnu build/wheel-$*/include/$*-linux-gnu
-	$*-linux-gnu-gcc -O2 -fPIC -fvisibility=hidden -c csrc/cuda/old_glibc.c -o build/wheel-$*/old_glibc.o
+	$*-linux-gnu-gcc -O2 -fPIC -fvisibility=hidden -c csrc/cuda/driver/old_glibc.c -o build/wheel-$*/old_glibc.o
 	CC=$*-linux-gnu-gcc CFLAGS='-I$(CURDIR)/build/wheel-$*/include' \
 	    LDSHARED='$(PYTHON) -m ziglang cc -target $*-linux-gnu.$(GLIBC) -rtlib=none -shared -s' \
 	    ONSOFTMAX_LDFLAGS='$(ONSOFTMAX_LDFLAGS) build/wheel-$*/old_glibc.o $(LIBGCC)' \

@@ -177,12 +177,12 @@ def nvcc_command(toolkit):
 
 
 def compile_cuda(toolkit):
-    """The objects of csrc/cuda/*.cu. An object's name tells what went into it: what stands there is fresh."""
+    """The objects of csrc/cuda. An object's name tells what went into it: what stands there is fresh."""
     headers = [
         path
-        for place in ("csrc/*", "csrc/op/*", "csrc/cuda/*", "csrc/cuda/*/*")
+        for place in ("api", "op", "cuda")
         for kind in ("h", "cuh", "def")
-        for path in glob(f"{place}.{kind}")
+        for path in glob(f"csrc/{place}/**/*.{kind}", recursive=True)
     ]
     command = nvcc_command(toolkit)
     surroundings = [
@@ -194,7 +194,8 @@ def compile_cuda(toolkit):
         for path in [source, *sorted(headers)]:
             with open(path, "rb") as file:
                 digest.update(file.read())
-        stem = os.path.join(CUDA_OBJECTS, os.path.basename(source)[: -len(".cu")])
+        name = os.path.relpath(source, "csrc/cuda")[: -len(".cu")].replace(os.sep, "-")
+        stem = os.path.join(CUDA_OBJECTS, name)
         target = f"{stem}-{digest.hexdigest()[:16]}.o"
         if not os.path.exists(target):
             unfinished = f"{target}.{os.getpid()}.o"
@@ -218,7 +219,7 @@ def compile_cuda(toolkit):
         return target
 
     os.makedirs(CUDA_OBJECTS, exist_ok=True)
-    return several_at_once(compile_one, sorted(glob("csrc/cuda/*.cu")))
+    return several_at_once(compile_one, sorted(glob("csrc/cuda/**/*.cu", recursive=True)))
 
 
 def several_at_once(compile_one, sources):
@@ -250,7 +251,7 @@ class build_core(build_ext):
                 os.remove(path)
         toolkit = choose_toolkit()
         if toolkit is None:
-            ext.sources.append("csrc/cuda/absent.c")
+            ext.sources.append("csrc/cuda/driver/absent.c")
         else:
             ext.extra_objects += compile_cuda(toolkit)
             # libstdc++ and libgcc inside too: the module then needs the C library alone
@@ -279,10 +280,9 @@ setup(
         Extension(
             "onsoftmax._core",
             sources=sorted(
-                glob("csrc/*.c")
-                + glob("csrc/cpu/**/*.c", recursive=True)
-                + glob("csrc/xla/*.c")
-                + glob("csrc/python/*.c")
+                path
+                for folder in ("api", "plan", "cpu", "python", "xla")
+                for path in glob(f"csrc/{folder}/**/*.c", recursive=True)
             ),
             depends=sorted(
                 glob("csrc/**/*.h", recursive=True)

@@ -27,7 +27,7 @@ from onsoftmax.bench.machine import about_cpu
 
 BELOW_PAST_CACHES = (
     2**21
-)  # bytes of a result that stays in the caches: PAST_CACHES_BYTES of plan_cpu.c is more
+)  # bytes of a result that stays in the caches: PAST_CACHES_BYTES of plan/cpu.c is more
 
 Call = Callable[[int], object]
 

@@ -4,7 +4,7 @@
     python benchmarks/cpu_threads.py --quick   # two sizes: to see that it works
 
 The planner gives a small array fewer threads than are asked for: to see what more would do, build with
-another ELEMENTS_SHARED and ELEMENTS_A_THREAD (csrc/plan_cpu.c).
+another ELEMENTS_SHARED and ELEMENTS_A_THREAD (csrc/plan/cpu.c).
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ CSRC = HERE.parent / "csrc"
 # What a plan needs and no more: the linker leaves out the functions that nothing here calls.
 SOURCES = [
     PARTS / "planner.c",
-    *sorted(CSRC.glob("plan*.c")),
-    CSRC / "tables.c",
-    CSRC / "coalesce.c",
-    CSRC / "cuda" / "absent.c",
-    *(CSRC / "cpu" / name for name in ("run.c", "rows/strip.c", "rows/candidates.c", "split.c")),
+    *sorted(CSRC.glob("plan/*.c")),
+    CSRC / "api" / "tables.c",
+    CSRC / "api" / "coalesce.c",
+    CSRC / "cuda" / "driver" / "absent.c",
+    *(CSRC / "cpu" / name for name in ("run.c", "strip/strip.c", "strip/candidates.c", "split.c")),
 ]
 FLAGS = ["-target", "wasm32-wasi", "-mexec-model=reactor", "-std=c11", "-Os", "-s", "-Wl,--import-symbols"]
 

@@ -1,7 +1,7 @@
 """Rows that are cut over devices, inside jax.shard_map.
 
 Each device reads its part of the rows for their states, which all of them gather. Merged, these are the same
-on every device, and each finishes its part. A state is added up without rounding (csrc/exact.h), so that the
+on every device, and each finishes its part. A state is added up without rounding (csrc/api/exact.h), so that the
 cut does not show in the result. States are float64, which travel as uint32: JAX has float64 with
 jax_enable_x64 alone.
 """

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _core
 
-# ons_library in csrc/python/views.h, ons_role in csrc/problem.h
+# ons_library in csrc/python/views.h, ons_role in csrc/api/problem.h
 NUMPY, TORCH, JAX, CUPY = range(4)
 X, Y, WHERE, SCALE = range(4)
 

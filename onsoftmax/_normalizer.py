@@ -38,7 +38,7 @@ class Normalizer:
     Attributes
     ----------
     packed : array of float64, the rows' shape with 5 behind
-        The state as one array, for any transport: m, and d in four parts (csrc/packed.h). Not to be written:
+        The state as one array, for any transport: m, and d in four parts (csrc/api/packed.h). Not to be written:
         NumPy refuses it.
     axis : int, tuple of ints, or None
         What is one row of a chunk.

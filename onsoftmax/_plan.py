@@ -12,7 +12,7 @@ from . import _copy_speed, _core
 from ._table import Table, as_html, paragraphs
 
 LONGEST = 2**30  # up to which the methods of other lengths are looked for
-MAX_ELEMENTS = 2**48  # ONS_MAX_ELEMENTS in csrc/onsoftmax.h
+MAX_ELEMENTS = 2**48  # ONS_MAX_ELEMENTS in csrc/api/onsoftmax.h
 UNITS = {1e12: "TB", 1e9: "GB", 1e6: "MB", 1e3: "kB"}
 SECONDS = {1.0: "s", 1e-3: "ms", 1e-6: "us"}
 

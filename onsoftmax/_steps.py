@@ -1,6 +1,6 @@
 """The steps of the methods of explain() that have the pair (m, d), on one row.
 
-The pairs (m, d), their merges and rescales come from csrc/state.h, as the kernels' do: _core.pair_of and
+The pairs (m, d), their merges and rescales come from csrc/api/state.h, as the kernels' do: _core.pair_of and
 _core.pair_merge.
 """
 

@@ -71,9 +71,10 @@ def compiled(source, folder, compiler, flags):
     return target
 
 
-def build(
-    program, folder, compiler=COMPILER, flags=(), link=(), parts=("*.c", "cpu/**/*.c", "cuda/absent.c")
-):
+CORE = ("api/*.c", "plan/*.c", "cpu/**/*.c", "cuda/driver/absent.c")
+
+
+def build(program, folder, compiler=COMPILER, flags=(), link=(), parts=CORE):
     """tests/<program>.c with the core, or these parts of it, in the folder; its path. Missing without the
     compiler or a header."""
     require(compiler)

@@ -1,8 +1,8 @@
-/* gpu_errors.cu - how far the exponentials of csrc/cuda/pairs/exponential.cuh err on this GPU, for
+/* gpu_errors.cu - how far the exponentials of csrc/cuda/statistic/exponential.cuh err on this GPU, for
  * test_gpu_errors.py, which loads this as a library. */
 #include <cstdint>
 
-#include "../csrc/cuda/pairs/exponential.cuh"
+#include "../csrc/cuda/statistic/exponential.cuh"
 
 /* ln2 in two parts: c times the first one is exact. */
 constexpr double LN2_HIGH = 0x1.62e42fefap-1, LN2_LOW = 0x1.cf79abc9e3b3ap-40;

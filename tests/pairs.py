@@ -1,4 +1,4 @@
-"""Pairs (m, d) as csrc/state.h hands them on, merged in float64 with NumPy."""
+"""Pairs (m, d) as csrc/api/state.h hands them on, merged in float64 with NumPy."""
 
 import numpy as np
 

@@ -77,7 +77,7 @@ def test_an_instruction_set_that_is_not_there(program):
 def test_which_instruction_set_is_taken(tmp_path, here, taken, forced):
     flags = ["-I", os.path.join(core.CSRC, "cpu"), *FLAGS]
     try:
-        program = core.build("select_checks", tmp_path, flags=flags, parts=["cpu/simd/select.c"])
+        program = core.build("select_checks", tmp_path, flags=flags, parts=["cpu/vec/select.c"])
     except core.Missing as missing:
         core.skip(missing)
     said, _ = core.run(program, *here.split())

@@ -27,7 +27,7 @@ def test_arrays_on_a_stand_in(tmp_path):
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         if os.path.exists(os.path.join(ROOT, name)):
             shutil.copy(os.path.join(ROOT, name), tmp_path)
-    folder = tmp_path / "csrc" / "cuda"
+    folder = tmp_path / "csrc" / "cuda" / "driver"
     (folder / "absent.c").rename(folder / "absent.inc")
     shutil.copy(os.path.join(HERE, "stand_in.c"), folder / "absent.c")
     # where the linker is told what to export, the tests' own window into the stand-in

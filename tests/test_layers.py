@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from core import COMPILER, CSRC
+from core import COMPILER, CORE, CSRC
 from support import PACKAGE_PARENT, SANITIZED, run_python
 
 import onsoftmax as ons
@@ -19,24 +19,36 @@ from onsoftmax import _core
 pytestmark = pytest.mark.skipif(not os.path.isdir(CSRC), reason="the C sources are not beside the tests")
 needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is missing")
 
-# Which folders of csrc/cpu each of them includes; the methods on top include all but simd.
-CPU_FOLDERS = {
-    "": {"", "rows", "kernels"},
-    "rows": {"rows", ""},
-    "kernels": {"kernels"},
-    "simd": {"simd", "kernels"},
+# The headers that the files of a folder of csrc include, beside its own: of whole folders, and single ones.
+LISTS = {"op/operations.def", "op/row_operations.def", "op/other_operations.def"}
+MAY_INCLUDE = {
+    "api": LISTS,
+    "op": set(),
+    "plan": {
+        "api",
+        "cpu/cpu.h",
+        "cuda/cuda.h",
+        "cuda/topk/shapes.h",
+        "cuda/kernel/kinds.def",
+        "cuda/kernel/instances.def",
+    },
+    "cpu": {"api", "cpu/strip", "cpu/kernel"},
+    "cpu/strip": {"cpu/cpu.h"},
+    "cpu/threads": {"api", "cpu/cpu.h", "cpu/kernel/primitives.h"},
+    "cpu/kernel": {"api", *LISTS},
+    "cpu/vec": {"cpu/kernel"},
+    "cuda": {"api", "cuda/driver", "cuda/kernel", "cuda/rows", "cuda/statistic", "cuda/team"},
+    "cuda/driver": {"api", "cuda/cuda.h"},
+    "cuda/kernel": {"api", "cuda/driver", "cuda/rows", "cuda/statistic", "cuda/team", *LISTS},
+    "cuda/rows": {"api", "cuda/statistic", "cuda/team"},
+    "cuda/statistic": {"api", "cuda/rows/tile.cuh", "cuda/kernel/shapes.h", *LISTS},
+    "cuda/team": {"cuda/statistic"},
+    "cuda/topk": {"cuda/kernel", "cuda/rows", "cuda/statistic", "cuda/team"},
+    "python": {"api", *LISTS, "xla/ffi.h"},
+    "xla": {"api"},
 }
-VOCABULARY = {
-    "problem.h",
-    "onsoftmax.h",
-    "state.h",
-    "exponential.h",
-    "exact.h",
-    "packed.h",
-    "plan_facts.h",
-    "float_mode.h",
-}
-OPERATIONS = {"operations.def", "row_operations.def", "other_operations.def"}
+# what runs a problem knows who can
+MAY_ALSO_INCLUDE = {"api/run.c": {"cpu/cpu.h", "cuda/cuda.h"}}
 PYTHON_HEADERS = re.compile(r"Python\.h|numpy/|structmember\.h|frameobject\.h")
 CUDA_HEADERS = re.compile(r"cuda|cub/|cooperative_groups|nv|thrust/")
 CUDA_MAY_INCLUDE = re.compile(r"cuda\w*(\.h|/.*)|cub/.*|cooperative_groups(\.h|/.*)|nv/.*|[a-z_0-9]+(\.h)?")
@@ -56,15 +68,11 @@ def includes(path):
 
 
 def folder(path):
-    return path.split("/")[0] if "/" in path else ""
-
-
-def cpu_folder(path):
-    return os.path.dirname(path).removeprefix("cpu").strip("/")
+    return path.split("/")[0]
 
 
 def methods(*devices):
-    with open(os.path.join(CSRC, "methods.def")) as file:
+    with open(os.path.join(CSRC, "api", "methods.def")) as file:
         return re.findall(rf"^ONS_METHOD\((\w+), (?:{'|'.join(devices)}),", file.read(), re.M)
 
 
@@ -94,7 +102,9 @@ def test_headers_that_tests_include_exist():
 
 
 def test_files_that_comments_name_exist():
-    path = re.compile(r"(?<![\w./<])(?:csrc/)?((?:cpu|cuda|op|python|xla)/[\w/]+\.(?:cuh?|c|h|def))\b")
+    path = re.compile(
+        r"(?<![\w./<])(?:csrc/)?((?:api|cpu|cuda|op|plan|python|xla)/[\w/]+\.(?:cuh?|c|h|def))\b"
+    )
     for place in (CSRC, os.path.dirname(os.path.abspath(__file__))):
         for file in Path(place).rglob("*.*"):
             if file.suffix in (".c", ".h", ".def", ".cu", ".cuh"):
@@ -103,77 +113,39 @@ def test_files_that_comments_name_exist():
                 assert not missing, (file, missing)
 
 
-def test_the_layout_names_every_file():
-    """CONTRIBUTING's, but for the folders that it tells of as a whole."""
+def test_the_layout_names_every_folder():
+    """CONTRIBUTING's."""
     with open(os.path.join(CSRC, os.pardir, "CONTRIBUTING.md")) as file:
         layout = file.read().partition("## Layout\n")[2].partition("\n## ")[0]
-    names = set(re.findall(r"\w+\.(?:cuh|cu|c|h|def)\b", layout))
-    found = [path for path in sources() if folder(path) not in ("op", "python")]
-    assert len(found) > 100 and not [path for path in found if os.path.basename(path) not in names]
-
-
-@pytest.mark.parametrize("header", sorted(VOCABULARY))
-def test_the_vocabulary_includes_nearly_nothing(header):
-    own, system = includes(header)
-    assert set(own) <= VOCABULARY - {"exact.h"} | {"methods.def", *OPERATIONS}
-    assert set(system) <= {"stdint.h", "stddef.h", "stdbool.h", "math.h"}
+    named = {name.rstrip("/") for name in re.findall(r"^ +([\w/]+/) ", layout, re.M)}
+    assert {os.path.basename(folder) for folder in MAY_INCLUDE} <= named
 
 
 def test_who_includes_whom():
-    top = {*VOCABULARY, "methods.def", *OPERATIONS}
     for path in sources():
         own, system = includes(path)
-        place = folder(path)
+        place = os.path.dirname(path)
+        allowed = {place, *MAY_INCLUDE[place], *MAY_ALSO_INCLUDE.get(path, ())}
         for header in own:
-            allowed = header in top or (place != "" and folder(header) == place)
-            if place == "cpu" and header not in top:
-                allowed = allowed and cpu_folder(header) in CPU_FOLDERS[cpu_folder(path)]
-            if header == "xla/ffi.h":  # which hands its handlers to Python
-                allowed |= path == "python/traced.c"
-            if path in OPERATIONS:
-                allowed |= folder(header) == "op"
-            if path.startswith("plan") or path == "run.c":
-                allowed |= header in (
-                    "cpu/cpu.h",
-                    "cuda/cuda.h",
-                    "cuda/instances.def",
-                    "cuda/kinds.def",
-                    "cuda/topk.h",
-                    "plan.h",
-                    "plan_cuda.h",
-                    "plan_times.def",
-                )
-            assert allowed, f"{path} includes {header}"
+            assert {header, os.path.dirname(header)} & allowed, f"{path} includes {header}"
         for header in system:
+            if place == "api" and path.endswith(".h"):
+                assert header in {"stdint.h", "stddef.h", "stdbool.h", "math.h"}, (
+                    f"{path} includes <{header}>"
+                )
             if place != "python":
                 assert not PYTHON_HEADERS.search(header), f"{path} includes <{header}>"
-            if place == "cuda":
+            if folder(path) == "cuda":
                 assert CUDA_MAY_INCLUDE.fullmatch(header), f"{path} includes <{header}>"
-            if place != "cuda" or path.endswith((".c", ".h")):
+            if folder(path) != "cuda" or path.endswith((".c", ".h")):
                 assert not CUDA_HEADERS.match(header), f"{path} includes <{header}>"
-
-
-def test_folders_of_cuda_are_layers():
-    """pairs know nothing of rows and of operations, and rows nothing of methods."""
-    below = {"cuda/pairs": {"cuda/pairs"}, "cuda/rows": {"cuda/pairs", "cuda/rows"}}
-    assert {os.path.dirname(header) for header in includes("cuda/operation.cuh")[0]} == {"cuda/pairs", ""}
-    for path in sources():
-        allowed = below.get(os.path.dirname(path))
-        for header in includes(path)[0] if allowed else ():
-            known = header in VOCABULARY or header == "cuda/shapes.h"
-            known |= header == "cuda/operation.cuh" and os.path.dirname(path) == "cuda/rows"
-            assert known or os.path.dirname(header) in allowed, f"{path} includes {header}"
 
 
 @pytest.mark.skipif(SANITIZED, reason="a compiler runs, and nothing of ours")
 @needs_compiler
 def test_the_core_compiles_without_python_and_cuda():
-    files = sorted(
-        glob.glob(os.path.join(CSRC, "*.c"))
-        + glob.glob(os.path.join(CSRC, "cpu", "**", "*.c"), recursive=True)
-        + glob.glob(os.path.join(CSRC, "xla", "*.c"))
-    )
-    files.append(os.path.join(CSRC, "cuda", "absent.c"))
+    parts = (*CORE, "xla/*.c")
+    files = [path for part in parts for path in glob.glob(os.path.join(CSRC, part), recursive=True)]
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
     for extra in ([], ["-std=gnu11"]):
         done = subprocess.run([COMPILER, *flags, *extra, *files], capture_output=True, text=True)
@@ -219,7 +191,7 @@ def calls():
     graph = {}
     for path, text in texts.items():
         needed = {owners[name] for name in re.findall(r"\bons_\w+", text) if name in owners}
-        graph.setdefault("cuda/absent.c" if folder(path) == "cuda" else path, set()).update(needed)
+        graph.setdefault("cuda/driver/absent.c" if folder(path) == "cuda" else path, set()).update(needed)
     return {path: needed - {path} for path, needed in graph.items()}
 
 
@@ -244,7 +216,11 @@ def imports():
 
 
 def test_no_circle():
-    assert len(calls()) > 40 and "tables.c" in calls()["plan.c"] and "cpu/online.c" in calls()["cpu/run.c"]
+    assert (
+        len(calls()) > 40
+        and "api/tables.c" in calls()["plan/plan.c"]
+        and "cpu/online.c" in calls()["cpu/run.c"]
+    )
     assert circle(calls()) is None
     headers = {path: set(includes(path)[0]) for path in sources() if not path.endswith(".def")}
     assert circle(headers) is None
@@ -309,7 +285,7 @@ def test_a_method_is_the_file_of_its_name_on_cuda():
 def test_one_place_chooses():
     """The names of methods are told apart in the plan alone, and where its scratch is counted."""
     for path in sources():
-        if path.endswith((".c", ".cu", ".cuh")) and path != "cpu/run.c" and not path.startswith("plan"):
+        if path.endswith((".c", ".cu", ".cuh")) and path != "cpu/run.c" and folder(path) != "plan":
             with open(os.path.join(CSRC, path)) as file:
                 named = "|".join({*methods_on_cpu(), *methods_on_cuda()})
                 assert not re.search(rf"ONS_METHOD_({named})\b", file.read()), path
@@ -333,9 +309,9 @@ def test_the_import_is_light():
 
 
 def test_every_kernel_waits_for_the_work_ahead_of_it():
-    """Kernels are launched before that has ended (csrc/cuda/run.cu), but for the cooperative one."""
+    """Kernels are launched before that has ended (csrc/cuda/driver/run.cu), but for the cooperative one."""
     kernels = {}
-    for path in glob.glob(os.path.join(CSRC, "cuda", "*.cu")):
+    for path in glob.glob(os.path.join(CSRC, "cuda", "**", "*.cu"), recursive=True):
         with open(path) as file:
             for name, body in re.findall(
                 r"__global__[^{;]*?(\w+_kernel)\(.*?\) \{\n(.*?)\n}\n", file.read(), re.S

@@ -85,8 +85,8 @@ def added():
     with open(GUIDE) as file:
         text = file.read()
     lines = {
-        "row_operations.def": re.findall(r'^```\n(#include "op/.*")\n```$', text, re.M),
-        "methods.def": re.findall(r"^```\n(ONS_METHOD\(.*\))\n```$", text, re.M),
+        "op/row_operations.def": re.findall(r'^```\n(#include ".*")\n```$', text, re.M),
+        "api/methods.def": re.findall(r"^```\n(ONS_METHOD\(.*\))\n```$", text, re.M),
     }
     assert [len(found) for found in lines.values()] == [1, 1]
     files = re.findall(r"the file `(csrc/[^`]+)`:\n\n```c\n(.*?)^```$", text, re.M | re.S)
@@ -107,15 +107,15 @@ def compile_on_cuda(tree):
         assert b"surprisal" in (tree / method).read_bytes(), f"{method} has no kernel of the new operation"
 
 
-def leave_out_instruction_sets(simd):
+def leave_out_instruction_sets(folder):
     """All but the scalar one: they have the same sources, and each compiles for a minute."""
-    select = (simd / "select.c").read_text()
+    select = (folder / "select.c").read_text()
     for name in ("avx2", "avx512", "neon"):
         line = f"    &ons_isa_{name},\n"
         assert line in select
         select = select.replace(line, "")
-        (simd / f"{name}.c").unlink()
-    (simd / "select.c").write_text(select)
+        (folder / f"{name}.c").unlink()
+    (folder / "select.c").write_text(select)
 
 
 def test_an_operation_and_a_method_are_a_file_and_a_line_each(tmp_path):
@@ -132,7 +132,7 @@ def test_an_operation_and_a_method_are_a_file_and_a_line_each(tmp_path):
     for name, (line,) in lines.items():
         with open(tmp_path / "csrc" / name, "a") as file:
             file.write(line + "\n")
-    leave_out_instruction_sets(tmp_path / "csrc" / "cpu" / "simd")
+    leave_out_instruction_sets(tmp_path / "csrc" / "cpu" / "vec")
 
     plain = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "ONSOFTMAX_ISA")}
     plain |= {"ONSOFTMAX_CUDA": "0", "ONSOFTMAX_CFLAGS": "-Werror -O1", "ONSOFTMAX_LDFLAGS": ""}

@@ -41,7 +41,7 @@ def command(tmp_path_factory):
         core.require(core.COMPILER)
         flags, start = way_to_run(folder)
         flags = ["-g", "-O1", "-I", os.path.join(core.CSRC, "cpu"), *flags]
-        return [*start, core.build("thread_checks", folder, flags=flags, parts=["cpu/threads.c"])]
+        return [*start, core.build("thread_checks", folder, flags=flags, parts=["cpu/threads/threads.c"])]
     except core.Missing as missing:
         core.skip(missing)
 

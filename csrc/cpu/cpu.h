@@ -2,7 +2,7 @@
 #ifndef ONS_CPU_H
 #define ONS_CPU_H
 
-#include "kernels/primitives.h"
+#include "kernel/primitives.h"
 
 /* One run of a plan: what every thread reads. */
 typedef struct {
@@ -15,7 +15,7 @@ typedef struct {
 /* A method: runs the whole job. Cannot fail. */
 typedef void ons_cpu_method(const ons_job *job);
 #define ONS_METHOD(name, devices, reads, writes, keeps, summary) ons_cpu_method ons_cpu_##name;
-#include "../methods.def"
+#include "../api/methods.def"
 #undef ONS_METHOD
 
 ons_cpu_method ons_cpu_exact; /* of problem->sums, but for gradients */

@@ -1,7 +1,7 @@
 /* exact.c - the states of rows, or of parts of them, added up without rounding (exact.h), tile by
  * tile. The elements are read once; threads share the rows. */
-#include "../exact.h"
-#include "rows/strip.h"
+#include "../api/exact.h"
+#include "strip/strip.h"
 
 #include <string.h>
 

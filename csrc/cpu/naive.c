@@ -1,7 +1,7 @@
 /* naive.c - exp, sum, divide, without the maximum and in the array's own type: e^x is inf from 88.8
  * in float32 and from 11.1 in float16, and inf / inf is NaN. What the other methods are measured
  * against. */
-#include "rows/strip.h"
+#include "strip/strip.h"
 
 /* Rounds a tile of the compute type to the array's own. */
 static void round_to_own(const ons_strip *strip, ons_tile tile, int64_t n) {

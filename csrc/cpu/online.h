@@ -3,7 +3,7 @@
 #ifndef ONS_CPU_ONLINE_H
 #define ONS_CPU_ONLINE_H
 
-#include "rows/strip.h"
+#include "strip/strip.h"
 
 /* Takes elements begin to end of the strip's rows into their states, tile by tile. */
 void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end);

@@ -11,7 +11,7 @@
 #define ONS_ENTRY_CUDA_ONLY(name) NULL
 static ons_cpu_method *const entries[ONS_METHOD_COUNT] = {
 #define ONS_METHOD(name, devices, reads, writes, keeps, summary) ONS_ENTRY_##devices(name),
-#include "../methods.def"
+#include "../api/methods.def"
 #undef ONS_METHOD
 };
 

@@ -4,7 +4,7 @@
  * section 3.1. Where the pairs of the rows are given, the threads divide at once. Of an operation
  * that selects each block has its candidates too, and a row's are taken in the same order. */
 #include "online.h"
-#include "rows/candidates.h"
+#include "strip/candidates.h"
 #include "split.h"
 
 #include <string.h>

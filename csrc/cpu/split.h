@@ -2,7 +2,7 @@
 #ifndef ONS_CPU_SPLIT_H
 #define ONS_CPU_SPLIT_H
 
-#include "rows/strip.h"
+#include "strip/strip.h"
 
 /* Pairs held at once, about: rows are taken in waves, each of so many blocks. */
 enum { ONS_SPLIT_PAIRS = 1024 };

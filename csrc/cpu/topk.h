@@ -2,7 +2,7 @@
 #ifndef ONS_CPU_TOPK_H
 #define ONS_CPU_TOPK_H
 
-#include "rows/strip.h"
+#include "strip/strip.h"
 
 /* Stores the k largest of each row, and where they are, from their candidates and their states; and
  * the pairs that are asked for. */

@@ -5,11 +5,11 @@
  * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
  * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each, of LONG_CLUSTER_THREADS
  * where rows have no gaps and are not of float64; longer ones are cluster_smem.cu's. */
-#include "device.cuh"
-#include "launch_packs.cuh"
-#include "pairs/strip.cuh"
+#include "driver/device.cuh"
+#include "kernel/launch_packs.cuh"
+#include "team/strip.cuh"
 #include "rows/fetch.cuh"
-#include "rows/finish.cuh"
+#include "statistic/finish.cuh"
 
 #if __CUDA_ARCH__ >= 900
 /* This thread's row, read anew each time. */

@@ -2,10 +2,10 @@
  * each, and SHARERS warps of a block for what is one warp's elsewhere, since the fewer elements a
  * warp has, the sooner it is done. They exchange their maxima and then what each lane has of the
  * sum, and add up as that one warp would: the bits are those of cluster.cu. */
-#include "launch_rows.cuh"
-#include "pairs/arrivals.cuh"
-#include "pairs/reduce.cuh"
-#include "rows/finish.cuh"
+#include "kernel/launch_rows.cuh"
+#include "team/arrivals.cuh"
+#include "team/reduce.cuh"
+#include "statistic/finish.cuh"
 
 #if __CUDA_ARCH__ >= 900
 /* Of the warps that share a part of a row, in shared memory. All threads of the block come to max

@@ -6,8 +6,8 @@
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at MAX_SMEM_TILES tiles a warp in
  * shared memory. */
-#include "device.cuh"
-#include "passes.cuh"
+#include "driver/device.cuh"
+#include "kernel/passes.cuh"
 #include "rows/smem.cuh"
 
 #if __CUDA_ARCH__ >= 900

@@ -3,9 +3,9 @@
 #ifndef ONS_CUDA_H
 #define ONS_CUDA_H
 
-#include "../onsoftmax.h"
-#include "../packed.h"
-#include "shapes.h"
+#include "../api/onsoftmax.h"
+#include "../api/packed.h"
+#include "kernel/shapes.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,10 +4,10 @@
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at Rows::BLOCK_THREADS threads of
  * BLOCK_CHUNKS chunks. */
-#include "launch_rows.cuh"
-#include "pairs/block_row.cuh"
+#include "kernel/launch_rows.cuh"
+#include "team/block_row.cuh"
 #include "rows/fetch.cuh"
-#include "rows/finish.cuh"
+#include "statistic/finish.cuh"
 
 /* The threads of the largest block whose threads have K chunks. */
 template <typename Rows, int K>

@@ -2,9 +2,9 @@
  * registers of one block, and each warp has a part of every column. Exponentials are taken relative
  * to each warp's maximum, and (m, d) are exchanged at once; then every thread moves its
  * exponentials to the column's reference, an exact power of two. */
-#include "launch_packs.cuh"
-#include "pairs/strip.cuh"
-#include "rows/finish.cuh"
+#include "kernel/launch_packs.cuh"
+#include "team/strip.cuh"
+#include "statistic/finish.cuh"
 
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)

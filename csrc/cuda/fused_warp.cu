@@ -7,9 +7,9 @@
  * in 16 bits; in the column form at one lane.
  *
  * Short rows that are faster taken several together are fused_warp_staged.cu's. */
-#include "launch_packs.cuh"
-#include "pairs/warp_row.cuh"
-#include "rows/finish.cuh"
+#include "kernel/launch_packs.cuh"
+#include "team/warp_row.cuh"
+#include "statistic/finish.cuh"
 
 template <typename Ops, typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
@@ -55,7 +55,7 @@ static ons_status with_warp_shape(const ons_plan *plan, Method method) {
     if constexpr (Ops::ONE_A_ROW == ONS_OF_##operations && SHAPED_AS<Rows> == ONS_##rows##_ROWS) \
         if (plan->lanes == L && chunks == K)                                                     \
             status = method(std::integral_constant<int, L>(), std::integral_constant<int, K>());
-#include "instances.def"
+#include "kernel/instances.def"
 #undef ONS_WARP_SHAPE
     return status;
 }

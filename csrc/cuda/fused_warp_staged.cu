@@ -6,9 +6,9 @@
  *
  * All operations on a row alone have one kernel. Exponentials are kept for those that take them;
  * elements are read again. */
-#include "launch.cuh"
-#include "pairs/warp_row.cuh"
-#include "rows/finish.cuh"
+#include "driver/launch.cuh"
+#include "team/warp_row.cuh"
+#include "statistic/finish.cuh"
 #include "rows/aligned.cuh"
 #include "rows/staged.cuh"
 
@@ -86,7 +86,7 @@ static ons_status launch_rows_of(const launch_request &request) {
                                      fused_warp_staged_kernel<T, L, decltype(K)::value>, \
                                      arguments);                                         \
             });
-#include "instances.def"
+#include "kernel/instances.def"
 #undef ONS_STAGED_SHAPES
     return status;
 }

@@ -5,9 +5,9 @@
  *
  * Moves 2 reads + 1 write of N. Stops at GRADIENT_THREADS threads of BLOCK_CHUNKS chunks in a
  * block, and at the largest cluster of such blocks, of K chunks. */
-#include "pairs/arrivals.cuh"
+#include "team/arrivals.cuh"
 #include "cuda.h"
-#include "launch_gradient.cuh"
+#include "kernel/launch_gradient.cuh"
 
 constexpr int MAX_WARPS = GRADIENT_THREADS / WARP;
 

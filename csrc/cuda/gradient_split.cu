@@ -3,8 +3,8 @@
  *
  * Moves 4 reads + 1 write of N; any N. Where the sums are the result, or are given, it is one of
  * the two. */
-#include "launch_gradient.cuh"
-#include "passes.cuh"
+#include "kernel/launch_gradient.cuh"
+#include "kernel/passes.cuh"
 
 /* Where the sums of a strip's parts lie, by part and row. */
 template <typename Form, typename Sum>

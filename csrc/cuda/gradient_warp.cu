@@ -2,8 +2,8 @@
  * registers of one warp, or of as few of its lanes as hold them, and a block has several rows.
  *
  * Moves 2 reads + 1 write of N. Stops at 32 lanes of WARP_CHUNKS chunks. */
-#include "launch_gradient.cuh"
-#include "pairs/warp_row.cuh"
+#include "kernel/launch_gradient.cuh"
+#include "team/warp_row.cuh"
 
 template <typename Rows, typename Form, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
@@ -31,7 +31,7 @@ ons_status gradient_warp(const launch_request &request) {
     if (plan->lanes == L && chunks == K)                    \
         status = launch_strips(request, {1, plan->threads}, \
                                gradient_warp_kernel<Rows, lanes_a_row<L>, K>, rows.arguments);
-#include "instances.def"
+#include "kernel/instances.def"
 #undef ONS_GRADIENT_SHAPE
         return status;
     });

@@ -2,8 +2,8 @@
  * between two packs. A block stages all its rows of both inputs in shared memory at once
  * (staged.cuh). A lane takes its chunks from there, the same ones as in gradient_warp.cu, and the
  * results take the place of y. */
-#include "launch_gradient.cuh"
-#include "pairs/warp_row.cuh"
+#include "kernel/launch_gradient.cuh"
+#include "team/warp_row.cuh"
 #include "rows/staged.cuh"
 
 template <typename T>
@@ -124,7 +124,7 @@ static ons_status launch_rows_of(const launch_request &request) {
 #define ONS_GRADIENT_SHAPE(L, K)         \
     if (plan->lanes == L && chunks == K) \
         status = launch_strips(request, shape, gradient_warp_staged_kernel<T, L, K>, arguments);
-#include "instances.def"
+#include "kernel/instances.def"
 #undef ONS_GRADIENT_SHAPE
     return status;
 }

@@ -7,7 +7,7 @@
  * to 2 reads for longer rows; any N. */
 #include <cooperative_groups.h>
 
-#include "passes.cuh"
+#include "kernel/passes.cuh"
 
 /* The states lie in `states` by parity of the strip, block and row of the strip: a block that is
  * ahead by one strip does not disturb one that still reads, and by two it cannot be. */

@@ -2,7 +2,7 @@
  * 88.8 in float32 and from 11.1 in float16, and inf / inf is NaN (arXiv 1805.02867, algorithm 1).
  *
  * Moves 2 reads + 1 write of N; one block a row, any N. */
-#include "passes.cuh"
+#include "kernel/passes.cuh"
 
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)

@@ -1,7 +1,7 @@
 /* online.cu - two passes: every thread runs (m, d) over its tiles, and the block merges them;
  * divide (arXiv 1805.02867, algorithm 3 and section 3.1). Moves 2 reads + 1 write of N; one block a
  * row, any N. */
-#include "passes.cuh"
+#include "kernel/passes.cuh"
 
 /* Unaligned 16-bit rows, whose chunks take more registers as they are loaded. */
 template <typename Rows>

@@ -4,7 +4,7 @@
  *
  * Moves 1 read + 1 write of N. Stops at Rows::BLOCK_THREADS threads of BLOCK_CHUNKS
  * chunks. */
-#include "passes.cuh"
+#include "kernel/passes.cuh"
 
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)

@@ -1,6 +1,6 @@
 /* safe.cu - three passes: the maximum; the sum of e^(x - m); divide (arXiv 1805.02867, algorithm
  * 2). Moves 3 reads + 1 write of N; one block a row, any N. */
-#include "passes.cuh"
+#include "kernel/passes.cuh"
 
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)

@@ -2,7 +2,7 @@
  * (m, d) in the workspace, the second merges those of its row and writes its part (arXiv
  * 1805.02867, section 3.1, over blocks). Moves 2 reads + 1 write of N; any N. Where the pairs of
  * the rows are given, they take the place of the parts' (1 read). */
-#include "passes.cuh"
+#include "kernel/passes.cuh"
 
 /* Of a row that warps share, fewer threads with more of it each than in the other methods that pass
  * several times: a block has less to merge, and so more of them fit. */

@@ -10,7 +10,7 @@ ONS_OPERATION_IN_PYTHON(
     normalizer, PAIR,
     "The pair (m, d) of each row: its largest element, and the sum of its exponentials relative to "
     "a power\n"
-    "of two that belongs to m, or to e^m (csrc/state.h). The array is read once.",
+    "of two that belongs to m, or to e^m (csrc/api/state.h). The array is read once.",
     "    A row with a NaN has (nan, nan), one with +inf and no NaN (inf, nan), one with nothing, "
     "or "
     "nothing but\n"

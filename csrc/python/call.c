@@ -1,7 +1,7 @@
 /* call.c - the call of an operation: arrays to views, views to a problem, the run, the result. */
 #include "call_views.h"
 
-#include "../packed.h"
+#include "../api/packed.h"
 
 static int copy_view(ons_module *module, const ons_call_views *views, void *stream,
                      ons_view *view) {

@@ -2,7 +2,7 @@
  * array as softmax takes it, for explain. */
 #include "arguments.h"
 
-#include "../plan_facts.h"
+#include "../api/plan_facts.h"
 
 #include <string.h>
 

@@ -220,7 +220,7 @@ static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *
         PyObject *made = name##_of_memory(self, args, count, names);                           \
         return made ? made : by_operator(self, #name, args, count, names);                     \
     }
-#include "../operations.def"
+#include "../op/operations.def"
 #undef ONS_OPERATION_IN_PYTHON
 
 static const char finish_doc[] =
@@ -235,7 +235,7 @@ static const char finish_doc[] =
 
 static const char sums_doc[] =
     "sums($module, array, /, axis=-1, *, stream=None, num_threads=None)\n--\n\n"
-    "The state of each row, or part of a row, added up without rounding (csrc/exact.h), in 5 "
+    "The state of each row, or part of a row, added up without rounding (csrc/api/exact.h), in 5 "
     "float64 behind\nthe rows' shape: merge takes it. Where a row is cut does not show.";
 static const char gradient_sums_doc[] =
     "gradient_sums($module, grad, output, /, axis=-1, *, operation='softmax_backward', "
@@ -257,7 +257,7 @@ static PyMethodDef functions[] = {
     {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, name##_doc}, \
         {"_" #name "_of_memory", (PyCFunction)(void (*)(void))name##_of_memory,                   \
          METH_FASTCALL | METH_KEYWORDS, of_memory_doc},
-#include "../operations.def"
+#include "../op/operations.def"
 #undef ONS_OPERATION
     {"finish", (PyCFunction)(void (*)(void))ons_finish_call, METH_FASTCALL | METH_KEYWORDS,
      finish_doc},

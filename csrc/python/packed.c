@@ -2,7 +2,7 @@
  * arrays. */
 #include "call_views.h"
 
-#include "../packed.h"
+#include "../api/packed.h"
 #include "device_array.h"
 
 #include <string.h>
@@ -226,7 +226,8 @@ done:
 const char ons_merge_doc[] =
     "merge($module, packed, /, axis=(), *, dtype=None, other=None, gives='packed', "
     "stream=None)\n--\n\n"
-    "Packed states of rows (csrc/packed.h: 5 float64 behind the rows' shape) merged along axis, "
+    "Packed states of rows (csrc/api/packed.h: 5 float64 behind the rows' shape) merged along "
+    "axis, "
     "and "
     "with\nthose of another array of the same rows.\n\n"
     "gives: 'packed'; 'pair', the 2 that finish takes; 'm' or 'd' alone, with no dimension behind, "

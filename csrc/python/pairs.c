@@ -2,9 +2,9 @@
  * of elements, of two parts of a row, and as the papers have it. */
 #include "pairs.h"
 
-#include "../exponential.h"
-#include "../float_mode.h"
-#include "../state.h"
+#include "../api/exponential.h"
+#include "../api/float_mode.h"
+#include "../api/state.h"
 
 static PyObject *tuple_of(const ons_state *state) {
     return Py_BuildValue("(dddd)", state->m, state->c, state->d, state->d_low);

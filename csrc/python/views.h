@@ -14,7 +14,7 @@
 #endif
 #include <numpy/arrayobject.h>
 
-#include "../onsoftmax.h"
+#include "../api/onsoftmax.h"
 #include "dlpack_abi.h"
 
 /* Whose array it is, and so what the result will be. ONS_NUMPY on a GPU: of no library that we

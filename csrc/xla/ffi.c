@@ -1,7 +1,7 @@
 /* ffi.c - the handlers: a frame to a call, its run on XLA's stream, and errors as XLA has them. */
 #define _GNU_SOURCE
 #include "ffi.h"
-#include "../float_mode.h"
+#include "../api/float_mode.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #ifndef ONS_XLA_FFI_H
 #define ONS_XLA_FFI_H
 
-#include "../onsoftmax.h"
-#include "../packed.h"
+#include "../api/onsoftmax.h"
+#include "../api/packed.h"
 #include "abi.h"
 
 /* The target's handlers, for CPUs and for GPUs. They run on XLA's threads and know nothing of

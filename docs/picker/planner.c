@@ -1,7 +1,7 @@
 /* planner.c - the planner for the picker page: plan*.c compiled to WebAssembly, asked for C-ordered
  * arrays of `rows` rows of `N` elements. Numbers are doubles, which is what JavaScript has; all are
  * far below 2^53. */
-#include "../../csrc/plan_facts.h"
+#include "../../csrc/api/plan_facts.h"
 
 #define EXPORT(name) __attribute__((export_name(#name))) name
 

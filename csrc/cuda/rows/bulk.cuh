@@ -3,7 +3,7 @@
 #ifndef ONS_BULK_CUH
 #define ONS_BULK_CUH
 
-#include "../pairs/arrivals.cuh"
+#include "../team/arrivals.cuh"
 
 #if __CUDA_ARCH__ >= 900
 

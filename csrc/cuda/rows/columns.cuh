@@ -8,7 +8,7 @@
 #ifndef ONS_COLUMNS_CUH
 #define ONS_COLUMNS_CUH
 
-#include "finish.cuh"
+#include "../statistic/finish.cuh"
 #include "tile.cuh"
 
 template <typename T, int COLUMNS>

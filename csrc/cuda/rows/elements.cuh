@@ -7,8 +7,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "../pairs/exponential.cuh"
-#include "../../problem.h"
+#include "../statistic/exponential.cuh"
+#include "../../api/problem.h"
 
 /* An element of 16 bits, float16 or bfloat16: which of them it is, a kernel learns at run time. */
 struct any_16_bit {

@@ -4,7 +4,7 @@
 #ifndef ONS_GRADIENT_CUH
 #define ONS_GRADIENT_CUH
 
-#include "../pairs/row_sum.cuh"
+#include "../statistic/row_sum.cuh"
 #include "contiguous.cuh"
 #include "fetch.cuh"
 #include "general.cuh"

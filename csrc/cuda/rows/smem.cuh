@@ -18,7 +18,7 @@
 
 #include "bulk.cuh"
 #include "contiguous.cuh"
-#include "../pairs/share.cuh"
+#include "../team/share.cuh"
 
 #if __CUDA_ARCH__ >= 900
 

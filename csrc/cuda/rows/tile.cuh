@@ -4,7 +4,7 @@
 #ifndef ONS_TILE_CUH
 #define ONS_TILE_CUH
 
-#include "../pairs/lanes.cuh"
+#include "../statistic/lanes.cuh"
 #include "packs.cuh"
 
 /* Two 16-bit elements in a word, compared as such. */

@@ -1,0 +1,19 @@
+/* plan_facts.h - what is told of a plan beside its own figures. */
+#ifndef ONS_PLAN_FACTS_H
+#define ONS_PLAN_FACTS_H
+
+#include "onsoftmax.h"
+
+/* How often it reads the whole array; where the elements decide that, the least. */
+int ons_plan_reads(const ons_problem *problem, const ons_plan *plan);
+
+/* plan/times.c: how long a plan takes on its GPU, in seconds, and how long a copy of the array
+ * does: as measured on an H100 (plan/times.def), and interpolated. 0 where nothing was measured: on
+ * another GPU or the CPU, of another operation than softmax, of arrays with gaps or of two types.
+ */
+double ons_measured_seconds(const ons_problem *problem, const ons_machine *machine,
+                            const ons_plan *plan);
+double ons_measured_copy_seconds(const ons_problem *problem, const ons_machine *machine,
+                                 const ons_plan *plan);
+
+#endif

@@ -1,0 +1,179 @@
+/* operation_tmpl.h - what the operations of operations.def do, by a constant that says which. Part
+ * of primitives_tmpl.h, whose parameters and names it uses.
+ *
+ * The file of an operation NAME whose result has the row's shape defines here
+ *
+ *   NAME_row(state, anchor, first, second)   two numbers that its elements need of the row, one
+ *                                            of them NaN where the whole row is; an element
+ *                                            is given with `anchor` more than `state` knows of
+ *   NAME_rows(rows, first, second)           the same of WIDTH rows at once
+ *   NAME_element(kept, first, second)        a result, from what is kept: the exponential as it is
+ *                                            lifted, or the element
+ *   NAME_plain_row(d), NAME_plain_element(kept, row)   the same by the formula itself, for `naive`:
+ *                                            from the sum of the exponentials, and from the plain
+ *                                            exponential or the element
+ *
+ * and one whose result is a value a row
+ *
+ *   NAME_value(state, anchor)    in double
+ *   NAME_values(rows, values)    of WIDTH rows at once, in T; a maximum of +inf may hide a NaN
+ *   NAME_plain_row(d)            as above
+ *
+ * one that takes a gradient dy beside the row y
+ *
+ *   NAME_adds_products           whether the row adds up dy * y, or dy
+ *   NAME_row(sum, power, first, second)    two numbers that its elements need of the row
+ *   NAME_element(dy, y, first, second, power, plain)    a result times power, a power of two;
+ *                                                       plain: power is 1
+ *
+ * One whose result is a pair has nothing here: its states are what it writes. */
+
+/* The states of WIDTH rows. */
+INLINE void FN(states_of)(ons_state *states, const FN(sums_of_rows) * rows) {
+    double d[WIDTH], low[WIDTH] = {0};
+    T m[WIDTH], shift[WIDTH];
+    FN(wide_store)(d, rows->d);
+    if (rows->d_low) FN(wide_store)(low, *rows->d_low);
+    V(store)(m, rows->m);
+    V(store)(shift, rows->shift);
+    for (int64_t i = 0; i < WIDTH; i++) {
+        double c = (MAGIC + STEPS * LIFT - (double)shift[i]) * (1.0 / STEPS);
+        states[i] = (ons_state){(double)m[i], c, d[i] * LOWERED, low[i] * LOWERED};
+    }
+}
+
+/* e^m relative to 2^c, as it is added to d. */
+INLINE double FN(top_exponential_of)(double of_row, double c) {
+    VEC m = V(set)((T)of_row), shift = V(set)((T)(MAGIC + STEPS * (LIFT - c)));
+    T largest[WIDTH];
+    V(store)(largest, FN(exponential)(m, shift, V(sub)(m, V(set)(1))));
+    return (double)*largest * LOWERED;
+}
+static double FN(top_exponential)(double m) { return FN(top_exponential_of)(m, ons_reference(m)); }
+
+/* log(sum(e^(x - m))) of rows whose m is finite. */
+INLINE double FN(log_of_sum)(const ons_state *state) {
+    return ons_log_of_sum(state->d, state->d_low, FN(top_exponential_of)(state->m, state->c),
+                          state->m, state->c, LOG_OF_ONE, false);
+}
+
+/* The same of WIDTH rows, in a loop that becomes one of vectors. */
+INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
+    double d[WIDTH], low[WIDTH] = {0}, m[WIDTH], shift[WIDTH], largest[WIDTH];
+    VEC floor = V(sub)(rows->m, V(set)(1));
+    FN(wide_store)(d, rows->d);
+    if (rows->d_low) FN(wide_store)(low, *rows->d_low);
+    FN(wide_store)(m, FN(widen)(rows->m));
+    FN(wide_store)(shift, FN(widen)(rows->shift));
+    FN(wide_store)(largest, FN(widen)(FN(exponential)(rows->m, rows->shift, floor)));
+#if !defined(__clang__) /* gcc would take a short loop apart before it is one of vectors */
+#pragma GCC unroll 1
+#endif
+    for (int64_t i = 0; i < WIDTH; i++) {
+        double c = (MAGIC + STEPS * LIFT - shift[i]) * (1.0 / STEPS);
+        logs[i] = ons_log_of_sum(d[i] * LOWERED, low[i] * LOWERED, largest[i] * LOWERED, m[i], c,
+                                 LOG_OF_ONE, true);
+    }
+}
+
+/* One by one, for operations that have nothing better for WIDTH rows. */
+#define ROWS_ONE_BY_ONE(name)                                                           \
+    INLINE void FN(name##_rows)(const FN(sums_of_rows) * rows, T * first, T * second) { \
+        ons_state states[WIDTH];                                                        \
+        T anchor[WIDTH];                                                                \
+        FN(states_of)(states, rows);                                                    \
+        V(store)(anchor, rows->anchor);                                                 \
+        for (int64_t i = 0; i < WIDTH; i++)                                             \
+            FN(name##_row)(&states[i], (double)anchor[i], first + i, second + i);       \
+    }
+
+#define ONS_OPERATION_ON_CPU
+#include "../../op/operations.def"
+#undef ONS_OPERATION_ON_CPU
+
+#define OF_ROW(code) code
+#define OF_VALUE(code)
+#define VALUE_OF_ROW(code)
+#define VALUE_OF_VALUE(code) code
+#define OF_PAIR(code)
+#define VALUE_OF_PAIR(code)
+#define OF_GRADIENT(code)
+#define VALUE_OF_GRADIENT(code)
+#define OF_TOPK(code)
+#define VALUE_OF_TOPK(code)
+#define OF_GRADIENT_ROW(code)
+#define OF_GRADIENT_VALUE(code)
+#define OF_GRADIENT_PAIR(code)
+#define OF_GRADIENT_TOPK(code)
+#define OF_GRADIENT_GRADIENT(code) code
+
+INLINE void FN(row)(ons_operation operation, const ons_state *state, double anchor, T *first,
+                    T *second) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : FN(name##_row)(state, anchor, first, second); break;)
+#include "../../op/operations.def"
+#undef ONS_OPERATION
+    default: break;
+    }
+}
+
+INLINE void FN(rows)(ons_operation operation, const FN(sums_of_rows) * rows, T *first, T *second) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : FN(name##_rows)(rows, first, second); break;)
+#include "../../op/operations.def"
+#undef ONS_OPERATION
+    default: break;
+    }
+}
+
+INLINE VEC FN(element)(ons_operation operation, VEC kept, VEC first, VEC second) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : return FN(name##_element)(kept, first, second);)
+#include "../../op/operations.def"
+#undef ONS_OPERATION
+    default: return kept;
+    }
+}
+
+INLINE VEC FN(plain_element)(ons_operation operation, VEC kept, VEC row) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : return FN(name##_plain_element)(kept, row);)
+#include "../../op/operations.def"
+#undef ONS_OPERATION
+    default: return kept;
+    }
+}
+
+INLINE bool FN(keeps_exponentials)(ons_operation operation) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    case ONS_OPERATION_##name: return ONS_KEEP_##keeps == ONS_KEEP_EXPONENTIALS;
+#include "../../op/operations.def"
+#undef ONS_OPERATION
+    default: return false;
+    }
+}
+
+INLINE bool FN(is_one_a_row)(ons_operation operation) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    VALUE_OF_##result(case ONS_OPERATION_##name : return true;)
+#include "../../op/operations.def"
+#undef ONS_OPERATION
+    default: return false;
+    }
+}
+
+INLINE void FN(values)(ons_operation operation, const FN(sums_of_rows) * rows, T *values) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    VALUE_OF_##result(case ONS_OPERATION_##name : FN(name##_values)(rows, values); break;)
+#include "../../op/operations.def"
+#undef ONS_OPERATION
+    default: break;
+    }
+}

@@ -1,0 +1,34 @@
+/* neon.c - the primitives for AArch64, with the processor's own rounding to bfloat16 where it has
+ * that. */
+#include "../kernel/primitives.h"
+
+#if defined(__aarch64__)
+
+#include <math.h>
+#include <string.h>
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+#include "neon.h"
+
+#define ISA neon
+#define BITS 32
+#include "../kernel/primitives_tmpl.h"
+#define BITS 64
+#include "../kernel/primitives_tmpl.h"
+
+/* When the library is loaded, since one array's rows are stored by many calls. */
+__attribute__((constructor)) static void ask_processor(void) {
+#if defined(__linux__)
+    const unsigned long bf16 = 1ul << 14; /* HWCAP2_BF16, which older headers lack */
+    ons_rounds_to_bfloat = getauxval(AT_HWCAP2) & bf16;
+#endif
+}
+
+static bool runs_here(void) { return true; }
+
+const ons_isa ons_isa_neon = {"neon", runs_here, runs_here, &ons_kernels_f32_neon,
+                              &ons_kernels_f64_neon};
+
+#endif

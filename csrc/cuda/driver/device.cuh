@@ -1,0 +1,36 @@
+/* device.cuh - what the files of this folder ask of device.cu. */
+#ifndef ONS_DEVICE_CUH
+#define ONS_DEVICE_CUH
+
+#include <cuda_runtime.h>
+
+#include "../cuda.h"
+
+/* Makes a GPU the current one, and the one that was before when it goes out of scope. */
+struct current_gpu {
+    explicit current_gpu(int gpu);
+    ~current_gpu();
+    cudaError_t error;
+
+   private:
+    int before = 0;
+    bool changed = false;
+};
+
+ons_status status_of(cudaError_t error);
+
+/* merge.cu: the architecture that the kernels were compiled for. It is older than the current GPU's
+ * where the driver compiled them from PTX. */
+int code_architecture();
+
+/* cluster.cu: the most blocks that a cluster of the current GPU may have, by the kernels that take
+ * the least and the most of a multiprocessor. */
+void largest_clusters(int *least, int *most);
+
+/* How many clusters of `blocks` blocks of a kernel the current GPU can run at once. */
+int active_clusters(const void *kernel, int blocks, int threads, int shared_bytes);
+
+/* cluster_smem.cu: the same of its kernel, whose blocks have so much shared memory. */
+int smem_clusters(int blocks, int shared_bytes);
+
+#endif

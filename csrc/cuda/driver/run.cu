@@ -1,0 +1,124 @@
+/* run.cu - runs a plan on a GPU, or asks the driver about its kernel. */
+#include "device.cuh"
+#include "launch.cuh"
+
+#define ONS_ENTRY_EVERYWHERE(name) ons_cuda_##name
+#define ONS_ENTRY_ALIAS_ON_CUDA(name) nullptr
+#define ONS_ENTRY_CPU_ONLY(name) nullptr
+#define ONS_ENTRY_CUDA_ONLY(name) ons_cuda_##name
+static ons_cuda_method *const entries[ONS_METHOD_COUNT] = {
+#define ONS_METHOD(name, devices, reads, writes, keeps, summary) ONS_ENTRY_##devices(name),
+#include "../../api/methods.def"
+#undef ONS_METHOD
+};
+
+static cudaError_t describe(const void *kernel, const launch_shape &shape, ons_kernel_facts *to) {
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error != cudaSuccess) return error;
+    to->registers = attributes.numRegs;
+    to->spilled_bytes = (int)attributes.localSizeBytes;
+    to->shared_bytes = (int)attributes.sharedSizeBytes + shape.shared_bytes;
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(&to->blocks_a_multiprocessor, kernel,
+                                                         shape.threads, shape.shared_bytes);
+}
+
+/* The dynamic shared memory that a kernel has without asking: 48 KiB, less what it may declare. */
+constexpr int FREE_SHARED_BYTES = 46 << 10;
+
+static cudaError_t allow(const void *kernel, const launch_shape &shape) {
+    cudaError_t error = cudaSuccess;
+    if (shape.shared_bytes > FREE_SHARED_BYTES)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     shape.shared_bytes);
+    if (error == cudaSuccess && shape.cluster > 8)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    return error;
+}
+
+/* A shape in CUDA's words. */
+struct launch_config : cudaLaunchConfig_t {
+    explicit launch_config(const launch_shape &shape, bool early = false) : cudaLaunchConfig_t() {
+        gridDim = dim3((unsigned)shape.blocks);
+        blockDim = dim3((unsigned)shape.threads);
+        dynamicSmemBytes = (size_t)shape.shared_bytes;
+        attrs = attributes;
+        if (shape.cluster > 1) {
+            attributes[numAttrs].id = cudaLaunchAttributeClusterDimension;
+            attributes[numAttrs++].val.clusterDim = {(unsigned)shape.cluster, 1, 1};
+        }
+        if (shape.cooperative) {
+            attributes[numAttrs].id = cudaLaunchAttributeCooperative;
+            attributes[numAttrs++].val.cooperative = 1;
+        } else if (early) {
+            attributes[numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+            attributes[numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+        }
+    }
+    launch_config(const launch_config &) = delete;
+
+   private:
+    cudaLaunchAttribute attributes[2];
+};
+
+ons_status start_kernel(const launch_shape &shape, bool early, void *stream, const void *kernel,
+                        void **arguments) {
+    launch_config config(shape, early);
+    config.stream = (cudaStream_t)stream;
+    return status_of(cudaLaunchKernelExC(&config, kernel, arguments));
+}
+
+ons_status launch_kernel(const launch_request &request, const launch_shape &shape,
+                         const void *kernel, void **arguments) {
+    cudaError_t error = allow(kernel, shape);
+    if (error != cudaSuccess) return status_of(error);
+    if (request.facts) return status_of(describe(kernel, shape, request.facts));
+    return start_kernel(shape, request.plan->starts_early, request.problem->stream, kernel,
+                        arguments);
+}
+
+/* One grid after the other, as many as it takes: a grid has at most 2^31 - 1 blocks. */
+ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
+                                const void *kernel, void **arguments, int64_t *first) {
+    const ons_plan *plan = request.plan;
+    int64_t left = (plan->rows + plan->width - 1) / plan->width;
+    const int64_t most = ((1ll << 31) - 1) / shape.blocks;
+    if (request.facts) return launch_kernel(request, shape, kernel, arguments);
+    ons_status status = ONS_OK;
+    for (*first = 0; left > 0 && status == ONS_OK; left -= most) {
+        launch_shape grid = shape;
+        grid.blocks = (left < most ? left : most) * shape.blocks;
+        status = launch_kernel(request, grid, kernel, arguments);
+        *first += most * plan->width;
+    }
+    return status;
+}
+
+int active_clusters(const void *kernel, int blocks, int threads, int shared_bytes) {
+    launch_shape shape = {blocks, threads};
+    shape.cluster = blocks;
+    shape.shared_bytes = shared_bytes;
+    int active = 0;
+    cudaError_t error = allow(kernel, shape);
+    if (error == cudaSuccess) {
+        launch_config config(shape);
+        error = cudaOccupancyMaxActiveClusters(&active, kernel, &config);
+    }
+    (void)status_of(error); /* of a size that was refused */
+    return error == cudaSuccess ? active : 0;
+}
+
+static ons_status start(const launch_request &request) {
+    current_gpu here(request.problem->gpu);
+    return here.error == cudaSuccess ? entries[request.plan->method](request)
+                                     : status_of(here.error);
+}
+
+ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *workspace) {
+    return start({problem, plan, workspace, nullptr});
+}
+
+ons_status ons_describe_kernel(const ons_problem *problem, const ons_plan *plan,
+                               ons_kernel_facts *facts) {
+    return start({problem, plan, nullptr, facts});
+}

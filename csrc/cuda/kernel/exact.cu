@@ -1,0 +1,181 @@
+/* exact.cu - the states of rows, or of parts of them, added up without rounding (exact.h): split's
+ * first kernel with digits in the place of a sum. Blocks share a row in parts of a fixed length and
+ * leave each part's state in the workspace; the second kernel merges those of a row.
+ *
+ * Moves 1 read of N; any N. Arithmetic bounds it: a digit takes four additions in double. */
+#include "../../api/exact.h"
+#include "passes.cuh"
+
+/* What one thread has seen so far of a row. */
+template <typename Real>
+struct exact_sum {
+    using A = arithmetic<Real>;
+    static constexpr Real FAR_BELOW = (Real)ONS_FAR_BELOW, NEAR = (Real)LARGEST;
+
+    Real m = -A::infinity();
+    double digit[ONS_DIGITS] = {};
+
+    __device__ ons_packed packed() const { return {m, {digit[0], digit[1], digit[2], digit[3]}}; }
+
+    /* Makes a number that is not smaller the maximum. */
+    __device__ void raise(Real to) {
+        if (!(to <= same_place)) move(to);
+        m = to;
+    }
+
+    template <typename Tile>
+    __device__ void add(const Tile &tile) {
+        raise(larger(m, tile.largest()));
+        if (__all_sync(~0u, m <= NEAR && m >= FAR_BELOW - NEAR))
+            add_near(tile);
+        else if (m > -A::infinity())
+            add_any(tile);
+    }
+
+   private:
+    exponentials<Real> near{A::MAGIC};
+    Real same_place = -A::infinity(); /* up to here the digits stay where they are */
+
+    __device__ void move(Real to) {
+        const ons_packed raised = ons_packed_raise(packed(), to);
+#pragma unroll
+        for (int k = 0; k < ONS_DIGITS; k++) digit[k] = raised.digit[k];
+        const double c = ons_exact_power(to), most = (double)NEAR * ONS_LOG2_E + 200;
+        near = exponentials<Real>(A::MAGIC + (Real)(c < most ? c : most));
+        const double last = c * (1 / ONS_LOG2_E);
+        same_place = ons_has_place(to) ? (Real)(last - fabs(last) * 0x1p-20) : to;
+    }
+
+    template <typename Tile>
+    __device__ void add_near(const Tile &tile) {
+        Real x[Tile::K * Tile::V];
+        tile.take(x);
+#pragma unroll
+        for (int e = 0; e < Tile::K * Tile::V; e++) add_lifted(near(x[e]));
+    }
+
+    template <typename Tile>
+    __device__ void add_any(const Tile &tile) {
+        const double c = ons_exact_power(m), base = ons_exact_base(m);
+        const bool has_near = m <= NEAR + FAR_BELOW;
+        Real x[Tile::K * Tile::V];
+        tile.take(x);
+#pragma unroll
+        for (int e = 0; e < Tile::K * Tile::V; e++) {
+            if (!(fabs(x[e]) <= NEAR))
+                ons_add_digits(digit, ons_far_exponential(x[e] - base, c), 1.0);
+            else if (has_near)
+                add_lifted(near(x[e]));
+        }
+    }
+
+    __device__ void add_lifted(Real e) {
+        ons_add_digits(digit, (double)e * (double)A::LOWERED, 1.0);
+    }
+};
+
+template <typename Form>
+constexpr int EXACT_THREADS = Form::ROWS == 1 ? SPLIT_THREADS : PASS_THREADS;
+
+/* Row form: the maximum of the block first, so that the digits of all threads are of one place. */
+template <typename Real>
+__device__ inline void merge_exact_row(exact_sum<Real> mine, ons_packed *row) {
+    constexpr int WARPS = SPLIT_THREADS / WARP;
+    __shared__ Real largest[WARPS];
+    __shared__ double digits[ONS_DIGITS][WARPS];
+    const int lane = threadIdx.x % WARP;
+    Real m = max_over_lanes<WARP>(mine.m);
+    if (lane == 0) largest[warp_of_block()] = m;
+    __syncthreads();
+    for (int warp = 0; warp < warps_of_block(); warp++) m = larger(m, largest[warp]);
+    if (m != mine.m) mine.raise(m);
+#pragma unroll
+    for (int k = 0; k < ONS_DIGITS; k++) {
+#pragma unroll
+        for (int lanes = WARP / 2; lanes > 0; lanes /= 2)
+            mine.digit[k] += __shfl_xor_sync(~0u, mine.digit[k], lanes);
+        if (lane == 0) digits[k][warp_of_block()] = mine.digit[k];
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) row->m = m;
+    if (threadIdx.x >= ONS_DIGITS) return;
+    double digit = 0;
+    for (int warp = 0; warp < warps_of_block(); warp++) digit += digits[threadIdx.x][warp];
+    row->digit[threadIdx.x] = digit;
+}
+
+/* Column form: a lane of each warp a row. */
+template <typename Real>
+__device__ inline void merge_exact_columns(const exact_sum<Real> &mine, ons_packed *rows) {
+    using Form = block_of_columns;
+    __shared__ ons_packed parts[PASS_THREADS / WARP * Form::ROWS];
+    parts[Form::slot(warp_of_block())] = mine.packed();
+    __syncthreads();
+    if (warp_of_block() > 0) return;
+    ons_packed all = mine.packed();
+#pragma unroll 1
+    for (int warp = 1; warp < warps_of_block(); warp++)
+        all = ons_packed_merge(all, parts[Form::slot(warp)]);
+    rows[Form::row()] = all;
+}
+
+/* The states lie in `states` by strip, part and row of the strip. */
+template <typename Rows, typename Form>
+__global__ void __launch_bounds__(EXACT_THREADS<Form>, Form::ROWS == 1 ? 2 : 1)
+    exact_sums_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
+                      int64_t chunks_a_part, ons_packed *states) {
+    await_earlier_work();
+    using Real = typename Rows::Real;
+    const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
+    Rows::template visit<(Form::ROWS > 1)>(
+        args, part.strip * Form::ROWS + Form::row(), [&](const auto &row) {
+            exact_sum<Real> sum;
+            for_each_tile<Form, TILE_CHUNKS>(row, part.first, part.end,
+                                             [&](int64_t, const auto &tile) { sum.add(tile); });
+            states += (args.first * parts + (int64_t)blockIdx.x * Form::ROWS);
+            if constexpr (Form::ROWS == 1)
+                merge_exact_row(sum, states);
+            else
+                merge_exact_columns(sum, states);
+        });
+}
+
+constexpr int MERGE_THREADS = 128;
+constexpr int64_t MAX_BLOCKS = 1 << 16;
+
+/* A thread a row; row r of strip s has its part p at (s * parts + p) * width + r. */
+static __global__ void __launch_bounds__(MERGE_THREADS)
+    exact_merge_kernel(const __grid_constant__ problem_arguments args, int parts, int width,
+                       const ons_packed *states) {
+    await_earlier_work();
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows;
+         row += step) {
+        const ons_packed *of_row = states + row / width * parts * width + row % width;
+        ons_packed all = of_row[0];
+#pragma unroll 1
+        for (int part = 1; part < parts; part++) all = ons_packed_merge(all, of_row[part * width]);
+        *(ons_packed *)row_address(args, row).y = ons_exact_of(all.m, all.digit);
+    }
+}
+
+ons_status exact_sums(const launch_request &request) {
+    return with_rows_or_columns<kinds_in_split>(request, [&](auto ops, auto rows, auto form) {
+        using Rows = typename decltype(rows)::Rows;
+        using Form = decltype(form);
+        const ons_plan *plan = request.plan;
+        if constexpr (!decltype(ops)::ONE_A_ROW) {
+            return ONS_E_OPERAND;
+        } else {
+            const int parts = (int)plan->blocks_a_row;
+            auto *states = (ons_packed *)request.workspace;
+            ons_status status =
+                launch_strips(request, {parts, plan->threads}, exact_sums_kernel<Rows, Form>,
+                              rows.arguments, parts, plan->tile / Rows::V, states);
+            if (status != ONS_OK || request.facts) return status;
+            const int64_t blocks = (plan->rows + MERGE_THREADS - 1) / MERGE_THREADS;
+            return launch(request, {blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS, MERGE_THREADS},
+                          exact_merge_kernel, as_it_is(request), parts, (int)Form::ROWS, states);
+        }
+    });
+}

@@ -1,0 +1,118 @@
+/* launch_gradient.cuh - launch_rows.cuh for an operation that takes a gradient: which operation,
+ * which rows, which form. */
+#ifndef ONS_LAUNCH_GRADIENT_CUH
+#define ONS_LAUNCH_GRADIENT_CUH
+
+#include "../../api/onsoftmax.h"
+#include "launch_rows.cuh"
+#include "../team/reduce.cuh"
+#include "../rows/gradient.cuh"
+
+/* ------- The operations: the file of an operation NAME defines here a struct NAME. It has
+ *
+ *   ADDS_PRODUCTS                    whether the row adds up dy * y, or dy
+ *   row(sum, power, first, second)   two numbers that its elements need of the row
+ *   element(dy, y, first, second, power)    a result times power, a power of two
+ *
+ * A kernel serves all of them, and learns at run time which it is ------- */
+
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    struct operation_##name {                                 \
+        static constexpr float EXCLUDED = (float)(excluded);  \
+    };
+#include "../../op/other_operations.def"
+#undef ONS_OPERATION
+
+#define ONS_OPERATION_ON_CUDA
+#include "../../op/other_operations.def"
+#undef ONS_OPERATION_ON_CUDA
+
+#define OF_TOPK(code)
+#define OF_GRADIENT(code) code
+
+/* Calls body(an operation). */
+template <typename Body>
+__device__ __forceinline__ void with_gradient(ons_operation operation, Body body) {
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : body(name()); break;)
+#include "../../op/other_operations.def"
+#undef ONS_OPERATION
+    default: break;
+    }
+}
+
+#undef OF_TOPK
+#undef OF_GRADIENT
+
+/* ------- Their rows ------- */
+
+template <typename Rows, typename Method>
+ons_status with_contiguous_gradient(const launch_request &request, Method method) {
+    using T = std::remove_pointer_t<decltype(Rows::arguments::dx)>;
+    const ons_problem *problem = request.problem;
+    auto pitch = [&](ons_role role) {
+        return problem->dims == 1 ? 0 : problem->operand[role].stride[0] / (int64_t)sizeof(T);
+    };
+    typename Rows::arguments arguments = {(const T *)problem->operand[ONS_X].data,
+                                          (const T *)problem->operand[ONS_GRADIENT].data,
+                                          (T *)problem->operand[ONS_Y].data,
+                                          pitch(ONS_X),
+                                          pitch(ONS_GRADIENT),
+                                          pitch(ONS_Y),
+                                          request.plan->rows,
+                                          request.plan->N,
+                                          0,
+                                          request.plan->rows,
+                                          problem->scale_by,
+                                          problem->operation};
+    /* whole packs come as fast as the memory gives them; what is fetched twice then costs time */
+    if (!Rows::all_aligned(arguments)) arguments.ahead = rows_ahead(request);
+    return method(rows_of<Rows>{arguments});
+}
+
+/* Of 16 bits, rows that all begin and end with a pack have kernels of their own. */
+template <typename T, typename Method>
+ons_status with_gradient_type(const launch_request &request, Method method) {
+    using Aligned = contiguous_gradients<T, true>;
+    using Any = contiguous_gradients<T, false>;
+    if constexpr (sizeof(T) == 2)
+        return with_contiguous_gradient<Aligned>(request, [&](auto rows) {
+            return Aligned::all_aligned(rows.arguments)
+                       ? method(rows)
+                       : with_contiguous_gradient<Any>(request, method);
+        });
+    else
+        return with_contiguous_gradient<Any>(request, method);
+}
+
+template <typename Method>
+ons_status with_general_gradient(const launch_request &request, Method method) {
+    auto of_type = [&](auto real) {
+        return method(rows_of<general_gradients<decltype(real)>>{as_it_is(request)});
+    };
+    return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
+}
+
+/* Calls method(rows_of<Rows>) with the Rows that fit, in the row form. */
+template <typename Method>
+ons_status with_gradient_rows(const launch_request &request, Method method) {
+    if (request.plan->loader != ONS_CONTIGUOUS) return with_general_gradient(request, method);
+    switch (request.problem->operand[ONS_X].dtype) {
+    case ONS_FLOAT16: return with_gradient_type<__half>(request, method);
+    case ONS_BFLOAT16: return with_gradient_type<__nv_bfloat16>(request, method);
+    case ONS_FLOAT32: return with_gradient_type<float>(request, method);
+    default: return with_gradient_type<double>(request, method);
+    }
+}
+
+/* Calls method(rows_of<Rows>, who shares a row), in either form. */
+template <typename Method>
+ons_status with_gradient_rows_or_columns(const launch_request &request, Method method) {
+    if (request.plan->form == ONS_COLUMN_FORM)
+        return with_general_gradient(request,
+                                     [&](auto rows) { return method(rows, block_of_columns()); });
+    return with_gradient_rows(request, [&](auto rows) { return method(rows, block_a_row()); });
+}
+
+#endif

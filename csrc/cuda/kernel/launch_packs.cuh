@@ -1,0 +1,49 @@
+/* launch_packs.cuh - launch_rows.cuh for columns in packs (packed.cuh). */
+#ifndef ONS_LAUNCH_PACKS_CUH
+#define ONS_LAUNCH_PACKS_CUH
+
+#include "launch_rows.cuh"
+#include "../rows/packed.cuh"
+
+template <typename Ops, typename X, typename Method>
+ons_status with_packed(const launch_request &request, Method method) {
+    const ons_problem *problem = request.problem;
+    const int slices = problem->dims - 3, inner = problem->dims - 2, axis = problem->dims - 1;
+    int64_t x_slice = slices < 0 ? 0 : problem->operand[ONS_X].stride[slices] / (int64_t)sizeof(X);
+    int64_t y_slice = slices < 0 ? 0 : problem->operand[ONS_Y].stride[slices];
+    const int64_t width = problem->extent[inner], rows = request.plan->rows;
+    const uint32_t inverse = rows >> 32 ? 0 : (uint32_t)((1ll << 32) / width);
+    typename packed_columns<X>::arguments arguments = {
+        (const X *)problem->operand[ONS_X].data,
+        problem->operand[ONS_Y].data,
+        x_slice,
+        y_slice,
+        problem->operand[ONS_X].stride[axis] / (int64_t)sizeof(X),
+        problem->operand[ONS_Y].stride[axis],
+        width,
+        inverse,
+        rows,
+        request.plan->N,
+        0,
+        problem->operation,
+        element_format<X>(problem->operand[ONS_X].dtype),
+        problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype};
+    return method(Ops(), rows_of<packed_columns<X>>{arguments});
+}
+
+/* Calls method(operations, rows_of<Rows>), for methods that are written for several rows a thread
+ * and have every kind of row. */
+template <typename Kinds, typename Method>
+ons_status with_packs(const launch_request &request, Method method) {
+    return with_operations(request, [&](auto ops) {
+        using Ops = decltype(ops);
+        if constexpr (Kinds::template KINDS<Ops> != ONS_EVERY_ROWS)
+            return ONS_E_OPERAND;
+        else
+            return request.problem->operand[ONS_X].dtype == ONS_FLOAT32
+                       ? with_packed<Ops, float>(request, method)
+                       : with_packed<Ops, any_16_bit>(request, method);
+    });
+}
+
+#endif

@@ -1,0 +1,170 @@
+/* launch_rows.cuh - from a problem and its plan to the rows of a kernel.
+ *
+ * Rows say how the elements of a row arrive in a thread's registers, as a tile (rows/tile.cuh), and
+ * where they go back: K chunks of neighbouring elements at a time, chunk `chunk` and every
+ * STRIDE-th after it. Elements after the row's end, and those that `where` excludes, arrive as
+ * -inf.
+ *
+ *   contiguous_rows  rows without gaps, at any alignment: whole chunks in one access each where the
+ *                    row's address allows it; of one type, or of 16 bits that become float32
+ *   masked_rows      the same with a mask, a scale, any number of outer dimensions
+ *   packed_columns   rows side by side, of such types, in the column form
+ *   general_rows     all else
+ *
+ * The order in which a row is added up does not depend on which of the first two and the last it
+ * is, nor on the types: all give the same bits. y may be x: nothing may be read through the
+ * read-only cache, and a thread writes what it alone has read.
+ *
+ * Rows::visit<CHECK_ROW, TEST>(arguments, row, body) calls body with the row; to be called by whole
+ * warps. CHECK_ROW: the row may lie after the last one, and then has no elements. TEST: see
+ * alignment_test. Rows::load_row<K, STRIDE, CHECK_ROW>(arguments, row, chunk) gives the chunks.
+ *
+ * 16-bit elements are any_16_bit: one kernel has both types. Their format says which it is, and a
+ * flag whether the results have it too or are float32 (widened_row). In fused_warp a lane takes
+ * twice as many of them (IS_16_BIT).
+ *
+ * The simpler the rows, the fewer registers their addresses take. BLOCK_THREADS is the most threads
+ * that a block may have where each holds 8 chunks, and BLOCKS how many such blocks fit a
+ * multiprocessor; CLUSTER_WARPS is how many warps do whose threads hold 16 chunks. */
+#ifndef ONS_LAUNCH_ROWS_CUH
+#define ONS_LAUNCH_ROWS_CUH
+
+#include "../driver/launch.cuh"
+#include "../statistic/operation.cuh"
+#include "../rows/general.cuh"
+#include "../rows/masked.cuh"
+
+template <typename Rows_>
+struct rows_of {
+    using Rows = Rows_;
+    typename Rows::arguments arguments;
+};
+
+/* How many rows ahead of its row a block prefetches: FETCH_AHEAD bytes, or none. */
+inline int64_t rows_ahead(const launch_request &request) {
+    int64_t row_bytes = request.plan->N * ons_dtype_size(request.problem->operand[ONS_X].dtype);
+    bool pays = request.plan->rows * row_bytes >= FETCH_MIN_BYTES;
+    return pays ? FETCH_AHEAD / (row_bytes + 1) + 1 : request.plan->rows;
+}
+
+inline problem_arguments as_it_is(const launch_request &request) {
+    return {*request.problem, request.plan->rows, request.plan->N, 0, rows_ahead(request)};
+}
+
+/* For which rows that all begin and end with a pack a method has kernels of their own: for none;
+ * for those of 16 bits whose results have the row's shape, which arithmetic bounds; where it reads
+ * rows tile by tile, also for those of one value a row; for all. Elsewhere one kernel tests for
+ * alignment (alignment_test, load_row). */
+enum class aligned_kernels { NONE, HELD, READ_IN_TILES, ALL };
+template <typename Ops, typename X>
+constexpr bool has_aligned_kernels(aligned_kernels kind) {
+    return kind == aligned_kernels::ALL ||
+           (Ops::ONE_A_ROW ? kind == aligned_kernels::READ_IN_TILES
+                           : kind != aligned_kernels::NONE && sizeof(X) == 2);
+}
+
+/* Calls method(operations, rows_of<Rows>). */
+template <typename Ops, aligned_kernels ALIGNED, typename X, typename Method>
+ons_status with_contiguous(const launch_request &request, Method method) {
+    const ons_problem *problem = request.problem;
+    const ons_plan *plan = request.plan;
+    const ons_operand &x = problem->operand[ONS_X], &y = problem->operand[ONS_Y];
+    const bool several = problem->dims > 1;
+    auto arguments = [&](auto rows) -> typename decltype(rows)::arguments {
+        return {(const X *)x.data,
+                y.data,
+                several ? x.stride[0] / ons_dtype_size(x.dtype) : 0,
+                several ? y.stride[0] / ons_dtype_size(y.dtype) : 0,
+                plan->rows,
+                plan->N,
+                0,
+                rows_ahead(request),
+                problem->operation,
+                element_format<X>(x.dtype),
+                x.dtype != y.dtype};
+    };
+    using Aligned = contiguous_rows<X, true>;
+    using Any = contiguous_rows<X, false>;
+    if constexpr (has_aligned_kernels<Ops, X>(ALIGNED))
+        if (Aligned::all_aligned(arguments(Aligned()), Ops::ONE_A_ROW))
+            return method(Ops(), rows_of<Aligned>{arguments(Aligned())});
+    return method(Ops(), rows_of<Any>{arguments(Any())});
+}
+
+/* Calls body(an element of x's type). */
+template <typename Body>
+ons_status with_type_of_x(const launch_request &request, Body body) {
+    switch (request.problem->operand[ONS_X].dtype) {
+    case ONS_FLOAT32: return body(float());
+    case ONS_FLOAT64: return body(double());
+    default: return body(any_16_bit());
+    }
+}
+
+template <typename Ops, typename Method>
+ons_status with_general(const launch_request &request, Method method) {
+    auto of_type = [&](auto real) {
+        return method(Ops(), rows_of<general_rows<decltype(real)>>{as_it_is(request)});
+    };
+    return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
+}
+
+/* Which kinds of rows a method has kernels for, by operations (kinds.def). */
+#define ONS_KINDS_OF_ROWS(method, rows, values)                                    \
+    struct kinds_in_##method {                                                     \
+        template <typename Ops>                                                    \
+        static constexpr ons_kinds_of_rows KINDS = Ops::ONE_A_ROW ? values : rows; \
+    };
+#include "kinds.def"
+#undef ONS_KINDS_OF_ROWS
+
+/* Calls method(the operations that have their kernels together), row_shaped or one_a_row. */
+template <typename Method>
+ons_status with_operations(const launch_request &request, Method method) {
+    return ons_operations[request.problem->operation].one_a_row ? method(one_a_row())
+                                                                : method(row_shaped());
+}
+
+/* Calls method(operations, rows_of<Rows>) with the Rows that fit, in the row form. */
+template <typename Kinds, aligned_kernels ALIGNED = aligned_kernels::READ_IN_TILES, typename Method>
+ons_status with_rows(const launch_request &request, Method method) {
+    return with_operations(request, [&](auto ops) {
+        using Ops = decltype(ops);
+        constexpr ons_kinds_of_rows KINDS = Kinds::template KINDS<Ops>;
+        [[maybe_unused]] const ons_loader loader = request.plan->loader;
+        if constexpr (KINDS != ONS_GENERAL_ROWS)
+            if (loader == ONS_CONTIGUOUS)
+                return with_type_of_x(request, [&](auto type) {
+                    return with_contiguous<Ops, ALIGNED, decltype(type)>(request, method);
+                });
+        if constexpr (KINDS == ONS_EVERY_ROWS)
+            if (loader == ONS_MASKED)
+                return with_type_of_x(request, [&](auto type) {
+                    return method(Ops(), rows_of<masked_rows<decltype(type)>>{as_it_is(request)});
+                });
+        return with_general<Ops>(request, method);
+    });
+}
+
+/* The same of rows without gaps alone, for variants that have no others. */
+template <typename Kinds, aligned_kernels ALIGNED = aligned_kernels::READ_IN_TILES, typename Method>
+ons_status with_contiguous_rows(const launch_request &request, Method method) {
+    return with_operations(request, [&](auto ops) {
+        using Ops = decltype(ops);
+        if constexpr (Kinds::template KINDS<Ops> == ONS_GENERAL_ROWS)
+            return ONS_E_OPERAND;
+        else
+            return with_type_of_x(request, [&](auto type) {
+                return with_contiguous<Ops, ALIGNED, decltype(type)>(request, method);
+            });
+    });
+}
+
+/* The same in the column form, a row a lane. */
+template <typename Method>
+ons_status with_columns(const launch_request &request, Method method) {
+    return with_operations(request,
+                           [&](auto ops) { return with_general<decltype(ops)>(request, method); });
+}
+
+#endif

@@ -1,0 +1,104 @@
+/* passes.cuh - what the methods that read a row several times share: a walk over its tiles, and
+ * their launch in both forms. */
+#ifndef ONS_PASSES_CUH
+#define ONS_PASSES_CUH
+
+#include "launch_rows.cuh"
+#include "../team/reduce.cuh"
+#include "../statistic/finish.cuh"
+
+template <typename Real>
+constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
+
+/* Calls visit(chunk, tile) with this thread's chunks of every tile from chunk `first` to `end` that
+ * the block's warps take in turn. */
+template <typename Form, int K, typename Rows, typename Visit>
+__device__ inline void for_each_tile(const Rows &row, int64_t first, int64_t end, Visit visit) {
+    constexpr int WARP_TILE = K * Form::LANES_ALONG; /* chunks that a warp's lanes take at once */
+    int64_t from = first + warp_of_block() * WARP_TILE, step = warps_of_block() * WARP_TILE;
+    for (; from < end; from += step) {
+        int64_t chunk = from + Form::template chunk<K>(0);
+        visit(chunk, converted(row.template load<K, Form::STRIDE>(chunk)));
+    }
+}
+
+/* A block's part of its row, in chunks; a strip has `parts` blocks. */
+struct part_of_row {
+    int64_t strip, first, end;
+
+    __device__ part_of_row(int parts, int64_t chunks_a_part, int64_t chunks)
+        : strip(blockIdx.x / parts),
+          first(blockIdx.x % parts * chunks_a_part),
+          end(first + chunks_a_part < chunks ? first + chunks_a_part : chunks) {}
+};
+
+template <typename Rows>
+__device__ inline int64_t chunks_of(const Rows &row) {
+    return (row.N + Rows::V - 1) / Rows::V;
+}
+
+/* One tile of Algorithm 3: the maximum so far, the sum moved to it, and the tile added, of which x
+ * gets the exponentials relative to it. */
+template <typename Tile, typename Real, int n>
+__device__ inline void online_step(running_state<Real> &so_far, const Tile &tile, Real (&x)[n]) {
+    Real m = larger(so_far.m, tile.largest());
+    if (m != so_far.m) so_far.raise(m);
+    so_far.sum.add(exponentiate(tile, reference<Real>(m), x) * arithmetic<Real>::LOWERED);
+}
+
+template <typename Tile, typename Real>
+__device__ inline void online_step(running_state<Real> &so_far, const Tile &tile) {
+    Real x[Tile::K * Tile::V];
+    online_step(so_far, tile, x);
+}
+
+/* Fills x with the results of a tile in one of Ops, by its row's numbers; `to` is the row's
+ * maximum. Returns the result of an excluded element. What depends on the operation is done
+ * together: to ask around a loop over tiles would have each load and store there twice. */
+template <typename Ops, typename Tile, typename Real, int n>
+__device__ __forceinline__ Real finish_tile(ons_operation operation, const Tile &tile,
+                                            const reference<Real> &to,
+                                            const row_constants<Real> &row, Real (&x)[n]) {
+    Real excluded = 0;
+    with_operation<Ops>(operation, [&](auto op) {
+        using Op = decltype(op);
+        if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS)
+            exponentiate(tile, to, x);
+        else
+            tile.take(x);
+        finish_of<Op, Real>{row}(x);
+        excluded = Op::EXCLUDED;
+    });
+    return excluded;
+}
+
+/* Reads the tiles of row `index` of this launch again and writes the results, or writes its one
+ * value. Ops may be one operation: a kernel whose loop is faster so asks for it around the loop. */
+template <typename Ops, typename Form, int K = TILE_CHUNKS, typename Arguments, typename Rows,
+          typename Real>
+__device__ inline void finish_tiles(const Arguments &args, int64_t index, const Rows &row,
+                                    int64_t first, int64_t end, const state<Real> &total) {
+    if constexpr (Ops::ONE_A_ROW) {
+        put_value<Ops>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
+    } else {
+        const auto constants = constants_in<Ops>(args.operation(), total);
+        const reference<Real> to(total.m);
+        for_each_tile<Form, K>(row, first, end, [&](int64_t chunk, const auto &tile) {
+            Real x[K * CHUNK<Real>];
+            const Real excluded = finish_tile<Ops>(args.operation(), tile, to, constants, x);
+            row.template store<K, Form::STRIDE, true>(chunk, x, tile.allowed(), excluded);
+        });
+    }
+}
+
+/* Calls method(operations, rows_of<Rows>, who shares a row) with the Rows that fit. */
+template <typename Kinds, aligned_kernels ALIGNED = aligned_kernels::READ_IN_TILES, typename Method>
+ons_status with_rows_or_columns(const launch_request &request, Method method) {
+    if (request.plan->form == ONS_COLUMN_FORM)
+        return with_columns(
+            request, [&](auto ops, auto rows) { return method(ops, rows, block_of_columns()); });
+    return with_rows<Kinds, ALIGNED>(
+        request, [&](auto ops, auto rows) { return method(ops, rows, block_a_row()); });
+}
+
+#endif

@@ -1,0 +1,161 @@
+/* lanes.cuh - the larger of two numbers, sums that keep what they round away, and both over the
+ * lanes of a warp that share a row: LANES of them, a power of two. */
+#ifndef ONS_LANES_CUH
+#define ONS_LANES_CUH
+
+#include "../kernel/shapes.h"
+#include "exponential.cuh"
+
+__device__ inline int warp_of_block() { return threadIdx.x / WARP; }
+__device__ inline int warps_of_block() { return blockDim.x / WARP; }
+
+/* The first chunk of this lane where the lanes of warps share a row, K chunks each: the part of the
+ * row's `warp`-th warp is K times 32 chunks, and a lane has every 32nd of these. */
+template <int K>
+__device__ inline int chunk_of_lane(int warp) {
+    return warp * (K * WARP) + threadIdx.x % WARP;
+}
+
+__device__ inline float larger(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+    float m;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
+    return m;
+#else
+    return a >= b || isnan(a) ? a : b;
+#endif
+}
+__device__ inline double larger(double a, double b) { return ons_larger(a, b); }
+
+/* A long sum, and what it rounded away (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B). */
+template <typename Real>
+struct long_sum {
+    Real d = 0, d_low = 0;
+
+    __device__ void add(Real term) {
+        Real sum = d + term, other = sum - d;
+        d_low += (d - (sum - other)) + (term - other);
+        d = sum;
+    }
+
+    /* d_low is NaN where d is inf. */
+    __device__ Real rounded() const { return isfinite(d) ? d + d_low : d; }
+};
+
+#if __CUDA_ARCH__ >= 800
+/* An int in the order of the floats, NaN last: one instruction then reduces a warp. What larger()
+ * gives has but the one NaN, which is positive. */
+__device__ inline int in_order(float v) {
+    int bits = __float_as_int(v);
+    return bits ^ (bits >> 31 & 0x7fffffff);
+}
+__device__ inline float out_of_order(int ordered) {
+    return __int_as_float(ordered ^ (ordered >> 31 & 0x7fffffff));
+}
+
+__device__ inline float max_of_warp(float v) {
+    return out_of_order(__reduce_max_sync(~0u, in_order(v)));
+}
+#endif
+
+template <int LANES, typename Real>
+__device__ inline Real max_over_lanes(Real v) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (LANES == WARP && sizeof(Real) == sizeof(float)) return max_of_warp(v);
+#endif
+    if constexpr (LANES > 1) {
+        v = larger(v, __shfl_xor_sync(~0u, v, LANES / 2));
+        v = max_over_lanes<LANES / 2>(v);
+    }
+    return v;
+}
+
+template <int LANES>
+__device__ inline int count_over_lanes(int v) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (LANES == WARP) return __reduce_add_sync(~0u, v);
+#endif
+    if constexpr (LANES > 1) {
+        v += __shfl_xor_sync(~0u, v, LANES / 2);
+        v = count_over_lanes<LANES / 2>(v);
+    }
+    return v;
+}
+
+/* A sum of numbers between 0 and 128, in all below 2^16: in fixed point, of which adding a power of
+ * two leaves the digits in the low bits of the sum. Exact to 2^-39 a number but for the last two
+ * roundings, in whatever order they are added. */
+class fixed_sum {
+   public:
+    __device__ void add(float v) {
+        const float ones = v + ONES, parts = (v - (ones - ONES)) + PARTS;
+        high += __float_as_int(ones) - __float_as_int(ONES);
+        low += __float_as_int(parts) - __float_as_int(PARTS);
+    }
+
+    __device__ void operator+=(const fixed_sum &other) {
+        high += other.high;
+        low += other.low;
+    }
+
+    template <int LANES>
+    __device__ float over_lanes() const {
+        return rounded(digits_over_lanes<LANES>(digits()));
+    }
+
+    /* What a sum is made of, to be added up elsewhere. The digits of each number are within 2^22 of
+     * 0: those of 511 numbers fit an int, more are carried on the way. */
+    __device__ int2 digits() const { return {high, low}; }
+    template <int LANES>
+    __device__ static int2 digits_over_lanes(int2 digits) {
+        return {count_over_lanes<LANES>(digits.x), count_over_lanes<LANES>(digits.y)};
+    }
+
+    /* The same sum with low digits from 0 to below 2^23, which would be a high one. There is one
+     * way to write a sum like this, whatever it was added up from, and room for those of 2^8 more.
+     */
+    __device__ static int2 carried(int2 digits) {
+        return {digits.x + (digits.y >> 23), digits.y & ((1 << 23) - 1)};
+    }
+
+    __device__ static float rounded(int2 digits) {
+        return fmaf((float)digits.y, 0x1p-38f, (float)digits.x * 0x1p-15f);
+    }
+
+   private:
+    static constexpr float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
+    int high = 0, low = 0;
+};
+
+template <int LANES>
+__device__ inline float sum_over_lanes(float v) {
+    fixed_sum sum;
+    sum.add(v);
+    return sum.over_lanes<LANES>();
+}
+
+template <int LANES>
+__device__ inline double sum_over_lanes(double v) {
+    long_sum<double> sum;
+    sum.d = v;
+#pragma unroll
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) {
+        sum.d_low += __shfl_xor_sync(~0u, sum.d_low, lanes);
+        sum.add(__shfl_xor_sync(~0u, sum.d, lanes));
+    }
+    return sum.rounded();
+}
+
+/* d of lanes of which each has the sum of the lifted exponentials of at most 64 elements. */
+template <int LANES, typename Real>
+__device__ inline Real normalizer_over_lanes(Real lifted) {
+    Real sum = lifted * arithmetic<Real>::LOWERED;
+    if constexpr (LANES > 1) sum = sum_over_lanes<LANES>(sum);
+    return sum;
+}
+template <int LANES>
+__device__ inline float normalizer_over_lanes(const fixed_sum &sum) {
+    return sum.over_lanes<LANES>();
+}
+
+#endif

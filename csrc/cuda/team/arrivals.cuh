@@ -1,0 +1,139 @@
+/* arrivals.cuh - the states of a cluster's blocks, sent from each to all through distributed shared
+ * memory and counted where they arrive (sm_90 and later). */
+#ifndef ONS_ARRIVALS_CUH
+#define ONS_ARRIVALS_CUH
+
+#include <cstdint>
+
+#include "../statistic/pair.cuh"
+
+#if __CUDA_ARCH__ >= 900
+
+/* The next three read anew each time: they need no register meanwhile. */
+__device__ inline uint32_t cluster_index() {
+    uint32_t index;
+    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+    return index;
+}
+
+__device__ inline int thread_of_block() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
+__device__ inline uint32_t cluster_rank() {
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+__device__ inline uint32_t cluster_size() {
+    uint32_t size;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+    return size;
+}
+
+__device__ inline uint32_t shared_address(const void *at) {
+    return (uint32_t)__cvta_generic_to_shared(at);
+}
+
+/* The address of the same variable in another block's shared memory. */
+__device__ inline uint32_t in_block(uint32_t address, uint32_t rank) {
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+
+/* The barrier that counts the bytes which arrive in this block. Nobody may send before all blocks
+ * of the cluster have made theirs ready: say_ready and await_ready come between, and the loads of
+ * a row can be under way meanwhile. The first arrival is relaxed, because the fence has published
+ * the barrier; with release it would wait for all that the block has under way. Bytes may arrive
+ * before it is said how many they will be: the barrier's phase ends when both have come. */
+class arrivals {
+   public:
+    __device__ void make_ready() {
+        if (threadIdx.x == 0) {
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)));
+            asm volatile("fence.mbarrier_init.release.cluster;");
+        }
+    }
+
+    static __device__ void say_ready() {
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    }
+
+    static __device__ void await_ready() {
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    }
+
+    /* How many bytes will arrive in this block. */
+    __device__ void announce(uint32_t bytes) {
+        if (threadIdx.x == 0)
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                             shared_address(&barrier)),
+                         "r"(bytes)
+                         : "memory");
+    }
+
+    /* Stores a state at the same place of another block, and counts it there. */
+    __device__ void send(const state<float> *to, uint32_t rank, state<float> value) {
+        asm volatile(
+            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, "
+            "[%3];" ::"r"(in_block(shared_address(to), rank)),
+            "r"(__float_as_uint(value.m)), "r"(__float_as_uint(value.d)),
+            "r"(in_block(shared_address(&barrier), rank))
+            : "memory");
+    }
+
+    __device__ void send(const state<double> *to, uint32_t rank, state<double> value) {
+        asm volatile(
+            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b64 [%0], {%1, %2}, "
+            "[%3];" ::"r"(in_block(shared_address(to), rank)),
+            "l"(__double_as_longlong(value.m)), "l"(__double_as_longlong(value.d)),
+            "r"(in_block(shared_address(&barrier), rank))
+            : "memory");
+    }
+
+    /* The same of what the elements need to know of a row. */
+    __device__ void send(const row_constants<float> *to, uint32_t rank,
+                         const row_constants<float> &value) {
+        asm volatile(
+            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, "
+            "%4}, [%5];" ::"r"(in_block(shared_address(to), rank)),
+            "r"(__float_as_uint(value.m)), "r"(__float_as_uint(value.first)),
+            "r"(__float_as_uint(value.second)), "r"(__float_as_uint(value.biased_c)),
+            "r"(in_block(shared_address(&barrier), rank))
+            : "memory");
+    }
+
+    __device__ void send(const row_constants<double> *to, uint32_t rank,
+                         const row_constants<double> &value) {
+        auto *halves = (const state<double> *)to;
+        send(halves, rank, state<double>{value.m, value.first});
+        send(halves + 1, rank, state<double>{value.second, value.biased_c});
+    }
+
+    /* Waits until all announced bytes are here; `parity` is 0 the first time, then 1, 0, and so on.
+     */
+    __device__ void await(uint32_t parity = 0) {
+        uint32_t done = 0;
+        while (!done)
+            asm volatile(
+                "{\n"
+                ".reg .pred complete;\n"
+                "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%1], %2;\n"
+                "selp.u32 %0, 1, 0, complete;\n"
+                "}"
+                : "=r"(done)
+                : "r"(shared_address(&barrier)), "r"(parity)
+                : "memory");
+    }
+
+   private:
+    uint64_t barrier;
+};
+
+#endif
+
+#endif

@@ -1,0 +1,33 @@
+/* share.cuh - which tiles of a long row a warp has, where the warps of a cluster hold it: first
+ * REGISTER_TILES neighbours in registers, then tiles in turn with the other warps, block by block.
+ * Two blocks differ by one tile a warp at most. The order of every sum follows from this. */
+#ifndef ONS_SHARE_CUH
+#define ONS_SHARE_CUH
+
+#include "../statistic/lanes.cuh"
+
+constexpr int REGISTER_TILES = CLUSTER_CHUNKS / SMEM_CHUNKS;
+constexpr int SMEM_TILE = SMEM_CHUNKS * WARP; /* in chunks */
+
+struct share_of_warp {
+    int warp, turn, warps; /* its number along the row, and in turn; of how many */
+    int tiles;             /* that have elements of the row */
+
+    __device__ share_of_warp(int chunks, int block, int blocks)
+        : warp(block * warps_of_block() + warp_of_block()),
+          turn(warp_of_block() * blocks + block),
+          warps(blocks * warps_of_block()) {
+        const int of_row = (chunks + SMEM_TILE - 1) / SMEM_TILE;
+        const int kept = of_row - warp * REGISTER_TILES,
+                  rest = of_row - warps * REGISTER_TILES - turn;
+        tiles = kept < 0 ? 0 : kept < REGISTER_TILES ? kept : REGISTER_TILES;
+        if (rest > 0) tiles += (rest + warps - 1) / warps;
+    }
+
+    /* The chunk in which tile `t` begins; a lane's first is as many chunks on. */
+    __device__ int begin(int t) const {
+        return (t < REGISTER_TILES ? warp * REGISTER_TILES + t : t * warps + turn) * SMEM_TILE;
+    }
+};
+
+#endif

@@ -1,0 +1,120 @@
+/* entry.cuh - an element of a row and its place, in the order of top-k: the larger first, NaN above
+ * all, -0 as 0, of equal ones the first in the row; and how a few of them are sorted. */
+#ifndef ONS_ENTRY_CUH
+#define ONS_ENTRY_CUH
+
+#include <cstdint>
+
+#include "../statistic/lanes.cuh"
+
+/* A key for each number, an unsigned integer in the same order. 0 is none's. */
+__device__ inline uint32_t key_of(float x) {
+    if (isnan(x)) return ~0u;
+    const uint32_t bits = __float_as_uint(x + 0.0f);
+    return bits ^ ((uint32_t)((int32_t)bits >> 31) | 0x80000000u);
+}
+__device__ inline uint64_t key_of(double x) {
+    if (isnan(x)) return ~0ull;
+    const uint64_t bits = (uint64_t)__double_as_longlong(x + 0.0);
+    return bits ^ ((uint64_t)((int64_t)bits >> 63) | 0x8000000000000000ull);
+}
+__device__ inline float number_of(uint32_t key) {
+    return __uint_as_float(key == ~0u ? 0x7fffffffu : key >> 31 ? key ^ 0x80000000u : ~key);
+}
+__device__ inline double number_of(uint64_t key) {
+    const uint64_t bits = key == ~0ull ? 0x7fffffffffffffffull
+                          : key >> 63  ? key ^ 0x8000000000000000ull
+                                       : ~key;
+    return __longlong_as_double((long long)bits);
+}
+template <typename Real>
+using key_type = decltype(key_of(Real()));
+
+/* The least of those of LANES neighbouring lanes, and of a warp's. */
+template <int LANES, typename Key>
+__device__ inline Key least_over_lanes(Key key) {
+#pragma unroll
+    for (int apart = LANES / 2; apart > 0; apart /= 2) {
+        const Key other = __shfl_xor_sync(~0u, key, apart);
+        key = other < key ? other : key;
+    }
+    return key;
+}
+__device__ inline uint64_t least_of_warp(uint64_t key) { return least_over_lanes<WARP>(key); }
+__device__ inline uint32_t least_of_warp(uint32_t key) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_min_sync(~0u, key);
+#else
+    return least_over_lanes<WARP>(key);
+#endif
+}
+
+/* All zero: no entry, which comes after all others. */
+template <typename Real>
+struct entry;
+
+template <>
+struct entry<float> {
+    uint64_t bits;
+
+    __device__ static entry make(uint32_t key, uint32_t index) {
+        return {(uint64_t)key << 32 | (uint32_t)~index};
+    }
+    __device__ uint32_t key() const { return (uint32_t)(bits >> 32); }
+    __device__ uint32_t index() const { return ~(uint32_t)bits; }
+    __device__ bool is_before(const entry &other) const { return bits > other.bits; }
+
+    /* Subtracts 1 from count where it is before another one: the borrow of a difference. */
+    __device__ void uncount_if_before(const entry &other, uint32_t &count) const {
+        asm("{\n\t.reg .u32 rest;\n\t"
+            "sub.cc.u32 rest, %1, %3;\n\t"
+            "subc.cc.u32 rest, %2, %4;\n\t"
+            "subc.u32 %0, %0, 0;\n\t}"
+            : "+r"(count)
+            : "r"((uint32_t)other.bits), "r"((uint32_t)(other.bits >> 32)), "r"((uint32_t)bits),
+              "r"((uint32_t)(bits >> 32)));
+    }
+};
+
+template <>
+struct alignas(16) entry<double> {
+    uint64_t bits, place;
+
+    __device__ static entry make(uint64_t key, uint32_t index) { return {key, (uint32_t)~index}; }
+    __device__ uint64_t key() const { return bits; }
+    __device__ uint32_t index() const { return ~(uint32_t)place; }
+    __device__ bool is_before(const entry &other) const {
+        return bits > other.bits || (bits == other.bits && place > other.place);
+    }
+    __device__ void uncount_if_before(const entry &other, uint32_t &count) const {
+        count -= is_before(other);
+    }
+};
+
+/* Sorts n entries, a power of two: a bitonic network (Batcher, Sorting networks and their
+ * applications, 1968). To be called by `threads` threads, this one the `thread`-th; sync() is their
+ * barrier. */
+template <typename Entry, typename Sync>
+__device__ inline void sort_entries(Entry *list, uint32_t n, uint32_t thread, uint32_t threads,
+                                    Sync sync) {
+#pragma unroll 1
+    for (uint32_t size = 2; size <= n; size *= 2)
+#pragma unroll 1
+        for (uint32_t apart = size / 2; apart > 0; apart /= 2) {
+            sync();
+#pragma unroll 1
+            for (uint32_t i = thread; i < n / 2; i += threads) {
+                const uint32_t low = 2 * i - (i & (apart - 1)), high = low + apart;
+                const Entry a = list[low], b = list[high];
+                if (low & size ? a.is_before(b) : b.is_before(a)) {
+                    list[low] = b;
+                    list[high] = a;
+                }
+            }
+        }
+    sync();
+}
+
+__device__ inline uint32_t power_from(uint32_t n) { return n <= 1 ? 1 : 1u << (32 - __clz(n - 1)); }
+
+#endif

@@ -1,0 +1,68 @@
+/* keys.cuh - a short row's elements as numbers of 32 bits in the order of top-k: of the element as
+ * much as finds room, then its place, the first one largest. 16-bit elements have all of theirs;
+ * of float32 the last bits are missing, so that numbers that differ in these alone are in the order
+ * of their places. */
+#ifndef ONS_KEYS_CUH
+#define ONS_KEYS_CUH
+
+#include "entry.cuh"
+#include "../rows/tile.cuh"
+
+/* For a thread's chunks, of LANES lanes that have the row: places are those of lane 0. */
+template <typename Tile, int LANES>
+struct keys_of_row {
+    static constexpr int V = Tile::V, n = Tile::K * V;
+    static constexpr bool EXACT = false;
+    static constexpr uint32_t PLACES = LANES * n - 1; /* a power of two, less 1 */
+
+    /* Of the tile, or of one whose elements are so many places apart. */
+    template <int APART = 1, typename Some, int count>
+    __device__ static void fill(const Some &tile, uint32_t (&keys)[count]) {
+#pragma unroll
+        for (int e = 0; e < count; e++) {
+            /* + 0: NaN is the one that is largest, -0 is 0 */
+            const uint32_t bits = __float_as_uint(tile.element(e) + 0.0f);
+            const uint32_t key = bits ^ ((uint32_t)((int32_t)bits >> 31) | 0x80000000u);
+            keys[e] = (key & ~PLACES) | (PLACES - place<LANES, V>(APART * e));
+        }
+    }
+    __device__ static uint32_t place_of(uint32_t key) { return PLACES - (key & PLACES); }
+    /* The part of a key that is the element's. */
+    __device__ static uint32_t bucket(uint32_t key) { return key & ~PLACES; }
+};
+
+template <typename X, int K, int LANES>
+struct keys_of_pairs {
+    using Tile = raw_tile<X, K>;
+    static constexpr int V = Tile::V, n = K * V;
+    static constexpr bool EXACT = true;
+    static constexpr uint32_t PLACES = 0xffff;
+
+    template <int APART = 1, int k, int count>
+    __device__ static void fill(const raw_tile<X, k> &tile, uint32_t (&keys)[count]) {
+        using pair = pair_of_16_bits<X>;
+#pragma unroll
+        for (int e = 0; e < count; e += 2) {
+            const pair zero = {from_real<X>(0.0f), from_real<X>(0.0f)};
+            const pair two = __hadd2(*(const pair *)&tile.raw[e / V].word[e % V / 2], zero);
+            const unsigned bits = *(const unsigned *)&two;
+            unsigned signs; /* of both, 16 bits each */
+            asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(signs) : "r"(bits));
+            const unsigned both = bits ^ (signs | 0x80008000u);
+            keys[e] = (both << 16) | (PLACES - place<LANES, V>(APART * e));
+            keys[e + 1] = (both & 0xffff0000u) | (PLACES - place<LANES, V>(APART * (e + 1)));
+        }
+    }
+    __device__ static uint32_t place_of(uint32_t key) { return PLACES - (key & PLACES); }
+    __device__ static float number_of(uint32_t key) {
+        const unsigned short bits =
+            (unsigned short)((key & 0x80000000u ? key ^ 0x80000000u : ~key) >> 16);
+        return to_real<float>(bits_as<X>(bits));
+    }
+};
+template <int K, int LANES>
+struct keys_of_row<raw_tile<__half, K>, LANES> : keys_of_pairs<__half, K, LANES> {};
+template <int K, int LANES>
+struct keys_of_row<raw_tile<__nv_bfloat16, K>, LANES> : keys_of_pairs<__nv_bfloat16, K, LANES> {};
+
+#endif

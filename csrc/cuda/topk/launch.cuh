@@ -1,0 +1,85 @@
+/* topk/launch.cuh - launch_rows.cuh for the operation that selects. */
+#ifndef ONS_LAUNCH_TOPK_CUH
+#define ONS_LAUNCH_TOPK_CUH
+
+#include "../kernel/launch_rows.cuh"
+#include "results.cuh"
+#include "shapes.h"
+
+/* The list of a block has room for so many entries or more: a power of two, so that it can be
+ * sorted, and more than k, so that a bound need not be exact. */
+inline int topk_room(const launch_request &request, int least) {
+    while (least < 2 * request.problem->k) least *= 2;
+    return least;
+}
+
+/* Whether the results of each row lie side by side, from where two at a time may be written. */
+inline bool is_of_pairs(const results_at &results) {
+    const int64_t size = ons_dtype_size(results.dtype);
+    return results.along == size && ((int64_t)results.data | results.pitch) % (2 * size) == 0;
+}
+
+template <typename Rows, typename Method>
+ons_status with_topk_arguments(const launch_request &request, const typename Rows::arguments &rows,
+                               int room, Method method) {
+    const ons_problem *problem = request.problem;
+    auto at = [&](ons_role role) -> results_at {
+        const ons_operand *operand = &problem->operand[role];
+        return {operand->data, problem->dims == 1 ? 0 : operand->stride[0],
+                operand->stride[problem->dims - 1], operand->dtype};
+    };
+    const results_at values = at(ONS_Y), indices = at(ONS_INDICES);
+    const bool in_pairs = !HAS_PROBLEM<Rows> && problem->k % 2 == 0 &&
+                          values.dtype != ONS_FLOAT64 && is_of_pairs(values) &&
+                          is_of_pairs(indices);
+    topk_arguments<Rows> arguments = {
+        rows,         values,   indices, at(ONS_PAIRS),   (int)problem->k,  room,
+        problem->log, in_pairs, 1,       request.plan->N, request.workspace};
+    return method(rows_of<Rows>{rows}, arguments);
+}
+
+template <typename X, bool BOTH, typename Method>
+ons_status with_topk_type(const launch_request &request, int room, Method method) {
+    const ons_problem *problem = request.problem;
+    const ons_plan *plan = request.plan;
+    const int64_t pitch =
+        problem->dims == 1 ? 0 : problem->operand[ONS_X].stride[0] / (int64_t)sizeof(X);
+    auto arguments = [&](auto rows) -> typename decltype(rows)::arguments {
+        return {(const X *)problem->operand[ONS_X].data,
+                nullptr,
+                pitch,
+                0,
+                plan->rows,
+                plan->N,
+                0,
+                plan->rows,
+                problem->operation,
+                element_format<X>(),
+                false};
+    };
+    using Aligned = contiguous_rows<X, true>;
+    using Any = contiguous_rows<X, false>;
+    const bool short_tiles = plan->elements_a_thread == TOPK_TILE_CHUNKS * Any::V;
+    if constexpr (BOTH && sizeof(X) <= sizeof(float))
+        if (!(sizeof(X) == 2 && short_tiles) && Aligned::all_aligned(arguments(Aligned()), true))
+            return with_topk_arguments<Aligned>(request, arguments(Aligned()), room, method);
+    return with_topk_arguments<Any>(request, arguments(Any()), room, method);
+}
+
+/* Calls method(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has room for
+ * `room` entries. BOTH: rows that all begin with a pack have Rows of their own, whose tiles are
+ * longer in 16 bits. */
+template <bool BOTH = false, typename Method>
+ons_status with_topk_rows(const launch_request &request, int room, Method method) {
+    if (request.plan->loader == ONS_CONTIGUOUS) switch (request.problem->operand[ONS_X].dtype) {
+        case ONS_FLOAT16: return with_topk_type<__half, BOTH>(request, room, method);
+        case ONS_BFLOAT16: return with_topk_type<__nv_bfloat16, BOTH>(request, room, method);
+        case ONS_FLOAT32: return with_topk_type<float, BOTH>(request, room, method);
+        default: return with_topk_type<double, BOTH>(request, room, method);
+        }
+    return request.plan->compute == ONS_FLOAT64
+               ? with_topk_arguments<general_rows<double>>(request, as_it_is(request), room, method)
+               : with_topk_arguments<general_rows<float>>(request, as_it_is(request), room, method);
+}
+
+#endif

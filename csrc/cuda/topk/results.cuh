@@ -1,0 +1,257 @@
+/* topk/results.cuh - the arguments of the top-k kernels, and where a row's results go. */
+#ifndef ONS_TOPK_RESULTS_CUH
+#define ONS_TOPK_RESULTS_CUH
+
+#include "entry.cuh"
+#include "scan.cuh"
+#include "../rows/address.cuh"
+#include "../statistic/finish.cuh"
+
+/* Where the results are: of rows without gaps one pitch each says it, of others their problem. */
+struct results_at {
+    char *data;
+    int64_t pitch, along; /* in bytes */
+    ons_dtype dtype;
+};
+
+/* What a kernel of such an operation takes beside its rows. */
+template <typename Rows>
+struct topk_arguments : Rows::arguments {
+    results_at values, indices, pairs;
+    int k, room; /* of a row's list of entries */
+    bool log;
+    bool in_pairs; /* results that lie side by side, and an even k: two may be written at once */
+    int64_t parts, part_length; /* of a row, each by itself; 1: none */
+    void *workspace;
+};
+
+template <typename Rows>
+constexpr bool HAS_PROBLEM = std::is_same_v<typename Rows::arguments, problem_arguments>;
+
+/* The results of a row: `row` is its number among all. */
+template <typename Rows>
+__device__ inline char *results_of(const topk_arguments<Rows> &args, const results_at &to,
+                                   [[maybe_unused]] ons_role role, int64_t row) {
+    char *at = to.data;
+    if constexpr (HAS_PROBLEM<Rows>) {
+        const ons_problem &problem = args.problem;
+#pragma unroll 1
+        for (int dim = problem.dims - 2; dim >= 0; dim--) {
+            const int64_t above = dim > 0 ? row / problem.extent[dim] : 0;
+            at += (row - above * problem.extent[dim]) * problem.operand[role].stride[dim];
+            row = above;
+        }
+        return at;
+    } else {
+        return at + row * to.pitch;
+    }
+}
+
+/* Element `index` of a row, as a tile has it. */
+template <typename Rows>
+__device__ inline typename Rows::Real element_at(const topk_arguments<Rows> &args,
+                                                 const row_address &at, int64_t index) {
+    using Real = typename Rows::Real;
+    const ons_problem &problem = args.problem;
+    const int along = problem.dims - 1;
+    if (at.where && !at.where[index * problem.operand[ONS_WHERE].stride[along]])
+        return -arithmetic<Real>::infinity();
+    const ons_operand &x = problem.operand[ONS_X];
+    Real one[1] = {read_as<Real>(at.x + index * x.stride[along], x.dtype)};
+    if (at.scale != 1.0) scale_all(one, at.scale);
+    return one[0];
+}
+
+/* The same of one of which `row` is the number among all. */
+template <typename Rows>
+__device__ inline typename Rows::Real element_of(const topk_arguments<Rows> &args, int64_t row,
+                                                 int64_t index) {
+    if constexpr (HAS_PROBLEM<Rows>)
+        return element_at(args, row_address(args, row - args.first), index);
+    else
+        return to_real<typename Rows::Real>(args.x[row * args.x_pitch + index]);
+}
+
+/* Writes what is in that place of a row's order, the row's results at `values` and `indices`. */
+template <typename Rows>
+__device__ inline void write_result(const topk_arguments<Rows> &args, char *values, char *indices,
+                                    uint32_t order, typename Rows::Real value, uint32_t place) {
+    write_as(values + order * args.values.along, args.values.dtype, value);
+    char *index = indices + order * args.indices.along;
+    if (args.indices.dtype == ONS_INT64)
+        *(int64_t *)index = place;
+    else
+        *(int32_t *)index = (int32_t)place;
+}
+
+/* The LANES neighbouring lanes that have a row, a bit each. */
+template <int LANES>
+__device__ inline unsigned lanes_of_row() {
+    return ~0u >> (WARP - LANES) << (threadIdx.x % WARP / LANES * LANES);
+}
+
+/* A count of each lane that has a row, or of each thread of a block (LANES 0): their sum, and with
+ * `before` that of the ones before this one. */
+template <int LANES>
+__device__ inline uint32_t sum_of_row(uint32_t n, uint32_t *before = nullptr) {
+    constexpr int TOGETHER = LANES == 0 ? WARP : LANES;
+    const unsigned lanes = lanes_of_row<TOGETHER>();
+    const int lane = threadIdx.x % TOGETHER;
+    const uint32_t upto = sum_up_to_lane<TOGETHER>(n, lane, lanes);
+    uint32_t sum = __shfl_sync(lanes, upto, TOGETHER - 1, TOGETHER);
+    if (before) *before = upto - n;
+    if constexpr (LANES == 0) {
+        __shared__ uint32_t of_warps[WARP];
+        __syncthreads(); /* the last ones were read */
+        if (lane == 0) of_warps[warp_of_block()] = sum;
+        __syncthreads();
+        const uint32_t of_warp = lane < warps_of_block() ? of_warps[lane] : 0;
+        sum = (uint32_t)count_over_lanes<WARP>((int)of_warp);
+        if (before)
+            *before += (uint32_t)count_over_lanes<WARP>(lane < warp_of_block() ? (int)of_warp : 0);
+    }
+    return sum;
+}
+
+/* How many of a mask's N bytes, `step` apart, are not 0: of those that the thread `own` of so many
+ * together looks at, a word at a time where they lie side by side. */
+__device__ inline uint32_t count_allowed(const char *where, int64_t step, uint32_t N, uint32_t own,
+                                         uint32_t together) {
+    uint32_t words = 0, head = 0, allowed = 0;
+    if (step == 1) {
+        head = min(N, (uint32_t)(-(uintptr_t)where % sizeof(uint32_t)));
+        words = (N - head) / (uint32_t)sizeof(uint32_t);
+    }
+    const uint32_t *const word = (const uint32_t *)(where + head);
+#pragma unroll 8
+    for (uint32_t i = own; i < words; i += together) allowed += __popc(__vcmpne4(word[i], 0)) / 8;
+    const uint32_t in_words = words * (uint32_t)sizeof(uint32_t);
+#pragma unroll 8
+    for (uint32_t i = own; i < N - in_words; i += together)
+        allowed += where[(i < head ? i : i + in_words) * step] != 0;
+    return allowed;
+}
+
+/* Writes the results of the `lowest` ones of a row's k that are -inf, as its tiles have them: first
+ * of the elements that `where` allows, then of those it excludes, in the order of their places, by
+ * LANES lanes, or by a block (0). The mask is read to its end; elements, and the mask again, until
+ * all results are there. `value`: the result of -inf. */
+template <int LANES, typename Rows>
+__device__ __noinline__ void write_lowest(const topk_arguments<Rows> &args, int64_t row,
+                                          uint32_t lowest, char *values, char *indices,
+                                          typename Rows::Real value) {
+    using Real = typename Rows::Real;
+    const uint32_t together = LANES == 0 ? blockDim.x : LANES, own = threadIdx.x % together;
+    const row_address at(args, row - args.first);
+    const int64_t step = args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
+    const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
+    const uint32_t allowed = sum_of_row<LANES>(count_allowed(at.where, step, N, own, together));
+    /* the others of the k are all the allowed ones above -inf */
+    const uint32_t end_of_allowed = k - lowest + min(lowest, allowed - (k - lowest));
+    uint32_t next_allowed = k - lowest, next_excluded = end_of_allowed;
+#pragma unroll 1
+    for (uint32_t from = 0; from < N && (next_allowed < end_of_allowed || next_excluded < k);
+         from += together) {
+        const uint32_t place = from + own;
+        const bool is_excluded = place < N && !at.where[place * step];
+        const bool is_lowest = next_allowed < end_of_allowed && place < N && !is_excluded &&
+                               element_at(args, at, place) == -arithmetic<Real>::infinity();
+        uint32_t before; /* both counts in one number */
+        const uint32_t sum = sum_of_row<LANES>(is_lowest ? 1u << 16 : is_excluded ? 1 : 0, &before);
+        if (is_lowest && next_allowed + (before >> 16) < end_of_allowed)
+            write_result(args, values, indices, next_allowed + (before >> 16), value, place);
+        if (is_excluded && next_excluded + (before & 0xffff) < k)
+            write_result(args, values, indices, next_excluded + (before & 0xffff),
+                         args.log ? -arithmetic<Real>::infinity() : (Real)0, place);
+        next_allowed += sum >> 16;
+        next_excluded += sum & 0xffff;
+    }
+}
+
+/* The results of one row. */
+template <typename Rows>
+class topk_of_row {
+    using Real = typename Rows::Real;
+
+   public:
+    __device__ topk_of_row(const topk_arguments<Rows> &args_, int64_t row_,
+                           const state<Real> &total)
+        : args(args_), row(row_), to(total.m) {
+        values = results_of(args, args.values, ONS_Y, row);
+        indices = results_of(args, args.indices, ONS_INDICES, row);
+        if (args.log) {
+            log_softmax::row(total, &first, &second);
+        } else {
+            softmax::row(total, &first, &second);
+            first *= arithmetic<Real>::LOWERED;
+            second *= arithmetic<Real>::LOWERED;
+        }
+    }
+
+    /* Writes the one in that place of the order. */
+    __device__ void put(uint32_t order, const entry<Real> &one) {
+        put(order, number_of(one.key()), one.index());
+    }
+
+    /* Writes an element in that place of the order, and its own place. */
+    __device__ void put(uint32_t order, Real x, uint32_t place) {
+        if (has_mask() && x == -arithmetic<Real>::infinity())
+            lowest++; /* an excluded one may be before an allowed one here */
+        else
+            write_result(args, values, indices, order, value_of(x), place);
+    }
+
+    /* The same of two neighbours, the first of them in an even place, where args.in_pairs. */
+    __device__ void put_two(uint32_t order, const Real (&x)[2], const uint32_t (&place)[2]) const {
+        const Real one = value_of(x[0]), two = value_of(x[1]);
+        if (args.values.dtype == ONS_BFLOAT16)
+            *(__nv_bfloat162 *)(values + order * sizeof(__nv_bfloat16)) = {
+                from_real<__nv_bfloat16>(one), from_real<__nv_bfloat16>(two)};
+        else if (args.values.dtype == ONS_FLOAT16)
+            *(__half2 *)(values + order * sizeof(__half)) = {from_real<__half>(one),
+                                                             from_real<__half>(two)};
+        else
+            *(float2 *)(values + order * sizeof(float)) = {(float)one, (float)two};
+        if (args.indices.dtype == ONS_INT64)
+            *(ulonglong2 *)(indices + order * sizeof(int64_t)) = {place[0], place[1]};
+        else
+            *(uint2 *)(indices + order * sizeof(int32_t)) = {place[0], place[1]};
+    }
+
+    /* Writes what put() has left. To be called by the LANES lanes of the row, or its block (0). */
+    template <int LANES>
+    __device__ void end() const {
+        if constexpr (HAS_PROBLEM<Rows>) {
+            if (!has_mask()) return;
+            if (const uint32_t all = sum_of_row<LANES>(lowest))
+                write_lowest<LANES>(args, row, all, values, indices,
+                                    value_of(-arithmetic<Real>::infinity()));
+        }
+    }
+
+   private:
+    __device__ Real value_of(Real x) const {
+        return args.log ? log_softmax::element(x, first, second)
+                        : softmax::element(to.exponential(x - to.anchor), first, second);
+    }
+
+    __device__ bool has_mask() const {
+        if constexpr (HAS_PROBLEM<Rows>) return args.problem.operand[ONS_WHERE].data;
+        return false;
+    }
+
+    const topk_arguments<Rows> &args;
+    int64_t row;
+    char *values, *indices;
+    uint32_t lowest = 0;
+    Real first, second;
+    reference<Real> to;
+};
+
+template <typename Rows, typename Real>
+__device__ inline void put_pair(const topk_arguments<Rows> &args, int64_t row,
+                                const state<Real> &total) {
+    if (args.pairs.data) *(ons_pair *)results_of(args, args.pairs, ONS_PAIRS, row) = pair_of(total);
+}
+
+#endif

@@ -1,0 +1,290 @@
+/* topk/sorted.cu - fused_warp of the operation that selects, of short rows: each of LANES lanes
+ * puts its elements in order, and keeps the M largest; then the lanes' lists become one. All
+ * exchanges are between registers. Where M is small, the tops of chunks are put in order first:
+ * the k largest elements are in the k chunks with the largest tops, of which then the elements are
+ * put in order.
+ *
+ * An element and its place are one number of 32 bits. Of float32 that lacks the element's last
+ * bits: numbers that differ in these alone are told apart at the end.
+ *
+ * Moves 1 read of N. Stops at 256 elements. */
+#include "launch.cuh"
+#include "network.cuh"
+#include "keys.cuh"
+#include "lay_out.cuh"
+#include "signs.cuh"
+#include "tops.cuh"
+
+/* One row in shared memory: its list, of `room` keys; and its elements, where they are asked for.
+ * Each has a few words more, so that those of neighbouring rows are in different banks. */
+template <typename Tile, int LANES, int M>
+struct sorted_row {
+    using Keys = keys_of_row<Tile, LANES>;
+    using Stored = typename stored_as<Tile>::type;
+    using Entry = entry<float>;
+    static constexpr bool BY_CHUNKS = LANES <= M && M <= Tile::K && 2 * M <= LANES * Tile::K,
+                          HAS_ELEMENTS = BY_CHUNKS || !Keys::EXACT;
+    static constexpr int PAD = 4, BYTES = LANES * Tile::K * Tile::V * (int)sizeof(Stored),
+                         ELEMENTS = HAS_ELEMENTS ? BYTES / (int)sizeof(uint32_t) + 4 * PAD : 0;
+
+    Stored *elements;
+    uint32_t *keys;
+
+    __host__ __device__ static int words(int room) { return ELEMENTS + room + PAD; }
+    __device__ sorted_row(uint32_t *rows, int which, int room)
+        : elements((Stored *)(rows + which * words(room))), keys((uint32_t *)elements + ELEMENTS) {}
+
+    /* The element that a key stands for; and, of the one in that place, the element and its own. */
+    __device__ float number(uint32_t key) const {
+        if constexpr (Keys::EXACT)
+            return Keys::number_of(key);
+        else
+            return elements[Keys::place_of(key)];
+    }
+    __device__ Entry operator[](uint32_t order) const {
+        const uint32_t key = keys[order];
+        return Entry::make(key_of(number(key)), Keys::place_of(key));
+    }
+
+    /* Whether two neighbours among those of this lane change places by bits that the keys lack. */
+    __device__ bool is_disordered(uint32_t k) const {
+        bool found = false;
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x % LANES; i + 1 < k; i += LANES)
+            if (Keys::bucket(keys[i]) == Keys::bucket(keys[i + 1]))
+                found |= (*this)[i + 1].is_before((*this)[i]);
+        return found;
+    }
+
+    /* The place in the order of the key in that place. */
+    __device__ uint32_t order_of(uint32_t order, uint32_t k) const {
+        const Entry own = (*this)[order];
+        const uint32_t bucket = Keys::bucket(keys[order]);
+        uint32_t found = order;
+        for (uint32_t j = order; j-- > 0 && Keys::bucket(keys[j]) == bucket;)
+            found -= own.is_before((*this)[j]);
+        for (uint32_t j = order + 1; j < k && Keys::bucket(keys[j]) == bucket; j++)
+            found += (*this)[j].is_before(own);
+        return found;
+    }
+};
+
+/* Sees to it that the list has the k largest. Where the last one's bucket has other numbers too,
+ * its key does not tell which of them are among the k: these are found one after the other. To be
+ * called by whole warps. */
+template <typename Tile, int LANES, int M>
+__device__ __forceinline__ void decide(const sorted_row<Tile, LANES, M> &list, uint32_t k) {
+    using Keys = keys_of_row<Tile, LANES>;
+    using Entry = entry<float>;
+    using Signs = signs<Tile>;
+    const int lane = threadIdx.x % LANES;
+    auto count = [](unsigned bits) { return (uint32_t)count_over_lanes<LANES>(__popc(bits)); };
+    Tile tile;
+    take_back<LANES>(list.elements, lane, &tile);
+    const uint32_t bucket = Keys::bucket(list.keys[k - 1]);
+    const float low = number_of(bucket), high = number_of(bucket | Keys::PLACES);
+    unsigned inside = Signs::not_below(tile, low);
+    const uint32_t from = count(inside);
+    /* a bucket of infinity or NaN has but the one */
+    const bool more = isfinite(low) && isfinite(high) && from > k;
+    if (!__any_sync(~0u, more)) return;
+    inside &= ~Signs::above(tile, high);
+    const float last = number_of(list[k - 1].key());
+    const uint32_t equal = count(Signs::not_below(tile, last)) - count(Signs::above(tile, last));
+    const uint32_t others = count(inside);
+    uint32_t order = more && others != equal ? from - others : k;
+    Entry before = {~0ull};
+    __syncwarp();
+#pragma unroll 1
+    while (__any_sync(~0u, order < k)) {
+        Entry next = {};
+#pragma unroll 1
+        for (unsigned left = order < k ? inside : 0; left; left &= left - 1) {
+            const int e = (int)Signs::element(__ffs((int)left) - 1);
+            const uint32_t at = lane * Tile::V + place<LANES, Tile::V>(e);
+            const Entry one = Entry::make(key_of(list.elements[at]), at);
+            if (before.is_before(one) && one.is_before(next)) next = one;
+        }
+#pragma unroll
+        for (int apart = 1; apart < LANES; apart *= 2) {
+            const Entry other = {__shfl_xor_sync(~0u, next.bits, apart)};
+            if (other.is_before(next)) next = other;
+        }
+        if (order < k && lane == 0) list.keys[order] = bucket | (Keys::PLACES - next.index());
+        before = next;
+        order += order < k;
+    }
+    __syncwarp();
+}
+
+/* Lists the largest of what LANES lanes have, of which each keeps M of its own: they are so many
+ * places behind those that their keys say. */
+template <int LANES, int M, int n>
+__device__ __forceinline__ void list_largest(uint32_t (&keys)[n], uint32_t behind, uint32_t *list,
+                                             int wide) {
+    const int lane = threadIdx.x % LANES;
+    keep_largest<M>(keys);
+#pragma unroll
+    for (int i = 0; i < M; i++) keys[i] -= behind;
+    merge_lists<LANES, M>(keys, wide);
+    if (lane < wide) {
+#pragma unroll
+        for (int i = 0; i < M; i += 4)
+            *(uint4 *)(list + lane * M + i) = {keys[i], keys[i + 1], keys[i + 2], keys[i + 3]};
+    }
+}
+
+/* Lists the largest of a row that is laid out, from the M chunks with the largest tops. The k first
+ * of these chunks hold them: equal tops are in the order of their places, as equal elements are.
+ * Returns whether the keys tell which elements are the k largest: whether no more than k are from
+ * the last one's bucket on. */
+template <typename Tile, int LANES, int M>
+__device__ __forceinline__ bool list_by_chunks(const Tile &tile,
+                                               const sorted_row<Tile, LANES, M> &list, uint32_t k) {
+    using Keys = keys_of_row<Tile, LANES>;
+    using Pack = pack<typename stored_as<Tile>::type, Tile::V>;
+    constexpr int V = Tile::V, OWN = M / LANES /* chunks */, KEPT = M < OWN * V ? M : OWN * V;
+    const int lane = threadIdx.x % LANES;
+    uint32_t tops[Tile::K], chunks[Tile::K], keys[OWN * V], in_order[OWN * V];
+    Keys::template fill<V>(tops_of_chunks(tile), tops);
+#pragma unroll
+    for (int i = 0; i < Tile::K; i++) chunks[i] = tops[i];
+    keep_largest<M>(chunks);
+#pragma unroll
+    for (int i = 0; i < M; i++) chunks[i] -= lane * V;
+    merge_lists<LANES, M>(chunks, 1);
+    __syncwarp(); /* the elements are laid out */
+    raw_tile<typename stored_as<Tile>::type, OWN> candidates;
+    uint32_t at[OWN];
+#pragma unroll
+    for (int c = 0; c < OWN; c++) {
+        uint32_t own = chunks[c];
+#pragma unroll
+        for (int other = 1; other < LANES; other++)
+            if (lane == other) own = chunks[other * OWN + c];
+        at[c] = Keys::place_of(own);
+        candidates.raw[c] = ((const Pack *)list.elements)[at[c] / V];
+    }
+    Keys::fill(candidates, keys);
+#pragma unroll
+    for (int e = 0; e < OWN * V; e++)
+        in_order[e] = keys[e] -= at[e / V] - place<LANES, V>(e / V * V);
+    list_largest<LANES, KEPT>(in_order, 0, list.keys, M / KEPT);
+    if constexpr (Keys::EXACT) {
+        return true;
+    } else {
+        __syncwarp();
+        const uint32_t last = Keys::bucket(list.keys[k - 1]);
+        uint32_t from_last = 0; /* the chunks from there on, and above 16 bits the elements */
+#pragma unroll
+        for (int i = 0; i < Tile::K; i++) from_last += tops[i] >= last ? 1 : 0;
+#pragma unroll
+        for (int e = 0; e < OWN * V; e++) from_last += keys[e] >= last ? 1 << 16 : 0;
+        from_last = count_over_lanes<LANES>(from_last);
+        return (from_last & 0xffff) <= M && from_last >> 16 <= k;
+    }
+}
+
+/* How many blocks fit a multiprocessor, of whose lanes each has n elements and keeps some: the
+ * compiler alone gives so few registers that the loads of unaligned rows wait for each other. */
+template <int n, int KEPT>
+constexpr int BLOCKS = n <= 32 && KEPT < 32 ? 8 : 5;
+
+template <typename Rows, int LANES, int K, int M>
+__global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
+    topk_sorted_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    await_earlier_work();
+    using Real = typename Rows::Real;
+    using Tile = typename Rows::template tile<K>;
+    using Keys = keys_of_row<Tile, LANES>;
+    using List = sorted_row<Tile, LANES, M>;
+    constexpr int V = Rows::V;
+    extern __shared__ __align__(16) uint32_t shared[];
+    const int own = threadIdx.x / LANES, lane = threadIdx.x % LANES, rows = blockDim.x / LANES;
+    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first;
+    const uint32_t k = (uint32_t)args.k;
+
+    const Tile tile = Rows::template load_row<K, LANES, true>(args, index, lane);
+    Real m;
+    if constexpr (List::BY_CHUNKS)
+        m = tops_of_chunks(tile).largest();
+    else
+        m = tile.largest();
+    m = max_over_lanes<LANES>(m);
+    const Real d =
+        normalizer_over_lanes<LANES>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
+    const state<Real> total = {m, d};
+
+    const List list(shared, own, args.room);
+    if constexpr (List::HAS_ELEMENTS) lay_out<LANES>(tile, list.elements, lane);
+    bool is_decided = Keys::EXACT;
+    if constexpr (List::BY_CHUNKS) {
+        is_decided = list_by_chunks(tile, list, k);
+    } else {
+        uint32_t keys[K * V];
+        Keys::fill(tile, keys);
+        list_largest<LANES, M>(keys, lane * V, list.keys, M < K * V ? 1 : args.room / M);
+    }
+    __syncwarp();
+
+    bool disordered = false;
+    if constexpr (!Keys::EXACT) {
+        if (!__all_sync(~0u, is_decided)) decide(list, k);
+        disordered = __any_sync(~0u, list.is_disordered(k));
+    }
+    if (row >= args.rows) return;
+    topk_of_row<Rows> results(args, row, total);
+    if (!HAS_PROBLEM<Rows> && args.in_pairs && k > LANES && !disordered) {
+#pragma unroll 1
+        for (uint32_t i = 2 * lane; i < k; i += 2 * LANES) {
+            const uint2 two = *(const uint2 *)&list.keys[i];
+            results.put_two(i, {list.number(two.x), list.number(two.y)},
+                            {Keys::place_of(two.x), Keys::place_of(two.y)});
+        }
+    } else {
+#pragma unroll 1
+        for (uint32_t i = lane; i < k; i += LANES) {
+            const uint32_t key = list.keys[i];
+            uint32_t order = i;
+            if constexpr (!Keys::EXACT)
+                if (disordered) order = list.order_of(i, k);
+            results.put(order, list.number(key), Keys::place_of(key));
+        }
+    }
+    results.template end<LANES>();
+    if (lane == 0) put_pair(args, row, total);
+}
+
+template <typename Rows>
+constexpr bool has_shape_of(topk_sorted_rows rows) {
+    return rows == TOPK_MANY_ROWS          ? !HAS_PROBLEM<Rows>
+           : rows == TOPK_MANY_16_BIT_ROWS ? Rows::IS_16_BIT
+                                           : true;
+}
+
+ons_status topk_sorted(const launch_request &request) {
+    const ons_plan *plan = request.plan;
+    const int64_t k = request.problem->k;
+    return with_topk_rows(request, 0, [&](auto rows, const auto &of_rows) {
+        using Rows = typename decltype(rows)::Rows;
+        ons_status status = ONS_E_OPERAND;
+        if constexpr (std::is_same_v<typename Rows::Real, float>) {
+            const int chunks = plan->elements_a_thread / Rows::V;
+            const int kept = (int)topk_kept(k, plan->elements_a_thread);
+            auto arguments = of_rows;
+            for (arguments.room = kept; arguments.room < k;) arguments.room *= 2;
+#define ONS_TOPK_SORTED_SHAPE(ROWS, L, K, M)                                                      \
+    if constexpr (has_shape_of<Rows>(TOPK_##ROWS##_ROWS))                                         \
+        if (plan->lanes == L && chunks == K && kept == M) {                                       \
+            using List = sorted_row<typename Rows::template tile<K>, L, M>;                       \
+            launch_shape shape = {1, plan->threads};                                              \
+            shape.shared_bytes =                                                                  \
+                (int)(plan->width * List::words(arguments.room) * sizeof(uint32_t));              \
+            status = launch_strips(request, shape, topk_sorted_kernel<Rows, L, K, M>, arguments); \
+        }
+#include "../kernel/instances.def"
+#undef ONS_TOPK_SORTED_SHAPE
+        }
+        return status;
+    });
+}

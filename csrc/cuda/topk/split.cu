@@ -1,0 +1,81 @@
+/* topk/split.cu - split of the operation that selects: every part of a row gives its k first
+ * entries and its pair (cuda/topk/online.cu); a block merges those of a row. One entry of each part
+ * bounds the k-th. The block reads the first entries of all parts, then the second ones, and so on,
+ * until no part has one from the bound on. It lists them in shared memory, and puts the list in
+ * order when it is full, which gives a new bound.
+ *
+ * Moves 1 read of N. */
+#include "buckets.cuh"
+#include "../team/reduce.cuh"
+#include "select.cuh"
+#include "parts.cuh"
+
+template <typename Rows>
+__global__ void __launch_bounds__(TOPK_MERGE_THREADS)
+    topk_merge_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    await_earlier_work();
+    using Real = typename Rows::Real;
+    using Entry = entry<Real>;
+    extern __shared__ __align__(16) unsigned char shared[];
+    Entry *const list = (Entry *)shared;
+    __shared__ int listed;
+    auto sync = [] { __syncthreads(); };
+    const int64_t row = blockIdx.x + args.first;
+    const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, row * args.parts);
+    const uint32_t parts = (uint32_t)args.parts, entries = parts * (uint32_t)args.k;
+    /* rank entries of as many parts as it takes are k */
+    const uint32_t rank = ((uint32_t)args.k + parts - 1) / parts;
+    const bool has_part = threadIdx.x < parts;
+    const key_type<Real> of_part[1] = {
+        has_part ? part.entries[threadIdx.x * args.k + rank - 1].key() : 0};
+    const auto least = bound_of_tops(of_part, (int)((args.k + rank - 1) / rank));
+    Entry last = {}; /* the k-th so far */
+    if (threadIdx.x == 0) listed = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (uint32_t begin = 0; begin < entries; begin += blockDim.x) {
+        const uint32_t i = begin + threadIdx.x;
+        const Entry one = i < entries ? part.entries[i % parts * args.k + i / parts] : Entry();
+        const bool listable = one.key() >= least && one.is_before(last);
+        if (listable) list[atomicAdd(&listed, 1)] = one;
+        if (!__syncthreads_or(listable)) break; /* of an entry of each part at least */
+        const int count = listed;
+        if (count + (int)blockDim.x <= args.room) {
+            __syncthreads(); /* all have read the count */
+            continue;
+        }
+        for (int j = count + threadIdx.x; j < args.room; j += blockDim.x) list[j] = {};
+        sort_entries(list, (uint32_t)args.room, threadIdx.x, blockDim.x, sync);
+        last = list[args.k - 1];
+        if (threadIdx.x == 0) listed = min(count, args.k);
+        __syncthreads();
+    }
+    const state<Real> total = merge_by_warp(part.pair, (int)args.parts);
+    topk_of_row<Rows> results(args, row, total);
+    give_first(list, (void *)(list + args.room), (uint32_t)listed, (uint32_t)args.k, least,
+               key_of(total.m), [&](uint32_t order, const Entry &one) { results.put(order, one); });
+    results.template end<0>();
+    if (threadIdx.x == 0) put_pair(args, row, total);
+}
+
+ons_status topk_split(const launch_request &request) {
+    const ons_plan *plan = request.plan;
+    if (!request.facts) {
+        ons_status status = topk_of_parts(request);
+        if (status != ONS_OK || plan->N <= plan->tile) return status;
+    }
+    auto merge = [&](auto rows, auto arguments) {
+        using Rows = typename decltype(rows)::Rows;
+        cut_rows(plan, &arguments);
+        using Real = typename Rows::Real;
+        launch_shape shape = {1, TOPK_MERGE_THREADS};
+        shape.shared_bytes =
+            arguments.room * (int)sizeof(entry<Real>) + bytes_beside_list<Real>(arguments.room);
+        return launch_strips(request, shape, topk_merge_kernel<Rows>, arguments);
+    };
+    const int room =
+        topk_room(request, 2 * TOPK_MERGE_THREADS); /* and more than k and a block's threads */
+    return plan->compute == ONS_FLOAT64
+               ? with_topk_arguments<general_rows<double>>(request, as_it_is(request), room, merge)
+               : with_topk_arguments<general_rows<float>>(request, as_it_is(request), room, merge);
+}

@@ -1,0 +1,157 @@
+/* topk/tiles.cuh - the tiles that a block takes of a row, or of a part of one; and the k largest of
+ * them listed tile by tile, where more elements are from a bound on than there is room for. */
+#ifndef ONS_TOPK_TILES_CUH
+#define ONS_TOPK_TILES_CUH
+
+#include "launch.cuh"
+#include "select.cuh"
+#include "state.cuh"
+
+/* Of unaligned 16-bit rows more chunks would take more registers than there are. */
+template <typename Rows>
+constexpr int CHUNKS_OF = TOPK_TILE_CHUNKS;
+template <typename X>
+constexpr int CHUNKS_OF<contiguous_rows<X, true>> =
+    sizeof(X) == 2 ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
+
+template <typename Rows>
+using tile_of_thread = typename Rows::template tile<CHUNKS_OF<Rows>>;
+
+/* What a block has: a row, or a part of one. */
+template <typename Rows>
+struct block_share {
+    int64_t which, row; /* its number among all parts, and that of its row */
+    uint32_t begin, end, k;
+
+    __device__ explicit block_share(const topk_arguments<Rows> &args)
+        : which(blockIdx.x + args.first), row(which), begin(0), end((uint32_t)args.N) {
+        if (args.parts > 1) {
+            row = which / args.parts;
+            begin = (uint32_t)((which - row * args.parts) * args.part_length);
+            if (end - begin > args.part_length) end = begin + (uint32_t)args.part_length;
+        }
+        k = end - begin < (uint32_t)args.k ? end - begin : (uint32_t)args.k;
+    }
+
+    /* This thread's chunks of a tile, from that chunk of the row on. */
+    __device__ __forceinline__ tile_of_thread<Rows> load(const topk_arguments<Rows> &args,
+                                                         uint32_t chunk) const {
+        tile_of_thread<Rows> tile;
+        Rows::template visit<false>(args, row - args.first, [&](const auto &from) {
+            tile = from.template load<CHUNKS_OF<Rows>, WARP>(chunk);
+        });
+        return tile;
+    }
+
+    /* The elements of one chunk, which each thread may have elsewhere: -inf from `end` on. */
+    template <typename Real, int V>
+    __device__ __forceinline__ void load_chunk(const topk_arguments<Rows> &args, uint32_t at,
+                                               Real (&x)[V]) const {
+        if constexpr (HAS_PROBLEM<Rows>) {
+            Rows::template visit<false>(args, row - args.first, [&](const auto &from) {
+                const auto tile = from.template load<1, 1>((at + V - 1) / V);
+#pragma unroll
+                for (int i = 0; i < V; i++) x[i] = tile.element(i);
+            });
+        } else {
+            const auto *const from = args.x + row * args.x_pitch + at;
+            using P = pack<std::remove_cv_t<std::remove_reference_t<decltype(*from)>>, V>;
+            if ((uintptr_t)from % sizeof(P) == 0 && at + V <= end) {
+                const P chunk = *(const P *)from;
+#pragma unroll
+                for (int i = 0; i < V; i++) x[i] = chunk.real(i);
+            } else {
+#pragma unroll
+                for (int i = 0; i < V; i++)
+                    x[i] = at + i < end ? to_real<Real>(from[i]) : -arithmetic<Real>::infinity();
+            }
+        }
+    }
+};
+
+/* The place in a tile of a thread's first chunk. */
+template <typename Rows>
+__device__ inline uint32_t own_chunk() {
+    return block_a_row::chunk<CHUNKS_OF<Rows>>(warp_of_block());
+}
+
+/* What a block knows of its list: entries that may be among the k first are from the bound on. */
+template <typename Key>
+struct progress {
+    bound<Key> from;
+    uint32_t listed;
+};
+
+/* Cuts a list of more than k to its k first. */
+template <typename Key, typename Entry>
+__device__ __noinline__ progress<Key> cut(Entry *list, uint32_t listed, uint32_t k) {
+    const uint32_t n = power_from(listed);
+    for (uint32_t i = listed + threadIdx.x; i < n; i += blockDim.x) list[i] = {};
+    sort_entries(list, n, threadIdx.x, blockDim.x, [] { __syncthreads(); });
+    return {{list[k - 1].key(), 0}, k}; /* later elements are behind equal ones */
+}
+
+/* Lists the share tile by tile, of each at most its k first; cuts the list before it is full. */
+template <typename Rows>
+__device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
+                                               key_type<typename Rows::Real> from) {
+    using Key = key_type<typename Rows::Real>;
+    using Entry = entry<typename Rows::Real>;
+    using Tile = tile_of_thread<Rows>;
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ unsigned long long largest;
+    __shared__ int added;
+    Entry *const list = (Entry *)shared;
+    const block_share<Rows> share(args);
+    const Key highest = key_of(state_of_block<typename Rows::Real>().m);
+    const uint32_t N = share.end, room = (uint32_t)args.room, k = share.k;
+    const int64_t step = blockDim.x * (Tile::K * Tile::V);
+    progress<Key> now = {{from, N}, 0};
+    constexpr uint32_t V = Rows::V;
+    const uint32_t own_first = own_chunk<Rows>() * V;
+    Tile next = share.load(args, (share.begin + own_first) / V);
+#pragma unroll 1
+    for (int64_t begin = share.begin; begin < N; begin += step) {
+        if (now.from.key == highest && now.from.end <= begin) break; /* all others are behind */
+        const Tile tile = next;
+        const uint32_t first = (uint32_t)begin + own_first;
+        if (begin + step < N) next = share.load(args, (first + (uint32_t)step) / V);
+        const uint32_t end = begin + step < N ? (uint32_t)(begin + step) : N;
+        const Key own = first < N ? key_of(tile.largest()) : 0;
+        if (!__syncthreads_or(own > now.from.key || (own == now.from.key && first < now.from.end)))
+            continue;
+        if (now.listed > k) now = cut<Key>(list, now.listed, k);
+        if (threadIdx.x == 0) {
+            largest = 0;
+            added = 0;
+        }
+        __syncthreads();
+        const Key of_warp = ~least_of_warp(~own);
+        if (threadIdx.x % WARP == 0) atomicMax(&largest, (unsigned long long)of_warp);
+        const Key keys[1] = {own};
+        const Key tops = bound_of_tops(keys, (int)k);
+        __syncthreads();
+        if (tops > now.from.key) now.from = {tops, N};
+        while (true) {
+            if (own >= now.from.key)
+                each_from<WARP>(tile, now.from, first, end, [&](Key key, uint32_t at) {
+                    const uint32_t slot = now.listed + atomicAdd(&added, 1);
+                    if (slot < room) list[slot] = Entry::make(key, at);
+                    return slot < room; /* else they are too many anyway */
+                });
+            __syncthreads();
+            const uint32_t listed = now.listed + added;
+            if (listed <= room) {
+                now.listed = listed;
+                break;
+            }
+            now.from = bound_by_counting(tile, own, first, end, k, room - now.listed, now.from.key,
+                                         (Key)largest);
+            if (threadIdx.x == 0) added = 0;
+            __syncthreads();
+        }
+    }
+    return now.listed;
+}
+
+#endif

@@ -1,0 +1,79 @@
+/* tops.cuh - tops: the largest elements of parts of a thread's chunks; and the k-th largest of the
+ * tops of neighbouring lanes, which bounds the k-th element of their row from below. */
+#ifndef ONS_TOPS_CUH
+#define ONS_TOPS_CUH
+
+#include "../rows/tile.cuh"
+
+/* The largest element of every PARTS-th chunk of a thread, from chunk `part` on. */
+template <int PARTS, typename X, int K>
+__device__ inline auto largest_of_part(const raw_tile<X, K> &tile, int part) {
+    raw_tile<X, K / PARTS> some;
+#pragma unroll
+    for (int k = 0; k < K / PARTS; k++) some.raw[k] = tile.raw[PARTS * k + part];
+    return some.largest();
+}
+template <int PARTS, typename Real, int K>
+__device__ inline Real largest_of_part(const real_tile<Real, K> &tile, int part) {
+    constexpr int V = real_tile<Real, K>::V;
+    Real m = tile.x[part * V];
+#pragma unroll
+    for (int k = 0; k < K; k++)
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (k % PARTS == part) m = larger(m, tile.x[k * V + i]);
+    return m;
+}
+
+/* The largest elements of a thread's chunks, one of each. */
+template <typename Tile>
+__device__ inline auto tops_of_chunks(const Tile &tile) {
+    constexpr int V = Tile::V;
+    real_tile<typename Tile::Real, Tile::K / V> tops;
+#pragma unroll
+    for (int k = 0; k < Tile::K; k++) {
+        tops.x[k] = tile.element(V * k);
+#pragma unroll
+        for (int i = 1; i < V; i++) tops.x[k] = larger(tops.x[k], tile.element(V * k + i));
+    }
+    return tops;
+}
+template <typename X, int K>
+__device__ inline auto tops_of_chunks(const raw_tile<X, K> &tile)
+    -> std::enable_if_t<sizeof(X) == 2, raw_tile<X, K / raw_tile<X, K>::V>> {
+    raw_tile<X, K / raw_tile<X, K>::V> tops;
+#pragma unroll
+    for (int k = 0; k < K; k += 2) { /* those of two chunks in a word */
+        const unsigned one = larger_pair<X>(tile.raw[k].word[0], tile.raw[k].word[1]);
+        const unsigned two = larger_pair<X>(tile.raw[k + 1].word[0], tile.raw[k + 1].word[1]);
+        tops.raw[k / 4].word[k % 4 / 2] =
+            larger_pair<X>(__byte_perm(one, two, 0x5410), __byte_perm(one, two, 0x7632));
+    }
+    return tops;
+}
+
+/* The k-th largest of two numbers each of LANES lanes: a bitonic network, in which number 2 * lane
+ * + i is a lane's i-th. NaN may be lost. */
+template <int LANES, typename Real>
+__device__ inline Real kth_over_lanes(Real first, Real second, int k) {
+    const int lane = threadIdx.x % LANES;
+#pragma unroll
+    for (int size = 2; size <= 2 * LANES; size *= 2) {
+        const bool down = !(2 * lane & size); /* the largest first */
+#pragma unroll
+        for (int apart = size / 4; apart > 0; apart /= 2) {
+            const bool larger_one = !(lane & apart) == down;
+            const Real one = __shfl_xor_sync(~0u, first, apart);
+            const Real two = __shfl_xor_sync(~0u, second, apart);
+            first = larger_one ? fmax(first, one) : fmin(first, one);
+            second = larger_one ? fmax(second, two) : fmin(second, two);
+        }
+        const Real most = fmax(first, second), least = fmin(first, second);
+        first = down ? most : least;
+        second = down ? least : most;
+    }
+    const Real found = (k - 1) % 2 ? second : first;
+    return __shfl_sync(~0u, found, (k - 1) / 2, LANES);
+}
+
+#endif

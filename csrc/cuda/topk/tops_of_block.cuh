@@ -1,0 +1,149 @@
+/* topk/tops_of_block.cuh - the tops of a block: the largest element that each of its threads has of
+ * each tile. All tops of the first tiles are kept, by thread and tile. Then those from a bound on
+ * go to a queue, and so do all later ones. */
+#ifndef ONS_TOPK_TOPS_CUH
+#define ONS_TOPK_TOPS_CUH
+
+#include "select.cuh"
+#include "shapes.h"
+
+/* The tops of a thread lie along the row from place `first` on, `step` apart, to before `end`. */
+struct places_of_tops {
+    uint32_t first, step, end;
+};
+
+/* In shared memory. */
+template <typename Real>
+struct tops_of_block {
+    using Key = key_type<Real>;
+    using Entry = entry<Real>;
+
+    Real *kept;
+    Entry *queue;
+    uint32_t *queued; /* how many should be in the queue: it may be more than there is room for */
+
+    /* How many there is room for in the queue. */
+    __device__ static uint32_t room() { return TOPK_QUEUED * blockDim.x; }
+
+    __device__ Real &of_tile(uint32_t tile) const { return kept[tile * blockDim.x + threadIdx.x]; }
+
+    __device__ __forceinline__ void add(Key key, uint32_t place) const {
+        const uint32_t slot = atomicAdd(queued, 1);
+        if (slot < room()) queue[slot] = Entry::make(key, place);
+    }
+
+    /* Whether it has all that should be in it. */
+    __device__ bool is_whole() const { return *(volatile uint32_t *)queued <= room(); }
+
+    /* Whether there is room for the tops of so many tiles more. */
+    __device__ bool has_room(uint32_t tiles) const {
+        return !__syncthreads_or(*(volatile uint32_t *)queued + tiles * blockDim.x > room());
+    }
+};
+
+/* The `rank`-th largest of a warp's keys: each counts those above it. Where there are fewer, 0. */
+template <typename Key>
+__device__ inline Key kth_of_warp(Key key, uint32_t rank) {
+    uint32_t above = 0;
+#pragma unroll
+    for (int i = 1; i < WARP; i++) above += __shfl_xor_sync(~0u, key, i) > key;
+    const Key found = least_of_warp(above < rank ? key : ~Key(0));
+    return rank <= WARP ? found : 0;
+}
+
+/* A key that k elements of a row are not below, or 0. `own` is the largest that this thread of the
+ * block has had, 0 if none: `rank` of each warp are from there on, if each has enough. */
+template <typename Key>
+__device__ inline Key bound_by_warps(Key own, uint32_t rank) {
+    constexpr int MAX_WARPS = TOPK_TILE_THREADS / WARP;
+    __shared__ Key of_warps[MAX_WARPS];
+    const int warps = warps_of_block();
+    Key from = kth_of_warp(own, rank);
+    if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = from;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < MAX_WARPS; i++) {
+        const Key of_warp = i < warps ? of_warps[i] : ~Key(0);
+        from = of_warp < from ? of_warp : from;
+    }
+    return from;
+}
+
+/* A key that k elements of a row are not below, or 0. If k is large, the least of the threads'
+ * maxima lie far below the k-th element: then all tops are counted that such a bound leaves.
+ * each(visit) calls visit(key) for tops of this thread. */
+template <typename Key, typename Each>
+__device__ inline Key bound_of_row(Key own, uint32_t k, Each each) {
+    constexpr uint32_t CLOSE_RANK = WARP / 2;
+    const uint32_t rank = (k + warps_of_block() - 1) / warps_of_block();
+    const Key by_warps = bound_by_warps(own, rank);
+    if (by_warps != 0 && rank <= CLOSE_RANK) return by_warps;
+    return bound_by_ranges<Key>(k, [&](auto visit) {
+        each([&](Key key) {
+            if (key >= by_warps) visit(key);
+        });
+    });
+}
+
+/* A key that k of n entries are not below. */
+template <typename Entry>
+__device__ __noinline__ auto bound_of_entries(const Entry *entries, uint32_t n, uint32_t k) {
+    return bound_by_ranges<decltype(entries->key())>(k, [&](auto visit) {
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) visit(entries[i].key());
+    });
+}
+
+/* A key that k elements of a row are not below; of the tops that are kept, of so many tiles, those
+ * from there on go to the queue. */
+template <typename Real, typename Key>
+__device__ __noinline__ Key queue_kept(tops_of_block<Real> tops, places_of_tops at, uint32_t tiles,
+                                       Key own, uint32_t k) {
+    const Key from = bound_of_row(own, k, [&](auto visit) {
+#pragma unroll 1
+        for (uint32_t tile = 0; tile < tiles; tile++)
+            if (at.first + tile * at.step < at.end) visit(key_of(tops.of_tile(tile)));
+    });
+    const Real least = number_of(from); /* NaN, which nothing is below, of no key and of the last */
+    if (own >= from)
+#pragma unroll 4
+        for (uint32_t tile = 0; tile < tiles; tile++) {
+            const Real top = tops.of_tile(tile);
+            const uint32_t place = at.first + tile * at.step;
+            if (!(top < least) && place < at.end) tops.add(key_of(top), place);
+        }
+    return from;
+}
+
+/* Such a key; the queue keeps the tops from there on. */
+template <typename Real, typename Key>
+__device__ __noinline__ Key cut_queue(tops_of_block<Real> tops, Key own, uint32_t k) {
+    constexpr uint32_t A_THREAD = 4; /* that each reads at once */
+    __syncthreads();                 /* all have added theirs */
+    const uint32_t count = *tops.queued;
+    const uint32_t in_queue = count < tops.room() ? count : tops.room();
+    const Key from = bound_of_row(own, k, [&](auto visit) {
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x; i < in_queue; i += blockDim.x) visit(tops.queue[i].key());
+    });
+    if (count > tops.room()) return from;
+    if (threadIdx.x == 0) *tops.queued = 0;
+#pragma unroll 1
+    for (uint32_t begin = 0; begin < count; begin += A_THREAD * blockDim.x) {
+        entry<Real> own_part[A_THREAD];
+#pragma unroll
+        for (uint32_t j = 0; j < A_THREAD; j++) {
+            const uint32_t i = begin + threadIdx.x + j * blockDim.x;
+            own_part[j] = i < count ? tops.queue[i] : entry<Real>();
+        }
+        __syncthreads(); /* those that stay go where others were, which have been read */
+#pragma unroll
+        for (uint32_t j = 0; j < A_THREAD; j++) {
+            const Key key = own_part[j].key();
+            if (key != 0 && key >= from) tops.queue[atomicAdd(tops.queued, 1)] = own_part[j];
+        }
+    }
+    return from;
+}
+
+#endif

@@ -1,0 +1,245 @@
+/* topk/warp.cu - fused_warp of the operation that selects: a row stays in the registers of a warp,
+ * or of as few of its lanes as hold it, and a block has several rows. Where k is small, the k-th
+ * largest of two numbers a lane, the largest of its even chunks and of its odd ones, bounds the
+ * k-th element from below. Where that leaves too many elements, and where k is larger, the bound is
+ * found by counting (choose). The elements from there on are listed in shared memory, and put in
+ * order.
+ *
+ * Moves 1 read of N. Stops at 32 lanes of WARP_CHUNKS chunks. */
+#include "launch.cuh"
+#include "buckets.cuh"
+#include "lay_out.cuh"
+#include "signs.cuh"
+#include "tops.cuh"
+
+/* Entries that are read at once; a list has room for so many more, which also puts the lists of
+ * neighbouring rows into different banks. */
+enum { LIST_PAD = 4 };
+template <typename Entry>
+struct alignas(16) entries_at_once {
+    Entry one[LIST_PAD];
+};
+
+/* A lane has two of a list's entries at most: each counts those before it, and takes its place. */
+template <int LANES, typename Entry>
+__device__ inline void order_few(Entry *list, uint32_t count, int lane) {
+    Entry own[2];
+    uint32_t others[2] = {0, 0}; /* before it, less than 0 */
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (lane + i * LANES < count) own[i] = list[lane + i * LANES];
+#pragma unroll 1
+    for (uint32_t j = 0; j < count; j += LIST_PAD) {
+        const entries_at_once<Entry> some = *(const entries_at_once<Entry> *)(list + j);
+#pragma unroll
+        for (int p = 0; p < LIST_PAD; p++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) some.one[p].uncount_if_before(own[i], others[i]);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (lane + i * LANES < count) list[0 - others[i]] = own[i];
+    __syncwarp();
+}
+
+/* Which of a lane's elements are kept, a bit each as in signs.cuh, and how many all lanes keep. */
+struct kept_of_row {
+    unsigned bits;
+    uint32_t count;
+};
+
+/* The first `count` of the row's elements that have a bit. */
+template <int LANES, typename Tile>
+__device__ inline unsigned first_of(unsigned bits, uint32_t count, int lane) {
+    using Signs = signs<Tile>;
+    unsigned kept = 0;
+    uint32_t before = 0;
+#pragma unroll 1
+    for (int k = 0; k < Tile::K; k++) {
+        unsigned of_chunk = 0;
+#pragma unroll
+        for (int i = 0; i < Tile::V; i++) of_chunk |= 1u << Signs::bit(k * Tile::V + i);
+        const uint32_t upto = sum_up_to_lane<LANES>(__popc(bits & of_chunk), lane);
+        uint32_t at = before + upto - __popc(bits & of_chunk);
+#pragma unroll
+        for (int i = 0; i < Tile::V; i++) {
+            const unsigned bit = 1u << Signs::bit(k * Tile::V + i);
+            if (bits & bit && at++ < count) kept |= bit;
+        }
+        before += __shfl_sync(~0u, upto, LANES - 1, LANES);
+    }
+    return kept;
+}
+
+/* Leaves k to `room` elements of each row, where more are not below `low`, by counting those not
+ * below a number. That is the one given, then the middle between the last ones that were too low
+ * and too high; every third time it is an element. So neither equal elements nor an outlier make it
+ * long: where k is reached within equal ones, the first are taken. m is the largest; element(bit)
+ * gives one of this lane's. */
+template <int LANES, typename Tile, typename Real, typename Element>
+__device__ inline void choose(const Tile &tile, kept_of_row *kept, uint32_t k, uint32_t room,
+                              Real low, Real number, bool is_element, Real m, int lane,
+                              Element element) {
+    using Signs = signs<Tile>;
+    constexpr unsigned OF_ROW = ~0u >> (32 - LANES);
+    unsigned above = 0, equal = 0, nan = 0; /* fewer than k; of those the first are kept */
+    uint32_t wanted = 0;
+    Real high = m;
+    const int first_step = is_element ? 0 : 1;
+    if (__any_sync(~0u, isnan(m))) nan = bits_of_nan(tile);
+    for (int step = first_step;; step++) {
+        const bool open = kept->count > room && !wanted;
+        const unsigned ballot = __ballot_sync(~0u, open && kept->bits & ~above);
+        if (ballot == 0) break;
+        const bool by_element = step % 3 == 0;
+        if (by_element && step > first_step) {
+            const unsigned between = kept->bits & ~above,
+                           lanes = ballot >> (threadIdx.x % WARP / LANES * LANES) & OF_ROW;
+            const Real one = between ? element(31 - __clz(between)) : 0;
+            number = __shfl_sync(~0u, one, max(31 - __clz(lanes), 0), LANES);
+        } else if (step > first_step && isfinite(low)) {
+            number = low + (high - low) / 2;
+        } else if (step > first_step) { /* twice as far from the largest as the last one */
+            number = high + (high - m);
+        }
+        const unsigned from = (isnan(number) ? nan : Signs::not_below(tile, number)) & kept->bits;
+        const uint32_t count = (uint32_t)count_over_lanes<LANES>(__popc(from));
+        if (open && count >= k) {
+            *kept = {from, count};
+            low = number;
+        } else if (open) {
+            above |= from;
+            high = number;
+        }
+        if (!by_element) continue;
+        const unsigned more = isnan(number) ? 0 : (Signs::above(tile, number) | nan) & kept->bits;
+        const uint32_t larger_ones = (uint32_t)count_over_lanes<LANES>(__popc(more));
+        if (!open || count < k) continue;
+        if (larger_ones >= k) {
+            *kept = {more, larger_ones};
+        } else {
+            above = more;
+            equal = from & ~more;
+            wanted = k - larger_ones;
+        }
+    }
+    if (__any_sync(~0u, wanted > 0)) {
+        const unsigned first = first_of<LANES, Tile>(equal, wanted, lane);
+        if (wanted > 0) *kept = {above | first, k};
+    }
+}
+
+/* Of one row in shared memory: its elements, in whose place come the buckets and the list in order;
+ * and its list. */
+template <typename Rows, int LANES, int K>
+__host__ __device__ inline int bytes_of_elements(int room) {
+    using Tile = typename Rows::template tile<K>;
+    const int elements = LANES * K * Rows::V * (int)sizeof(typename stored_as<Tile>::type);
+    const int in_order = LANES * BUCKETS_A_LANE * (int)sizeof(uint32_t) +
+                         room * (int)sizeof(entry<typename Rows::Real>);
+    return elements > in_order ? elements : in_order;
+}
+
+template <typename Rows, int LANES, int K>
+__global__ void __launch_bounds__(WARP_ROW_THREADS)
+    topk_warp_kernel(const __grid_constant__ topk_arguments<Rows> args) {
+    await_earlier_work();
+    using Real = typename Rows::Real;
+    using Tile = typename Rows::template tile<K>;
+    using X = typename stored_as<Tile>::type;
+    using Entry = entry<Real>;
+    using Key = key_type<Real>;
+    using Signs = signs<Tile>;
+    constexpr int V = Rows::V, n = K * V;
+    extern __shared__ __align__(16) unsigned char shared[];
+    const int own = threadIdx.x / LANES, lane = threadIdx.x % LANES, rows = blockDim.x / LANES;
+    unsigned char *const memory = shared + own * bytes_of_elements<Rows, LANES, K>(args.room);
+    X *const elements = (X *)memory;
+    Entry *const list = (Entry *)(shared + rows * bytes_of_elements<Rows, LANES, K>(args.room)) +
+                        own * (args.room + LIST_PAD);
+    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first;
+    const uint32_t N = row < args.rows ? (uint32_t)args.N : 0, first = lane * V;
+    auto place_of = [&](unsigned bit) {
+        return first + (uint32_t)place<LANES, V>((int)Signs::element(bit));
+    };
+    auto element_at = [&](unsigned bit) { return to_real<Real>(elements[place_of(bit)]); };
+
+    const Tile tile = Rows::template load_row<K, LANES, true>(args, index, lane);
+    lay_out<LANES>(tile, elements, lane);
+    const Real tops[2] = {largest_of_part<2>(tile, 0), largest_of_part<2>(tile, 1)};
+    const Real m = max_over_lanes<LANES>(larger(tops[0], tops[1]));
+    const Real d =
+        normalizer_over_lanes<LANES>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
+    const state<Real> total = {m, d};
+
+    const bool few = args.k <= 2 * LANES;
+    Real least = -arithmetic<Real>::infinity();
+    if (few) least = kth_over_lanes<LANES>(tops[0], tops[1], args.k);
+    kept_of_row kept = {Signs::not_below(tile, least), 0};
+    if (!__all_sync(~0u, N == LANES * n || least > -arithmetic<Real>::infinity()))
+        kept.bits &= bits_before<LANES, Tile>(N, first);
+    uint32_t slot = sum_up_to_lane<LANES>(__popc(kept.bits), lane); /* after this lane's */
+    kept.count = __shfl_sync(~0u, slot, LANES - 1, LANES);
+    __syncwarp();
+    if (__any_sync(~0u, kept.count > (uint32_t)args.room)) {
+        Real number = least;
+        if (!few) number = -max_over_lanes<LANES>(-fmin(tops[0], tops[1]));
+        choose<LANES>(tile, &kept, (uint32_t)args.k, (uint32_t)args.room, least, number, few, m,
+                      lane, element_at);
+        slot = sum_up_to_lane<LANES>(__popc(kept.bits), lane);
+    }
+    slot -= __popc(kept.bits);
+    Key smallest = ~Key(0);
+    while (kept.bits) {
+        const unsigned bit = 31 - __clz(kept.bits);
+        kept.bits ^= 1u << bit;
+        const Key key = key_of(element_at(bit));
+        smallest = key < smallest ? key : smallest;
+        list[slot++] = Entry::make(key, place_of(bit));
+    }
+    const uint32_t count = kept.count;
+    if (lane < LIST_PAD) list[count + lane] = {}; /* none is before another */
+    __syncwarp();
+    const bool exists = row < args.rows;
+    topk_of_row<Rows> results(args, exists ? row : 0, total);
+    auto put = [&](uint32_t order, const Entry &one) { results.put(order, one); };
+    if (__all_sync(~0u, count <= 2 * LANES)) {
+        order_few<LANES>(list, count, lane);
+#pragma unroll 1
+        for (uint32_t i = lane; i < (uint32_t)args.k && i < count; i += LANES) put(i, list[i]);
+    } else {
+        smallest = least_over_lanes<LANES>(smallest);
+        uint32_t *const buckets = (uint32_t *)memory;
+        put_by_buckets<LANES>(
+            list, (Entry *)(buckets + LANES * BUCKETS_A_LANE), buckets, count, (uint32_t)args.k,
+            smallest, key_of(m), lane, LANES, [] { __syncwarp(); }, put);
+    }
+    results.template end<LANES>();
+    if (exists && lane == 0) put_pair(args, row, total);
+}
+
+ons_status topk_warp(const launch_request &request) {
+    const ons_plan *plan = request.plan;
+    const ons_status sorted = topk_sorted(request);
+    if (sorted != ONS_E_OPERAND) return sorted;
+    return with_topk_rows(request, (int)topk_warp_room(request.problem->k),
+                          [&](auto rows, const auto &arguments) {
+                              using Rows = typename decltype(rows)::Rows;
+                              ons_status status = ONS_E_OPERAND;
+                              const int chunks = plan->elements_a_thread / Rows::V;
+#define ONS_TOPK_SHAPE(L, K)                                                                 \
+    if constexpr (K == WARP_CHUNKS || sizeof(typename Rows::Real) == sizeof(double))         \
+        if (plan->lanes == L && chunks == K) {                                               \
+            launch_shape shape = {1, plan->threads};                                         \
+            const int row_bytes =                                                            \
+                bytes_of_elements<Rows, L, K>(arguments.room) +                              \
+                (arguments.room + LIST_PAD) * (int)sizeof(entry<typename Rows::Real>);       \
+            shape.shared_bytes = plan->threads / L * row_bytes;                              \
+            status = launch_strips(request, shape, topk_warp_kernel<Rows, L, K>, arguments); \
+        }
+#include "../kernel/instances.def"
+#undef ONS_TOPK_SHAPE
+                              return status;
+                          });
+}

@@ -1,0 +1,285 @@
+/* plan/cpu.c - the method, the form and the tiles on the CPU. The thresholds were found by trying
+ * values on a Zen 4 and an Emerald Rapids that did other work too; benchmarks/bench_cpu.py shows
+ * what they give.
+ */
+#include "../cpu/cpu.h"
+#include "plan.h"
+
+/* Elements of a row in a tile: at most 16 KiB in the row form; in the column form ONS_COLUMN_TILE,
+ * 256 KiB of ONS_MAX_WIDTH rows. Multiples of both blocks of primitives.h. */
+enum { ROW_TILE = 2048 };
+
+/* Fewer columns than this are gathered one by one instead: most of each vector would be empty. */
+enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
+
+/* Short rows are taken several at a time, about so many bytes of the compute type. */
+enum { ROW_STRIP_BYTES = 1 << 14 };
+
+/* So many of each input of an operation that takes a gradient. Strips of 16 KiB take 1.0 to 1.1 of
+ * the time, 1000 x 333 and 16384 x 1024 most. */
+enum { GRADIENT_STRIP_BYTES = 1 << 17 };
+
+/* Whole rows that one thread takes at a time, about so many bytes of them: enough that what begins
+ * and ends a run of rows is little of it. */
+enum { RUN_BYTES = 1 << 18 };
+
+/* The largest rows, in bytes of the compute type, that `fused` keeps in the caches, and how many of
+ * them a thread has there: one that comes in, one worked on, and what is kept of one. Strips of
+ * columns are half as large. */
+enum { FUSED_ROW_BYTES = 1 << 20, ROWS_IN_CACHES = 3 };
+
+/* The most scratch memory of all threads for rows that `fused` takes. The C library keeps so much
+ * from call to call (glibc's DEFAULT_MMAP_THRESHOLD_MAX); of more each call gets pages that the
+ * system has to clear: 64 rows of 262144 floats by 12 threads make 600 to 1000 page faults a call
+ * on two cores, by 8 threads at most 50, and `online` is faster. */
+enum { SCRATCH_BYTES = 1 << 25 };
+
+/* How large a strip of columns may be before it gets narrower, and how much of each row of memory
+ * it keeps even so. Two such are about the first cache, or a part of the second. */
+typedef struct {
+    int64_t bytes, least;
+} strip_size;
+static const strip_size STRIP_IN_CACHES = {1 << 15, 128}, STRIP_FROM_MEMORY = {1 << 17, 256};
+/* Of short columns: one is computed while the one before is written, from the first cache. */
+static const strip_size STRIP_OF_SHORT = {1 << 14, 256};
+
+/* A y of so many bytes is written past the caches: it would drive out of them more than will be
+ * found in them when it is read. Of benchmarks/results/cpu-*.json 32 x 1000 x 64 and all larger
+ * shapes have it, 64 x 1024 and all smaller ones do not. Columns are written to as many places as a
+ * row has elements, which caches wait for longer: 700 x 1300 along axis 0 is one such in
+ * benchmarks/results/cpu-avx512-2026-11-23-unnamed-16-cores.json. */
+static const int64_t PAST_CACHES_BYTES = 1 << 22, COLUMNS_PAST_CACHES_BYTES = 1 << 20;
+
+static bool is_large(const ons_problem *problem, const ons_plan *plan) {
+    bool long_columns = plan->form == ONS_COLUMN_FORM && !ons_has_short_rows(plan);
+    return plan->rows * plan->N * ons_dtype_size(problem->operand[ONS_Y].dtype) >=
+           (long_columns ? COLUMNS_PAST_CACHES_BYTES : PAST_CACHES_BYTES);
+}
+
+/* Shortest rows that are split, where there are fewer than two for each thread. */
+enum { SPLIT_N = 65536 };
+
+/* Fewest elements that are shared among threads, and those that each then finds at least. Threads
+ * that are still awake gain from half as many; for fewer it costs more to wake one than it saves.
+ * Measured: benchmarks/results/cpu-threads-2026-11-22.json. */
+enum { ELEMENTS_SHARED = 1 << 16, ELEMENTS_A_THREAD = 1 << 13 };
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static bool fits_kernels(const ons_plan *plan, ons_dtype dtype) {
+    return dtype == plan->compute ||
+           (plan->compute == ONS_FLOAT32 && (dtype == ONS_FLOAT16 || dtype == ONS_BFLOAT16));
+}
+
+/* The part of the caches that is a thread's, in rows of which `fused` keeps each. */
+static int64_t longest_in_caches(const ons_machine *machine, const ons_plan *plan) {
+    int64_t sharers = larger(1, least(plan->threads, machine->last_cache_sharers));
+    int64_t cache = machine->core_cache + machine->last_cache / sharers;
+    return least(FUSED_ROW_BYTES, cache / ROWS_IN_CACHES);
+}
+
+/* Whether strips of columns are taken as a whole, one after the other (softmax_columns). */
+static bool are_whole_columns(const ons_problem *problem, const ons_plan *plan) {
+    if (plan->form != ONS_COLUMN_FORM) return false;
+    int across = problem->dims - problem->reduced_dims - 1; /* which columns have */
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y],
+                      *where = &problem->operand[ONS_WHERE];
+    return (!where->data || where->stride[across] == 1) && fits_kernels(plan, x->dtype) &&
+           fits_kernels(plan, y->dtype) && y->stride[across] == ons_dtype_size(y->dtype);
+}
+
+/* The fewest columns that `fused` keeps of each row of memory. */
+static int64_t columns_kept(const ons_problem *problem, const ons_plan *plan) {
+    int64_t least = STRIP_FROM_MEMORY.least / ons_dtype_size(plan->compute);
+    return are_whole_columns(problem, plan) && least < plan->width ? least : plan->width;
+}
+
+#define RESULTS "benchmarks/results/cpu-avx512-2026-11-23-16-cores.json: "
+
+/* Whether the result is one value a row, which is read once by every method that is not `safe`. */
+static bool has_one_a_row(const ons_problem *problem) {
+    return ons_operations[problem->operation].one_a_row || problem->sums;
+}
+
+/* Rows of which there is one value each, and so short that several are worked on at once. */
+static bool is_short_value(const ons_problem *problem, const ons_plan *plan) {
+    return has_one_a_row(problem) && !ons_operations[problem->operation].pair &&
+           plan->N <= (plan->compute == ONS_FLOAT64 ? ONS_BATCHED_F64 : ONS_BATCHED_F32 / 2);
+}
+
+/* Candidates of the rows of a strip, in bytes, about: in the second cache. */
+enum { CANDIDATES_BYTES = 1 << 19 };
+
+/* The most of a row that are selected where it is split: each block has as many candidates. */
+enum { SPLIT_K = 4096 };
+
+static bool is_split(const ons_plan *plan) {
+    return plan->form == ONS_ROW_FORM && plan->rows < 2 * plan->threads && plan->N >= SPLIT_N &&
+           plan->threads > 1;
+}
+
+static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *machine,
+                                ons_plan *plan) {
+    int64_t row = plan->N * ons_dtype_size(plan->compute);
+    int64_t cached = longest_in_caches(machine, plan);
+    if (plan->k > SPLIT_K || (plan->k > 0 && !is_split(plan))) {
+        plan->reason = "the k largest are found in each tile while it is in the first cache";
+        return ONS_METHOD_online;
+    }
+    if (is_split(plan)) {
+        plan->reason = "fewer rows than keep the threads busy: they share each one";
+        plan->measured = RESULTS "float32 1x16777216, 16 threads: split 1.27, online 0.16";
+        return ONS_METHOD_split;
+    }
+    if (plan->form == ONS_ROW_FORM && is_short_value(problem, plan)) {
+        plan->reason = "short rows with one value each: several at once";
+        return ONS_METHOD_fused;
+    }
+    if (has_one_a_row(problem)) {
+        plan->reason = "one value a row: it is read once, tile by tile";
+        return ONS_METHOD_online;
+    }
+    if (plan->form == ONS_ROW_FORM
+            ? row <= cached && plan->threads * ONS_KEPT_ROWS * row <= SCRATCH_BYTES
+            : row * columns_kept(problem, plan) <= cached / 2) {
+        plan->reason = "what is worked on at once fits the caches: one read from memory";
+        plan->measured = RESULTS
+            "float32 16384x1024, 1 thread: fused 1.47, online 0.80; "
+            "float32 128x131072, 1 thread: fused 1.21, online 0.69";
+        return ONS_METHOD_fused;
+    }
+    plan->reason = "rows too long for the caches or for so many threads: two reads from memory";
+    plan->measured = RESULTS "float32 1x16777216, 1 thread: online 0.66, fused 0.33";
+    return ONS_METHOD_online;
+}
+
+/* Rows worked on together, at most `most`. */
+static int64_t width_of_rows(const ons_problem *problem, const ons_plan *plan, int64_t most) {
+    int outer = problem->dims - problem->reduced_dims;
+    int64_t across = outer > 0 ? problem->extent[outer - 1] : 1;
+    /* so that each of several threads finds a few strips */
+    if (plan->form == ONS_ROW_FORM && plan->threads > 1 && most > plan->rows / (4 * plan->threads))
+        most = plan->rows / (4 * plan->threads);
+    if (most < 1) most = 1;
+    return across < most ? across : most;
+}
+
+static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
+    int outer = problem->dims - problem->reduced_dims, inner = problem->dims - 1;
+    int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
+    int64_t fewest = problem->operand[ONS_X].dtype == plan->compute ? COLUMNS : COLUMNS_CONVERTED;
+    bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
+                   problem->operand[ONS_X].stride[inner] != size &&
+                   problem->operand[ONS_X].stride[outer - 1] == size &&
+                   problem->extent[outer - 1] >= fewest;
+    plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
+    int64_t most = ONS_MAX_WIDTH;
+    plan->tile = columns ? ONS_COLUMN_TILE : ROW_TILE;
+    int along = columns ? outer - 1 : inner; /* the dimension whose elements lie side by side */
+    int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
+    int64_t strip =
+        ons_operations[problem->operation].gradient ? GRADIENT_STRIP_BYTES : ROW_STRIP_BYTES;
+    if (!columns && strip / row < most) most = strip / row;
+    if (plan->k > 0)
+        most = least(most, larger(1, CANDIDATES_BYTES / (16 * ons_candidates_room(plan))));
+    plan->width = width_of_rows(problem, plan, most);
+    bool plain = !problem->operand[ONS_WHERE].data && problem->reduced_dims == 1;
+    const ons_operand *gradient = &problem->operand[ONS_GRADIENT];
+    /* beside a gradient, scale is not x's but the result's */
+    plan->x_direct =
+        plain && problem->operand[ONS_X].dtype == plan->compute &&
+        problem->operand[ONS_X].stride[along] == size &&
+        (gradient->data || (!problem->operand[ONS_SCALE].data && problem->scale_by == 1.0));
+    plan->stages_gradient =
+        gradient->data && !(plain && gradient->dtype == plan->compute &&
+                            gradient->stride[along] == ons_dtype_size(gradient->dtype));
+    plan->y_direct =
+        plain && !has_one_a_row(problem) && plan->k == 0 &&
+        problem->operand[ONS_Y].dtype == plan->compute &&
+        problem->operand[ONS_Y].stride[along] == ons_dtype_size(problem->operand[ONS_Y].dtype);
+}
+
+/* Columns that are worked on together. Wide strips read more of each row of memory at once, and
+ * few pages for what they take; narrow ones fit the caches, and keep more threads busy. */
+static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan) {
+    int64_t across = problem->extent[problem->dims - problem->reduced_dims - 1];
+    int64_t size = ons_dtype_size(plan->compute), most = ONS_MAX_COLUMNS;
+    strip_size strip = is_large(problem, plan) ? STRIP_FROM_MEMORY : STRIP_IN_CACHES;
+    if (ons_has_short_rows(plan)) {
+        most = ONS_MAX_SHORT_COLUMNS;
+        strip = STRIP_OF_SHORT;
+    }
+    while (most * size > strip.least &&
+           (plan->N * most * size > strip.bytes ||
+            (plan->threads > 1 && plan->rows / most < 4 * plan->threads)))
+        most /= 2;
+    return across < most ? across : most;
+}
+
+/* Whether whole rows must be converted first; else they are in x as they are taken: of 16 bits too,
+ * but for such as are taken as columns (softmax_short_rows). */
+static bool are_brought(const ons_problem *problem, const ons_plan *plan) {
+    bool converted = ons_has_short_rows(plan) && problem->operand[ONS_X].dtype != plan->compute;
+    return converted || problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype ||
+           problem->operand[ONS_WHERE].data || problem->operand[ONS_SCALE].data ||
+           problem->scale_by != 1.0 ||
+           problem->operand[ONS_X].stride[problem->dims - 1] !=
+               ons_dtype_size(problem->operand[ONS_X].dtype);
+}
+
+/* Whether rows are taken as a whole, one after the other: their elements lie side by side in y, and
+ * are of the compute type there, or of 16 bits. Short ones, which are computed as columns, are a
+ * whole number of elements apart too, as those of packed records need not be. */
+static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
+    ons_dtype dtype = problem->operand[ONS_Y].dtype;
+    int64_t size = ons_dtype_size(dtype);
+    if (has_one_a_row(problem))
+        return plan->form == ONS_ROW_FORM && problem->reduced_dims == 1 &&
+               is_short_value(problem, plan) && fits_kernels(plan, dtype);
+    int outer = problem->dims - problem->reduced_dims;
+    bool side_by_side = plan->N <= 1 || problem->operand[ONS_Y].stride[problem->dims - 1] == size;
+    bool whole_steps = !ons_has_short_rows(plan) || outer == 0 ||
+                       problem->operand[ONS_Y].stride[outer - 1] % size == 0;
+    return plan->form == ONS_ROW_FORM && problem->reduced_dims == 1 && side_by_side &&
+           whole_steps && fits_kernels(plan, dtype);
+}
+
+ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
+    int64_t elements = plan->rows * plan->N;
+    int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
+    plan->threads = (int)least(useful, machine->threads);
+    choose_form_on_cpu(problem, plan);
+    if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);
+
+    /* each thread has its candidates */
+    if (plan->k > 0 && plan->method != ONS_METHOD_split)
+        plan->threads = (int)least(plan->threads, larger(plan->rows, 1));
+    const ons_method_info *info = &ons_methods[plan->method];
+    bool direct = plan->x_direct && plan->y_direct;
+    /* one too long for the caches: scratch memory as large would cost more than it saves */
+    bool huge = plan->N * ons_dtype_size(plan->compute) > longest_in_caches(machine, plan);
+    bool gradient = ons_operations[problem->operation].gradient;
+    bool pipelines = plan->method == ONS_METHOD_fused && !huge && !gradient;
+    plan->whole_rows = pipelines && are_whole_rows(problem, plan);
+    plan->brings_rows = plan->whole_rows && are_brought(problem, plan);
+    plan->whole_columns = pipelines && !has_one_a_row(problem) && are_whole_columns(problem, plan);
+    if (plan->whole_rows) {
+        int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
+        plan->width = width_of_rows(problem, plan, larger(ONS_MAX_WIDTH, RUN_BYTES / row));
+    }
+    bool written_as_computed = problem->operand[ONS_Y].dtype == plan->compute;
+    plan->past_caches = !has_one_a_row(problem) && is_large(problem, plan) &&
+                        ((direct && !plan->stages_gradient) || plan->brings_rows ||
+                         (plan->whole_columns && written_as_computed));
+    if (plan->whole_columns) plan->width = width_of_columns(problem, plan);
+    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !gradient && !plan->whole_rows &&
+                        !plan->whole_columns && !(direct && huge);
+    int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
+    plan->on_chip_bytes = ons_dtype_size(plan->compute) * (info->keeps == ONS_KEEPS_ROW    ? plan->N
+                                                           : info->keeps == ONS_KEEPS_TILE ? tile
+                                                                                           : 0);
+    bool runs = elements > 0 || (has_one_a_row(problem) && plan->rows > 0);
+    plan->workspace_bytes = runs ? ons_cpu_workspace_bytes(plan) : 0;
+    return ONS_OK;
+}

@@ -1,0 +1,385 @@
+/* plan/gpu.c - the method that `auto` takes on a GPU, and why. plan/gpu_shape.c says what shape a
+ * method has. */
+#include "gpu.h"
+
+#include <stdlib.h>
+
+/* A method, and why. */
+typedef struct {
+    ons_method method;
+    const char *reason, *measured;
+} choice;
+
+/* The plan by this method; of method ONS_METHOD_AUTO where it cannot take such rows. */
+static ons_plan with_method(ons_method method, const row_of_chunks *row, const ons_plan *plan) {
+    ons_plan made = *plan;
+    made.method = method;
+    if (ons_shape_on_gpu(row, &made) != ONS_OK) made.method = ONS_METHOD_AUTO;
+    return made;
+}
+
+static bool fits(ons_method method, const row_of_chunks *row, const ons_plan *plan) {
+    return with_method(method, row, plan).method == method;
+}
+
+/* The thresholds of `auto` on a GPU. What they rest on stands beside each choice, as x copy. */
+#define RESULTS "benchmarks/results/cuda-h200-2026-11-22.json: "
+enum {
+    /* The most rows for each multiprocessor that blocks of several warps take where a warp could
+     * with 5 to 8 chunks a lane, and with more. */
+    BLOCK_ROWS_A_MULTIPROCESSOR = 2,
+    BLOCK_LONGER_ROWS_A_MULTIPROCESSOR = 8,
+    /* Rows that a block could hold, above so many bytes, go to a cluster where there are so few
+     * that as many blocks for each find a multiprocessor. */
+    CLUSTER_ROW_BYTES = 1 << 14,
+    CLUSTER_BLOCKS_A_ROW = 4,
+    /* The longest rows that a block takes where a cluster could, in bytes of the input: a longer
+     * row's block is alone on its multiprocessor, or nearly. */
+    BLOCK_ROW_BYTES_16_BIT = 1 << 15,
+    BLOCK_ROW_BYTES = 1 << 16,
+    /* The longest of 16 bits in packs of columns. */
+    BLOCK_COLUMN_LENGTH_16_BIT = 320,
+    /* The longest row, in chunks, of one value that a block takes where rows are few. */
+    VALUE_BLOCK_CHUNKS = 1 << 11,
+    /* The longest row that the grid takes, which is alone; scaled, as all below. `split` is faster
+     * for two. */
+    GRID_ROW_LENGTH = 1 << 25,
+    /* The fewest rows for which clusters pay whose blocks have a multiprocessor each: in proportion
+     * to the memory's bandwidth too, with which `split` gets faster. */
+    SMEM_ROWS_16_BIT = 45,
+    SMEM_ROWS = 22,
+    /* The fewest rows of which a block each keeps all multiprocessors busy. */
+    ONLINE_ROWS = 256,
+    /* The longest of 16 bits that it has whatever L2 holds. */
+    ONLINE_ROW_16_BIT = 1 << 18
+};
+
+/* The part of a memory's bandwidth at which a copy reads and writes: 4.23 of 4.8 TB/s on an H200,
+ * in the run of RESULTS. */
+static const double COPY_SHARE = 0.88, BANDWIDTH_OF_H200 = 4.8e12;
+
+/* Whether `online` is faster than `split`, which reads and writes as much in even shares: it takes
+ * a block a row. For softmax of 16-bit rows it has less to compute; between packs it is level, and
+ * slower above ONLINE_ROW_16_BIT (bfloat16 1023x262145). What of others is read twice it finds in
+ * L2, where the rows in flight are not much more than that holds. */
+static bool online_is_ahead(const row_of_chunks *row, int64_t row_bytes, const ons_plan *plan) {
+    int64_t in_flight =
+        (int64_t)row->gpu->threads_a_multiprocessor / PASS_THREADS * row->gpu->multiprocessors;
+    bool short_16_bit =
+        !has_one_a_row(row) && row->contiguous && row->is_16_bit && plan->N <= ONLINE_ROW_16_BIT;
+    return plan->rows >= scaled(ONLINE_ROWS, row->gpu) &&
+           (short_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
+}
+
+static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, const ons_plan *plan) {
+    int64_t bytes = plan->N * ons_dtype_size(dtype);
+    bool clusters = row->gpu->cluster_blocks >= 2, is_16_bit = ons_dtype_size(dtype) == 2;
+    int block_bytes = is_16_bit ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
+    double bandwidth = row->gpu->bandwidth ? row->gpu->bandwidth / BANDWIDTH_OF_H200 : 1;
+    double smem_rows =
+        (double)scaled(is_16_bit ? SMEM_ROWS_16_BIT : SMEM_ROWS, row->gpu) * bandwidth;
+    int few = row->chunks > WARP * WARP_CHUNKS ? BLOCK_LONGER_ROWS_A_MULTIPROCESSOR
+                                               : BLOCK_ROWS_A_MULTIPROCESSOR;
+    bool few_rows = plan->rows <= few * row->gpu->multiprocessors;
+    bool few_long_rows = clusters && bytes > CLUSTER_ROW_BYTES && bytes <= block_bytes &&
+                         CLUSTER_BLOCKS_A_ROW * plan->rows <= row->gpu->multiprocessors;
+    if (few_rows && 2 * row->chunks > WARP * WARP_CHUNKS &&
+        fits(ONS_METHOD_fused_warp, row, plan) && fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){
+            ONS_METHOD_fused_block,
+            "few rows that a warp could hold: several warps are sooner done",
+            RESULTS
+            "float32 1x1024: fused_block 0.67, fused_warp 0.62; bfloat16 64x1024: fused_block "
+            "0.71, fused_warp 0.71"};
+    if (fits(ONS_METHOD_fused_warp, row, plan))
+        return (choice){
+            ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier",
+            RESULTS
+            "float32 1048576x256: fused_warp 1.00, fused_block 0.80; float32 262144x1024: "
+            "fused_warp 1.00, fused_block 1.01; bfloat16 4096x1024: fused_warp 0.95, fused_block "
+            "0.78"};
+    if (few_long_rows && fits(ONS_METHOD_cluster, row, plan))
+        return (choice){
+            ONS_METHOD_cluster, "few rows that a block could hold: several blocks are sooner done",
+            RESULTS
+            "float32 8x16384: cluster 0.65, fused_block 0.44; bfloat16 8x16384: cluster 0.70, "
+            "fused_block 0.53"};
+    if ((!clusters || bytes <= block_bytes) && fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){
+            ONS_METHOD_fused_block, "the row fits the registers of a block: one read",
+            RESULTS
+            "float32 16384x16384: fused_block 1.00, cluster 1.00; bfloat16 32768x8192: fused_block "
+            "1.02, cluster 1.01; bfloat16 65520x4097: fused_block 0.98, cluster 0.45"};
+    const ons_plan clustered = with_method(ONS_METHOD_cluster, row, plan);
+    if (clustered.method == ONS_METHOD_cluster && clustered.variant != ONS_SMEM)
+        return (choice){
+            ONS_METHOD_cluster, "the row fits the registers of a cluster: one read",
+            RESULTS
+            "float32 8192x32768: cluster 1.00, fused_block 1.00; bfloat16 8192x32768: cluster "
+            "1.01, fused_block 0.93; float32 1024x262144: cluster 0.93, online 0.64"};
+    if ((double)plan->rows >= smem_rows && clustered.method == ONS_METHOD_cluster)
+        return (choice){
+            ONS_METHOD_cluster,
+            "the row fits the registers and shared memory of a cluster: one read",
+            RESULTS
+            "float32 512x524288: cluster 0.88, split 0.66; float32 256x1048576: cluster 0.77, "
+            "split 0.66; bfloat16 512x524288: cluster 0.79, online 0.58"};
+    const ons_plan in_grid = with_method(ONS_METHOD_grid, row, plan);
+    if (plan->rows == 1 && plan->N <= scaled(GRID_ROW_LENGTH, row->gpu) &&
+        in_grid.method == ONS_METHOD_grid && in_grid.loader == ONS_CONTIGUOUS)
+        return (choice){
+            ONS_METHOD_grid, "one row, too long to be held elsewhere: the whole GPU takes it",
+            RESULTS
+            "float32 1x16777216: grid 0.58, split 0.53; bfloat16 1x16777216: grid 0.49, split "
+            "0.46"};
+    if (online_is_ahead(row, bytes, plan))
+        return (choice){
+            ONS_METHOD_online, "rows too long to be held, and enough of them for a block each",
+            RESULTS
+            "bfloat16 1024x262144: online 0.63, split 0.55; bfloat16 4096x65536: online 0.67, "
+            "split 0.55; float32 5341x50257: online 0.65, split 0.62; float32 1024x262144: split "
+            "0.66, online 0.64"};
+    return (choice){
+        ONS_METHOD_split, "rows too long to be held: blocks share each one",
+        RESULTS
+        "float32 64x4194304: split 0.65, online 0.45; float32 1x268435456: split 0.64, grid "
+        "0.63"};
+}
+
+static choice choose_in_column_form(const row_of_chunks *row, ons_dtype dtype,
+                                    const ons_plan *plan) {
+    int64_t strips = ceil_div(plan->rows, row->threads_a_lane);
+    bool is_16_bit = row->packed && ons_dtype_size(dtype) == 2 && row->gpu->cluster_blocks_any >= 2;
+    if (fits(ONS_METHOD_fused_warp, row, plan))
+        return (choice){ONS_METHOD_fused_warp,
+                        "a row fits the registers of a lane: one read, no barrier", NULL};
+    if (!(is_16_bit && plan->N > BLOCK_COLUMN_LENGTH_16_BIT) &&
+        fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){ONS_METHOD_fused_block, "32 rows fit the registers of a block: one read",
+                        NULL};
+    if (fits(ONS_METHOD_cluster, row, plan))
+        return (choice){ONS_METHOD_cluster, "32 rows fit the registers of a cluster: one read",
+                        RESULTS "float32 4096x4096 axis 0: cluster 0.83, online 0.55"};
+    if (2 * strips >= row->gpu->multiprocessors)
+        return (choice){ONS_METHOD_online,
+                        "rows too long to be held, and enough of them for blocks of 32",
+                        RESULTS "float32 4096x4096 axis 0: online 0.55, split 0.45"};
+    return (choice){ONS_METHOD_split, "few rows, too long to be held: blocks share each 32", NULL};
+}
+
+/* Nothing is kept of a row: to read it tile by tile is enough. */
+static choice choose_for_values(const row_of_chunks *row, const ons_plan *plan) {
+    int64_t blocks = ceil_div(plan->rows, row->threads_a_lane);
+    /* half of the threads that find room read at the speed of the memory */
+    int64_t enough = (int64_t)row->gpu->threads_a_multiprocessor / 2 * row->gpu->multiprocessors;
+    if (fits(ONS_METHOD_fused_warp, row, plan))
+        return (choice){ONS_METHOD_fused_warp, "a warp reads the row at once: no barrier", NULL};
+    if (blocks * with_method(ONS_METHOD_online, row, plan).threads >= enough)
+        return (choice){ONS_METHOD_online, "one read, tile by tile", NULL};
+    if (row->chunks > VALUE_BLOCK_CHUNKS &&
+        with_method(ONS_METHOD_cluster, row, plan).variant == ONS_FEW_ROWS)
+        return (choice){ONS_METHOD_cluster, "few rows: the blocks of a cluster share each one",
+                        NULL};
+    if (fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){ONS_METHOD_fused_block, "few rows: a block reads one at once", NULL};
+    return (choice){ONS_METHOD_split, "few long rows: blocks share each one", NULL};
+}
+
+static choice choose_for_gradients(const row_of_chunks *row, const ons_plan *plan) {
+    if (plan->form == ONS_ROW_FORM && fits(ONS_METHOD_fused_warp, row, plan))
+        return (choice){ONS_METHOD_fused_warp,
+                        "both rows fit the registers of a warp: one read, no barrier", NULL};
+    if (fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){ONS_METHOD_fused_block, "both rows fit the registers of a block: one read",
+                        NULL};
+    if (plan->form == ONS_ROW_FORM && fits(ONS_METHOD_cluster, row, plan))
+        return (choice){ONS_METHOD_cluster, "both rows fit the registers of a cluster: one read",
+                        NULL};
+    return (choice){ONS_METHOD_split, "rows too long to be held: blocks share each one", NULL};
+}
+
+/* Of one type, or of 16 bits that become float32; in the arithmetic that they ask for. */
+static bool has_types_of_rows(const ons_problem *problem) {
+    ons_dtype x = problem->operand[ONS_X].dtype, y = problem->operand[ONS_Y].dtype;
+    return problem->compute == ONS_FLOAT16 &&
+           (x == y || (ons_dtype_size(x) == 2 && y == ONS_FLOAT32));
+}
+
+/* Nothing is to be done to the rows first. */
+static bool is_plain(const ons_problem *problem) {
+    return has_types_of_rows(problem) && !problem->operand[ONS_WHERE].data &&
+           !problem->operand[ONS_SCALE].data && problem->scale_by == 1.0 &&
+           problem->reduced_dims <= 1;
+}
+
+static bool has_no_gaps(const ons_problem *problem, int dim) {
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
+    return x->stride[dim] == ons_dtype_size(x->dtype) &&
+           (ons_operations[problem->operation].one_a_row || problem->sums ||
+            y->stride[dim] == ons_dtype_size(y->dtype));
+}
+
+/* contiguous_rows */
+static bool is_contiguous(const ons_problem *problem) {
+    int last = problem->dims - 1;
+    return is_plain(problem) && problem->dims <= 2 &&
+           (problem->extent[last] == 1 || has_no_gaps(problem, last));
+}
+
+/* contiguous_gradients: all three of one type; scale, where it is one number, is the result's. */
+static bool is_contiguous_gradient(const ons_problem *problem) {
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y],
+                      *gradient = &problem->operand[ONS_GRADIENT];
+    int inner = problem->dims - 1;
+    return x->dtype == y->dtype && x->dtype == gradient->dtype &&
+           !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
+           problem->reduced_dims <= 1 && problem->dims <= 2 &&
+           (problem->extent[inner] == 1 ||
+            (has_no_gaps(problem, inner) &&
+             gradient->stride[inner] == ons_dtype_size(gradient->dtype)));
+}
+
+/* masked_rows: without gaps along the axis, whatever their mask and scale. */
+static bool is_masked(const ons_problem *problem) {
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
+    const ons_operand *where = &problem->operand[ONS_WHERE];
+    int inner = problem->dims - 1;
+    if (problem->reduced_dims != 1 || !has_types_of_rows(problem)) return false;
+    if (problem->extent[inner] == 1) return true;
+    return x->stride[inner] == ons_dtype_size(x->dtype) &&
+           y->stride[inner] == ons_dtype_size(y->dtype) &&
+           (!where->data || (where->stride[inner] & ~1ll) == 0);
+}
+
+/* Contiguous rows of at most 32 bits of which not all begin and end with a pack (contiguous.cuh).
+ */
+static bool are_unaligned(const ons_problem *problem, int64_t N) {
+    const ons_operand *const operands[] = {&problem->operand[ONS_X], &problem->operand[ONS_Y]};
+    const int64_t chunk = 16 / ons_dtype_size(ONS_FLOAT32);
+    bool between = N % chunk != 0;
+    for (int i = 0; i < 2; i++) {
+        const int64_t pack = chunk * ons_dtype_size(operands[i]->dtype);
+        between |= (uintptr_t)operands[i]->data % (uintptr_t)pack ||
+                   (problem->dims == 2 && operands[i]->stride[0] % pack);
+    }
+    return between && is_contiguous(problem) &&
+           ons_dtype_size(operands[0]->dtype) <= ons_dtype_size(ONS_FLOAT32);
+}
+
+/* staged.cuh: contiguous rows of one type that lie one after the other, from the same place in a
+ * pack on in x and in y. Rows that all begin and end with a pack gain by it in softmax of 16 bits
+ * alone, where they are no multiples of 32 bytes: those meet in the same banks of shared memory. */
+static bool can_be_staged(const ons_problem *problem, int64_t N) {
+    enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
+    const int64_t size = ons_dtype_size(x->dtype), chunk = 16 / ons_dtype_size(ONS_FLOAT32);
+    const uintptr_t begin = (uintptr_t)x->data;
+    const bool whole = N % chunk == 0 && begin % (uintptr_t)(chunk * size) == 0;
+    const bool pays = !whole || (problem->operation == ONS_OPERATION_softmax && size == 2 &&
+                                 N > LONGEST_BY_LANES_16_BIT && N % BANKS_MEET != 0);
+    return is_contiguous(problem) && problem->dims == 2 && x->dtype == y->dtype &&
+           size <= ons_dtype_size(ONS_FLOAT32) && pays && x->stride[0] == N * size &&
+           (ons_operations[problem->operation].one_a_row ||
+            ((begin - (uintptr_t)y->data) % 16 == 0 && y->stride[0] == N * size));
+}
+
+/* The same of a row and its gradient: in all three from the same place in a pack on. */
+static bool can_be_staged_twice(const ons_problem *problem, int64_t N) {
+    const ons_role roles[] = {ONS_X, ONS_Y, ONS_GRADIENT};
+    int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
+    uintptr_t x = (uintptr_t)problem->operand[ONS_X].data;
+    if (!is_contiguous_gradient(problem) || problem->dims != 2 || size > 4) return false;
+    for (int i = 0; i < 3; i++) {
+        const ons_operand *operand = &problem->operand[roles[i]];
+        if ((x - (uintptr_t)operand->data) % 16 || operand->stride[0] != N * size) return false;
+    }
+    return N % 4 || x % (uintptr_t)(4 * size);
+}
+
+/* packed_columns, of a problem in the column form: all packs of columns, as many as a chunk has
+ * elements, lie at multiples of their size. */
+static bool is_packed(const ons_problem *problem) {
+    const ons_operand *const operands[] = {&problem->operand[ONS_X], &problem->operand[ONS_Y]};
+    int inner = problem->dims - 2, pack = 4;
+    if (!is_plain(problem) || problem->operand[ONS_X].dtype == ONS_FLOAT64 || problem->dims > 3 ||
+        !has_no_gaps(problem, inner) || problem->extent[inner] % pack)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        int64_t size = pack * ons_dtype_size(operands[i]->dtype);
+        if ((uintptr_t)operands[i]->data % (uintptr_t)size) return false;
+        for (int dim = 0; dim < problem->dims; dim++)
+            if (dim != inner && operands[i]->stride[dim] % size) return false;
+    }
+    return true;
+}
+
+/* Of operations that take a gradient. */
+static bool has_row_form_alone(ons_method method) {
+    return method == ONS_METHOD_fused_warp || method == ONS_METHOD_cluster;
+}
+
+void ons_gpu_to_plan_for(const ons_problem *problem, const ons_machine *machine, ons_gpu *gpu) {
+    if (machine->gpu)
+        *gpu = *machine->gpu;
+    else if (ons_gpu_describe(problem->gpu, gpu) != ONS_OK)
+        *gpu = ons_known_gpus[0];
+}
+
+ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
+    ons_gpu gpu;
+    ons_gpu_to_plan_for(problem, machine, &gpu);
+    plan->copy_speed = COPY_SHARE * gpu.bandwidth;
+    plan->starts_early = gpu.early_launch;
+    if (ons_operations[problem->operation].selects) return ons_topk_on_gpu(problem, &gpu, plan);
+    int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
+    const bool gradient = ons_operations[problem->operation].gradient;
+    bool columns =
+        !(gradient && has_row_form_alone(plan->method)) && problem->reduced_dims == 1 &&
+        outer > 0 && plan->N > 1 &&
+        problem->operand[ONS_X].stride[inner] != ons_dtype_size(problem->operand[ONS_X].dtype) &&
+        llabs(problem->operand[ONS_X].stride[outer - 1]) <
+            llabs(problem->operand[ONS_X].stride[inner]);
+    plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
+    int chunk = 16 / (int)ons_dtype_size(plan->compute);
+    bool contiguous =
+        !columns && (gradient ? is_contiguous_gradient(problem) : is_contiguous(problem));
+    bool masked = !columns && !gradient && is_masked(problem);
+    bool is_16_bit = (contiguous || masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
+    row_of_chunks row = {
+        ceil_div(plan->N, chunk),
+        chunk,
+        columns ? WARP : 1,
+        is_16_bit,
+        is_16_bit && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
+        plan->N % chunk == 0,
+        contiguous,
+        masked,
+        !columns && are_unaligned(problem, plan->N),
+        columns && is_packed(problem),
+        gradient,
+        !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan->N),
+        problem->operation,
+        &gpu};
+    if (row.chunks == 0) row.chunks = 1;
+
+    if (plan->method == ONS_METHOD_AUTO) {
+        ons_dtype dtype = problem->operand[ONS_X].dtype;
+        choice chosen = gradient              ? choose_for_gradients(&row, plan)
+                        : has_one_a_row(&row) ? choose_for_values(&row, plan)
+                        : columns             ? choose_in_column_form(&row, dtype, plan)
+                                              : choose_in_row_form(&row, dtype, plan);
+        plan->method = chosen.method;
+        plan->reason = chosen.reason;
+        plan->measured = chosen.measured;
+    }
+    /* by length alone: 16 bits have the float32 result, rounded */
+    if (plan->method == ONS_METHOD_fused)
+        plan->method = !(gradient && columns) && row.chunks <= WARP * WARP_CHUNKS &&
+                               fits(ONS_METHOD_fused_warp, &row, plan)
+                           ? ONS_METHOD_fused_warp
+                           : ONS_METHOD_fused_block;
+    ons_status status = ons_shape_on_gpu(&row, plan);
+    if (ons_methods[plan->method].keeps != ONS_KEEPS_NOTHING)
+        plan->on_chip_bytes = least(plan->tile, row.chunks * chunk) * ons_dtype_size(plan->compute);
+    return status;
+}

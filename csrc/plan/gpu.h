@@ -1,0 +1,63 @@
+/* plan/gpu.h - what the planner for GPUs shares: the shape of a method, and what it depends on. */
+#ifndef ONS_PLAN_CUDA_H
+#define ONS_PLAN_CUDA_H
+
+#include "../cuda/cuda.h"
+#include "plan.h"
+
+/* A row in chunks, and how many of a block's threads share one. */
+typedef struct {
+    int64_t chunks;
+    int chunk;          /* elements */
+    int threads_a_lane; /* 1 in the row form, 32 in the column form */
+    bool is_16_bit;     /* Rows::IS_16_BIT: no gaps, whatever mask and scale */
+    bool widened;       /* 16-bit rows that become float32 */
+    bool all_aligned;   /* every row begins and ends with a pack */
+    bool contiguous; /* rows without gaps, mask and scale, in the row form; of one type, or widened
+                      */
+    bool masked;     /* the same, whatever their mask and scale */
+    bool unaligned;  /* contiguous rows of at most 32 bits that are not all aligned */
+    bool packed;     /* columns side by side, in the column form */
+    bool gradient;   /* the operation takes one */
+    bool staged;     /* rows one after the other that are faster taken together (staged.cuh) */
+    ons_operation operation;
+    const ons_gpu *gpu;
+} row_of_chunks;
+
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t power_of_two_from(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+/* What was found on an H200, for a GPU with another number of multiprocessors. */
+static inline int64_t scaled(int64_t found, const ons_gpu *gpu) {
+    const int64_t multiprocessors_of_h200 = 132;
+    return ceil_div(found * gpu->multiprocessors, multiprocessors_of_h200);
+}
+
+static inline bool has_one_a_row(const row_of_chunks *row) {
+    return ons_operations[row->operation].one_a_row;
+}
+
+/* The threads of a block in fused_warp, of so many together and not more than `limit`: so that
+ * every multiprocessor has one. */
+int ons_threads_of_warps(const row_of_chunks *row, int64_t together, int limit);
+
+/* The blocks of a cluster, and the warps of each: so that of the `room` warps that a multiprocessor
+ * has the most have elements of a row, which fill that many. `twice`: warps without elements cost
+ * twice. */
+void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, bool twice,
+                   ons_plan *plan);
+
+/* plan/gpu_topk.c: the method, where none is asked for, and its shape, of the operation that
+ * selects. */
+ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan);
+
+/* The shape of plan->method: its threads, blocks, longest row and workspace. */
+ons_status ons_shape_on_gpu(const row_of_chunks *row, ons_plan *plan);
+
+#endif

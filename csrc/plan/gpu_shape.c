@@ -1,0 +1,405 @@
+/* plan/gpu_shape.c - the shape of a method on a GPU. Its lanes, chunks and blocks of a row are
+ * functions of N, the types and the GPU alone, so that a row's bits are; the rows in a block may
+ * depend on their number. */
+#include "gpu.h"
+
+enum { CHUNK_OF_FLOATS = 4 };
+
+/* A row as a method sees it that has kernels for some kinds of rows alone (kinds.def). */
+static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
+    static const ons_kinds_of_rows kinds[ONS_METHOD_COUNT][2] = {
+#define ONS_KINDS_OF_ROWS(method, rows, values) [ONS_METHOD_##method] = {rows, values},
+#include "../cuda/kernel/kinds.def"
+#undef ONS_KINDS_OF_ROWS
+    };
+    ons_kinds_of_rows kind = kinds[method][has_one_a_row(row)];
+    row_of_chunks seen = *row;
+    if (kind == ONS_EVERY_ROWS) return seen;
+    seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS;
+    seen.is_16_bit &= seen.contiguous;
+    seen.unaligned &= seen.contiguous;
+    seen.packed = seen.masked = false;
+    seen.staged &= seen.contiguous;
+    return seen;
+}
+
+/* Which methods take columns in packs. */
+static bool has_packs(ons_method method) {
+    return method == ONS_METHOD_fused_warp || method == ONS_METHOD_fused_block ||
+           method == ONS_METHOD_cluster;
+}
+
+int ons_threads_of_warps(const row_of_chunks *row, int64_t together, int limit) {
+    int64_t share = ceil_div(together, row->gpu->multiprocessors);
+    return (int)most(WARP, least(limit, power_of_two_from(share)));
+}
+
+enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
+
+/* The most threads of a block of fused_warp, where a row fills a warp: few, so that less waits for
+ * the last warp of a block. A GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of
+ * 520 in a block each. */
+static int limit_of_warps(const row_of_chunks *row, int64_t rows) {
+    return row->is_16_bit                                        ? 2 * WARP
+           : rows >= scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu) ? WARP
+                                                                 : WARP_ROW_THREADS;
+}
+
+/* The most chunks of a lane of a warp that a row has to itself. */
+static int warp_chunks(const row_of_chunks *row) {
+    return row->is_16_bit ? WARP_CHUNKS_16_BIT : WARP_CHUNKS;
+}
+
+/* Of which rows the shapes of its kernels are. */
+static ons_warp_rows shapes_of(const row_of_chunks *row) {
+    return row->is_16_bit ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
+}
+
+/* The lanes of a row and the chunks of each: the first shape that holds it. */
+static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks) {
+    static const struct {
+        bool one_a_row;
+        ons_warp_rows rows;
+        int lanes, chunks;
+    } shapes[] = {
+#define ONS_WARP_SHAPE(operations, rows, lanes, chunks) \
+    {ONS_OF_##operations, ONS_##rows##_ROWS, lanes, chunks},
+#include "../cuda/kernel/instances.def"
+#undef ONS_WARP_SHAPE
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        if (shapes[i].rows != shapes_of(row) || shapes[i].one_a_row != has_one_a_row(row)) continue;
+        /* a lane would write float32 in parts of sectors that others wait for */
+        const bool few_lanes = shapes[i].lanes <= 2 && row->chunks > 2 * shapes[i].lanes;
+        if (row->widened && few_lanes) continue;
+        *lanes = shapes[i].lanes;
+        *chunks = shapes[i].chunks;
+        if (*lanes * *chunks >= row->chunks) return;
+    }
+}
+
+/* Fewer rows than these wait for what staging adds to a long row, and to one whose elements, where
+ * it is they that are kept, are read again. */
+enum { MIN_STAGED_ROWS = 8192 };
+
+/* Whether a block's rows are staged in shared memory; and then the lanes of each. */
+static bool shape_staged(const row_of_chunks *row, const ons_plan *plan, int64_t *lanes) {
+    static const struct {
+        ons_warp_rows rows;
+        int lanes, max_chunks;
+    } shapes[] = {
+#define ONS_STAGED_SHAPES(rows, lanes, least, most) {ONS_##rows##_ROWS, lanes, most},
+#include "../cuda/kernel/instances.def"
+#undef ONS_STAGED_SHAPES
+    };
+    const bool many = plan->rows >= MIN_STAGED_ROWS;
+    const bool keeps_elements = ons_operations[row->operation].keeps == ONS_KEEP_ELEMENTS;
+    if (!row->staged || (!many && (keeps_elements || row->chunks > WARP * 2))) return false;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        *lanes = shapes[i].lanes;
+        if (shapes[i].rows == shapes_of(row) && *lanes * shapes[i].max_chunks >= row->chunks)
+            return true;
+    }
+    return false;
+}
+
+static void take_warp(const row_of_chunks *row, ons_plan *plan) {
+    bool in_rows = plan->form == ONS_ROW_FORM;
+    int64_t lanes = 1, chunks = power_of_two_from(row->chunks);
+    const bool staged = in_rows && shape_staged(row, plan, &lanes);
+    if (staged)
+        chunks = ceil_div(row->chunks, lanes);
+    else if (in_rows)
+        shape_warp(row, &lanes, &chunks);
+    bool full = !staged && lanes * chunks >= WARP * WARP_CHUNKS;
+    int limit = full ? limit_of_warps(row, plan->rows) : WARP_ROW_THREADS;
+    plan->threads = ons_threads_of_warps(row, plan->rows * lanes, limit);
+    plan->variant = staged ? ONS_STAGED : ONS_OWN;
+    plan->lanes = (int)lanes;
+    plan->width = plan->threads / lanes;
+    plan->elements_a_thread = (int)(chunks * row->chunk);
+    plan->longest_row = (in_rows ? WARP * warp_chunks(row) : WARP_CHUNKS) * row->chunk;
+}
+
+/* The chunks that all threads of whole warps have together, the same number each. */
+static int64_t chunks_with(int chunks, const row_of_chunks *row) {
+    return ceil_div(row->chunks, chunks * WARP) * chunks * WARP;
+}
+
+/* What an unaligned 16-bit row costs with so many chunks a thread: those of its warps, more the
+ * more warps wait for each other and the more of a multiprocessor stays empty. */
+static double cost_unaligned(int chunks, const row_of_chunks *row) {
+    int64_t warps = ceil_div(row->chunks, chunks * WARP);
+    int64_t room = chunks > BLOCK_CHUNKS ? UNALIGNED_WARPS : BLOCK_THREADS / WARP;
+    double waits = (double)warps / 64, empty = (double)(room % warps) / (double)room;
+    return (double)(warps * chunks) * (1 + waits) * (1 + empty / 2);
+}
+
+/* The code for more chunks than BLOCK_CHUNKS fills the instruction caches, and two warps are too
+ * different to share it. */
+static int chunks_unaligned(const row_of_chunks *row) {
+    if (row->chunks > UNALIGNED_ROW_CHUNKS) return BLOCK_CHUNKS;
+    int best = BLOCK_CHUNKS;
+    for (int chunks = BLOCK_CHUNKS + MEDIUM_CHUNKS; chunks <= UNALIGNED_CHUNKS_16_BIT;
+         chunks += MEDIUM_CHUNKS)
+        if (ceil_div(row->chunks, chunks * WARP) != 2 &&
+            cost_unaligned(chunks, row) < cost_unaligned(best, row))
+            best = chunks;
+    return best;
+}
+
+/* The chunks of a thread in fused_block. In short rows it has fewer, so that its block is soon
+ * done. */
+static int block_chunks(const row_of_chunks *row) {
+    if (has_one_a_row(row)) return BLOCK_CHUNKS;
+    if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
+    if (row->unaligned && row->is_16_bit) return chunks_unaligned(row);
+    if (row->unaligned && row->chunks <= WARP * UNALIGNED_CHUNKS) return UNALIGNED_CHUNKS;
+    if (row->chunks > MEDIUM_WARPS * WARP * MEDIUM_CHUNKS) return BLOCK_CHUNKS;
+    if (!row->is_16_bit) return MEDIUM_CHUNKS;
+    int64_t few = chunks_with(MEDIUM_CHUNKS, row), more = chunks_with(BLOCK_CHUNKS, row);
+    return 5 * few <= 4 * more ? MEDIUM_CHUNKS : BLOCK_CHUNKS;
+}
+
+static void take_block(const row_of_chunks *row, ons_plan *plan) {
+    bool fused = plan->method == ONS_METHOD_fused_block;
+    int64_t max_lanes = (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
+    bool in_rows = fused && plan->form == ONS_ROW_FORM;
+    int chunks = in_rows ? block_chunks(row) : BLOCK_CHUNKS;
+    int64_t threads = ceil_div(row->chunks, chunks) * row->threads_a_lane;
+    plan->threads = (int)ceil_div(threads, WARP) * WARP;
+    plan->elements_a_thread = chunks * row->chunk;
+    plan->blocks_a_row = 1;
+    plan->longest_row = max_lanes * BLOCK_CHUNKS * row->chunk;
+}
+
+static void take_passes(const row_of_chunks *row, ons_plan *plan) {
+    bool value = plan->method == ONS_METHOD_online && has_one_a_row(row) &&
+                 plan->form == ONS_ROW_FORM && row->chunk == CHUNK_OF_FLOATS;
+    int chunks = value ? VALUE_CHUNKS : TILE_CHUNKS;
+    /* of a row that is read once: the more a thread has of it, the less is merged */
+    int64_t share = value ? VALUE_TILES * chunks : chunks;
+    int64_t threads = ceil_div(row->chunks, share) * row->threads_a_lane;
+    plan->threads = (int)least(PASS_THREADS, ceil_div(threads, WARP) * WARP);
+    plan->elements_a_thread = chunks * row->chunk;
+    plan->blocks_a_row = 1;
+}
+
+/* The parts of a row: so many, of at least and at most so many chunks each; and the most there may
+ * be, so that merging them stays cheap. */
+enum {
+    SPLIT_PARTS = 512,
+    SPLIT_PART_CHUNKS = 1 << 12,
+    SPLIT_LONG_PART_CHUNKS = 1 << 14,
+    SPLIT_MAX_PARTS = 1 << 12
+};
+
+static void take_split(const row_of_chunks *row, ons_plan *plan) {
+    bool in_row_form = plan->form == ONS_ROW_FORM;
+    int64_t shortest = SPLIT_PART_CHUNKS / row->threads_a_lane;
+    int64_t chunks = most(least(ceil_div(row->chunks, SPLIT_PARTS), SPLIT_LONG_PART_CHUNKS),
+                          ceil_div(row->chunks, SPLIT_MAX_PARTS));
+    chunks = ceil_div(chunks, shortest) * shortest;
+    plan->threads = in_row_form ? SPLIT_THREADS : PASS_THREADS;
+    plan->elements_a_thread =
+        (in_row_form && row->chunk == CHUNK_OF_FLOATS ? SPLIT_CHUNKS : TILE_CHUNKS) * row->chunk;
+    plan->tile = chunks * row->chunk;
+    plan->blocks_a_row = ceil_div(row->chunks, chunks);
+    plan->workspace_bytes = ceil_div(plan->rows, plan->width) * plan->width * plan->blocks_a_row *
+                            2 * ons_dtype_size(plan->compute);
+}
+
+/* The most threads of a cluster's block. */
+static int longest_block(const row_of_chunks *row) {
+    return row->contiguous && row->chunk == CHUNK_OF_FLOATS ? LONG_CLUSTER_THREADS
+                                                            : CLUSTER_THREADS;
+}
+
+void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, bool twice,
+                   ons_plan *plan) {
+    double best = 0;
+    for (int warps = 1; warps <= max_warps; warps++) {
+        int64_t blocks = most(2, ceil_div(filled, warps));
+        if (blocks > max_blocks || (blocks > 2 && warps < MIN_CLUSTER_WARPS)) continue;
+        double share = (double)filled / (double)(blocks * warps);
+        double busy = room / warps * warps * share * (twice ? share : 1);
+        if (busy <= best) continue;
+        best = busy;
+        plan->blocks_a_row = blocks;
+        plan->threads = warps * WARP;
+    }
+}
+
+/* The blocks of a cluster, and the warps of each. 16-bit rows that are not whole packs are bound by
+ * what their warps do, those without elements too: fewer of these then count twice. */
+static void shape_cluster(const row_of_chunks *row, int64_t max_blocks, ons_plan *plan) {
+    int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
+    bool is_16_bit = row->contiguous && row->is_16_bit;
+    int room = plan->form == ONS_COLUMN_FORM ? COLUMN_CLUSTER_WARPS
+               : is_16_bit                   ? CLUSTER_WARPS_16_BIT
+                                             : CLUSTER_WARPS;
+    int max_warps = CLUSTER_THREADS / WARP;
+    if (max_blocks * max_warps < filled && longest_block(row) > CLUSTER_THREADS) {
+        bool some_more = !is_16_bit && max_blocks * CLUSTER_WARPS_OF_320_THREADS / 2 >= filled;
+        room = some_more ? CLUSTER_WARPS_OF_320_THREADS : CLUSTER_WARPS_OF_384_THREADS;
+        max_warps = room / 2;
+    }
+    ons_share_out(filled, room, max_warps, max_blocks, is_16_bit && !row->all_aligned, plan);
+}
+
+/* The chunks that a cluster of `blocks` holds where rows come to shared memory; 0: none fits. */
+static int64_t smem_chunks(const row_of_chunks *row, int blocks, const ons_plan *plan) {
+    int64_t size = ons_dtype_size(plan->compute), held = MAX_SMEM_TILES;
+    if ((blocks == 8 ? row->gpu->clusters_of_8 : row->gpu->clusters_of_16) == 0) return 0;
+    while (ons_smem_bytes(blocks, size, held, MIN_SLOTS) > row->gpu->shared_bytes)
+        if (--held < 0) return 0;
+    return (int64_t)blocks * SMEM_THREADS * (CLUSTER_CHUNKS + held * SMEM_CHUNKS);
+}
+
+/* The fewest blocks that hold the row: of 8 blocks more find a multiprocessor than of 16. */
+static void take_smem(const row_of_chunks *row, ons_plan *plan) {
+    int64_t of_8 = smem_chunks(row, 8, plan), of_16 = smem_chunks(row, 16, plan);
+    if (most(of_8, of_16) * row->chunk <= plan->longest_row) return;
+    bool registers = plan->N <= plan->longest_row;
+    plan->longest_row = most(of_8, of_16) * row->chunk;
+    if (registers) return;
+    plan->threads = SMEM_THREADS;
+    plan->blocks_a_row = row->chunks <= of_8 ? 8 : 16;
+    plan->tile = (row->chunks <= of_8 ? of_8 : of_16) * row->chunk;
+    plan->variant = ONS_SMEM;
+}
+
+/* Where rows are so few that a multiprocessor has at most one block: as many blocks as that allows,
+ * and several warps for what is one warp's elsewhere (cluster_few_rows.cu). */
+static void share_among_few(const row_of_chunks *row, int64_t max_blocks, ons_plan *plan) {
+    int64_t blocks = least(max_blocks, row->gpu->multiprocessors / most(plan->rows, 1));
+    if (blocks < plan->blocks_a_row) return;
+    int64_t parts = ceil_div(row->chunks, CLUSTER_CHUNKS * WARP),
+            of_block = ceil_div(parts, blocks);
+    const int64_t at_once = blocks > 8 ? row->gpu->clusters_of_16 : row->gpu->clusters_of_8;
+    const int64_t limit = CLUSTER_FEW_ROWS_THREADS / (plan->rows <= at_once ? 1 : 2);
+    int64_t sharers = MAX_SHARERS;
+    while (sharers > 2 && sharers * of_block * WARP > CLUSTER_FEW_ROWS_THREADS / 2) sharers /= 2;
+    if (sharers * of_block * WARP > limit) return;
+    plan->blocks_a_row = most(2, ceil_div(parts, of_block));
+    plan->threads = (int)(of_block * sharers) * WARP;
+    plan->elements_a_thread = (int)(CLUSTER_CHUNKS / sharers) * row->chunk;
+    plan->variant = ONS_FEW_ROWS;
+}
+
+static ons_status take_cluster(const row_of_chunks *row, bool contiguous, ons_plan *plan) {
+    int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+    int64_t chunks_a_block = CLUSTER_CHUNKS * longest_block(row) / row->threads_a_lane;
+    plan->blocks_a_row = most(blocks, 1);
+    plan->threads = CLUSTER_THREADS;
+    plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
+    plan->longest_row = blocks * chunks_a_block * row->chunk;
+    if (blocks < 2) return ONS_E_NO_CLUSTERS;
+    shape_cluster(row, blocks, plan);
+    if (row->contiguous) take_smem(row, plan);
+    if (contiguous && plan->variant != ONS_SMEM) share_among_few(row, blocks, plan);
+    return ONS_OK;
+}
+
+static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {
+    int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
+    plan->threads = CLUSTER_THREADS;
+    plan->blocks_a_row = least(row->gpu->multiprocessors, ceil_div(row->chunks, chunks_a_block));
+    plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
+    /* twice, since one row's are read while the next row's are written */
+    plan->workspace_bytes =
+        2 * plan->blocks_a_row * plan->width * 2 * ons_dtype_size(plan->compute);
+    return row->gpu->cooperative ? ONS_OK : ONS_E_NO_GRID;
+}
+
+/* Columns in packs: a thread has as many rows as a chunk has elements, and the less of each. Which
+ * elements of a row are added up together stays what it is. */
+static void take_packs(const row_of_chunks *row, ons_plan *plan) {
+    if (plan->method == ONS_METHOD_fused_warp) {
+        int lanes = plan->tile > PACKS_A_LANE ? 2 : 1;
+        plan->threads =
+            ons_threads_of_warps(row, ceil_div(plan->rows * lanes, row->chunk), WARP_ROW_THREADS);
+        plan->lanes = lanes;
+        plan->width = plan->threads / lanes * row->chunk;
+        plan->elements_a_thread = (int)plan->tile / lanes;
+    } else {
+        plan->elements_a_thread /= row->chunk;
+    }
+}
+
+/* Of operations that take a gradient; `split` shares its parts with the others. */
+static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
+    static const int shapes[][2] = {
+#define ONS_GRADIENT_SHAPE(lanes, chunks) {lanes, chunks},
+#include "../cuda/kernel/instances.def"
+#undef ONS_GRADIENT_SHAPE
+    };
+    const bool cluster = plan->method == ONS_METHOD_cluster;
+    const int64_t threads = GRADIENT_THREADS / row->threads_a_lane;
+    int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any, i = 0;
+    /* more chunks where there are kernels with more, for rows that gain by it or would not fit */
+    const bool has_more = cluster && row->contiguous && row->chunk == CHUNK_OF_FLOATS;
+    const bool gains = row->is_16_bit && row->all_aligned;
+    const bool more = has_more && (gains || row->chunks > blocks * threads * BLOCK_CHUNKS);
+    const int chunks = more ? GRADIENT_CLUSTER_CHUNKS : BLOCK_CHUNKS;
+    plan->variant = ONS_WITH_GRADIENT;
+    if (plan->method == ONS_METHOD_split) {
+        take_split(row, plan);
+        plan->threads = SPLIT_THREADS;
+        plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+        return ONS_OK;
+    }
+    if (plan->method == ONS_METHOD_fused_warp) {
+        while (shapes[i][0] * shapes[i][1] < least(row->chunks, WARP * WARP_CHUNKS)) i++;
+        plan->lanes = shapes[i][0];
+        plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
+        plan->width = plan->threads / plan->lanes;
+        plan->elements_a_thread = shapes[i][1] * row->chunk;
+        plan->longest_row = WARP * WARP_CHUNKS * row->chunk;
+        if (row->staged && plan->N <= plan->longest_row) plan->variant = ONS_WITH_GRADIENT_STAGED;
+        return ONS_OK;
+    }
+    plan->elements_a_thread = chunks * row->chunk;
+    plan->longest_row = (cluster ? blocks : 1) * threads *
+                        (has_more ? GRADIENT_CLUSTER_CHUNKS : BLOCK_CHUNKS) * row->chunk;
+    plan->blocks_a_row = 1;
+    plan->threads = (int)ceil_div(ceil_div(row->chunks, chunks) * row->threads_a_lane, WARP) * WARP;
+    if (!cluster) return ONS_OK;
+    if (blocks < 2) return ONS_E_NO_CLUSTERS;
+    const int room = ons_gradient_warps(row->is_16_bit, more);
+    ons_share_out(ceil_div(row->chunks, chunks * WARP), room, GRADIENT_THREADS / WARP, blocks,
+                  row->is_16_bit && !row->all_aligned, plan);
+    return ONS_OK;
+}
+
+ons_status ons_shape_on_gpu(const row_of_chunks *as_it_is, ons_plan *plan) {
+    const row_of_chunks seen = seen_by(plan->method, as_it_is), *row = &seen;
+    plan->longest_row = plan->workspace_bytes = plan->tile = 0;
+    plan->variant = ONS_OWN;
+    plan->lanes = 0;
+    plan->width = row->threads_a_lane;
+    plan->loader = row->contiguous ? ONS_CONTIGUOUS : row->masked ? ONS_MASKED : ONS_GENERAL;
+    ons_status status = ONS_OK;
+    if (row->gradient)
+        status = take_gradient(row, plan);
+    else
+        switch (plan->method) {
+        case ONS_METHOD_fused_warp: take_warp(row, plan); break;
+        case ONS_METHOD_fused_block:
+        case ONS_METHOD_online_block: take_block(row, plan); break;
+        case ONS_METHOD_split: take_split(row, plan); break;
+        case ONS_METHOD_cluster: status = take_cluster(row, as_it_is->contiguous, plan); break;
+        case ONS_METHOD_grid: status = take_grid(row, plan); break;
+        default: take_passes(row, plan);
+        }
+    if (plan->tile == 0)
+        plan->tile =
+            plan->elements_a_thread * (plan->threads / plan->width) * most(plan->blocks_a_row, 1);
+    if (plan->form == ONS_COLUMN_FORM) {
+        plan->loader = row->packed && has_packs(plan->method) ? ONS_PACKED : ONS_GENERAL;
+        if (plan->loader == ONS_PACKED) take_packs(row, plan);
+    }
+    if (status == ONS_OK && plan->longest_row && plan->N > plan->longest_row)
+        status = ONS_E_ROW_TOO_LONG;
+    return status;
+}

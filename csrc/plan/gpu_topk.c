@@ -1,0 +1,271 @@
+/* plan/gpu_topk.c - the method and the shape of the operation that selects, on a GPU. Lanes,
+ * chunks and blocks of a row are functions of N, k, the types and the GPU; those of a short row
+ * also of the number of rows, which changes no bits: float32 is added up in any order. */
+#include "../cuda/topk/shapes.h"
+#include "gpu.h"
+
+/* A place has 32 bits, also one in the last tile behind the row. */
+#define LONGEST_ROW (((int64_t)1 << 32) - (1 << 16))
+
+/* The elements of a part of a row in split, more where there would be too many parts. */
+enum { PART = 1 << 14, MAX_PARTS = 256 };
+
+/* Rows without gaps and with nothing to be done first, in the arithmetic of their own type. */
+static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
+    const ons_operand *x = &problem->operand[ONS_X];
+    const int last = problem->dims - 1;
+    return (x->dtype == ONS_FLOAT64) == (plan->compute == ONS_FLOAT64) && problem->dims <= 2 &&
+           !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
+           problem->scale_by == 1.0 &&
+           (problem->extent[last] == 1 || x->stride[last] == ons_dtype_size(x->dtype));
+}
+
+/* An entry takes 8 bytes, of float64 16: as a pair does. */
+static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
+
+/* So many rows a multiprocessor, or fewer, are few. */
+enum { ROWS_A_MULTIPROCESSOR = 64 };
+
+typedef struct {
+    topk_sorted_rows rows;
+    int lanes, chunks, kept;
+} sorted_shape;
+
+static bool is_for(topk_sorted_rows rows, const row_of_chunks *row, const ons_plan *plan) {
+    const bool few = plan->rows <= (int64_t)ROWS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
+    switch (rows) {
+    case TOPK_FEW_ROWS: return few;
+    case TOPK_MANY_ROWS: return !few && row->contiguous;
+    case TOPK_MANY_16_BIT_ROWS: return !few && row->is_16_bit;
+    default: return true;
+    }
+}
+
+/* The first shape, of those that put a row's elements in order, that holds it; or NULL. */
+static const sorted_shape *find_sorted(const row_of_chunks *row, int64_t k, const ons_plan *plan) {
+    static const sorted_shape shapes[] = {
+#define ONS_TOPK_SORTED_SHAPE(rows, lanes, chunks, kept) {TOPK_##rows##_ROWS, lanes, chunks, kept},
+#include "../cuda/kernel/instances.def"
+#undef ONS_TOPK_SORTED_SHAPE
+    };
+    if (plan->compute == ONS_FLOAT64) return NULL;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const sorted_shape *shape = &shapes[i];
+        if (is_for(shape->rows, row, plan) && shape->lanes * shape->chunks >= row->chunks &&
+            shape->kept == topk_kept(k, shape->chunks * row->chunk))
+            return shape;
+    }
+    return NULL;
+}
+
+/* The first shape that holds the row. */
+static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
+    static const int shapes[][2] = {
+#define ONS_TOPK_SHAPE(lanes, chunks) {lanes, chunks},
+#include "../cuda/kernel/instances.def"
+#undef ONS_TOPK_SHAPE
+    };
+    const int count = sizeof shapes / sizeof *shapes;
+    const int(*shape)[2] = shapes;
+    while (shape != shapes + count - 1 && (*shape)[0] * (*shape)[1] < row->chunks) shape++;
+    const sorted_shape *sorted = find_sorted(row, k, plan);
+    plan->longest_row = (int64_t)shapes[count - 1][0] * shapes[count - 1][1] * row->chunk;
+    if (plan->N > plan->longest_row) return false;
+    plan->lanes = sorted ? sorted->lanes : (*shape)[0];
+    plan->elements_a_thread = (sorted ? sorted->chunks : (*shape)[1]) * row->chunk;
+    plan->tile = plan->lanes * plan->elements_a_thread;
+    plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
+    /* each row has its elements and two lists in shared memory */
+    const int64_t row_bytes = plan->tile * ons_dtype_size(plan->compute) +
+                              2 * (topk_warp_room(k) + 2 * WARP) * entry_bytes(plan);
+    while (plan->threads > WARP && plan->threads / plan->lanes * row_bytes > row->gpu->shared_bytes)
+        plan->threads /= 2;
+    plan->width = plan->threads / plan->lanes;
+    return true;
+}
+
+/* Whether the tops and the queue of a block find room in its shared memory, beside what the kernel
+ * declares itself: not those of float64 on every GPU. */
+static bool fits_tiles(const row_of_chunks *row, const ons_plan *plan) {
+    enum { BESIDES = 8192 };
+    const int64_t a_thread =
+        TOPK_KEPT * ons_dtype_size(plan->compute) + TOPK_QUEUED * entry_bytes(plan);
+    return TOPK_TILE_THREADS * a_thread + BESIDES <= row->gpu->shared_bytes;
+}
+
+/* The warps of a block that reads a row, or a part of one, tile by tile. A multiprocessor has room
+ * for so many warps in all; they are blocks of such a size that their last wave over the rows is
+ * the fullest. Of two such sizes the smaller: then some read while others are at the end of their
+ * rows. Of float64 the number of warps changes bits, so that N alone says it. */
+static int64_t tile_warps(const row_of_chunks *row, const ons_plan *plan) {
+    enum { SHORT_ROW = 1 << 16, MIN_WARPS = 3, MAX_WARPS = TOPK_TILE_THREADS / WARP };
+    if (plan->method == ONS_METHOD_split) return MAX_WARPS;
+    if (plan->compute == ONS_FLOAT64) return plan->N <= SHORT_ROW ? MAX_WARPS / 2 : MAX_WARPS;
+    const int blocks = row->contiguous ? TOPK_TILE_BLOCKS : TOPK_TILE_BLOCKS_OF_OTHERS;
+    int64_t warps = MAX_WARPS, least_slots = INT64_MAX;
+    for (int size = MIN_WARPS; size <= MAX_WARPS; size++) {
+        const int64_t wave = (int64_t)row->gpu->multiprocessors * (blocks * MAX_WARPS / size);
+        const int64_t slots = ceil_div(most(plan->rows, 1), wave) * wave;
+        if (blocks * MAX_WARPS % size != 0 || slots >= least_slots) continue;
+        least_slots = slots;
+        warps = size;
+    }
+    return warps;
+}
+
+static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
+    const int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+    plan->lanes = 0;
+    plan->width = 1;
+    plan->workspace_bytes = 0;
+    plan->blocks_a_row = 1;
+    plan->longest_row = LONGEST_ROW;
+    plan->elements_a_thread = TOPK_CHUNKS * row->chunk;
+    if (plan->N > LONGEST_ROW) return ONS_E_ROW_TOO_LONG;
+    const bool by_tiles = plan->method == ONS_METHOD_split || plan->method == ONS_METHOD_online;
+    if (by_tiles && k <= ONS_LARGEST_K && fits_tiles(row, plan)) {
+        /* twice as many tops as k, so that they bound it well */
+        const bool long_tiles = row->is_16_bit && row->chunks >= 2 * k * TOPK_TILE_CHUNKS_16_BIT;
+        const int in_tile = long_tiles ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
+        const int64_t warps = ceil_div(ceil_div(row->chunks, in_tile), WARP);
+        const int64_t for_list = ceil_div(2 * k, TOPK_QUEUED * WARP);
+        plan->threads = WARP * (int)most(least(warps, tile_warps(row, plan)), for_list);
+        plan->elements_a_thread = in_tile * row->chunk;
+        plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+        if (plan->method == ONS_METHOD_split) {
+            const int64_t tiles = ceil_div(ceil_div(plan->N, plan->tile), MAX_PARTS);
+            plan->tile *= tiles * plan->tile < PART ? ceil_div(PART, plan->tile) : tiles;
+            plan->blocks_a_row = ceil_div(plan->N, plan->tile);
+            plan->workspace_bytes = plan->rows * plan->blocks_a_row * (k + 1) * entry_bytes(plan);
+        }
+        return ONS_OK;
+    }
+    if (plan->method == ONS_METHOD_online) {
+        plan->threads = PASS_THREADS;
+        plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+        plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+        plan->blocks_a_row = least(plan->rows, 2 * row->gpu->multiprocessors);
+        plan->workspace_bytes = plan->blocks_a_row * power_of_two_from(k) * entry_bytes(plan);
+        return ONS_OK;
+    }
+    if (k > ONS_LARGEST_K) return ONS_E_K_TOO_LARGE;
+    if (plan->method == ONS_METHOD_fused_warp) {
+        plan->blocks_a_row = 0;
+        return shape_warp(row, k, plan) ? ONS_OK : ONS_E_ROW_TOO_LONG;
+    }
+    if (plan->method == ONS_METHOD_fused_block) {
+        plan->longest_row = (int64_t)TOPK_BLOCK_THREADS * TOPK_CHUNKS * row->chunk;
+        const int64_t warps = ceil_div(row->chunks, TOPK_CHUNKS * WARP);
+        plan->threads = (int)(warps > 1 ? warps : 2) * WARP; /* one has no barrier */
+        return plan->N > plan->longest_row ? ONS_E_ROW_TOO_LONG : ONS_OK;
+    }
+    if (plan->method == ONS_METHOD_split || blocks < 2) return ONS_E_NO_CLUSTERS;
+    plan->longest_row = (int64_t)blocks * TOPK_THREADS * TOPK_CHUNKS * row->chunk;
+    plan->threads = TOPK_THREADS;
+    ons_share_out(ceil_div(row->chunks, TOPK_CHUNKS * WARP), TOPK_THREADS / WARP,
+                  TOPK_THREADS / WARP, blocks, false, plan);
+    plan->tile = plan->blocks_a_row * plan->threads * plan->elements_a_thread;
+    return plan->N > plan->longest_row ? ONS_E_ROW_TOO_LONG : ONS_OK;
+}
+
+static ons_status take(ons_method method, const char *reason, const row_of_chunks *row, int64_t k,
+                       ons_plan *plan) {
+    plan->method = method;
+    plan->reason = reason;
+    return shape(row, k, plan);
+}
+
+enum {
+    /* Up to so many rows, scaled, several blocks finish a row sooner than one. The second limit is
+     * for short rows, and for rows that one block reads slowly: 16-bit rows of no whole packs. */
+    MAX_SHARED_ROWS = 64,
+    MAX_SHARED_SHORT_ROWS = 128,
+    SHARED_SHORT_ROW = 1 << 16,
+    /* The fewest elements of a row for each of its k largest that a cluster takes: it bounds the
+     * k-th by the largest element of each thread, which should be twice as many as k. */
+    ELEMENTS_A_K = 50,
+    /* The most rows for each multiprocessor that a block takes where lanes of a warp could, and
+     * where more than three quarters of the row are wanted: such lanes take long for a large k. */
+    BLOCK_ROWS_A_MULTIPROCESSOR = 4,
+    BLOCK_WHOLE_ROWS_A_MULTIPROCESSOR = 8,
+    SMALL_K = 20,
+    SORTED_K = 80
+};
+
+/* Whether a block is sooner done with few rows than half a warp each; or than fewer lanes, which
+ * put 16-bit elements in order themselves. */
+static bool is_for_block(const row_of_chunks *row, int64_t k, const ons_plan *plan) {
+    const int64_t half_warp_has = WARP / 2 * WARP_CHUNKS;
+    const bool whole = 4 * k > 3 * plan->N;
+    const int a_multiprocessor =
+        whole ? BLOCK_WHOLE_ROWS_A_MULTIPROCESSOR : BLOCK_ROWS_A_MULTIPROCESSOR;
+    if (plan->rows > (int64_t)a_multiprocessor * row->gpu->multiprocessors) return false;
+    if (row->chunks > half_warp_has) return false;
+    if (row->chunks > half_warp_has / 2) return k > SMALL_K;
+    return !row->is_16_bit && whole && k >= SORTED_K;
+}
+
+static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
+    const int64_t chunk = 16 / ons_dtype_size(plan->compute), k = problem->k;
+    row_of_chunks row = {.chunks = plan->N > 0 ? ceil_div(plan->N, chunk) : 1,
+                         .chunk = (int)chunk,
+                         .threads_a_lane = 1,
+                         .contiguous = is_contiguous(problem, plan),
+                         .operation = problem->operation,
+                         .gpu = gpu};
+    row.is_16_bit = row.contiguous && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
+    plan->form = ONS_ROW_FORM;
+    plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
+    plan->variant = ONS_SELECTING;
+    if (plan->method == ONS_METHOD_fused)
+        plan->method = row.chunks <= WARP * WARP_CHUNKS                 ? ONS_METHOD_fused_warp
+                       : row.chunks <= TOPK_BLOCK_THREADS * TOPK_CHUNKS ? ONS_METHOD_fused_block
+                                                                        : ONS_METHOD_cluster;
+    if (plan->method != ONS_METHOD_AUTO) return shape(&row, k, plan);
+    if (k > ONS_LARGEST_K)
+        return take(ONS_METHOD_online,
+                    "more elements wanted than a block puts in order: 3 to 14 reads", &row, k,
+                    plan);
+    const bool for_block = is_for_block(&row, k, plan);
+    if (!for_block &&
+        take(ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier",
+             &row, k, plan) == ONS_OK)
+        return ONS_OK;
+    if (take(ONS_METHOD_fused_block,
+             for_block ? "few rows and a large k: a block is sooner done than lanes of a warp"
+                       : "the row fits the registers of a block: one read",
+             &row, k, plan) == ONS_OK)
+        return ONS_OK;
+    const bool few = plan->rows <= scaled(MAX_SHARED_ROWS, gpu);
+    const bool slow_alone =
+        plan->N <= SHARED_SHORT_ROW || (row.is_16_bit && plan->N % row.chunk != 0);
+    const bool shared = few || (slow_alone && plan->rows <= scaled(MAX_SHARED_SHORT_ROWS, gpu));
+    const bool bounded = k * ELEMENTS_A_K <= plan->N;
+    if (shared && bounded &&
+        take(ONS_METHOD_cluster, "few rows: the blocks of a cluster share each one", &row, k,
+             plan) == ONS_OK)
+        return ONS_OK;
+    if (few && (bounded || gpu->cluster_blocks < 2) &&
+        take(ONS_METHOD_split, "few rows, too long for a cluster: blocks share each one", &row, k,
+             plan) == ONS_OK)
+        return ONS_OK;
+    return take(ONS_METHOD_online,
+                fits_tiles(&row, plan)
+                    ? "one read, tile by tile"
+                    : "no room in shared memory for the largest of the tiles: 3 to 14 reads",
+                &row, k, plan);
+}
+
+ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
+    const ons_status status = choose(problem, gpu, plan);
+    const int64_t chunk = 16 / ons_dtype_size(plan->compute);
+    if (plan->tile == 0) plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+    plan->on_chip_bytes = least(plan->tile, ceil_div(most(plan->N, 1), chunk) * chunk) *
+                          ons_dtype_size(plan->compute);
+    return status;
+}
+
+int ons_topk_reads(const ons_plan *plan) {
+    const bool has_digits_counted = plan->method == ONS_METHOD_online && plan->workspace_bytes > 0;
+    return has_digits_counted ? 3 : 1; /* cuda/topk/large.cu */
+}

@@ -1,0 +1,110 @@
+/* plan.c - problem -> plan: which method, why, what it moves, the scratch it needs. plan/cpu.c and
+ * plan/gpu.c choose, and hold all thresholds. */
+#include "../api/packed.h"
+#include "plan.h"
+#include "../api/plan_facts.h"
+
+#include <string.h>
+
+static ons_dtype wider(ons_dtype a, ons_dtype b) {
+    return a == ONS_FLOAT64 || b == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
+}
+
+bool ons_method_takes(ons_method method, ons_operation operation, ons_device device) {
+    const ons_operation_info *info = &ons_operations[operation];
+    const bool on_cpu = device == ONS_CPU;
+    if (info->pair && method == ONS_METHOD_naive) return false; /* it has none */
+    if (!info->gradient && !info->selects) return true;
+    /* Without a maximum and without exponentials there is nothing for the others to do; and what
+     * reads a row once has no use for more. */
+    switch (method) {
+    case ONS_METHOD_AUTO:
+    case ONS_METHOD_split: return true;
+    case ONS_METHOD_online: return on_cpu || info->selects;
+    case ONS_METHOD_fused: return !on_cpu || info->gradient;
+    case ONS_METHOD_fused_warp:
+    case ONS_METHOD_fused_block:
+    case ONS_METHOD_cluster: return true;
+    default: return false;
+    }
+}
+
+int ons_method_reads(ons_method method, ons_operation operation) {
+    const int reads = ons_methods[method].reads;
+    if (ons_operations[operation].selects) return 1;
+    /* of one value a row there is no pass that writes y from x */
+    return ons_operations[operation].one_a_row && reads > 1 ? reads - 1 : reads;
+}
+
+int ons_method_writes(ons_method method, ons_operation operation) {
+    const ons_operation_info *info = &ons_operations[operation];
+    return info->one_a_row || info->selects ? 0 : ons_methods[method].writes;
+}
+
+int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
+    const ons_operation_info *info = &ons_operations[problem->operation];
+    if (info->selects && problem->device == ONS_CUDA) return ons_topk_reads(plan);
+    const bool given = problem->operand[ONS_PAIRS].data && !info->one_a_row && !info->selects;
+    return given ? 1 : ons_method_reads(plan->method, problem->operation);
+}
+
+static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
+    const ons_operation_info *info = &ons_operations[problem->operation];
+    int64_t x = ons_dtype_size(problem->operand[ONS_X].dtype);
+    const int64_t y = ons_dtype_size(problem->operand[ONS_Y].dtype);
+    if (problem->sums) {
+        if (info->gradient) x += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
+        return plan->rows * plan->N * x;
+    }
+    const int reads = ons_plan_reads(problem, plan);
+    int64_t a_row = info->one_a_row ? y : 0;
+    if (info->selects)
+        a_row = problem->k * (y + ons_dtype_size(problem->operand[ONS_INDICES].dtype));
+    if (info->gradient) x += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
+    const int writes = ons_method_writes(plan->method, problem->operation);
+    return plan->rows * (plan->N * (reads * x + writes * y) + a_row);
+}
+
+ons_status ons_make_plan(const ons_problem *problem, ons_method method, const ons_machine *machine,
+                         ons_plan *plan) {
+    memset(plan, 0, sizeof *plan);
+    plan->rows = plan->N = 1;
+    for (int dim = 0; dim < problem->dims; dim++)
+        *(dim < problem->dims - problem->reduced_dims ? &plan->rows : &plan->N) *=
+            problem->extent[dim];
+    bool on_cpu = problem->device == ONS_CPU;
+    if (method != ONS_METHOD_AUTO &&
+        !(on_cpu ? ons_methods[method].on_cpu : ons_methods[method].on_cuda))
+        return ONS_E_METHOD_NOT_ON_DEVICE;
+    plan->compute = wider(problem->operand[ONS_X].dtype, method == ONS_METHOD_naive
+                                                             ? problem->operand[ONS_X].dtype
+                                                             : problem->operand[ONS_Y].dtype);
+    if (problem->compute != ONS_FLOAT16) plan->compute = problem->compute;
+    const ons_operation_info *operation = &ons_operations[problem->operation];
+    if (!ons_method_takes(method, problem->operation, problem->device))
+        return ONS_E_METHOD_NOT_OF_OPERATION;
+    if (operation->gradient)
+        plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
+    if (operation->selects) plan->k = problem->k;
+    plan->method = method;
+    plan->reason = "asked for by name";
+    const bool given = problem->operand[ONS_PAIRS].data && !operation->selects;
+    if (problem->sums) {
+        plan->method = on_cpu && !operation->gradient ? ONS_METHOD_online : ONS_METHOD_split;
+        plan->reason = "the rows' sums are the result: their elements are read once";
+    }
+    if (given && method == ONS_METHOD_AUTO) {
+        plan->method = ONS_METHOD_split;
+        plan->reason = "the pairs of the rows are given: their elements are read once";
+    }
+    if (given && plan->method != ONS_METHOD_split) /* others find the pairs themselves */
+        return ONS_E_OPERAND;
+    ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
+    if (status != ONS_OK) return status;
+    if (problem->sums && !on_cpu && !operation->gradient) /* each part has a packed state */
+        plan->workspace_bytes = plan->workspace_bytes / (2 * ons_dtype_size(plan->compute)) *
+                                (int64_t)sizeof(ons_packed);
+    if (operation->gradient || operation->selects) plan->measured = NULL; /* of softmax */
+    plan->bytes_moved = bytes_moved(problem, plan);
+    return ONS_OK;
+}

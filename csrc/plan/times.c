@@ -1,0 +1,114 @@
+/* plan/times.c - how long a method takes, as it was measured: plan/times.def has the times of one
+ * GPU, over a grid of rows and lengths. Between the grid's points they are interpolated. */
+#include "../api/plan_facts.h"
+
+#include "plan.h"
+
+#include <math.h>
+
+/* An entry of the table: what it is in its upper 5 bits, and a number in the lower 27. A time's
+ * upper bits are the logarithm of its rows. */
+typedef uint32_t entry;
+enum { SHIFT = 27, LENGTH_IS_NEXT = 30, SERIES_IS_NEXT = 31 };
+#define ENTRY(what, number) ((entry)(what) << SHIFT | (entry)(number))
+static int what_of(entry l) { return (int)(l >> SHIFT); }
+static double number_of(entry l) { return l & (((entry)1 << SHIFT) - 1); }
+
+#define KEY(dtype, packs, method) (((dtype) * 2 + (packs)) * ONS_METHOD_COUNT + (method))
+#define SERIES(dtype, packs, method) \
+    ENTRY(SERIES_IS_NEXT, KEY(ONS_##dtype, packs, ONS_METHOD_##method)),
+#define LENGTH(N) ENTRY(LENGTH_IS_NEXT, N),
+#define TIME(rows_log2, units) ENTRY(rows_log2, units),
+static const entry copies[] = {
+#define ONS_COPY_TIMES
+#include "times.def"
+#undef ONS_COPY_TIMES
+};
+static const entry times[] = {
+#define ONS_METHOD_TIMES
+#include "times.def"
+#undef ONS_METHOD_TIMES
+};
+enum { COPIES = sizeof copies / sizeof *copies, TIMES = sizeof times / sizeof *times };
+
+static double rows_of(entry time) { return ldexp(1, what_of(time)); }
+static double seconds_of(entry time) { return 1e-8 * number_of(time); }
+
+/* The time of so many rows of one length: interpolated; above the last in proportion. */
+static double at_rows(const entry *time, const entry *end, double rows) {
+    const entry *last = end - 1;
+    if (rows >= rows_of(*last)) return seconds_of(*last) * (rows / rows_of(*last));
+    while (rows_of(time[1]) <= rows) time++;
+    const double share = (rows - rows_of(time[0])) / (rows_of(time[1]) - rows_of(time[0]));
+    return seconds_of(time[0]) + share * (seconds_of(time[1]) - seconds_of(time[0]));
+}
+
+/* The time of so many rows of N, from a series of lengths, the shortest first: interpolated; above
+ * the last in proportion. */
+static double at_length(const entry *series, double rows, double N) {
+    double shorter = 0, shorter_seconds = 0;
+    while (series < times + TIMES && what_of(*series) == LENGTH_IS_NEXT) {
+        const double length = number_of(*series++);
+        const entry *end = series;
+        while (end < times + TIMES && what_of(*end) < LENGTH_IS_NEXT) end++;
+        const double seconds = at_rows(series, end, rows);
+        if (length >= N && (shorter == 0 || length == N)) return seconds;
+        if (length >= N) {
+            const double share = (N - shorter) / (length - shorter);
+            return shorter_seconds + share * (seconds - shorter_seconds);
+        }
+        shorter = length;
+        shorter_seconds = seconds;
+        series = end;
+    }
+    return shorter == 0 ? 0 : shorter_seconds * (N / shorter);
+}
+
+/* Whether a GPU is the one that was measured, the usual one, by what the planner knows of it. */
+static bool was_measured(const ons_gpu *gpu) {
+    const ons_gpu *measured = &ons_known_gpus[0];
+    return gpu->architecture == measured->architecture &&
+           gpu->multiprocessors == measured->multiprocessors &&
+           fabs(gpu->bandwidth / measured->bandwidth - 1) < 0.03;
+}
+
+/* Rows one after the other, without gaps, of one type, and nothing beside them. */
+static bool is_what_was_measured(const ons_problem *problem, const ons_plan *plan) {
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
+    if (problem->operation != ONS_OPERATION_softmax || problem->device != ONS_CUDA ||
+        problem->dims > 2 || problem->reduced_dims > 1 || problem->scale_by != 1 ||
+        x->dtype != y->dtype || plan->rows == 0 || plan->N == 0)
+        return false;
+    for (int role = ONS_WHERE; role < ONS_OPERANDS; role++)
+        if (problem->operand[role].data) return false;
+    for (int dim = 0; dim < problem->dims; dim++) {
+        const int64_t size = ons_dtype_size(x->dtype);
+        const int64_t gapless = dim == problem->dims - 1 ? size : size * plan->N;
+        if (x->stride[dim] != gapless || y->stride[dim] != gapless) return false;
+    }
+    return true;
+}
+
+double ons_measured_seconds(const ons_problem *problem, const ons_machine *machine,
+                            const ons_plan *plan) {
+    if (!is_what_was_measured(problem, plan)) return 0;
+    ons_gpu gpu;
+    ons_gpu_to_plan_for(problem, machine, &gpu);
+    if (!was_measured(&gpu)) return 0;
+    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
+    /* one of the two 16-bit types was measured: a method does the same with both */
+    const ons_dtype dtype = x->dtype == ONS_FLOAT16 ? ONS_BFLOAT16 : x->dtype;
+    const uintptr_t begins = (uintptr_t)x->data | (uintptr_t)y->data;
+    const bool packs = plan->N * ons_dtype_size(dtype) % 16 == 0 && begins % 16 == 0;
+    const entry wanted = ENTRY(SERIES_IS_NEXT, KEY((entry)dtype, packs, (entry)plan->method));
+    for (const entry *at = times; at < times + TIMES; at++)
+        if (*at == wanted) return at_length(at + 1, (double)plan->rows, (double)plan->N);
+    return 0;
+}
+
+double ons_measured_copy_seconds(const ons_problem *problem, const ons_machine *machine,
+                                 const ons_plan *plan) {
+    if (ons_measured_seconds(problem, machine, plan) == 0) return 0;
+    const int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
+    return at_rows(copies, copies + COPIES, (double)plan->rows * (double)plan->N * (double)size);
+}
