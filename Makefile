@@ -79,10 +79,10 @@ wheel-%:
 	    ONSOFTMAX_LDFLAGS='$(ONSOFTMAX_LDFLAGS) build/wheel-$*/old_glibc.o $(LIBGCC)' \
 	    $(PYTHON) -W ignore setup.py -q build --build-base build/wheel-$* bdist_wheel --plat-name linux_$* --dist-dir build/wheel-$*
 	$(PYTHON) -m auditwheel repair --plat auto --wheel-dir dist build/wheel-$*/*.whl
-	$(PYTHON) tests/wheel.py dist/onsoftmax-*_$*.whl $(WHEEL_CHECKS)
+	$(PYTHON) tests/tools/wheel.py dist/onsoftmax-*_$*.whl $(WHEEL_CHECKS)
 
 soak:
-	$(PYTHON) tests/soak.py --seconds $(SECONDS)
+	$(PYTHON) tests/support/soak.py --seconds $(SECONDS)
 
 check-long: $(addprefix long-,$(TOPIC))
 
@@ -98,8 +98,8 @@ lint:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
-	$(PYTHON) -m mypy --strict tests/typing_examples.py
-	$(PYTHON) -m pyright tests/typing_examples.py
+	$(PYTHON) -m mypy --strict tests/python/typing_examples.py
+	$(PYTHON) -m pyright tests/python/typing_examples.py
 	clang-format --dry-run -Werror $(C_FILES)
 
 picker:
@@ -136,7 +136,7 @@ synccheck: SANITIZER_OPTIONS = --num-cuda-barriers 65536
 
 $(SANITIZERS):
 	PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool $@ $(SANITIZER_OPTIONS) --error-exitcode 1 --print-limit 20 \
-	    $(PYTHON) -m pytest -p no:cacheprovider -m 'gpu and small' $(wildcard tests/test_gpu_*.py)
+	    $(PYTHON) -m pytest -p no:cacheprovider -m 'gpu and small' tests/gpu
 
 clean:
 	rm -rf build dist *.egg-info onsoftmax/_core.*.so

@@ -12,7 +12,7 @@ the largest. One factor of p is free, and one of the table, `one`. Of N random v
 taken: that with the least of the largest sums of an entry's own error and the last rounding, which is worst
 where an entry's products lie just above a power of two. Then the coefficients are moved by a few units while
 the spread falls, in the arithmetic of the code; the constants in the code are of a longer search.
-tests/errors.c finds the spread over all numbers.
+tests/core/errors.c finds the spread over all numbers.
 
 Needs mpmath and SciPy.
 """

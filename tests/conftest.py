@@ -42,8 +42,9 @@ def why_no_gpu():
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Files of tests that need a GPU are not read where there is none, but where one is required."""
-    if not collection_path.match("test_gpu_*.py") or os.environ.get("ONSOFTMAX_REQUIRE_GPU"):
+    """The folder of tests that need a GPU is not read where there is none, but where one is required."""
+    folder = os.path.join(HERE, "gpu")
+    if os.path.commonpath([folder, collection_path]) != folder or os.environ.get("ONSOFTMAX_REQUIRE_GPU"):
         return None
     if not hasattr(config, "no_gpu"):
         config.no_gpu = why_no_gpu()
@@ -69,7 +70,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_terminal_summary(terminalreporter, config):
     reason = why_no_gpu()
     if reason:
-        terminalreporter.write_line(f"tests/test_gpu_*.py need a GPU and were left out: {reason}")
+        terminalreporter.write_line(f"tests/gpu needs a GPU and was left out: {reason}")
 
 
 @pytest.hookimpl(wrapper=True)

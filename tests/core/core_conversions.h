@@ -5,7 +5,7 @@
 
 #include "core_support.h"
 
-#include "../csrc/cpu/cpu.h"
+#include "../../csrc/cpu/cpu.h"
 
 enum { BATCH = 32, EACH = 6 };
 static room room_of_values, room_of_stored;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../csrc/api/onsoftmax.h"
+#include "../../csrc/api/onsoftmax.h"
 
 #define REQUIRE(holds, ...)                                          \
     do {                                                             \

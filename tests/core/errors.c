@@ -13,7 +13,7 @@
 
 #include "core_require.h"
 
-#include "../csrc/cpu/cpu.h"
+#include "../../csrc/cpu/cpu.h"
 
 /* The spread of the relative errors of an instruction set's exponentials, in eps: from the least
  * to the largest, since a factor that all have shows in no quotient. */

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <valgrind/callgrind.h>
 
-#include "../csrc/cpu/cpu.h"
+#include "../../csrc/cpu/cpu.h"
 
 /* Every call is made once before it is counted: the first one finds its way into the C library. */
 #define COUNT(units, call, ...)                                                 \

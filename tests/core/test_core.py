@@ -1,6 +1,6 @@
 """The C core against exact results, by core_checks.c: on this processor's instruction sets, and on AArch64's
-under emulation. And no primitive takes more instructions an element than was recorded (by `python
-tests/instructions.py --record`)."""
+under emulation. And no primitive takes more instructions an element than was recorded (by
+`instructions.py --record`)."""
 
 import os
 import platform

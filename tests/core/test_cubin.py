@@ -1,5 +1,5 @@
 """What the compiler made of the kernels, seen without a GPU: nothing spilled where the row lies in registers,
-and no more kernels, machine code and registers than were recorded (by `python tests/cubin.py --record`)."""
+and no more kernels, machine code and registers than were recorded (by `cubin.py --record`)."""
 
 import re
 

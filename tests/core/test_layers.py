@@ -10,14 +10,13 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from core import COMPILER, CORE, CSRC
+from core import COMPILER, CORE, CSRC, TESTS, needs_compiler
 from support import PACKAGE_PARENT, SANITIZED, run_python
 
 import onsoftmax as ons
 from onsoftmax import _core
 
 pytestmark = pytest.mark.skipif(not os.path.isdir(CSRC), reason="the C sources are not beside the tests")
-needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is missing")
 
 # The headers that the files of a folder of csrc include, beside its own: of whole folders, and single ones.
 LISTS = {"op/operations.def", "op/row_operations.def", "op/other_operations.def"}
@@ -92,12 +91,9 @@ def test_own_headers_exist():
 
 def test_headers_that_tests_include_exist():
     """gpu_errors.cu, for one, is compiled on GPUs alone."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    found = [path for path in os.listdir(here) if path.endswith((".c", ".cu"))]
-    headers = {
-        header for path in found for header in includes(os.path.join(here, path))[0] if "csrc" in header
-    }
-    assert "gpu_errors.cu" in found and len(headers) >= 2
+    found = [path for path in Path(TESTS).rglob("*.*") if path.suffix in (".c", ".h", ".cu")]
+    headers = {header for path in found for header in includes(path)[0] if "csrc" in header}
+    assert "gpu_errors.cu" in {path.name for path in found} and len(headers) >= 2
     assert all(map(os.path.exists, headers)), headers
 
 
@@ -105,7 +101,7 @@ def test_files_that_comments_name_exist():
     path = re.compile(
         r"(?<![\w./<])(?:csrc/)?((?:api|cpu|cuda|op|plan|python|xla)/[\w/]+\.(?:cuh?|c|h|def))\b"
     )
-    for place in (CSRC, os.path.dirname(os.path.abspath(__file__))):
+    for place in (CSRC, TESTS):
         for file in Path(place).rglob("*.*"):
             if file.suffix in (".c", ".h", ".def", ".cu", ".cuh"):
                 named = set(path.findall(file.read_text())) - {"xla/ffi/api/c_api.h"}  # XLA's own

@@ -9,14 +9,14 @@ import subprocess
 import sys
 
 import pytest
-from core import COMPILER
+from core import needs_compiler
 from support import ROOT, SANITIZED
 
 GUIDE = os.path.join(ROOT, "CONTRIBUTING.md")
 pytestmark = [
     pytest.mark.timeout(600),  # the core is compiled
     pytest.mark.skipif(not os.path.isfile(GUIDE), reason="no CONTRIBUTING.md and C sources here"),
-    pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is missing"),
+    needs_compiler,
     pytest.mark.skipif(SANITIZED, reason="the build of the copy would not be sanitized"),
 ]
 

@@ -2,7 +2,7 @@
 
 import pytest
 from gpu_support import ON_GPU, generator, same_bits, torch
-from test_distributed import run_ranks
+from ranks import run_ranks
 
 from onsoftmax import _core
 

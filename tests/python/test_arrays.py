@@ -287,7 +287,7 @@ def test_jax_waits_for_its_input(jax):
 
 
 def test_jax_tracers(jax):
-    """Elsewhere than where onsoftmax.jax takes them: tests/test_jax.py."""
+    """Elsewhere than where onsoftmax.jax takes them: tests/jax/test_jax.py."""
     for transform in (jax.jit, jax.vmap):
         with pytest.raises(TypeError, match=r"JAX tracer.*concrete arrays"):
             transform(lambda x: ons.normalizer(x).m)(jax.numpy.ones((3, 3)))

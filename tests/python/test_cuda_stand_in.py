@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
+from core import COMPILER, needs_compiler
 from support import HERE, ROOT
-from test_layers import COMPILER, needs_compiler
 
 pytestmark = [
     pytest.mark.skipif(

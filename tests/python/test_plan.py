@@ -146,7 +146,7 @@ def test_short_rows_come_together(dtype, rows, N, elements, width):
 )
 def test_warps_of_a_block(N, float32, bits_16):
     """On a GPU: threads, elements a thread. 16-bit rows that come as such have half the warps where they are
-    not very short and that wastes few, between packs fewer still, with the same bits (test_gpu_bits.py)."""
+    not very short and that wastes few, between packs fewer still, with the same bits (gpu/test_bits.py)."""
     for rows in (1, 10**6):
         plans = [
             ons.plan((rows, N), dtype=dtype, device="cuda", method="fused_block")

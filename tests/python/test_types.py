@@ -6,7 +6,7 @@ import os
 import sys
 
 import pytest
-from support import HERE, PACKAGE_PARENT, SANITIZED, run_python
+from support import PACKAGE_PARENT, SANITIZED, run_python
 
 import onsoftmax as ons
 from onsoftmax import _core
@@ -84,7 +84,7 @@ def test_mypy_finds_mistakes(tmp_path):
 def test_the_examples(tmp_path):
     """As installed; .ci/run has pyright read them too."""
     pytest.importorskip("typing_extensions")
-    with open(os.path.join(HERE, "typing_examples.py")) as file:
+    with open(os.path.join(os.path.dirname(__file__), "typing_examples.py")) as file:
         done = run_mypy(tmp_path, file.read())
     assert done.returncode == 0, done.stdout + done.stderr
 

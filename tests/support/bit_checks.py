@@ -1,7 +1,7 @@
 """Checks that the bits of a row depend on its values, N, types, method and processor alone: the same rows
 one by one and many together, along any axis, in any memory, on any number of threads.
 
-python tests/bit_checks.py --cases 2000 --seed 1
+python tests/support/bit_checks.py --cases 2000 --seed 1
 
 Prints one line a difference, with the seed that repeats it alone.
 """

@@ -12,9 +12,12 @@ from glob import glob
 
 import pytest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-CSRC = os.path.join(os.path.dirname(HERE), "csrc")
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PROGRAMS = os.path.join(TESTS, "core")
+ROOT = os.path.dirname(TESTS)
+CSRC = os.path.join(ROOT, "csrc")
 COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is missing")
 
 # Those with which setuptools compiles the module, so that ccache has the objects already, and for the wheel
 # of another machine,
@@ -48,7 +51,7 @@ def require(*programs):
 def compile_with(program, *command):
     """Runs a compiler; Missing where a header is."""
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    done = subprocess.run(command, cwd=os.path.dirname(HERE), env=plain, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True)
     absent = re.search(r"fatal error: '?([\w./]+)'?(: No such file| file not found)", done.stderr)
     if absent:
         raise Missing(f"{absent[1]} not found")
@@ -59,7 +62,7 @@ def compile_with(program, *command):
 def compiled(source, folder, compiler, flags):
     """The object of a source, in the folder, once for all programs there; or that of the sanitizers' build,
     which took minutes."""
-    relative = os.path.relpath(source, os.path.dirname(HERE))
+    relative = os.path.relpath(source, ROOT)
     built = os.path.join(os.environ.get("ONSOFTMAX_OBJECTS", ""), os.path.splitext(relative)[0] + ".o")
     if "ONSOFTMAX_OBJECTS" in os.environ and os.path.exists(built):
         return built
@@ -75,10 +78,10 @@ CORE = ("api/*.c", "plan/*.c", "cpu/**/*.c", "cuda/driver/absent.c")
 
 
 def build(program, folder, compiler=COMPILER, flags=(), link=(), parts=CORE):
-    """tests/<program>.c with the core, or these parts of it, in the folder; its path. Missing without the
+    """tests/core/<program>.c with the core, or these parts of it, in the folder; its path. Missing without the
     compiler or a header."""
     require(compiler)
-    sources = [os.path.join(HERE, f"{program}.c")]
+    sources = [os.path.join(PROGRAMS, f"{program}.c")]
     for part in parts:
         sources += glob(os.path.join(CSRC, part), recursive=True)
     target = os.path.join(folder, program)

@@ -1,8 +1,8 @@
 """What the compiler made of the GPU's kernels, without a GPU, by cuobjdump: how many there are of each
 family, their machine code, registers and stack.
 
-python tests/cubin.py            a table: of each family the sum of the code, and the most registers and stack
-python tests/cubin.py --record   writes it to cubin_budget.json, for the architectures of this build
+python tests/support/cubin.py           a table: of each family the sum of the code, most registers and stack
+python tests/support/cubin.py --record  writes it to cubin_budget.json, for the architectures of this build
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import tempfile
 from glob import escape, glob
 from typing import NamedTuple
 
-BUDGET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cubin_budget.json")
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUDGET = os.path.join(TESTS, "core", "cubin_budget.json")
 
 
 class Missing(Exception):

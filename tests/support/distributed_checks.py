@@ -1,6 +1,6 @@
 """What one rank of a group checks of onsoftmax.distributed; test_distributed.py starts the ranks.
 
-    python tests/distributed_checks.py RANK RANKS FILE DEVICE CHECK...
+    python tests/support/distributed_checks.py RANK RANKS FILE DEVICE CHECK...
 
 FILE is where they meet. All ranks make the same arrays, and take their part of them.
 """

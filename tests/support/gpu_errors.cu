@@ -2,7 +2,7 @@
  * test_gpu_errors.py, which loads this as a library. */
 #include <cstdint>
 
-#include "../csrc/cuda/statistic/exponential.cuh"
+#include "../../csrc/cuda/statistic/exponential.cuh"
 
 /* ln2 in two parts: c times the first one is exact. */
 constexpr double LN2_HIGH = 0x1.62e42fefap-1, LN2_LOW = 0x1.cf79abc9e3b3ap-40;

@@ -1,6 +1,6 @@
 """Checks random calls on the GPU against the oracle: shape, stride, dtype, axis, where, scale, method, out.
 
-python tests/gpu_random_cases.py --cases 2000 --seed 1
+python tests/support/gpu_random_cases.py --cases 2000 --seed 1
 
 Prints one line a wrong case, with the seed that repeats it alone, and how many were wrong.
 """

@@ -1,7 +1,7 @@
 """Instructions an element of the CPU's primitives, counted by valgrind: as repeatable as times are not.
 
-python tests/instructions.py            a table, beside what is recorded
-python tests/instructions.py --record   writes the counts to instructions_budget.json, for this compiler
+python tests/support/instructions.py           a table, beside what is recorded
+python tests/support/instructions.py --record  writes them to instructions_budget.json, for this compiler
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from glob import escape, glob
 import core
 from core import Missing
 
-BUDGET = os.path.join(core.HERE, "instructions_budget.json")
+BUDGET = os.path.join(core.PROGRAMS, "instructions_budget.json")
 
 
 def counts(folder):

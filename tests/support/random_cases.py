@@ -1,6 +1,6 @@
 """Checks random calls against the oracle: shape, stride, dtype, axis, where, scale, method and out.
 
-python tests/random_cases.py --cases 20000 --seed 1
+python tests/support/random_cases.py --cases 20000 --seed 1
 
 Prints one line a wrong case, with the seed that repeats it alone, and how many were wrong.
 """

@@ -1,6 +1,6 @@
 """Random calls of every function for a given time, and what may go wrong around them, beside the oracle.
 
-python tests/soak.py --seconds 3600 [--json FILE]       make soak SECONDS=3600
+python tests/support/soak.py --seconds 3600 [--json FILE]       make soak SECONDS=3600
 
 A process for each processor calls with random arrays, strides, types, axes, masks, scales and threads. Now
 and then an allocation of Python's fails at a random point of a call, a signal comes in the middle of one, the

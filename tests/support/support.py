@@ -23,7 +23,7 @@ except ImportError:
     BFLOAT16 = None
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
+ROOT = os.path.dirname(os.path.dirname(HERE))
 PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(ons.__file__)))
 
 METHODS = [method.name for method in ons.methods("cpu")]

@@ -1,4 +1,4 @@
-"""What tests/test_torch_operators.py checks on the CPU, and tests/test_gpu_torch_operators.py on a GPU."""
+"""What torch/test_torch_operators.py checks on the CPU, and gpu/test_torch_operators.py on a GPU."""
 
 import warnings
 

@@ -139,7 +139,7 @@ def test_the_clock(report):
 def test_a_run_on_a_stopwatch(tmp_path):
     pytest.importorskip("torch")
     path = tmp_path / "run.json"
-    fake = os.path.join(ROOT, "tests", "fake_cuda.py")
+    fake = os.path.join(ROOT, "tests", "tools", "fake_cuda.py")
     arguments = ["--total", "4096", "--lengths", "16,100", "--peers", "torch,unfused", "--rounds", "2"]
     done = run_python([fake, *arguments, "--dtypes", "float32", "--no-chart", "--json", path])
     assert done.returncode == 0, done.stdout + done.stderr

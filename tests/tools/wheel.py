@@ -1,7 +1,7 @@
 """A wheel as a new user meets it: what it holds, and how fast it is there where no compiler is.
 
-    python tests/wheel.py dist/onsoftmax-*_x86_64.whl [--tests tests/test_edges.py ...]
-    python tests/wheel.py dist/onsoftmax-*_aarch64.whl --emulate ROOT [--tests ...]
+    python tests/tools/wheel.py dist/onsoftmax-*_x86_64.whl [--tests tests/results/test_edges.py ...]
+    python tests/tools/wheel.py dist/onsoftmax-*_aarch64.whl --emulate ROOT [--tests ...]
 
 The second runs on a machine of another kind: ROOT holds Debian's packages of python3.11 for it, unpacked.
 Needs: pip install -e '.[wheels]'"""
@@ -22,7 +22,7 @@ from io import BytesIO
 import abi3info
 from elftools.elf.elffile import ELFFile
 
-TESTS = os.path.dirname(os.path.abspath(__file__))
+CONFIGURATION = os.path.abspath(f"{__file__}/../../../pyproject.toml")
 LARGEST = 25e6  # bytes
 NAME = re.compile(r"onsoftmax-[\d.]+-cp310-abi3-.*\bmanylinux_2_17_(x86_64|aarch64)\b.*\.whl")
 LIBRARIES = {f"lib{name}.so.{n}" for name, n in (("c", 6), ("m", 6), ("pthread", 0), ("dl", 2), ("rt", 1))}
@@ -106,7 +106,7 @@ def run_installed(wheel, tests, folder):
         subprocess.run([f"{folder}/venv/bin/onsoftmax", *arguments.split()], check=True, **how)
     if tests:
         subprocess.run([*pip, *NEEDED_BY_TESTS], check=True, **how)
-        pytest = [python, "-m", "pytest", "-c", f"{TESTS}/../pyproject.toml", "-p", "no:cacheprovider"]
+        pytest = [python, "-m", "pytest", "-c", CONFIGURATION, "-p", "no:cacheprovider"]
         subprocess.run([*pytest, *tests], check=True, **how)
 
 
@@ -125,7 +125,7 @@ def run_emulated(wheel, tests, root, folder):
     how = {"cwd": folder, "env": {**environment(folder), **paths}}
     subprocess.run([*python, "-c", FIRST], check=True, **how)
     if tests:
-        pytest = [*python, "-m", "pytest", "-c", f"{TESTS}/../pyproject.toml", "-p", "no:cacheprovider"]
+        pytest = [*python, "-m", "pytest", "-c", CONFIGURATION, "-p", "no:cacheprovider"]
         subprocess.run([*pytest, *tests], check=True, **how)
 
 

@@ -1,50 +1,12 @@
 """Rows over the ranks of a torch.distributed group: gloo on the CPU, each rank a process."""
 
-import os
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import pytest
+from ranks import run_ranks
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="torch without torch.distributed"
 )
-
-HERE = Path(__file__).parent
-
-
-def run_ranks(folder, ranks, *checks, device="cpu", seconds=100):
-    """All checks on each rank; what a rank prints shows where it fails."""
-    around = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
-    around |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "ONSOFTMAX_NUM_THREADS": "1"}
-    started, written = [], []
-    for rank in range(ranks):
-        command = [
-            sys.executable,
-            HERE / "distributed_checks.py",
-            rank,
-            ranks,
-            folder / "meet",
-            device,
-            *checks,
-        ]
-        written.append(folder / f"rank{rank}.txt")
-        with open(written[-1], "w") as file:
-            started.append(subprocess.Popen([*map(str, command)], stdout=file, stderr=file, env=around))
-    end = time.monotonic() + seconds
-    try:
-        codes = [process.wait(max(0.1, end - time.monotonic())) for process in started]
-    except subprocess.TimeoutExpired:
-        codes = ["none within the limit"]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    told = "\n".join(f"--- rank {rank}\n{file.read_text()[-4000:]}" for rank, file in enumerate(written))
-    assert codes == [0] * ranks, f"exit codes {codes}\n{told}"
 
 
 def test_two_ranks(tmp_path):

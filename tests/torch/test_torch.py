@@ -212,7 +212,7 @@ def test_torch_does_not_leak(torch):
 
 
 def test_torch_gradients(torch):
-    """tests/test_torch_operators.py has what flows."""
+    """test_torch_operators.py has what flows."""
     x = torch.from_numpy(VALUES.copy()).requires_grad_()
     for given in (x, torch.nn.Parameter(torch.zeros(3)), 2 * x):
         assert ons.softmax(given).requires_grad

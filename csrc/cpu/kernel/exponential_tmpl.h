@@ -15,7 +15,7 @@
  *
  * float takes eighths of a power of two from a table, which leaves a polynomial of degree 3; double
  * takes whole powers and degree 11. The constants: python benchmarks/fit_exp.py; the largest error:
- * tests/errors.c. */
+ * tests/core/errors.c. */
 
 /* Of `count` vectors, step by step side by side. */
 INLINE void FN(exponentials_beside)(VEC *x, int64_t count, VEC shift, VEC floor) {
