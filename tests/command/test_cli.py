@@ -438,7 +438,8 @@ def test_a_full_disk_is_one_line(tmp_path):
     np.save(tmp_path / "in.npy", np.zeros((1000, 1000)))
     (tmp_path / "out.npy").write_bytes(b"old")
     code = (
-        "import resource, sys; from onsoftmax.cli import main\n"
+        "import resource, sys; sys.dont_write_bytecode = True  # a .pyc file would be cut too\n"
+        "from onsoftmax.cli import main\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         "raise SystemExit(main(sys.argv[1:]))"
     )
