@@ -58,34 +58,41 @@ reason: int = ons.plan((3, 4)).reason
 """
 
 
-def run_mypy(tmp_path, text):
+@pytest.fixture(scope="module")
+def run_mypy(tmp_path_factory):
+    """A function that runs it on a text; what it knows of NumPy is kept between the runs."""
     pytest.importorskip("mypy")
     pytest.importorskip("numpy", "1.24")
-    (tmp_path / "user.py").write_text(text)
-    arguments = ["--strict", "--no-incremental", "--cache-dir", os.devnull, str(tmp_path / "user.py")]
-    installed = "site-packages" in PACKAGE_PARENT
-    return run_python(["-m", "mypy", *arguments], MYPYPATH=None if installed else PACKAGE_PARENT)
+    folder = tmp_path_factory.mktemp("mypy")
+
+    def run(text):
+        (folder / "user.py").write_text(text)
+        arguments = ["--strict", "--cache-dir", str(folder / "cache"), str(folder / "user.py")]
+        installed = "site-packages" in PACKAGE_PARENT
+        return run_python(["-m", "mypy", *arguments], MYPYPATH=None if installed else PACKAGE_PARENT)
+
+    return run
 
 
 @needs_no_sanitizer
-def test_users_code_passes_mypy(tmp_path):
-    done = run_mypy(tmp_path, USER)
+def test_users_code_passes_mypy(run_mypy):
+    done = run_mypy(USER)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @needs_no_sanitizer
-def test_mypy_finds_mistakes(tmp_path):
-    done = run_mypy(tmp_path, WRONG)
+def test_mypy_finds_mistakes(run_mypy):
+    done = run_mypy(WRONG)
     lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
     assert lines == {6, 7, 8, 9, 10, 11}, done.stdout
 
 
 @needs_no_sanitizer
-def test_the_examples(tmp_path):
+def test_the_examples(run_mypy):
     """As installed; .ci/run has pyright read them too."""
     pytest.importorskip("typing_extensions")
     with open(os.path.join(os.path.dirname(__file__), "typing_examples.py")) as file:
-        done = run_mypy(tmp_path, file.read())
+        done = run_mypy(file.read())
     assert done.returncode == 0, done.stdout + done.stderr
 
 
