@@ -22,7 +22,8 @@ import threading
 import numpy as np
 import onsoftmax as ons
 from support import STABLE_METHODS
-x = {{size: np.random.default_rng(1).standard_normal((size, 1000)) for size in (5, 300, 9000)}}
+shapes = (5, 1000), (300, 1000), (9000, 128)
+x = {{shape: np.random.default_rng(1).standard_normal(shape) for shape in shapes}}
 
 def softmax():
     for array in x.values():
