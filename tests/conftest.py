@@ -15,8 +15,12 @@ if not glob(os.path.join(ROOT, "onsoftmax", "_core.*.so")):
     here = os.path.realpath(ROOT)
     sys.path[:] = [path for path in sys.path if os.path.realpath(path or os.getcwd()) != here]
 
+# There is a worker of xdist for each processor: torch's and BLAS's threads would busily wait for each other.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # What takes long, by topic. `pytest` leaves it out; `make check-long` runs it.
-TOPICS = ("emulation", "errors", "valgrind", "lengths", "ranks")
+TOPICS = ("emulation", "errors", "nans", "valgrind", "lengths", "ranks")
 
 
 def pytest_addoption(parser):
