@@ -16,7 +16,7 @@ ASAN_PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell gcc 
 SANITIZERS := memcheck racecheck initcheck synccheck
 
 # What takes long, each a topic of its own.
-TOPICS := emulation errors valgrind lengths ranks sanitizers
+TOPICS := emulation errors nans valgrind lengths ranks sanitizers
 TOPIC ?= $(TOPICS)
 # What of the tests runs under the sanitizers; PYTEST="..." passes pytest more.
 TESTS ?= tests

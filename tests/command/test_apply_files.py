@@ -453,8 +453,8 @@ WRITES = [
 
 @pytest.mark.parametrize("command", WRITES[:4])
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(command, place):
-    """As on a full disk: a file may have 1024 bytes and no more. Python 3.11 would cut its .pyc files too, and
-    leave them to the next process."""
+    """As on a full disk: a file may have 1024 bytes and no more. Python 3.11 would cut its .pyc files too,
+    and leave them to the next process."""
     limit = "export PYTHONDONTWRITEBYTECODE=1; trap '' XFSZ; ulimit -f"
     target = place / "out.png"
     target.write_bytes(b"old")
