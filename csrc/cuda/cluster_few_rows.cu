@@ -2,41 +2,81 @@
  * each, and SHARERS warps of a block for what is one warp's elsewhere, since the fewer elements a
  * warp has, the sooner it is done. They exchange their maxima and then what each lane has of the
  * sum, and add up as that one warp would: the bits are those of cluster.cu. */
+#include "kernel/held.cuh"
 #include "kernel/launch_rows.cuh"
-#include "team/arrivals.cuh"
-#include "team/reduce.cuh"
-#include "statistic/finish.cuh"
+#include "team/cluster.cuh"
 
 #if __CUDA_ARCH__ >= 900
-/* Of the warps that share a part of a row, in shared memory. All threads of the block come to max
- * once, then once to normalizer. */
+/* In shared memory: each part of a row is that of SHARERS warps of a block, which has at most WARPS
+ * of them. Every thread brings each kind of part once. */
 template <typename Real, int WARPS, int SHARERS>
-class sharers {
+class cluster_of_sharers {
    public:
-    __device__ Real max(Real v) {
-        v = max_over_lanes<WARP>(v);
-        if (threadIdx.x % WARP == 0) maxima[warp_of_block()] = v;
-        __syncthreads();
-        v = maxima[first()];
-#pragma unroll
-        for (int i = 1; i < SHARERS; i++) v = larger(v, maxima[first() + i]);
-        return v;
+    static constexpr int STRIDE = WARP;
+    static constexpr bool CHECK_ROW = false, ONE_REFERENCE = false, FETCHES = false, STREAM = true;
+    static constexpr bool TESTS_ACCESSES = false;
+    using sums = in_a_tree;
+
+    struct memory {
+        Real maxima[WARPS], of_lanes[WARPS][WARP];
+        state<Real> parts[LARGEST_CLUSTER * WARPS / SHARERS];
+        arrivals arrived;
+    };
+
+    __device__ explicit cluster_of_sharers(memory &shared_)
+        : shared(shared_),
+          parts_of_block(warps_of_block() / SHARERS),
+          part((int)cluster_rank() * parts_of_block + warp_of_block() / SHARERS) {
+        shared.arrived.make_ready();
+        arrivals::say_ready();
     }
 
-    /* d of the part, for its first warp. */
-    __device__ Real normalizer(Real lifted) {
-        const int lane = threadIdx.x % WARP;
-        of_lanes[warp_of_block()][lane] = lifted;
+    __device__ static uint32_t row() { return cluster_index(); }
+    template <int K>
+    __device__ int chunk() const {
+        return chunk_of_lane<K>(part * SHARERS + sharer());
+    }
+    __device__ bool writes() const { return part == 0 && threadIdx.x == 0; }
+    __device__ static bool leaves() { return false; }
+
+    __device__ Real near(const largest<Real> &mine) {
+        const Real of_warp = mine.template over_lanes<WARP>().value();
+        if (threadIdx.x % WARP == 0) shared.maxima[warp_of_block()] = of_warp;
         __syncthreads();
-        const auto sum =
-            sum_as_tree<SHARERS>(0, [&](int i) { return of_lanes[first() + i][lane]; });
-        return normalizer_over_lanes<WARP>(sum);
+        Real m = shared.maxima[first()];
+#pragma unroll
+        for (int i = 1; i < SHARERS; i++) m = larger(m, shared.maxima[first() + i]);
+        return m;
+    }
+
+    /* For the part's first warp. */
+    __device__ Real near(const lifted_sum<Real> &mine) {
+        const int lane = threadIdx.x % WARP;
+        shared.of_lanes[warp_of_block()][lane] = mine.d;
+        __syncthreads();
+        const lifted_sum<Real> sum = {
+            sum_as_tree<SHARERS>(0, [&](int i) { return shared.of_lanes[first() + i][lane]; })};
+        return sum.template over_lanes<WARP>().value();
+    }
+
+    template <typename Make>
+    __device__ auto far(Real m, Real d, Make make) {
+        const int blocks = cluster_size(), parted = blocks * parts_of_block;
+        arrivals::await_ready();
+        shared.arrived.announce(parted * sizeof(state<Real>));
+        const int to = threadIdx.x % WARP;
+        if (sharer() == 0 && to < blocks)
+            shared.arrived.send(shared.parts + part, to, state<Real>{m, d});
+        shared.arrived.await();
+        return make(merge_held_by_warp(shared.parts, parted));
     }
 
    private:
+    __device__ static int sharer() { return warp_of_block() % SHARERS; }
     __device__ static int first() { return warp_of_block() / SHARERS * SHARERS; }
 
-    Real maxima[WARPS], of_lanes[WARPS][WARP];
+    memory &shared;
+    const int parts_of_block, part;
 };
 #endif
 
@@ -44,42 +84,11 @@ template <typename Ops, typename Rows, int SHARERS>
 __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 1)
     cluster_few_rows_kernel(const __grid_constant__ typename Rows::arguments args) {
 #if __CUDA_ARCH__ >= 900
-    using Real = typename Rows::Real;
-    constexpr int K = CLUSTER_CHUNKS / SHARERS, WARPS = CLUSTER_FEW_ROWS_THREADS / WARP;
-    __shared__ state<Real> parts[LARGEST_CLUSTER * WARPS / SHARERS];
-    __shared__ sharers<Real, WARPS, SHARERS> shared;
-    __shared__ arrivals arrived;
-    const int parts_a_block = warps_of_block() / SHARERS,
-              parted = (int)cluster_size() * parts_a_block;
-    const int part = (int)cluster_rank() * parts_a_block + warp_of_block() / SHARERS;
-    const int sharer = warp_of_block() % SHARERS;
-    arrived.make_ready();
-    arrivals::say_ready();
+    using Team = cluster_of_sharers<typename Rows::Real, CLUSTER_FEW_ROWS_THREADS / WARP, SHARERS>;
+    __shared__ typename Team::memory shared;
+    Team team(shared);
     await_earlier_work();
-
-    Rows::template visit<false, TEST_WHEN_HELD<Rows>>(args, cluster_index(), [&](const auto &row) {
-        const int chunk = block_a_row::template chunk<K>(part * SHARERS + sharer);
-        auto tile = converted(row.template load<K, WARP>(chunk));
-        Real x[K * Rows::V];
-        auto m = shared.max(tile.largest());
-        [[maybe_unused]] Real excluded = 0;
-        with_operation<Ops>(args.operation(), [&](auto op) {
-            using Op = decltype(op);
-            auto d = shared.normalizer(keep_and_sum<Op>(args.operation(), tile, reference(m), x));
-            arrivals::await_ready();
-            arrived.announce(parted * sizeof(state<Real>));
-            const int to = threadIdx.x % WARP;
-            if (sharer == 0 && to < (int)cluster_size()) arrived.send(parts + part, to, {m, d});
-            arrived.await();
-            const auto total = block_a_row::merge_held(parts, parted);
-            if constexpr (Op::ONE_A_ROW)
-                put_value<Op>(args, cluster_index(), part == 0 && threadIdx.x == 0, row, total);
-            else
-                excluded = finish_kept<Op, Real>(args.operation(), x, m, total);
-        });
-        if constexpr (!Ops::ONE_A_ROW)
-            row.template store<K, WARP, true>(chunk, x, tile.allowed(), excluded);
-    });
+    held<Ops, Rows, CLUSTER_CHUNKS / SHARERS>(args, team);
 #endif
 }
 

@@ -48,20 +48,25 @@ __device__ __forceinline__ void hold_row(ons_operation operation, const Row &row
     auto begin_of = [&](int slot) {
         return share.begin(REGISTER_TILES + slot / SLOTS) + slot % SLOTS * (CHUNKS * WARP);
     };
+    auto keep = [&](const auto &tile, const reference<Real> &to, auto &to_keep) {
+        lifted_sum<Real> sum = {};
+        with_operation<Ops>(operation,
+                            [&](auto op) { sum = keep_and_sum<decltype(op)>(tile, to, to_keep); });
+        return sum;
+    };
     Real x[CLUSTER_CHUNKS * V];
     auto kept = elements.register_tiles();
     running_state<Real> so_far;
-    Real m = so_far.m = Form::max(kept.largest()); /* what x is relative to */
-    so_far.sum.d =
-        keep_and_sum<Ops>(operation, kept, reference<Real>(m), x) * arithmetic<Real>::LOWERED;
-    Real m_of_slot = m; /* of lane i: what held slot i is relative to */
-    Real of_tile = 0;   /* the sum of its slots so far: tiles are added up as wholes */
+    Real m = so_far.m = max_over_lanes<WARP>(kept.largest()); /* what x is relative to */
+    so_far.sum.d = keep(kept, reference<Real>(m), x).value();
+    Real m_of_slot = m;            /* of lane i: what held slot i is relative to */
+    lifted_sum<Real> of_tile = {}; /* of its slots so far: tiles are added up as wholes */
 #pragma unroll 1
     for (int slot = 0; slot < slots; slot++) {
         const auto tile = elements.next(begin_of(slot));
-        const Real largest = larger(so_far.m, Form::max(tile.largest()));
+        const Real largest = larger(so_far.m, max_over_lanes<WARP>(tile.largest()));
         if (largest != so_far.m) {
-            if constexpr (SLOTS > 1) of_tile *= rescale(so_far.m, largest);
+            if constexpr (SLOTS > 1) of_tile.d *= rescale(so_far.m, largest);
             so_far.raise(largest);
         }
         const reference<Real> to(largest);
@@ -69,12 +74,12 @@ __device__ __forceinline__ void hold_row(ons_operation operation, const Row &row
         for (int k = 0; k < CHUNKS; k += TILE_CHUNKS) { /* all at once would take more registers */
             Real some[TILE<Real>];
             const auto part = converted(tile.template part<TILE_CHUNKS>(k));
-            of_tile += keep_and_sum<Ops>(operation, part, to, some);
+            of_tile += keep(part, to, some);
             held[slot].put(k, some);
         }
         if (slot % SLOTS == SLOTS - 1) {
-            so_far.sum.add(of_tile * arithmetic<Real>::LOWERED);
-            of_tile = 0;
+            so_far.sum.add(of_tile.value());
+            of_tile = {};
         }
         if (lane == slot) m_of_slot = largest;
     }

@@ -3,11 +3,13 @@
  * fused_block_of_columns.cu.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at Rows::BLOCK_THREADS threads of
- * BLOCK_CHUNKS chunks. */
+ * BLOCK_CHUNKS chunks. With a gradient it moves 2 reads + 1 write, and GRADIENT_THREADS are the
+ * most.
+ */
+#include "kernel/held.cuh"
+#include "kernel/launch_gradient.cuh"
 #include "kernel/launch_rows.cuh"
-#include "team/block_row.cuh"
-#include "rows/fetch.cuh"
-#include "statistic/finish.cuh"
+#include "team/block.cuh"
 
 /* The threads of the largest block whose threads have K chunks. */
 template <typename Rows, int K>
@@ -17,7 +19,7 @@ constexpr int MAX_THREADS =
     : K == BLOCK_CHUNKS  ? Rows::BLOCK_THREADS
                          : (UNALIGNED_ROW_CHUNKS / K + WARP - 1) / WARP * WARP;
 
-/* How many such blocks fit a multiprocessor. */
+/* How many such blocks fit a multiprocessor; 0: as many as do. */
 template <typename Rows, int K>
 constexpr int BLOCKS_OF_ROWS =
     (K > BLOCK_CHUNKS ? UNALIGNED_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /
@@ -27,28 +29,8 @@ template <typename Ops, typename Rows, int K>
 __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work();
-    using Real = typename Rows::Real;
-    __shared__ block_row<Real, MAX_THREADS<Rows, K> / WARP> warps;
-    const int chunk = chunk_of_lane<K>(warp_of_block());
-    visit_loaded<Ops, Rows, K, WARP, false, TEST_WHEN_HELD<Rows>>(
-        args, blockIdx.x, chunk, [&](const auto &row, auto &tile) {
-            Real x[K * Rows::V];
-            const auto largest = tile.largest();
-            fetching<Rows>::template ahead<K>(args, blockIdx.x, warp_of_block());
-            auto m = warps.max(largest);
-            [[maybe_unused]] Real excluded = 0;
-            with_operation<Ops>(args.operation(), [&](auto op) {
-                using Op = decltype(op);
-                auto d = warps.normalizer(
-                    keep_and_sum<Op, in_any_order>(args.operation(), tile, reference(m), x));
-                if constexpr (Op::ONE_A_ROW)
-                    put_value<Op>(args, blockIdx.x, threadIdx.x == 0, row, state{m, d});
-                else
-                    excluded = finish_kept<Op, Real>(args.operation(), x, state{m, d});
-            });
-            if constexpr (!Ops::ONE_A_ROW)
-                row.template store<K, WARP, false>(chunk, x, tile.allowed(), excluded);
-        });
+    block<MAX_THREADS<Rows, K> / WARP, std::is_same_v<Ops, gradients>> team;
+    held<Ops, Rows, K>(args, team);
 }
 
 /* The most chunks of a thread: unaligned rows, which cost a warp more, may have more. */
@@ -70,9 +52,13 @@ static ons_status launch_block(const launch_request &request, const Arguments &a
 
 ons_status ons_cuda_fused_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    if (plan->variant == ONS_WITH_GRADIENT) return gradient_block(request);
     if (plan->variant == ONS_SELECTING) return topk_block(request);
     if (plan->form == ONS_COLUMN_FORM) return fused_block_of_columns(request);
+    if (plan->variant == ONS_WITH_GRADIENT)
+        return with_gradient_rows(request, [&](auto rows) {
+            return launch_block<gradients, typename decltype(rows)::Rows, BLOCK_CHUNKS>(
+                request, rows.arguments);
+        });
     return with_rows<kinds_in_fused_block, aligned_kernels::HELD>(
         request, [&](auto ops, auto rows) {
             using Ops = decltype(ops);

@@ -4,37 +4,22 @@
  * it has four of them, up to 16 elements of each, and two lanes share longer ones.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, of 12
- * in 16 bits; in the column form at one lane.
+ * in 16 bits; in the column form at one lane. With a gradient it moves 2 reads + 1 write.
  *
- * Short rows that are faster taken several together are fused_warp_staged.cu's. */
+ * Short rows that are faster taken several together are fused_warp_staged.cu's; with a gradient
+ * they are a kind of rows (rows/staged_gradient.cuh). */
+#include "kernel/held.cuh"
+#include "kernel/launch_gradient.cuh"
 #include "kernel/launch_packs.cuh"
-#include "team/warp_row.cuh"
-#include "statistic/finish.cuh"
+#include "rows/staged_gradient.cuh"
+#include "team/lanes.cuh"
 
-template <typename Ops, typename Rows, typename Form, int K>
+template <typename Ops, typename Rows, typename Team, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work();
-    using Real = typename Rows::Real;
-    const int64_t index = (int64_t)blockIdx.x * Form::rows() + Form::row();
-    const int chunk = Form::template chunk<K>();
-    visit_loaded<Ops, Rows, K, Form::STRIDE, true, alignment_test::PER_ACCESS>(
-        args, index, chunk, [&](const auto &row, auto &tile) {
-            Real x[K * Rows::V];
-            auto m = Form::max(tile.largest());
-            [[maybe_unused]] Real excluded = 0;
-            with_operation<Ops>(args.operation(), [&](auto op) {
-                using Op = decltype(op);
-                auto d = Form::normalizer(
-                    keep_and_sum<Op, typename Form::sums>(args.operation(), tile, reference(m), x));
-                if constexpr (Ops::ONE_A_ROW)
-                    put_value<Op>(args, index, Form::writes(), row, state{m, d});
-                else
-                    excluded = finish_kept<Op, decltype(m)>(args.operation(), x, state{m, d});
-            });
-            if constexpr (!Ops::ONE_A_ROW)
-                row.template store<K, Form::STRIDE, false>(chunk, x, tile.allowed(), excluded);
-        });
+    Team team;
+    held<Ops, Rows, K>(args, team);
 }
 
 /* Of which shapes of instances.def there are kernels. */
@@ -60,24 +45,66 @@ static ons_status with_warp_shape(const ons_plan *plan, Method method) {
     return status;
 }
 
+template <typename T>
+static ons_status launch_staged_gradients(const launch_request &request) {
+    const ons_plan *plan = request.plan;
+    const ons_problem *problem = request.problem;
+    launch_shape shape = {1, plan->threads};
+    shape.shared_bytes = 2 * (staged_bytes<T>(plan->width, plan->N) + 15);
+    const int chunks = plan->elements_a_thread / CHUNK<float>;
+    ons_status status = ONS_E_OPERAND;
+#define ONS_GRADIENT_SHAPE(L, K)                                                                \
+    if (plan->lanes == L && chunks == K) {                                                      \
+        using Rows = staged_gradients<T, L>;                                                    \
+        const typename Rows::arguments arguments = {                                            \
+            (const T *)problem->operand[ONS_X].data,                                            \
+            (const T *)problem->operand[ONS_GRADIENT].data,                                     \
+            (T *)problem->operand[ONS_Y].data,                                                  \
+            plan->rows,                                                                         \
+            plan->N,                                                                            \
+            0,                                                                                  \
+            (float)problem->scale_by,                                                           \
+            problem->operation};                                                                \
+        status = launch_strips(request, shape, fused_warp_kernel<gradients, Rows, lanes<L>, K>, \
+                               arguments);                                                      \
+    }
+#include "kernel/instances.def"
+#undef ONS_GRADIENT_SHAPE
+    return status;
+}
+
 ons_status ons_cuda_fused_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (plan->variant == ONS_STAGED) return fused_warp_staged(request);
-    if (plan->variant == ONS_WITH_GRADIENT) return gradient_warp(request);
-    if (plan->variant == ONS_WITH_GRADIENT_STAGED) return gradient_warp_staged(request);
+    if (plan->variant == ONS_WITH_GRADIENT_STAGED) switch (request.problem->operand[ONS_X].dtype) {
+        case ONS_FLOAT16: return launch_staged_gradients<__half>(request);
+        case ONS_BFLOAT16: return launch_staged_gradients<__nv_bfloat16>(request);
+        default: return launch_staged_gradients<float>(request);
+        }
     if (plan->variant == ONS_SELECTING) return topk_warp(request);
-    auto launch_as = [&](auto ops, auto rows, auto form, auto K) {
+    auto launch_as = [&](auto ops, auto rows, auto team, auto K) {
         return launch_strips(request, {1, plan->threads},
                              fused_warp_kernel<decltype(ops), typename decltype(rows)::Rows,
-                                               decltype(form), decltype(K)::value>,
+                                               decltype(team), decltype(K)::value>,
                              rows.arguments);
     };
     const int elements = plan->elements_a_thread;
+    if (plan->variant == ONS_WITH_GRADIENT)
+        return with_gradient_rows(request, [&](auto rows) {
+            ons_status status = ONS_E_OPERAND;
+            const int chunks = elements / decltype(rows)::Rows::V;
+#define ONS_GRADIENT_SHAPE(L, K)         \
+    if (plan->lanes == L && chunks == K) \
+        status = launch_as(gradients(), rows, lanes<L>(), std::integral_constant<int, K>());
+#include "kernel/instances.def"
+#undef ONS_GRADIENT_SHAPE
+            return status;
+        });
     if (plan->loader == ONS_PACKED)
         return with_packs<kinds_in_fused_warp>(request, [&](auto ops, auto rows) {
             return with_constant<4, 8, 16, 32>((int)plan->tile, [&](auto N) {
                 constexpr int ALONG = decltype(N)::value > PACKS_A_LANE ? 2 : 1;
-                return launch_as(ops, rows, warp_of_packs<decltype(rows)::Rows::C, ALONG>(),
+                return launch_as(ops, rows, lanes_of_packs<decltype(rows)::Rows::C, ALONG>(),
                                  std::integral_constant<int, decltype(N)::value / ALONG>());
             });
         });
@@ -90,7 +117,7 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
     return with_rows<kinds_in_fused_warp, aligned_kernels::NONE>(request, [&](auto ops, auto rows) {
         using Rows = typename decltype(rows)::Rows;
         return with_warp_shape<decltype(ops), Rows>(plan, [&](auto L, auto K) {
-            return launch_as(ops, rows, lanes_a_row<decltype(L)::value>(), K);
+            return launch_as(ops, rows, lanes<decltype(L)::value>(), K);
         });
     });
 }

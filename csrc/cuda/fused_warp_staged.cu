@@ -7,7 +7,7 @@
  * All operations on a row alone have one kernel. Exponentials are kept for those that take them;
  * elements are read again. */
 #include "driver/launch.cuh"
-#include "team/warp_row.cuh"
+#include "team/lanes.cuh"
 #include "statistic/finish.cuh"
 #include "rows/aligned.cuh"
 #include "rows/staged.cuh"
@@ -25,21 +25,21 @@ template <typename T, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_staged_kernel(const __grid_constant__ rows_and_results<T> args) {
     await_earlier_work();
-    using Form = lanes_a_row<LANES>;
+    using Team = lanes<LANES>;
     extern __shared__ __align__(16) unsigned char memory[];
-    const int64_t index = (int64_t)blockIdx.x * Form::rows() + Form::row();
-    const staged_rows<T> staged(args, args.first + (int64_t)blockIdx.x * Form::rows(), Form::rows(),
+    const staged_rows<T> staged(args, args.first + (int64_t)blockIdx.x * Team::rows(), Team::rows(),
                                 memory);
     staged.read();
-    const auto chunks = staged.template chunks<K, LANES>(Form::row(), Form::template chunk<K>());
+    const auto chunks =
+        staged.template chunks<K, LANES>(Team::row_of_block(), Team::template chunk<K>());
     const auto tile = converted(chunks.load());
     float x[K * CHUNK<float>];
-    const auto m = Form::max(tile.largest());
-    const auto d = Form::normalizer(exponentiate<in_any_order>(tile, reference(m), x));
+    const auto m = Team::near(largest{tile.largest()});
+    const auto d = Team::near(exponentiate<in_any_order>(tile, reference(m), x));
     if (args.one_a_row) {
-        const aligned_row<T, T, true> row(nullptr, args.y + (index + args.first) * args.y_pitch,
-                                          args.N, args.format);
-        put_value<one_a_row>(args, index, Form::writes(), row, state{m, d});
+        const aligned_row<T, T, true> row(
+            nullptr, args.y + (Team::row() + args.first) * args.y_pitch, args.N, args.format);
+        put_value<one_a_row>(args, Team::row(), Team::writes(), row, state{m, d});
         return;
     }
     with_operation<row_shaped>(args.which, [&](auto op) {

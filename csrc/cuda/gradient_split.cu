@@ -23,12 +23,12 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     sums = sums_of<Form>(sums, parts, part, args.first);
     const int64_t index = part.strip * Form::ROWS + Form::row();
     Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
-        with_gradient(args.operation(), [&](auto op) {
+        with_operation<gradients>(args.operation(), [&](auto op) {
             Sum sum = {};
             for_each_tile<Form, TILE_CHUNKS>(
                 row, part.first, part.end,
                 [&](int64_t, const auto &tile) { sum.add(tile.template sum<decltype(op)>()); });
-            if constexpr (Form::ROWS == 1) sum = merge_sums<WARP>(sum);
+            if constexpr (Form::ROWS == 1) sum = sum.template over_lanes<WARP>();
             if (Form::writes()) warps[Form::slot(warp_of_block())] = sum;
             __syncthreads();
             if (warp_of_block() > 0) return;
@@ -82,14 +82,16 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
         Sum sum = {};
         if constexpr (Form::ROWS == 1)
-            sum = merge_sums_by_warp(sums, sums_a_row);
+            sum = Sum::by_warp(sums, sums_a_row);
         else
             for (int i = 0; i < sums_a_row; i++) sum.add(sums[Form::slot(i)]);
-        with_gradient(args.operation(), [&](auto op) {
+        with_operation<gradients>(args.operation(), [&](auto op) {
+            using Op = decltype(op);
             for_each_tile<Form, TILE_CHUNKS>(
                 row, part.first, part.end, [&](int64_t chunk, const auto &tile) {
-                    row.template finish<decltype(op), Form::STRIDE, true>(chunk, tile,
-                                                                          sum.rounded());
+                    row.template store<TILE_CHUNKS, Form::STRIDE, true>(
+                        chunk, tile.template results<Op>(sum.rounded()), tile.allowed(),
+                        Op::EXCLUDED);
                 });
         });
     });

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
                                                                      excluded);
                     for (int64_t at = last - chunks; at >= 0; at -= chunks) {
                         auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
-                        excluded = finish_tile<Ops>(args.operation(), tile, to, constants, x);
+                        excluded = finish_tile_of<Ops>(args.operation(), tile, to, constants, x);
                         row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x,
                                                                          tile.allowed(), excluded);
                     }

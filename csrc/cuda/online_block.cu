@@ -4,44 +4,23 @@
  *
  * Moves 1 read + 1 write of N. Stops at Rows::BLOCK_THREADS threads of BLOCK_CHUNKS
  * chunks. */
-#include "kernel/passes.cuh"
+#include "kernel/held.cuh"
+#include "kernel/launch_rows.cuh"
+#include "statistic/running_pair.cuh"
+#include "team/block.cuh"
 
-template <typename Ops, typename Rows, typename Form>
+template <typename Ops, typename Rows>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     online_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work();
-    using Real = typename Rows::Real;
-    __shared__ state<Real> parts[Rows::BLOCK_THREADS / WARP * Form::ROWS];
-    const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1), TEST_WHEN_HELD<Rows>>(args, index, [&](const auto &row) {
-        int chunk = Form::template chunk<BLOCK_CHUNKS>(warp_of_block());
-        auto tile = row.template load<BLOCK_CHUNKS, Form::STRIDE>(chunk);
-
-        running_state<Real> so_far;
-#pragma unroll
-        for (int k = 0; k < BLOCK_CHUNKS; k++) online_step(so_far, converted(tile.chunk(k)));
-        state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
-
-        if constexpr (Ops::ONE_A_ROW) {
-            put_value<Ops>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
-        } else {
-            Real x[BLOCK_CHUNKS * Rows::V];
-            auto whole = converted(tile);
-            const Real excluded =
-                finish_tile<Ops>(args.operation(), whole, reference<Real>(total.m),
-                                 constants_in<Ops>(args.operation(), total), x);
-            row.template store<BLOCK_CHUNKS, Form::STRIDE, true>(chunk, x, whole.allowed(),
-                                                                 excluded);
-        }
-    });
+    block<Rows::BLOCK_THREADS / WARP, true> team;
+    held<Ops, Rows, BLOCK_CHUNKS, running_pair>(args, team);
 }
 
 ons_status ons_cuda_online_block(const launch_request &request) {
-    return with_rows_or_columns<kinds_in_online_block>(
-        request, [&](auto ops, auto rows, auto form) {
-            using Ops = decltype(ops);
-            using Rows = typename decltype(rows)::Rows;
-            return launch_strips(request, {1, request.plan->threads},
-                                 online_block_kernel<Ops, Rows, decltype(form)>, rows.arguments);
-        });
+    return with_rows<kinds_in_online_block>(request, [&](auto ops, auto rows) {
+        using Rows = typename decltype(rows)::Rows;
+        return launch_strips(request, {1, request.plan->threads},
+                             online_block_kernel<decltype(ops), Rows>, rows.arguments);
+    });
 }

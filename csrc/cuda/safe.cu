@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         all.m = m;
         for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
             Real x[TILE<Real>];
-            all.sum.add(exponentiate(tile, to, x) * arithmetic<Real>::LOWERED);
+            all.sum.add(exponentiate(tile, to, x).value());
         });
         state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
 

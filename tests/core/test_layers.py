@@ -39,7 +39,7 @@ MAY_INCLUDE = {
     "cuda": {"api", "cuda/driver", "cuda/kernel", "cuda/rows", "cuda/statistic", "cuda/team"},
     "cuda/driver": {"api", "cuda/cuda.h"},
     "cuda/kernel": {"api", "cuda/driver", "cuda/rows", "cuda/statistic", "cuda/team", *LISTS},
-    "cuda/rows": {"api", "cuda/statistic", "cuda/team"},
+    "cuda/rows": {"api", "cuda/kernel/shapes.h", "cuda/statistic", "cuda/team"},
     "cuda/statistic": {"api", "cuda/rows/tile.cuh", "cuda/kernel/shapes.h", *LISTS},
     "cuda/team": {"cuda/statistic"},
     "cuda/topk": {"cuda/kernel", "cuda/rows", "cuda/statistic", "cuda/team"},
@@ -313,7 +313,7 @@ def test_every_kernel_waits_for_the_work_ahead_of_it():
                 r"__global__[^{;]*?(\w+_kernel)\(.*?\) \{\n(.*?)\n}\n", file.read(), re.S
             ):
                 kernels[name] = body
-    assert len(kernels) > 30
+    assert len(kernels) > 25
     late = {name for name, body in kernels.items() if "await_earlier_work();" not in body}
     assert late == {"grid_kernel"}
     for name in kernels.keys() - late:

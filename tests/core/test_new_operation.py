@@ -80,6 +80,73 @@ print(ons.__file__)
 """
 
 
+# An operation that takes a gradient: a file, and its line in csrc/op/other_operations.def.
+DESCENT = """/* descent.h - y * (sum(dy * y) - dy), a step down the gradient of softmax. */
+
+#ifdef ONS_OPERATION
+ONS_OPERATION(descent, GRADIENT, NOTHING, 0.0, "y * (sum(dy * y) - dy)")
+#endif
+
+#ifdef ONS_OPERATION_ON_CPU
+
+enum { FN(descent_adds_products) = true };
+
+INLINE void FN(descent_row)(double sum, double power, T *first, T *second) {
+    (void)power;
+    *first = (T)sum;
+    *second = 0;
+}
+
+INLINE VEC FN(descent_element)(VEC dy, VEC y, VEC first, VEC second, VEC power, bool plain) {
+    (void)second, (void)plain;
+    return V(mul)(V(mul)(y, power), V(sub)(first, dy));
+}
+
+#endif
+
+#ifdef ONS_OPERATION_ON_CUDA
+
+struct descent : operation_descent {
+    static constexpr bool ADDS_PRODUCTS = true;
+
+    template <typename Real>
+    __device__ static void row(double sum, Real, Real *first, Real *second) {
+        *first = (Real)sum;
+        *second = 0;
+    }
+    template <typename Real>
+    __device__ static Real element(Real dy, Real y, Real first, Real, Real power) {
+        return (y * power) * (first - dy);
+    }
+};
+
+#endif
+
+#ifdef ONS_OPERATION_IN_PYTHON
+ONS_OPERATION_IN_PYTHON(descent, GRADIENT, "scale * output * (sum(grad * output) - grad) along axis.",
+                        "    An excluded element's result is 0.\\n",
+                        ">>> ons.descent([1.0, 0.0], [0.5, 0.5])\\narray([-0.25,  0.25])\\n")
+#endif
+"""
+
+USE_GRADIENT = """
+import numpy as np, onsoftmax as ons
+from onsoftmax import _core
+rng = np.random.default_rng(1)
+for dtype in ("float32", "float64", "float16"):
+    for shape, axis in (((3, 1000), -1), ((40, 7), 0), ((2, 70001), -1)):
+        y = ons.softmax(rng.normal(size=shape), axis).astype(dtype)
+        dy = rng.normal(size=shape).astype(dtype)
+        for method in ("auto", "online", "fused", "split"):
+            got = _core.descent(dy, y, axis=axis, scale=0.5, method=method)
+            expected = -ons.softmax_backward(dy, y, axis=axis, scale=0.5, method=method)
+            assert got.dtype == dtype
+            np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-6)
+assert "sum(grad * output)" in _core.descent.__doc__
+print(ons.__file__)
+"""
+
+
 def added():
     """The lines for each .def file, the files as {path: text}, of what the guide adds; and its command."""
     with open(GUIDE) as file:
@@ -104,7 +171,9 @@ def compile_on_cuda(tree):
         command = [nvcc, "-std=c++17", "-G", "-arch=sm_90", "-ptx", f"csrc/cuda/{method}.cu"]
         done = subprocess.run([*command, "-o", method], cwd=tree, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert b"surprisal" in (tree / method).read_bytes(), f"{method} has no kernel of the new operation"
+        made = (tree / method).read_bytes()
+        assert b"surprisal" in made, f"{method} has no kernel of the new operation"
+        assert method == "naive" or b"descent" in made, "fused_block has none of the one with a gradient"
 
 
 def leave_out_instruction_sets(folder):
@@ -132,6 +201,9 @@ def test_an_operation_and_a_method_are_a_file_and_a_line_each(tmp_path):
     for name, (line,) in lines.items():
         with open(tmp_path / "csrc" / name, "a") as file:
             file.write(line + "\n")
+    (tmp_path / "csrc" / "op" / "descent.h").write_text(DESCENT)
+    with open(tmp_path / "csrc" / "op" / "other_operations.def", "a") as file:
+        file.write('#include "descent.h"\n')
     leave_out_instruction_sets(tmp_path / "csrc" / "cpu" / "vec")
 
     plain = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "ONSOFTMAX_ISA")}
@@ -146,6 +218,6 @@ def test_an_operation_and_a_method_are_a_file_and_a_line_each(tmp_path):
     run([*command, "-j2"])
     compile_on_cuda(tmp_path)
     here = {"PYTHONPATH": str(tmp_path)}
-    for use in (USE_METHOD, USE_OPERATION):
+    for use in (USE_METHOD, USE_OPERATION, USE_GRADIENT):
         assert run(["-c", use], **here).startswith(str(tmp_path)), "not the copy's build"
     assert "toy" in run(["-m", "onsoftmax", "plan", "--shape", "64x1024", "--method", "toy"], **here)

@@ -78,8 +78,8 @@ CORE = ("api/*.c", "plan/*.c", "cpu/**/*.c", "cuda/driver/absent.c")
 
 
 def build(program, folder, compiler=COMPILER, flags=(), link=(), parts=CORE):
-    """tests/core/<program>.c with the core, or these parts of it, in the folder; its path. Missing without the
-    compiler or a header."""
+    """tests/core/<program>.c with the core, or these parts of it, in the folder; its path. Missing without
+    the compiler or a header."""
     require(compiler)
     sources = [os.path.join(PROGRAMS, f"{program}.c")]
     for part in parts:

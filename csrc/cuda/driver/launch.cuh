@@ -24,10 +24,8 @@ ons_cuda_method fused_warp_staged;      /* fused_warp, of short rows together */
 ons_cuda_method fused_block_of_columns; /* fused_block, in the column form */
 ons_cuda_method cluster_smem;           /* cluster, of the longest rows, */
 ons_cuda_method cluster_few_rows;       /* and of few */
-/* Of operations that take a gradient: fused_warp, fused_block, cluster, split. */
-ons_cuda_method gradient_warp, gradient_block, gradient_cluster, gradient_split;
-ons_cuda_method gradient_warp_staged; /* of short rows together */
-ons_cuda_method exact_sums;           /* of problem->sums, but for gradients: split */
+ons_cuda_method gradient_split;         /* split, of operations that take a gradient */
+ons_cuda_method exact_sums;             /* of problem->sums, but for gradients: split */
 /* Of the operation that selects: fused_warp, fused_block, cluster, split, online. */
 ons_cuda_method topk_warp, topk_block, topk_cluster, topk_split, topk_online;
 ons_cuda_method topk_sorted; /* fused_warp, of short rows: the plans with one of its shapes */

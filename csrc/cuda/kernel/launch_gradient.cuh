@@ -1,51 +1,11 @@
-/* launch_gradient.cuh - launch_rows.cuh for an operation that takes a gradient: which operation,
- * which rows, which form. */
+/* launch_gradient.cuh - launch_rows.cuh for an operation that takes a gradient. */
 #ifndef ONS_LAUNCH_GRADIENT_CUH
 #define ONS_LAUNCH_GRADIENT_CUH
 
-#include "../../api/onsoftmax.h"
 #include "launch_rows.cuh"
 #include "../team/reduce.cuh"
 #include "../rows/gradient.cuh"
-
-/* ------- The operations: the file of an operation NAME defines here a struct NAME. It has
- *
- *   ADDS_PRODUCTS                    whether the row adds up dy * y, or dy
- *   row(sum, power, first, second)   two numbers that its elements need of the row
- *   element(dy, y, first, second, power)    a result times power, a power of two
- *
- * A kernel serves all of them, and learns at run time which it is ------- */
-
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    struct operation_##name {                                 \
-        static constexpr float EXCLUDED = (float)(excluded);  \
-    };
-#include "../../op/other_operations.def"
-#undef ONS_OPERATION
-
-#define ONS_OPERATION_ON_CUDA
-#include "../../op/other_operations.def"
-#undef ONS_OPERATION_ON_CUDA
-
-#define OF_TOPK(code)
-#define OF_GRADIENT(code) code
-
-/* Calls body(an operation). */
-template <typename Body>
-__device__ __forceinline__ void with_gradient(ons_operation operation, Body body) {
-    switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_##result(case ONS_OPERATION_##name : body(name()); break;)
-#include "../../op/other_operations.def"
-#undef ONS_OPERATION
-    default: break;
-    }
-}
-
-#undef OF_TOPK
-#undef OF_GRADIENT
-
-/* ------- Their rows ------- */
+#include "../statistic/product_sum.cuh"
 
 template <typename Rows, typename Method>
 ons_status with_contiguous_gradient(const launch_request &request, Method method) {

@@ -18,6 +18,7 @@
  * Rows::visit<CHECK_ROW, TEST>(arguments, row, body) calls body with the row; to be called by whole
  * warps. CHECK_ROW: the row may lie after the last one, and then has no elements. TEST: see
  * alignment_test. Rows::load_row<K, STRIDE, CHECK_ROW>(arguments, row, chunk) gives the chunks.
+ * Rows::ahead<K>(arguments, row, warp) fetches a later row to the L2 cache.
  *
  * 16-bit elements are any_16_bit: one kernel has both types. Their format says which it is, and a
  * flag whether the results have it too or are float32 (widened_row). In fused_warp a lane takes

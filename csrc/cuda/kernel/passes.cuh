@@ -5,7 +5,7 @@
 
 #include "launch_rows.cuh"
 #include "../team/reduce.cuh"
-#include "../statistic/finish.cuh"
+#include "../statistic/running_pair.cuh"
 
 template <typename Real>
 constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
@@ -37,37 +37,17 @@ __device__ inline int64_t chunks_of(const Rows &row) {
     return (row.N + Rows::V - 1) / Rows::V;
 }
 
-/* One tile of Algorithm 3: the maximum so far, the sum moved to it, and the tile added, of which x
- * gets the exponentials relative to it. */
-template <typename Tile, typename Real, int n>
-__device__ inline void online_step(running_state<Real> &so_far, const Tile &tile, Real (&x)[n]) {
-    Real m = larger(so_far.m, tile.largest());
-    if (m != so_far.m) so_far.raise(m);
-    so_far.sum.add(exponentiate(tile, reference<Real>(m), x) * arithmetic<Real>::LOWERED);
-}
-
-template <typename Tile, typename Real>
-__device__ inline void online_step(running_state<Real> &so_far, const Tile &tile) {
-    Real x[Tile::K * Tile::V];
-    online_step(so_far, tile, x);
-}
-
 /* Fills x with the results of a tile in one of Ops, by its row's numbers; `to` is the row's
  * maximum. Returns the result of an excluded element. What depends on the operation is done
  * together: to ask around a loop over tiles would have each load and store there twice. */
 template <typename Ops, typename Tile, typename Real, int n>
-__device__ __forceinline__ Real finish_tile(ons_operation operation, const Tile &tile,
-                                            const reference<Real> &to,
-                                            const row_constants<Real> &row, Real (&x)[n]) {
+__device__ __forceinline__ Real finish_tile_of(ons_operation operation, const Tile &tile,
+                                               const reference<Real> &to,
+                                               const row_constants<Real> &row, Real (&x)[n]) {
     Real excluded = 0;
     with_operation<Ops>(operation, [&](auto op) {
-        using Op = decltype(op);
-        if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS)
-            exponentiate(tile, to, x);
-        else
-            tile.take(x);
-        finish_of<Op, Real>{row}(x);
-        excluded = Op::EXCLUDED;
+        finish_tile<decltype(op)>(tile, to, row, x);
+        excluded = decltype(op)::EXCLUDED;
     });
     return excluded;
 }
@@ -85,7 +65,7 @@ __device__ inline void finish_tiles(const Arguments &args, int64_t index, const 
         const reference<Real> to(total.m);
         for_each_tile<Form, K>(row, first, end, [&](int64_t chunk, const auto &tile) {
             Real x[K * CHUNK<Real>];
-            const Real excluded = finish_tile<Ops>(args.operation(), tile, to, constants, x);
+            const Real excluded = finish_tile_of<Ops>(args.operation(), tile, to, constants, x);
             row.template store<K, Form::STRIDE, true>(chunk, x, tile.allowed(), excluded);
         });
     }

@@ -113,7 +113,7 @@ struct reference<each_column<Real, C>> {
 /* Fills x, pack by pack, with what lift(c), a function, makes of column c's elements; returns the
  * sums of this lane's. The two columns of a word are taken out of the tile together. */
 template <typename X, int C, int K, int ALONG, typename Real, typename Lift>
-__device__ __forceinline__ each_column<Real, C> fill_columns(
+__device__ __forceinline__ lifted_sum<each_column<Real, C>> fill_columns(
     const column_tile<X, C, K, ALONG> &tile, Real (&x)[K * C], Lift lift) {
     each_column<Real, C> sums;
 #pragma unroll
@@ -126,13 +126,13 @@ __device__ __forceinline__ each_column<Real, C> fill_columns(
                 sum_as_tree<K>(0, [&](int k) { return x[k * C + i] = lifted(x[k * C + i]); });
         }
     }
-    return sums;
+    return {sums};
 }
 
 /* Fills x, pack by pack, with the lifted exponentials of a tile; returns the sums of this lane's.
  * To be called by whole warps. */
 template <typename How = in_a_tree, typename X, int C, int K, int ALONG, typename Real>
-__device__ __forceinline__ each_column<Real, C> exponentiate(
+__device__ __forceinline__ lifted_sum<each_column<Real, C>> exponentiate(
     const column_tile<X, C, K, ALONG> &tile, const reference<each_column<Real, C>> &to,
     Real (&x)[K * C]) {
     bool ordinary = true;
@@ -208,11 +208,11 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_EXPONENTIALS> {
 
 /* Fills x with the elements of a tile; returns the same sums. */
 template <typename How = in_a_tree, typename X, int C, int K, int ALONG, typename Real>
-__device__ __forceinline__ each_column<Real, C> take_and_sum(
+__device__ __forceinline__ lifted_sum<each_column<Real, C>> take_and_sum(
     const column_tile<X, C, K, ALONG> &tile, const reference<each_column<Real, C>> &to,
     Real (&x)[K * C]) {
     Real lifted[K * C];
-    const each_column<Real, C> sums = exponentiate(tile, to, lifted);
+    const auto sums = exponentiate(tile, to, lifted);
 #pragma unroll
     for (int c = 0; c < C; c += 2) tile.take_two(x, c);
     return sums;
@@ -242,25 +242,34 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_ELEMENTS> {
 
 /* ALONG lanes of a warp. */
 template <int C, int ALONG>
-struct warp_of_packs {
+struct lanes_of_packs {
     static constexpr int ACROSS = WARP / ALONG; /* lanes */
     static constexpr int STRIDE = ALONG;
+    static constexpr bool CHECK_ROW = true, ONE_REFERENCE = true, FETCHES = false, STREAM = false;
+    static constexpr bool TESTS_ACCESSES = true;
     using sums = in_a_tree;
 
     /* The first of this thread's columns. */
-    __device__ static int row() { return (threadIdx.x / WARP * ACROSS + threadIdx.x % ACROSS) * C; }
-    __device__ static int rows() { return blockDim.x / ALONG * C; }
+    __device__ static int64_t row() {
+        return (int64_t)blockIdx.x * (blockDim.x / ALONG * C) +
+               (threadIdx.x / WARP * ACROSS + threadIdx.x % ACROSS) * C;
+    }
     template <int K>
     __device__ static int chunk() {
         return threadIdx.x % WARP / ACROSS * K;
     }
+    __device__ static bool leaves() { return false; }
+    __device__ static bool writes() { return threadIdx.x % WARP < ACROSS; }
+
+    /* It is already that of all ALONG lanes. */
     template <typename Real>
-    __device__ static each_column<Real, C> max(const each_column<Real, C> &v) {
-        return v; /* it is that of all ALONG lanes */
+    __device__ static each_column<Real, C> near(const largest<each_column<Real, C>> &mine) {
+        return mine.m;
     }
     /* From the nearest lanes on, as sum_as_tree goes from the smallest halves on. */
     template <typename Real>
-    __device__ static each_column<Real, C> normalizer(each_column<Real, C> lifted) {
+    __device__ static each_column<Real, C> near(const lifted_sum<each_column<Real, C>> &mine) {
+        each_column<Real, C> lifted = mine.d;
 #pragma unroll
         for (int apart = ACROSS; apart < WARP; apart *= 2)
             lifted = for_each_column<C>([&](int c) {
@@ -269,13 +278,17 @@ struct warp_of_packs {
         return for_each_column<C>(
             [&](int c) { return lifted.each[c] * arithmetic<Real>::LOWERED; });
     }
+    template <typename Own, typename Sum, typename Make>
+    __device__ static auto far(const Own &own, const Sum &sum, Make) {
+        return whole(own, sum);
+    }
 };
 
 /* ALONG lanes of each warp of a block, as many as each has columns: one of theirs is a lane's own,
  * whose state it has. */
 template <int C>
-struct block_of_packs : warp_of_packs<C, C> {
-    using warp_of_packs<C, C>::ACROSS;
+struct block_of_packs : lanes_of_packs<C, C> {
+    using lanes_of_packs<C, C>::ACROSS;
     static constexpr int ROWS = WARP, LANES_ALONG = C;
 
     __device__ static int row() { return threadIdx.x % ACROSS * C; }
@@ -284,10 +297,11 @@ struct block_of_packs : warp_of_packs<C, C> {
         return (warp * C + along()) * K;
     }
 
+    using lanes_of_packs<C, C>::near;
     /* Of this lane's own column: at each step a lane sends the columns of its partner. */
     template <typename Real>
-    __device__ static Real normalizer(const each_column<Real, C> &lifted) {
-        return from_nearest(lifted) * arithmetic<Real>::LOWERED;
+    __device__ static Real near(const lifted_sum<each_column<Real, C>> &mine) {
+        return lifted_sum<Real>{from_nearest(mine.d)}.value();
     }
 
     __device__ static int own_column() { return row() + along(); }

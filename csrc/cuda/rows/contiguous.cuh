@@ -6,6 +6,7 @@
 #ifndef ONS_CONTIGUOUS_CUH
 #define ONS_CONTIGUOUS_CUH
 
+#include "fetch.cuh"
 #include "unaligned.cuh"
 
 /* A row that each load and each store tests for alignment. To be called by whole warps. */
@@ -85,6 +86,10 @@ struct contiguous_rows {
     static constexpr bool IS_16_BIT = sizeof(X) == 2;
     static constexpr int CLUSTER_WARPS = IS_16_BIT ? CLUSTER_WARPS_16_BIT : ::CLUSTER_WARPS;
 
+    /* Whether warps of a cluster that have no elements leave at once. That pays where instructions
+     * bound. */
+    static constexpr bool EMPTY_WARPS_LEAVE = IS_16_BIT && !ALL_ALIGNED;
+
     struct arguments {
         const X *x;
         void *y;
@@ -147,6 +152,17 @@ struct contiguous_rows {
             body(of_both<unaligned>(args, row, N));
     }
 
+    /* Prefetches, for the `warp`-th warp of those that share row `row` with K chunks a lane, the
+     * same part of the row args.ahead rows later (fetch.cuh). */
+    template <int K>
+    __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
+        constexpr int PART = K * WARP * V;
+        row += args.first + args.ahead;
+        if (row >= args.rows) return;
+        const X *x = args.x + row * args.x_pitch;
+        fetch_bytes<PART * sizeof(X)>((const char *)(x + warp * PART), (const char *)(x + args.N));
+    }
+
     /* K chunks of a row, for kernels that store none: these have room for both loads. */
     template <int K, int STRIDE, bool CHECK_ROW, typename Row>
     __device__ __forceinline__ static tile<K> load_row(const arguments &args, Row row,
@@ -192,21 +208,5 @@ template <typename Rows>
 constexpr bool is_contiguous = false;
 template <typename X, bool ALL_ALIGNED>
 constexpr bool is_contiguous<contiguous_rows<X, ALL_ALIGNED>> = true;
-
-/* Calls body with a row and K of its chunks from `chunk` on. */
-template <typename Ops, typename Rows, int K, int STRIDE, bool CHECK_ROW, alignment_test TEST,
-          typename Row, typename Body>
-__device__ __forceinline__ void visit_loaded(const typename Rows::arguments &args, Row index,
-                                             int64_t chunk, Body body) {
-    if constexpr (Ops::ONE_A_ROW && is_contiguous<Rows>) {
-        auto tile = converted(Rows::template load_row<K, STRIDE, CHECK_ROW>(args, index, chunk));
-        body(Rows::result_of(args, index), tile);
-    } else {
-        Rows::template visit<CHECK_ROW, TEST>(args, index, [&](const auto &row) {
-            auto tile = converted(row.template load<K, STRIDE>(chunk));
-            body(row, tile);
-        });
-    }
-}
 
 #endif

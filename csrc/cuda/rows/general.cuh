@@ -103,13 +103,17 @@ class general_rows {
    public:
     using Real = Compute;
     using arguments = problem_arguments;
-    static constexpr bool IS_16_BIT = false;
+    static constexpr bool IS_16_BIT = false, EMPTY_WARPS_LEAVE = false;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
                          CLUSTER_WARPS = ::CLUSTER_WARPS;
     static constexpr int BLOCKS = sizeof(Real) == sizeof(float) ? 2 : 1;
 
     template <int K>
     using tile = real_tile<Real, K>;
+
+    /* Rows to come are not prefetched: their addresses are costly to find. */
+    template <int K>
+    __device__ static void ahead(const arguments &, int64_t, int) {}
 
     template <bool CHECK_ROW, alignment_test = alignment_test::PER_ROW, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {

@@ -6,7 +6,6 @@
 
 #include "../statistic/row_sum.cuh"
 #include "contiguous.cuh"
-#include "fetch.cuh"
 #include "general.cuh"
 
 /* Makes 0 what lies after the row's last element; `left`: elements from these chunks on. */
@@ -28,33 +27,6 @@ __device__ __forceinline__ void clear(real_tile<Real, K> &tile, int) {
     for (int e = 0; e < K * real_tile<Real, K>::V; e++)
         if (!(tile.is_allowed >> e & 1)) tile.x[e] = 0;
 }
-
-/* A thread's chunks of both, 0 where there is no element and where `where` excludes one. */
-template <typename Tile>
-struct gradient_tile {
-    using Real = typename Tile::Real;
-    static constexpr int K = Tile::K, V = Tile::V;
-    Tile y, dy;
-
-    /* What these elements add to the row's sum: element i of each chunk in a chain of its own, so
-     * that an addition seldom waits for another. `used`: the chunks after these are 0 in all lanes.
-     */
-    template <typename Op>
-    __device__ __forceinline__ row_sum<Real> sum(int used = K) const {
-        row_sum<Real> chain[V];
-#pragma unroll
-        for (int k = 0; k < K; k++) {
-            if (k >= used) break;
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                chain[i].template add<Op::ADDS_PRODUCTS>(dy.element(k * V + i),
-                                                         y.element(k * V + i));
-        }
-#pragma unroll
-        for (int i = 1; i < V; i++) chain[0].add(chain[i]);
-        return chain[0];
-    }
-};
 
 /* A scale as the largest power of two in it, 1 or more, and the rest. The power comes before the
  * products: none is rounded to a subnormal number that is then made large. */
@@ -89,6 +61,43 @@ class gradient_of_row {
     Real first, second;
 };
 
+/* A thread's chunks of both, 0 where there is no element and where `where` excludes one. */
+template <typename Tile>
+struct gradient_tile {
+    using Real = typename Tile::Real;
+    static constexpr int K = Tile::K, V = Tile::V;
+    Tile y, dy;
+    Real scale;
+
+    __device__ auto allowed() const { return y.allowed(); }
+
+    /* What these elements add to the row's sum: element i of each chunk in a chain of its own, so
+     * that an addition seldom waits for another. `used`: the chunks after these are 0 in all lanes.
+     */
+    template <typename Op>
+    __device__ __forceinline__ row_sum<Real> sum(int used = K) const {
+        row_sum<Real> chain[V];
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            if (k >= used) break;
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                chain[i].template add<Op::ADDS_PRODUCTS>(dy.element(k * V + i),
+                                                         y.element(k * V + i));
+        }
+#pragma unroll
+        for (int i = 1; i < V; i++) chain[0].add(chain[i]);
+        return chain[0];
+    }
+
+    /* A function: the result of element e, in a row that has this sum. */
+    template <typename Op>
+    __device__ auto results(double sum) const {
+        const gradient_of_row<Op, Real> of_row(sum, scale);
+        return [this, of_row](int e) { return of_row.element(dy.element(e), y.element(e)); };
+    }
+};
+
 /* OfY and OfGradient: rows that load y and dy; the first one stores dx. */
 template <typename OfY, typename OfGradient>
 class gradient_row {
@@ -106,18 +115,17 @@ class gradient_row {
         const int left = elements_left(N, chunk * V);
         clear<STRIDE>(of_y, left);
         clear<STRIDE>(of_dy, left);
-        return gradient_tile<decltype(of_y)>{of_y, of_dy};
+        return gradient_tile<decltype(of_y)>{of_y, of_dy, scale};
     }
 
-    /* Writes the results of a tile, of which the row has that sum. */
-    template <typename Op, int STRIDE, bool STREAM, typename Tile>
-    __device__ __forceinline__ void finish(int64_t chunk, const Tile &tile, double sum) const {
-        const gradient_of_row<Op, Real> of_row(sum, scale);
-        Real dx[Tile::K * V];
+    /* result(e): the result of element e. */
+    template <int K, int STRIDE, bool STREAM, typename Result>
+    __device__ __forceinline__ void store(int64_t chunk, const Result &result,
+                                          allowed_bits<K * V> allowed, Real excluded) const {
+        Real dx[K * V];
 #pragma unroll
-        for (int e = 0; e < Tile::K * V; e++)
-            dx[e] = of_row.element(tile.dy.element(e), tile.y.element(e));
-        y.template store<Tile::K, STRIDE, STREAM>(chunk, dx, tile.y.allowed(), (Real)Op::EXCLUDED);
+        for (int e = 0; e < K * V; e++) dx[e] = result(e);
+        y.template store<K, STRIDE, STREAM>(chunk, dx, allowed, excluded);
     }
 
     int64_t N;
@@ -136,7 +144,11 @@ struct contiguous_gradients {
     using Real = typename Rows::Real;
     static constexpr int V = Rows::V;
     static constexpr bool IS_16_BIT = Rows::IS_16_BIT,
-                          HAS_CLUSTER_CHUNKS = sizeof(T) <= sizeof(float);
+                          HAS_CLUSTER_CHUNKS = sizeof(T) <= sizeof(float),
+                          EMPTY_WARPS_LEAVE = false;
+    /* blocks that fit a multiprocessor; 0: as many as do */
+    static constexpr int BLOCK_THREADS = GRADIENT_THREADS,
+                         BLOCKS = IS_16_BIT && !ALL_ALIGNED ? 3 : 0;
 
     struct arguments {
         const T *y, *dy;
@@ -172,24 +184,21 @@ struct contiguous_gradients {
         using unaligned = unaligned_row<T, T>;
         if constexpr (ALL_ALIGNED)
             with(without_tail(y, dx, N), without_tail(dy, dx, N));
+        else if constexpr (IS_16_BIT)
+            with(unaligned(y, dx, N), unaligned(dy, dx, N));
         else if constexpr (TEST == alignment_test::PER_ACCESS)
             with(maybe_aligned(y, dx, N), maybe_aligned(dy, dx, N));
-        else if (!IS_16_BIT &&
-                 __all_sync(~0u, are_aligned<T, T, V>(y, dx) && are_aligned<T, T, V>(dy, dx)))
+        else if (__all_sync(~0u, are_aligned<T, T, V>(y, dx) && are_aligned<T, T, V>(dy, dx)))
             with(aligned(y, dx, N), aligned(dy, dx, N));
         else
             with(unaligned(y, dx, N), unaligned(dy, dx, N));
     }
-};
 
-template <typename T, bool ALL_ALIGNED>
-struct fetching<contiguous_gradients<T, ALL_ALIGNED>> {
-    using Rows = contiguous_gradients<T, ALL_ALIGNED>;
-
+    /* Prefetches, for the `warp`-th warp of those that share row `row` with K chunks a lane, the
+     * same part of the row args.ahead rows later (fetch.cuh). */
     template <int K>
-    __device__ __forceinline__ static void ahead(const typename Rows::arguments &args, int64_t row,
-                                                 int warp) {
-        constexpr int PART = K * WARP * Rows::V, BYTES = PART * (int)sizeof(T);
+    __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
+        constexpr int PART = K * WARP * V, BYTES = PART * (int)sizeof(T);
         row += args.first + args.ahead;
         if (row >= args.rows) return;
         const T *y = args.y + row * args.y_pitch, *dy = args.dy + row * args.dy_pitch;
@@ -206,7 +215,13 @@ struct general_gradients {
     using Real = Compute;
     using arguments = problem_arguments;
     static constexpr int V = of_y::V;
-    static constexpr bool IS_16_BIT = false, ALL_ALIGNED = false, HAS_CLUSTER_CHUNKS = false;
+    static constexpr bool IS_16_BIT = false, ALL_ALIGNED = false, HAS_CLUSTER_CHUNKS = false,
+                          EMPTY_WARPS_LEAVE = false;
+    static constexpr int BLOCK_THREADS = GRADIENT_THREADS, BLOCKS = 0;
+
+    /* Rows to come are not prefetched: their addresses are costly to find. */
+    template <int K>
+    __device__ static void ahead(const arguments &, int64_t, int) {}
 
     template <bool CHECK_ROW, alignment_test = alignment_test::PER_ROW, typename Body>
     __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {

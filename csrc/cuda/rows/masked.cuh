@@ -140,7 +140,7 @@ template <typename T>
 struct masked_rows {
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
-    static constexpr bool IS_16_BIT = sizeof(T) == 2;
+    static constexpr bool IS_16_BIT = sizeof(T) == 2, EMPTY_WARPS_LEAVE = false;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
                          BLOCKS = IS_16_BIT ? 2 : 1;
     static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
@@ -161,6 +161,20 @@ struct masked_rows {
                              args.problem.operand[ONS_Y].dtype == ONS_FLOAT32));
         else
             with(maybe_aligned_row<T, T>(x, (T *)at.y, N, format));
+    }
+
+    /* Prefetches, for the `warp`-th warp of those that share row `row` with K chunks a lane, the
+     * same part of the row args.ahead rows later (fetch.cuh). */
+    template <int K>
+    __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
+        constexpr int PART = K * WARP * V;
+        row += args.ahead;
+        if (row + args.first >= args.rows) return;
+        const row_address at(args, row);
+        const T *x = (const T *)at.x;
+        fetch_bytes<PART * sizeof(T)>((const char *)(x + warp * PART), (const char *)(x + args.N));
+        if (at.where && args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1])
+            fetch_bytes<PART>(at.where + warp * PART, at.where + args.N);
     }
 };
 

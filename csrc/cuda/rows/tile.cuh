@@ -4,7 +4,7 @@
 #ifndef ONS_TILE_CUH
 #define ONS_TILE_CUH
 
-#include "../statistic/lanes.cuh"
+#include "../statistic/parts.cuh"
 #include "packs.cuh"
 
 /* Two 16-bit elements in a word, compared as such. */
@@ -210,8 +210,8 @@ __device__ __forceinline__ auto sum_as_tree(int first, Make make) {
  * In float64 as one tree anyway. */
 struct in_a_tree {
     template <int n, typename Real, typename Make>
-    __device__ __forceinline__ static Real sum(Make make, Real) {
-        return sum_as_tree<n>(0, make);
+    __device__ __forceinline__ static lifted_sum<Real> sum(Make make, Real) {
+        return {sum_as_tree<n>(0, make)};
     }
 };
 struct in_any_order {
@@ -225,8 +225,8 @@ struct in_any_order {
         return all;
     }
     template <int n, typename Make>
-    __device__ __forceinline__ static double sum(Make make, double) {
-        return sum_as_tree<n>(0, make);
+    __device__ __forceinline__ static lifted_sum<double> sum(Make make, double) {
+        return {sum_as_tree<n>(0, make)};
     }
 };
 

@@ -5,24 +5,17 @@
 #include "operation.cuh"
 #include "../rows/tile.cuh"
 
-/* Fills x with what one of Ops keeps of a tile: its lifted exponentials, or its elements. Returns
- * the sum of the exponentials. */
-template <typename Ops, typename How = in_a_tree, typename Tile, typename Reference, typename Real,
+/* Fills x with what Op keeps of a tile: its lifted exponentials, or its elements. Returns the sum
+ * of the exponentials. */
+template <typename Op, typename How = in_a_tree, typename Tile, typename Reference, typename Real,
           int n>
-__device__ __forceinline__ auto keep_and_sum(ons_operation operation, const Tile &tile,
-                                             const Reference &to, Real (&x)[n]) {
-    if constexpr (Ops::ONE_A_ROW) {
+__device__ __forceinline__ auto keep_and_sum(const Tile &tile, const Reference &to, Real (&x)[n]) {
+    if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS)
+        return exponentiate<How>(tile, to, x);
+    else if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS)
+        return take_and_sum<How>(tile, to, x);
+    else
         return sum_exponentials<How>(tile, to);
-    } else {
-        decltype(exponentiate<How>(tile, to, x)) sum = {};
-        with_operation<Ops>(operation, [&](auto op) {
-            if constexpr (decltype(op)::KEEPS == ONS_KEEP_EXPONENTIALS)
-                sum = exponentiate<How>(tile, to, x);
-            else
-                sum = take_and_sum<How>(tile, to, x);
-        });
-        return sum;
-    }
 }
 
 /* Makes results of what is kept of a row, which is relative to the maximum `own`. */
@@ -129,16 +122,23 @@ __device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n
     return excluded;
 }
 
-/* The constants of a row in one of Ops; for one value a row the first is d. */
+/* Fills x with the results of a tile in Op, by its row's numbers; `to` is the row's maximum. */
+template <typename Op, typename Tile, typename Real, int n>
+__device__ __forceinline__ void finish_tile(const Tile &tile, const reference<Real> &to,
+                                            const row_constants<Real> &row, Real (&x)[n]) {
+    if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS)
+        exponentiate(tile, to, x);
+    else
+        tile.take(x);
+    finish_of<Op, Real>{row}(x);
+}
+
+/* The constants of a row in one of Ops. */
 template <typename Ops, typename Real>
 __device__ inline row_constants<Real> constants_in(ons_operation operation,
                                                    const state<Real> &row) {
     row_constants<Real> constants;
-    if constexpr (Ops::ONE_A_ROW)
-        constants.first = constants.second = row.d;
-    else
-        with_operation<Ops>(operation,
-                            [&](auto op) { constants = constants_of<decltype(op)>(row); });
+    with_operation<Ops>(operation, [&](auto op) { constants = constants_of<decltype(op)>(row); });
     constants.m = row.m;
     return constants;
 }
@@ -149,11 +149,6 @@ __device__ __forceinline__ void put_value(const Arguments &args, int64_t index, 
                                           const Row &row, const state<Real> &total) {
     if (writes && index + args.first < args.rows)
         Op::value(args.operation(), total, [&](auto value) { row.put(value); });
-}
-template <typename Op, typename Arguments, typename Row, typename Real>
-__device__ __forceinline__ void put_value(const Arguments &args, int64_t index, bool writes,
-                                          const Row &row, const row_constants<Real> &total) {
-    put_value<Op>(args, index, writes, row, state<Real>{total.m, total.first});
 }
 
 #endif

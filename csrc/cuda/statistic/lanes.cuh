@@ -87,6 +87,9 @@ __device__ inline int count_over_lanes(int v) {
  * roundings, in whatever order they are added. */
 class fixed_sum {
    public:
+    fixed_sum() = default;
+    __device__ fixed_sum(int high_, int low_) : high(high_), low(low_) {}
+
     __device__ void add(float v) {
         const float ones = v + ONES, parts = (v - (ones - ONES)) + PARTS;
         high += __float_as_int(ones) - __float_as_int(ONES);
@@ -99,28 +102,17 @@ class fixed_sum {
     }
 
     template <int LANES>
-    __device__ float over_lanes() const {
-        return rounded(digits_over_lanes<LANES>(digits()));
+    __device__ fixed_sum over_lanes() const {
+        return {count_over_lanes<LANES>(high), count_over_lanes<LANES>(low)};
     }
 
-    /* What a sum is made of, to be added up elsewhere. The digits of each number are within 2^22 of
-     * 0: those of 511 numbers fit an int, more are carried on the way. */
-    __device__ int2 digits() const { return {high, low}; }
-    template <int LANES>
-    __device__ static int2 digits_over_lanes(int2 digits) {
-        return {count_over_lanes<LANES>(digits.x), count_over_lanes<LANES>(digits.y)};
-    }
+    /* The same sum with low digits from 0 to below 2^23, which would be a high one. The digits of
+     * each number are within 2^22 of 0: those of 511 numbers fit an int, more are carried on the
+     * way. There is one way to write a sum like this, whatever it was added up from, and room for
+     * those of 2^8 more. */
+    __device__ fixed_sum carried() const { return {high + (low >> 23), low & ((1 << 23) - 1)}; }
 
-    /* The same sum with low digits from 0 to below 2^23, which would be a high one. There is one
-     * way to write a sum like this, whatever it was added up from, and room for those of 2^8 more.
-     */
-    __device__ static int2 carried(int2 digits) {
-        return {digits.x + (digits.y >> 23), digits.y & ((1 << 23) - 1)};
-    }
-
-    __device__ static float rounded(int2 digits) {
-        return fmaf((float)digits.y, 0x1p-38f, (float)digits.x * 0x1p-15f);
-    }
+    __device__ float value() const { return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f); }
 
    private:
     static constexpr float ONES = 0x1.8p8f, PARTS = 0x1.8p-15f; /* multiples of 2^-15, of 2^-38 */
@@ -131,7 +123,7 @@ template <int LANES>
 __device__ inline float sum_over_lanes(float v) {
     fixed_sum sum;
     sum.add(v);
-    return sum.over_lanes<LANES>();
+    return sum.over_lanes<LANES>().value();
 }
 
 template <int LANES>
@@ -144,18 +136,6 @@ __device__ inline double sum_over_lanes(double v) {
         sum.add(__shfl_xor_sync(~0u, sum.d, lanes));
     }
     return sum.rounded();
-}
-
-/* d of lanes of which each has the sum of the lifted exponentials of at most 64 elements. */
-template <int LANES, typename Real>
-__device__ inline Real normalizer_over_lanes(Real lifted) {
-    Real sum = lifted * arithmetic<Real>::LOWERED;
-    if constexpr (LANES > 1) sum = sum_over_lanes<LANES>(sum);
-    return sum;
-}
-template <int LANES>
-__device__ inline float normalizer_over_lanes(const fixed_sum &sum) {
-    return sum.over_lanes<LANES>();
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* operation.cuh - what the operations of row_operations.def are on a GPU.
+/* operation.cuh - what the operations on a row alone are on a GPU; product_sum.cuh has those that
+ * take a gradient.
  *
  * The file of an operation NAME defines here a struct NAME. Where the result has the row's shape,
  * it has
@@ -22,7 +23,10 @@
 #ifndef ONS_OPERATION_CUH
 #define ONS_OPERATION_CUH
 
+#include "../../api/problem.h"
 #include "pair.cuh"
+
+struct max_sum;
 
 /* d = 2^n * z with z from sqrt(1/2) to sqrt(2); returns n. */
 __device__ inline int split_power(float d, float *z) {
@@ -95,6 +99,7 @@ __device__ inline Real log_of_sum(const state<Real> &row) {
 #define OF_PAIR(code)
 
 struct one_a_row {
+    using statistic = max_sum;
     static constexpr bool ONE_A_ROW = true;
     static constexpr ons_keep KEEPS = ONS_KEEP_NOTHING;
 
@@ -122,26 +127,22 @@ struct one_a_row {
     }
 };
 
-/* ------- A kernel of several operations ------- */
-
-/* Those whose result has the row's shape. What all of them do, a kernel has once. */
-struct row_shaped {
-    static constexpr bool ONE_A_ROW = false;
-};
-
 #undef OF_ROW
 #undef OF_VALUE
 #define OF_ROW(code) code
 #define OF_VALUE(code)
 
-/* Calls body(an operation of Ops), a struct of operation.cuh. Ops: row_shaped; or one_a_row or a
- * single operation, which it gives to body. */
-template <typename Ops, typename Body>
-__device__ __forceinline__ void with_operation([[maybe_unused]] ons_operation operation,
-                                               Body body) {
-    if constexpr (!std::is_same_v<Ops, row_shaped>) {
-        body(Ops());
-    } else {
+/* ------- A kernel of several operations: what all of them do, it has once ------- */
+
+struct several_operations {};
+
+/* Those whose result has the row's shape. */
+struct row_shaped : several_operations {
+    using statistic = max_sum;
+    static constexpr bool ONE_A_ROW = false;
+
+    template <typename Body>
+    __device__ __forceinline__ static void with(ons_operation operation, Body body) {
         switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     OF_##result(case ONS_OPERATION_##name : body(name()); break;)
@@ -150,10 +151,21 @@ __device__ __forceinline__ void with_operation([[maybe_unused]] ons_operation op
         default: __builtin_unreachable();
         }
     }
-}
+};
 
 #undef OF_ROW
 #undef OF_VALUE
 #undef OF_PAIR
+
+/* Calls body(an operation of Ops). one_a_row and a single operation are given to body as they are.
+ */
+template <typename Ops, typename Body>
+__device__ __forceinline__ void with_operation([[maybe_unused]] ons_operation operation,
+                                               Body body) {
+    if constexpr (std::is_base_of_v<several_operations, Ops>)
+        Ops::with(operation, body);
+    else
+        body(Ops());
+}
 
 #endif

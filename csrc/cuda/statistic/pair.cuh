@@ -3,7 +3,7 @@
 #ifndef ONS_PAIR_CUH
 #define ONS_PAIR_CUH
 
-#include "lanes.cuh"
+#include "parts.cuh"
 
 /* The largest element, NaN if one is, and the sum of the exponentials relative to it. */
 template <typename Real>
@@ -16,6 +16,20 @@ state(Real, Real) -> state<Real>;
 template <typename Real>
 __device__ inline state<Real> empty_state() {
     return {-arithmetic<Real>::infinity(), 0};
+}
+
+/* What those near each other know of their row, from its two parts. */
+template <typename M>
+__device__ inline state<M> whole(const M &m, const M &d) {
+    return {m, d};
+}
+template <typename Sum>
+__device__ inline Sum whole(nothing, const Sum &sum) {
+    return sum;
+}
+template <typename Pair>
+__device__ inline Pair whole(const Pair &pair, nothing) {
+    return pair;
 }
 
 /* ------- The pair as it is handed on (state.h), whose d is relative to something else ------- */

@@ -10,28 +10,56 @@
 template <typename Real>
 struct row_sum;
 
+/* What both have: they are parts (parts.cuh). */
+template <typename Sum>
+struct sum_part {
+    template <int LANES>
+    __device__ Sum over_lanes() const {
+        Sum sum = *(const Sum *)this;
+#pragma unroll
+        for (int lanes = LANES / 2; lanes > 0; lanes /= 2) sum.add(sum.of_lane_across(lanes));
+        return sum;
+    }
+    /* Of any number of parts. */
+    __device__ static Sum by_warp(const Sum *parts, int count) {
+        Sum sum;
+#pragma unroll 1
+        for (int i = threadIdx.x % WARP; i < count; i += WARP) sum.add(parts[i]);
+        return sum.template over_lanes<WARP>();
+    }
+    __device__ Sum value() const { return *(const Sum *)this; }
+};
+
 template <>
-struct row_sum<float> {
+struct row_sum<float> : sum_part<row_sum<float>> {
     double d = 0;
+
+    row_sum() = default;
+    __device__ explicit row_sum(double d_) : d(d_) {}
 
     template <bool PRODUCT>
     __device__ void add(float x, float y) {
         d = PRODUCT ? fma((double)x, (double)y, d) : d + (double)x;
     }
     __device__ void add(const row_sum &other) { d += other.d; }
-    __device__ row_sum of_lane_across(int lanes) const { return {__shfl_xor_sync(~0u, d, lanes)}; }
+    __device__ row_sum of_lane_across(int lanes) const {
+        return row_sum(__shfl_xor_sync(~0u, d, lanes));
+    }
     __device__ double rounded() const { return d; }
 
     /* As two doubles, the sum and what it rounded away, which others take and give. */
     __device__ void put(double *two) const { two[0] = d, two[1] = 0; }
     __device__ static row_sum from(const double *two) {
-        return {isfinite(two[0]) ? two[0] + two[1] : two[0]};
+        return row_sum(isfinite(two[0]) ? two[0] + two[1] : two[0]);
     }
 };
 
 template <>
-struct row_sum<double> {
+struct row_sum<double> : sum_part<row_sum<double>> {
     double d = 0, d_low = 0;
+
+    row_sum() = default;
+    __device__ row_sum(double d_, double d_low_) : d(d_), d_low(d_low_) {}
 
     template <bool PRODUCT>
     __device__ void add(double x, double y) {
@@ -57,22 +85,5 @@ struct row_sum<double> {
     __device__ void put(double *two) const { two[0] = d, two[1] = d_low; }
     __device__ static row_sum from(const double *two) { return {two[0], two[1]}; }
 };
-
-/* Over LANES neighbouring lanes, in all of them. */
-template <int LANES, typename Sum>
-__device__ inline Sum merge_sums(Sum sum) {
-#pragma unroll
-    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) sum.add(sum.of_lane_across(lanes));
-    return sum;
-}
-
-/* Of `count` sums, which a warp shares out to its lanes. */
-template <typename Sum>
-__device__ inline Sum merge_sums_by_warp(const Sum *sums, int count) {
-    Sum sum = {};
-#pragma unroll 1
-    for (int i = threadIdx.x % WARP; i < count; i += WARP) sum.add(sums[i]);
-    return merge_sums<WARP>(sum);
-}
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "../statistic/pair.cuh"
+#include "../statistic/lanes.cuh"
 
 #if __CUDA_ARCH__ >= 900
 
@@ -76,42 +76,31 @@ class arrivals {
                          : "memory");
     }
 
-    /* Stores a state at the same place of another block, and counts it there. */
-    __device__ void send(const state<float> *to, uint32_t rank, state<float> value) {
-        asm volatile(
-            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, "
-            "[%3];" ::"r"(in_block(shared_address(to), rank)),
-            "r"(__float_as_uint(value.m)), "r"(__float_as_uint(value.d)),
-            "r"(in_block(shared_address(&barrier), rank))
-            : "memory");
-    }
-
-    __device__ void send(const state<double> *to, uint32_t rank, state<double> value) {
-        asm volatile(
-            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b64 [%0], {%1, %2}, "
-            "[%3];" ::"r"(in_block(shared_address(to), rank)),
-            "l"(__double_as_longlong(value.m)), "l"(__double_as_longlong(value.d)),
-            "r"(in_block(shared_address(&barrier), rank))
-            : "memory");
-    }
-
-    /* The same of what the elements need to know of a row. */
-    __device__ void send(const row_constants<float> *to, uint32_t rank,
-                         const row_constants<float> &value) {
-        asm volatile(
-            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, "
-            "%4}, [%5];" ::"r"(in_block(shared_address(to), rank)),
-            "r"(__float_as_uint(value.m)), "r"(__float_as_uint(value.first)),
-            "r"(__float_as_uint(value.second)), "r"(__float_as_uint(value.biased_c)),
-            "r"(in_block(shared_address(&barrier), rank))
-            : "memory");
-    }
-
-    __device__ void send(const row_constants<double> *to, uint32_t rank,
-                         const row_constants<double> &value) {
-        auto *halves = (const state<double> *)to;
-        send(halves, rank, state<double>{value.m, value.first});
-        send(halves + 1, rank, state<double>{value.second, value.biased_c});
+    /* Stores a value of 8, 16 or 32 bytes at the same place of another block, and counts it there.
+     */
+    template <typename T>
+    __device__ void send(const T *to, uint32_t rank, const T &value) {
+        const uint32_t at = in_block(shared_address(to), rank),
+                       counter = in_block(shared_address(&barrier), rank);
+        if constexpr (sizeof(T) == sizeof(uint2)) {
+            const uint2 words = *(const uint2 *)&value;
+            asm volatile(
+                "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, "
+                "%2}, [%3];" ::"r"(at),
+                "r"(words.x), "r"(words.y), "r"(counter)
+                : "memory");
+        } else {
+            static_assert(sizeof(T) % sizeof(uint4) == 0);
+#pragma unroll
+            for (int i = 0; i < (int)(sizeof(T) / sizeof(uint4)); i++) {
+                const uint4 words = ((const uint4 *)&value)[i];
+                asm volatile(
+                    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, "
+                    "%2, %3, %4}, [%5];" ::"r"(at + i * (int)sizeof(uint4)),
+                    "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w), "r"(counter)
+                    : "memory");
+            }
+        }
     }
 
     /* Waits until all announced bytes are here; `parity` is 0 the first time, then 1, 0, and so on.

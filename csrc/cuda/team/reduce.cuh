@@ -1,6 +1,5 @@
-/* reduce.cuh - how two pairs (m, d) merge, and who merges: the lanes of a warp, then the warps of a
- * block, a cluster or a grid (Milakov and Gimelshein, arXiv 1805.02867,
- * section 3.1).
+/* reduce.cuh - who merges pairs (m, d), for the methods that read a row several times: the lanes of
+ * a warp, then the warps of a block.
  *
  * A row has two forms. In the row form the lanes of a warp take neighbouring chunks of one row; in
  * the column form, for an axis that is not the last, they take 32 neighbouring rows, a row a lane,
@@ -11,102 +10,7 @@
 #ifndef ONS_REDUCE_CUH
 #define ONS_REDUCE_CUH
 
-#include "../statistic/pair.cuh"
-
-/* The state of what one thread has seen so far of a long row, tile by tile. */
-template <typename Real>
-struct running_state {
-    Real m = -arithmetic<Real>::infinity();
-    long_sum<Real> sum;
-
-    /* Makes m the maximum, and d relative to it. */
-    __device__ void raise(Real to) {
-        Real factor = rescale(m, to);
-        sum.d *= factor;
-        sum.d_low *= factor;
-        m = to;
-    }
-
-    __device__ state<Real> rounded() const { return {m, sum.rounded()}; }
-};
-
-/* ------- How two merge ------- */
-
-/* sum_over_lanes of a warp, of any numbers from 0 on, in the scale of the largest. Fixed point has
- * no inf and NaN, which `naive` may give. */
-__device__ inline float sum_over_warp_in_scale(float v) {
-    float top = max_over_lanes<WARP>(v);
-    if (!isfinite(top)) return top;
-    /* times 2^up the largest is between 64 and 128; a number that is not normal counts as 0, and
-     * none from 2^121 on is a sum of exponentials */
-    int exponent = min(__float_as_int(top) >> 23, 247), up = 133 - exponent;
-    if (exponent < 7) return 0;
-    return sum_over_lanes<WARP>(v * arithmetic<float>::power(up)) * arithmetic<float>::power(-up);
-}
-__device__ inline double sum_over_warp_in_scale(double v) { return sum_over_lanes<WARP>(v); }
-
-template <typename Real>
-__device__ inline state<Real> merge_over_lanes(state<Real> mine) {
-    Real m = max_over_lanes<WARP>(mine.m);
-    return {m, sum_over_warp_in_scale(mine.d * rescale(mine.m, m))};
-}
-
-/* The state of all parts, by a warp: the largest m first, so that each d is rescaled once. */
-template <typename Real>
-__device__ inline state<Real> merge_by_warp(const state<Real> *parts, int count) {
-    const int lane = threadIdx.x % WARP;
-    Real m = -arithmetic<Real>::infinity();
-#pragma unroll 4
-    for (int i = lane; i < count; i += WARP) m = larger(m, parts[i].m);
-    m = max_over_lanes<WARP>(m);
-    long_sum<Real> sum;
-#pragma unroll 4
-    for (int i = lane; i < count; i += WARP) sum.add(parts[i].d * rescale(parts[i].m, m));
-    return {m, sum_over_warp_in_scale(sum.rounded())};
-}
-
-/* The state of parts first, first + step, ... below count, in that order. */
-template <typename Real>
-__device__ inline state<Real> merge_some(const state<Real> *parts, int first, int count, int step) {
-    state<Real> all = first < count ? parts[first] : empty_state<Real>();
-    if (first + step >= count) return all;
-#pragma unroll 1
-    for (int i = first + step; i < count; i += step) all.m = larger(all.m, parts[i].m);
-    long_sum<Real> sum;
-#pragma unroll 1
-    for (int i = first; i < count; i += step) sum.add(parts[i].d * rescale(parts[i].m, all.m));
-    all.d = sum.rounded();
-    return all;
-}
-
-/* The same, of parts that warps hold in registers, one each. A row has at most 2^19 elements there,
- * a part some 2^11. Where all maxima are ordinary, the d relative to the largest fit a fixed_sum:
- * they add up to at least 1/2. Times 2^-MERGE_SHIFT, 2^19 is 2^13 and 2^11 is 32. */
-constexpr int MERGE_SHIFT = 6;
-template <typename Real>
-__device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int count) {
-    return merge_by_warp(parts, count);
-}
-template <>
-__device__ inline state<float> merge_held_by_warp(const state<float> *parts, int count) {
-    using A = arithmetic<float>;
-    const int lane = threadIdx.x % WARP;
-    float m = -A::infinity(), farthest = 0;
-#pragma unroll 1
-    for (int i = lane; i < count; i += WARP) {
-        m = larger(m, parts[i].m);
-        farthest = fmaxf(farthest, parts[i].m == -A::infinity() ? 0 : fabsf(parts[i].m));
-    }
-    m = max_over_lanes<WARP>(m);
-    if (!__all_sync(~0u, is_ordinary(m) && is_ordinary(farthest)))
-        return merge_over_lanes(merge_some(parts, lane, count, WARP));
-    fixed_sum sum;
-#pragma unroll 1
-    for (int i = lane; i < count; i += WARP)
-        sum.add(parts[i].d *
-                A::power(A::difference(A::biased_c(parts[i].m), A::biased_c(m)) - MERGE_SHIFT));
-    return {m, sum.over_lanes<WARP>() * A::power(MERGE_SHIFT)};
-}
+#include "../statistic/merge.cuh"
 
 /* ------- Who shares a row. Each of these says which of the block's rows is this thread's, and
  * which chunks of it ------- */
@@ -121,15 +25,6 @@ struct block_a_row {
     __device__ static int chunk(int warp) {
         return chunk_of_lane<K>(warp);
     }
-    /* Over the lanes of a warp that share a row. */
-    template <typename Real>
-    __device__ static Real max(Real v) {
-        return max_over_lanes<WARP>(v);
-    }
-    template <typename Real>
-    __device__ static Real normalizer(Real lifted) {
-        return normalizer_over_lanes<WARP>(lifted);
-    }
     template <typename Real>
     __device__ static state<Real> merge_warp(state<Real> mine) {
         return merge_over_lanes(mine);
@@ -143,11 +38,6 @@ struct block_a_row {
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
         return merge_by_warp(parts, count);
     }
-    /* The same, of parts that warps hold, one each. */
-    template <typename Real>
-    __device__ static state<Real> merge_held(const state<Real> *parts, int count) {
-        return merge_held_by_warp(parts, count);
-    }
 };
 
 /* Column form: a lane of each warp a row, 32 rows a block. */
@@ -159,13 +49,9 @@ struct block_of_columns {
     __device__ static int chunk(int warp) {
         return warp * K;
     }
-    template <typename Real>
-    __device__ static Real max(Real v) {
-        return v;
-    }
-    template <typename Real>
-    __device__ static Real normalizer(Real lifted) {
-        return normalizer_over_lanes<1>(lifted);
+    template <typename Part>
+    __device__ static auto near(const Part &mine) {
+        return mine.template over_lanes<1>().value();
     }
     template <typename Real>
     __device__ static state<Real> merge_warp(state<Real> mine) {

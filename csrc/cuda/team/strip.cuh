@@ -1,11 +1,11 @@
-/* strip.cuh - the columns of a strip, held by the warps of a block or a cluster: each lane has the
- * state of a part of one column (Form::own). All parts of a column meet in one place, where a few
- * lanes merge them and make of them what every thread that has elements of the column needs. */
+/* strip.cuh - the teams of a strip of columns, held by the warps of a block or a cluster: each lane
+ * has the state of a part of one column (Form::own). All parts of a column meet in one place, where
+ * a few lanes merge them and make of them what every thread that has elements of the column needs.
+ */
 #ifndef ONS_STRIP_CUH
 #define ONS_STRIP_CUH
 
-#include "arrivals.cuh"
-#include "reduce.cuh"
+#include "cluster.cuh"
 
 /* How far apart the parts of two columns lie: odd, so that a warp writes to all banks. */
 __host__ __device__ constexpr int column_stride(int parts) { return parts | 1; }
@@ -44,7 +44,7 @@ __device__ inline void merge_held_strip(const state<Real> *parts, int count, int
 #pragma unroll 1
             for (int part = lane + MERGERS; part < count; part += MERGERS)
                 sum.add(moved(of_row[part]));
-            d = sum.over_lanes<MERGERS>() * A::power(MERGE_SHIFT);
+            d = sum.over_lanes<MERGERS>().value() * A::power(MERGE_SHIFT);
         } else {
             ordinary = false;
         }
@@ -56,25 +56,72 @@ __device__ inline void merge_held_strip(const state<Real> *parts, int count, int
     }
 }
 
-/* In the shared memory of a block that has all of a strip. */
-template <typename Real, int WARPS>
-struct strip_of_block {
-    row_constants<Real> constants[WARP];
-    state<Real> parts[WARP * column_stride(WARPS)];
+/* What the teams of a strip share. Form: block_of_columns or block_of_packs. The lanes near each
+ * other are those that have elements of the same columns in one warp. */
+template <typename Form>
+struct strip {
+    static constexpr int STRIDE = Form::STRIDE;
+    static constexpr bool CHECK_ROW = true, ONE_REFERENCE = false, FETCHES = false, STREAM = true;
+    static constexpr bool TESTS_ACCESSES = false;
+    using sums = in_a_tree;
 
-    /* The constants of this thread's columns, which constants_of makes of a column's state. To be
-     * called by the whole block, once. */
-    template <typename Form, typename M, typename D, typename Constants>
-    __device__ auto merge(const M &m, const D &d, Constants constants_of) {
+    __device__ static bool leaves() { return false; }
+    template <typename Part>
+    __device__ static auto near(const Part &mine) {
+        return Form::near(mine);
+    }
+};
+
+/* A block has all of a strip, and at most so many warps. */
+template <typename Form, typename Real, int WARPS>
+struct strip_of_block : strip<Form> {
+    __device__ static int64_t row() { return (int64_t)blockIdx.x * Form::ROWS + Form::row(); }
+    template <int K>
+    __device__ static int chunk() {
+        return Form::template chunk<K>(warp_of_block());
+    }
+    __device__ static bool writes() { return warp_of_block() == 0; }
+
+    template <typename M, typename Make>
+    __device__ static auto far(const M &m, Real d, Make make) {
+        using Made = decltype(make(state<Real>()));
+        memory &shared = shared_memory();
+        Made *const made = (Made *)shared.made;
         const int warps = warps_of_block(), stride = column_stride(warps);
-        parts[Form::own_column() * stride + warp_of_block()] = Form::own(m, d);
+        shared.parts[Form::own_column() * stride + warp_of_block()] = Form::own(m, d);
         __syncthreads();
-        merge_held_strip<WARP>(parts, warps, stride,
+        merge_held_strip<WARP>(shared.parts, warps, stride,
                                [&](int column, int lane, const state<Real> &all) {
-                                   if (lane == 0) constants[column] = constants_of(all);
+                                   if (lane == 0) made[column] = make(all);
                                });
         __syncthreads();
-        return Form::of_thread(constants);
+        return Form::of_thread(made);
+    }
+
+    template <typename Make>
+    __device__ static auto far(nothing, row_sum<Real> mine, Make make) {
+        row_sum<Real> *const parts = shared_sums();
+        if (blockDim.x == WARP) return make(mine);
+        parts[Form::slot(warp_of_block())] = mine;
+        __syncthreads();
+        row_sum<Real> sum;
+        for (int warp = 0; warp < warps_of_block(); warp++) sum.add(parts[Form::slot(warp)]);
+        return make(sum);
+    }
+
+   private:
+    struct memory {
+        row_constants<Real> made[WARP];
+        state<Real> parts[WARP * column_stride(WARPS)];
+    };
+    /* One for all operations of a kernel. */
+    __device__ static memory &shared_memory() {
+        __shared__ memory shared;
+        return shared;
+    }
+    __device__ static row_sum<Real> *shared_sums() {
+        __shared__ row_sum<Real> sums[WARPS * Form::ROWS];
+        return sums;
     }
 };
 
@@ -83,7 +130,7 @@ struct strip_of_block {
  * but less to merge. Both are functions of the row's length. */
 __host__ __device__ constexpr bool are_few(int blocks) { return blocks <= MERGERS; }
 
-/* The shared memory of a strip in each block: the constants of its columns, then states. */
+/* The shared memory of a strip in each block: what is made of its columns, then states. */
 template <typename Real>
 constexpr int strip_bytes(int blocks, int warps) {
     const int shared_out = (WARP + blocks - 1) / blocks * column_stride(blocks * warps);
@@ -94,30 +141,52 @@ constexpr int strip_bytes(int blocks, int warps) {
 
 #if __CUDA_ARCH__ >= 900
 
-template <typename Real>
-class strip_of_cluster {
+template <typename Form, typename Real>
+class strip_of_cluster : public strip<Form> {
    public:
     __device__ strip_of_cluster(unsigned char *shared, arrivals &arrived_, arrivals &answered_)
-        : constants((row_constants<Real> *)shared),
-          states((state<Real> *)(constants + WARP)),
+        : made(shared),
+          states((state<Real> *)(shared + WARP * sizeof(row_constants<Real>))),
           arrived(arrived_),
-          answered(answered_) {}
+          answered(answered_) {
+        arrived.make_ready();
+        answered.make_ready();
+        arrivals::say_ready();
+    }
 
-    /* The same. To be called by the whole cluster, once. */
-    template <typename Form, typename M, typename D, typename Constants>
-    __device__ auto merge(const M &m, const D &d, Constants constants_of) {
+    /* Both are read anew each time. */
+    struct index_of_row {
+        __device__ operator int64_t() const {
+            return (int64_t)cluster_index() * Form::ROWS + Form::row();
+        }
+    };
+    template <int K>
+    struct index_of_chunk {
+        __device__ operator int64_t() const { return Form::template chunk<K>(warp_of_cluster()); }
+    };
+    __device__ static index_of_row row() { return {}; }
+    template <int K>
+    __device__ static index_of_chunk<K> chunk() {
+        return {};
+    }
+    __device__ static bool writes() { return warp_of_cluster() == 0; }
+
+    /* To be called by the whole cluster, once. */
+    template <typename M, typename Make>
+    __device__ auto far(const M &m, Real d, Make make) {
+        using Made = decltype(make(state<Real>()));
         const int blocks = cluster_size();
         if (are_few(blocks))
-            merge_all(blocks, Form::own_column(), Form::own(m, d), constants_of);
+            merge_all(blocks, Form::own_column(), Form::own(m, d), (Made *)made, make);
         else
-            merge_share(blocks, Form::own_column(), Form::own(m, d), constants_of);
-        return Form::of_thread(constants);
+            merge_share(blocks, Form::own_column(), Form::own(m, d), (Made *)made, make);
+        return Form::of_thread((const Made *)made);
     }
 
    private:
-    template <typename Constants>
-    __device__ void merge_all(int blocks, int column, const state<Real> &own,
-                              Constants constants_of) {
+    template <typename Made, typename Make>
+    __device__ void merge_all(int blocks, int column, const state<Real> &own, Made *of_columns,
+                              Make make) {
         const int rank = cluster_rank(), warps = warps_of_block();
         const int by_block = column_stride(blocks), by_warp = column_stride(warps);
         state<Real> *of_warps = states + WARP * by_block;
@@ -133,15 +202,15 @@ class strip_of_cluster {
         arrived.await();
         merge_held_strip<WARP>(states, blocks, by_block,
                                [&](int owner, int lane, const state<Real> &all) {
-                                   if (lane == 0) constants[owner] = constants_of(all);
+                                   if (lane == 0) of_columns[owner] = make(all);
                                });
         __syncthreads();
     }
 
     /* Column c is merged by block c % blocks, and there by warp c / blocks % warps. */
-    template <typename Constants>
-    __device__ void merge_share(int blocks, int column, const state<Real> &own,
-                                Constants constants_of) {
+    template <typename Made, typename Make>
+    __device__ void merge_share(int blocks, int column, const state<Real> &own, Made *of_columns,
+                                Make make) {
         const int rank = cluster_rank(), warps = warps_of_block(), count = blocks * warps;
         const int stride = column_stride(count);
         const float inverse = __fdividef(1, blocks);
@@ -149,23 +218,22 @@ class strip_of_cluster {
         const int columns = place_of(WARP - 1 - rank) + 1, place = place_of(column);
         arrivals::await_ready();
         arrived.announce(columns * count * sizeof(state<Real>));
-        answered.announce(WARP * sizeof(row_constants<Real>));
+        answered.announce(WARP * sizeof(Made));
         arrived.send(states + place * stride + rank * warps + warp_of_block(),
                      column - place * blocks, own);
         arrived.await();
 #pragma unroll 1
         for (int owner = warp_of_block(); owner < columns; owner += warps) {
-            const row_constants<Real> of_column =
-                constants_of(merge_held_by_warp(states + owner * stride, count));
+            const Made of_column = make(merge_held_by_warp(states + owner * stride, count));
             const int to = threadIdx.x % WARP;
-            if (to < blocks) answered.send(constants + owner * blocks + rank, to, of_column);
+            if (to < blocks) answered.send(of_columns + owner * blocks + rank, to, of_column);
         }
         answered.await();
     }
 
-    row_constants<Real> *constants;
+    unsigned char *made;
     state<Real> *states;
-    arrivals &arrived, &answered; /* states, and numbers */
+    arrivals &arrived, &answered; /* states, and what is made of them */
 };
 
 #endif

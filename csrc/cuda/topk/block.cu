@@ -8,7 +8,7 @@
  *
  * Moves 1 read of N. Stops at TOPK_BLOCK_THREADS threads of TOPK_CHUNKS chunks. */
 #include "launch.cuh"
-#include "../team/block_row.cuh"
+#include "../team/block.cuh"
 #include "buckets.cuh"
 #include "../team/reduce.cuh"
 #include "select.cuh"
@@ -110,11 +110,11 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
     void *const beside = list + args.room;
-    __shared__ block_row<Real, TOPK_BLOCK_THREADS / WARP> warps;
+    using Team = block<TOPK_BLOCK_THREADS / WARP>;
     __shared__ tops_of_subsets<Real> subsets;
     __shared__ uint32_t listed;
     const int64_t row = blockIdx.x + args.first;
-    const uint32_t chunk = block_a_row::chunk<K>(warp_of_block()), first = chunk * V;
+    const uint32_t chunk = Team::chunk<K>(), first = chunk * V;
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
     if (threadIdx.x == 0) listed = 0;
 
@@ -123,9 +123,9 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     const Key own = first < N ? key_of(top) : 0;
     const bool by_subsets = k <= MAX_K_BY_SUBSETS;
     if (by_subsets) subsets.put(top);
-    const Real m = warps.max(top);
+    const Real m = Team::near(largest{top});
     if (by_subsets) subsets.find((int)k);
-    const Real d = warps.normalizer(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
+    const Real d = Team::near(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
     const state<Real> total = {m, d};
 
     bound<Key> from = {0, N};

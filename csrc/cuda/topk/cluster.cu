@@ -12,6 +12,12 @@
 #include "signs.cuh"
 #include "launch.cuh"
 
+/* The largest elements of a warp's quarters. */
+template <typename Real>
+struct alignas(16) tops_of_warp {
+    Real top[4];
+};
+
 /* One of a thread's elements, which all come to in the same few instructions. */
 template <typename Tile>
 __device__ __forceinline__ typename Tile::Real element_of_tile(const Tile &tile, unsigned e) {
@@ -90,21 +96,22 @@ __global__ void __launch_bounds__(TOPK_THREADS)
 
     const Tile tile = Rows::template load_row<K, WARP, false>(args, row_of_blocks(), chunk);
     const Real top = tile.largest(), m = max_over_lanes<WARP>(top);
-    const Real d =
-        normalizer_over_lanes<WARP>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
+    const Real d = sum_exponentials<in_any_order>(tile, reference<Real>(m))
+                       .template over_lanes<WARP>()
+                       .value();
     const Key own = first < N ? key_of(top) : 0;
     const Real of_quarter = max_over_lanes<WARP / 4>(top);
-    row_constants<Real> four;
-    four.m = __shfl_sync(~0u, of_quarter, 0);
-    four.first = __shfl_sync(~0u, of_quarter, WARP / 4);
-    four.second = __shfl_sync(~0u, of_quarter, WARP / 2);
-    four.biased_c = __shfl_sync(~0u, of_quarter, 3 * WARP / 4);
+    tops_of_warp<Real> four;
+    four.top[0] = __shfl_sync(~0u, of_quarter, 0);
+    four.top[1] = __shfl_sync(~0u, of_quarter, WARP / 4);
+    four.top[2] = __shfl_sync(~0u, of_quarter, WARP / 2);
+    four.top[3] = __shfl_sync(~0u, of_quarter, 3 * WARP / 4);
     arrivals::await_ready();
     arrived.announce(warps * (sizeof(state<Real>) + sizeof four));
     const int to = threadIdx.x % WARP;
     if (to < blocks) {
         arrived.send(states + warp, to, {m, d});
-        arrived.send((row_constants<Real> *)tops + warp, to, four);
+        arrived.send((tops_of_warp<Real> *)tops + warp, to, four);
     }
     arrived.await();
     bound<Key> from = {0, N};
@@ -127,7 +134,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     state<Real> total;
     bool merged = false;
     auto merge_once = [&] {
-        if (!merged) total = block_a_row::merge_held(states, warps);
+        if (!merged) total = merge_held_by_warp(states, warps);
         merged = true;
     };
     int count = 0;

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
             if (taken + 1 < last) next = share.load(args, chunk);
             const Real top = tile.largest(), m = larger(so_far.m, top);
             if (m != so_far.m) so_far.raise(m);
-            so_far.d.add(sum_exponentials(tile, reference<Real>(m)) * arithmetic<Real>::LOWERED);
+            so_far.d.add(sum_exponentials(tile, reference<Real>(m)).value());
             if (taken < kept)
                 tops.of_tile(taken) = top;
             else if (!(top < least) && first < end)

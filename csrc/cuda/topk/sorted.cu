@@ -211,8 +211,9 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
     else
         m = tile.largest();
     m = max_over_lanes<LANES>(m);
-    const Real d =
-        normalizer_over_lanes<LANES>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
+    const Real d = sum_exponentials<in_any_order>(tile, reference<Real>(m))
+                       .template over_lanes<LANES>()
+                       .value();
     const state<Real> total = {m, d};
 
     const List list(shared, own, args.room);

@@ -169,8 +169,9 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     lay_out<LANES>(tile, elements, lane);
     const Real tops[2] = {largest_of_part<2>(tile, 0), largest_of_part<2>(tile, 1)};
     const Real m = max_over_lanes<LANES>(larger(tops[0], tops[1]));
-    const Real d =
-        normalizer_over_lanes<LANES>(sum_exponentials<in_any_order>(tile, reference<Real>(m)));
+    const Real d = sum_exponentials<in_any_order>(tile, reference<Real>(m))
+                       .template over_lanes<LANES>()
+                       .value();
     const state<Real> total = {m, d};
 
     const bool few = args.k <= 2 * LANES;

@@ -1,0 +1,145 @@
+/* staged_gradient.cuh - staged_gradients: rows of both inputs, short, one after the other, most of
+ * which begin between two packs. A block stages all its rows in shared memory at once (staged.cuh).
+ * A lane takes its chunks from there, and the results take the place of y. */
+#ifndef ONS_STAGED_GRADIENT_CUH
+#define ONS_STAGED_GRADIENT_CUH
+
+#include "../team/lanes.cuh"
+#include "gradient.cuh"
+#include "staged.cuh"
+
+/* A lane's K chunks of a row in shared memory, every LANES-th. */
+template <typename T, int LANES, int K>
+class row_in_place {
+    static constexpr int V = CHUNK<float>;
+
+   public:
+    __device__ row_in_place(T *row_, int N_)
+        : row(row_),
+          N(N_),
+          chunks(row_, N_, threadIdx.x % LANES, (uintptr_t)row_ % 4 != 0, element_format<T>()) {}
+
+    /* 0 after the row's end. */
+    __device__ __forceinline__ raw_tile<T, K> load() const {
+        raw_tile<T, K> tile;
+#pragma unroll
+        for (int k = 0; k < K; k++) tile.raw[k] = {};
+        each([&](int k) { tile.raw[k] = chunks.whole(k); },
+             [&](int e, const T *at) { tile.raw[e / V].put(e % V, *at); });
+        return tile;
+    }
+
+    /* result(e): the result of element e. */
+    template <typename Result>
+    __device__ __forceinline__ void store(const Result &result) const {
+        each(
+            [&](int k) {
+                float some[V];
+#pragma unroll
+                for (int i = 0; i < V; i++) some[i] = result(k * V + i);
+                pack<T, V> raw[1];
+                round_to_packs(some, raw, element_format<T>());
+                chunks.put_whole(k, raw[0]);
+            },
+            [&](int e, T *at) { *at = from_real<T>(result(e)); });
+    }
+
+   private:
+    /* Calls whole(k) for the chunks that lie in the row, and one(e, where element e lies) for the
+     * elements of the last one. */
+    template <typename Whole, typename One>
+    __device__ __forceinline__ void each(Whole whole, One one) const {
+        const int first = threadIdx.x % LANES * V;
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const int begin = first + k * (LANES * V);
+            if (begin + V <= N) {
+                whole(k);
+            } else if (begin < N) {
+#pragma unroll
+                for (int i = 0; i < V; i++)
+                    if (begin + i < N) one(k * V + i, row + begin + i);
+            }
+        }
+    }
+
+    T *row;
+    int N;
+    staged_chunks<T, K, LANES> chunks;
+};
+
+/* `used`: the chunks of a lane after these are 0 in all lanes. */
+template <typename Tile>
+struct staged_gradient_tile : gradient_tile<Tile> {
+    int used;
+
+    template <typename Op>
+    __device__ __forceinline__ auto sum() const {
+        return gradient_tile<Tile>::template sum<Op>(used);
+    }
+};
+
+template <typename T, int LANES>
+struct staged_gradients {
+    using Real = float;
+    static constexpr int V = CHUNK<float>;
+    static constexpr bool IS_16_BIT = sizeof(T) == 2;
+
+    struct arguments {
+        const T *y, *dy;
+        T *dx;
+        int64_t rows, N;
+        int64_t first; /* row of this launch */
+        float scale;
+        ons_operation which;
+
+        __device__ ons_operation operation() const { return which; }
+    };
+
+    class row {
+       public:
+        __device__ row(T *y_, T *dy_, int N_, const arguments &args_)
+            : y(y_), dy(dy_), N(N_), args(args_) {}
+
+        template <int K, int STRIDE>
+        __device__ __forceinline__ auto load(int64_t) const {
+            const int used = ((int)args.N + LANES * V - 1) / (LANES * V);
+            return staged_gradient_tile<raw_tile<T, K>>{
+                {row_in_place<T, LANES, K>(y, N).load(), row_in_place<T, LANES, K>(dy, N).load(),
+                 args.scale},
+                used};
+        }
+        template <int K, int STRIDE, bool STREAM, typename Result>
+        __device__ __forceinline__ void store(int64_t, const Result &result, allowed_bits<K * V>,
+                                              float) const {
+            row_in_place<T, LANES, K>(y, N).store(result);
+        }
+
+       private:
+        T *y, *dy;
+        int N;
+        const arguments &args;
+    };
+
+    /* To be called by the whole block. */
+    template <bool CHECK_ROW, alignment_test, typename Body>
+    __device__ __forceinline__ static void visit(const arguments &args, int64_t, Body body) {
+        using Team = lanes<LANES>;
+        extern __shared__ __align__(16) unsigned char memory[];
+        const int64_t first = args.first + (int64_t)blockIdx.x * Team::rows();
+        const int bytes = staged_bytes<T>(Team::rows(), args.N) + 15 & ~15;
+        const staged_arguments<T> of_y = {args.y, args.dx, args.rows, args.N, 0, {}},
+                                  of_dy = {args.dy, args.dx, args.rows, args.N, 0, {}};
+        const staged_rows<T> y(of_y, first, Team::rows(), memory),
+            dy(of_dy, first, Team::rows(), memory + bytes);
+        y.start();
+        dy.start();
+        dy.arrive();
+        const int of_block = Team::row_of_block();
+        body(row(y.row(of_block), dy.row(of_block), first + of_block < args.rows ? (int)args.N : 0,
+                 args));
+        y.write();
+    }
+};
+
+#endif

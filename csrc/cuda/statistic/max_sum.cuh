@@ -1,0 +1,51 @@
+/* max_sum.cuh - the statistic of softmax: the largest element first, then the sum of the
+ * exponentials relative to it. */
+#ifndef ONS_MAX_SUM_CUH
+#define ONS_MAX_SUM_CUH
+
+#include "finish.cuh"
+
+struct max_sum {
+    /* Something is kept of the elements until all is known of their row. */
+    static constexpr bool KEEPS = true;
+
+    /* The form in which a tile is held. */
+    template <typename Tile>
+    __device__ static auto held(const Tile &tile) {
+        return converted(tile);
+    }
+
+    /* The part that is known before the elements are taken up. */
+    template <typename Tile>
+    __device__ static auto first(const Tile &tile) {
+        return largest{tile.largest()};
+    }
+
+    /* The sum, as a part; x gets what Op keeps of the elements, relative to m. */
+    template <typename Op, typename How, typename Tile, typename M, typename Real, int n>
+    __device__ __forceinline__ static auto sum(const Tile &tile, const M &m, Real (&x)[n]) {
+        return keep_and_sum<Op, How>(tile, reference(m), x);
+    }
+
+    /* What the elements, or the one value, need of their row. */
+    template <typename Op, typename Real>
+    __device__ static auto of_row(const state<Real> &whole) {
+        if constexpr (Op::ONE_A_ROW)
+            return whole;
+        else
+            return constants_of<Op>(whole);
+    }
+
+    /* Replaces what is kept, which is relative to m, by results. OfRow: of_row's, or whole's. */
+    template <typename Op, bool ONE_REFERENCE, typename Tile, typename M, typename OfRow,
+              typename Real, int n>
+    __device__ __forceinline__ static void finish(const Tile &, const M &m, const OfRow &of_row,
+                                                  Real (&x)[n]) {
+        if constexpr (ONE_REFERENCE)
+            finish_of<Op, M>{of_row}(x);
+        else
+            finish_of<Op, M>{m, of_row}(x);
+    }
+};
+
+#endif

@@ -1,0 +1,89 @@
+/* parts.cuh - parts: what a lane, a warp or a block knows so far of what its row adds up, and how
+ * it becomes that of all who share the row. A part has
+ *
+ *   over_lanes<LANES>()       the part of LANES neighbouring lanes, in all of them
+ *   by_warp(parts, count)     the part of `count` others in shared memory, 32 or fewer, in all
+ *                             lanes of a warp; static
+ *   value()                   the number that it stands for
+ *
+ * fixed_sum (lanes.cuh) and row_sum (row_sum.cuh) are parts too. */
+#ifndef ONS_PARTS_CUH
+#define ONS_PARTS_CUH
+
+#include "lanes.cuh"
+
+/* Where nothing needs to be known before a row is added up. */
+struct nothing {
+    template <int LANES>
+    __device__ nothing over_lanes() const {
+        return {};
+    }
+    __device__ nothing value() const { return {}; }
+};
+
+/* The largest element; of several columns that of each (rows/columns.cuh). */
+template <typename M>
+struct largest {
+    M m;
+
+    template <int LANES>
+    __device__ largest over_lanes() const {
+        return {max_over_lanes<LANES>(m)};
+    }
+    __device__ static largest by_warp(const largest *parts, int count) {
+        return parts[min((int)threadIdx.x % WARP, count - 1)].template over_lanes<WARP>();
+    }
+    __device__ M value() const { return m; }
+};
+template <typename M>
+largest(M) -> largest<M>;
+
+/* A sum of exponentials, which are not lifted. */
+template <typename Real>
+struct lowered_sum {
+    Real d;
+
+    template <int LANES>
+    __device__ lowered_sum over_lanes() const {
+        if constexpr (LANES == 1) return *this;
+        return {sum_over_lanes<LANES>(d)};
+    }
+    __device__ static lowered_sum by_warp(const lowered_sum *parts, int count) {
+        lowered_sum mine = {};
+        if (threadIdx.x % WARP < (unsigned)count) mine = parts[threadIdx.x % WARP];
+        return mine.template over_lanes<WARP>();
+    }
+    __device__ Real value() const { return d; }
+};
+
+/* The sum of the lifted exponentials of at most 64 elements. */
+template <typename Real>
+struct lifted_sum {
+    Real d;
+
+    __device__ void operator+=(const lifted_sum &other) { d += other.d; }
+    __device__ lowered_sum<Real> lowered() const { return {d * arithmetic<Real>::LOWERED}; }
+    template <int LANES>
+    __device__ lowered_sum<Real> over_lanes() const {
+        return lowered().template over_lanes<LANES>();
+    }
+    __device__ Real value() const { return lowered().value(); }
+};
+
+/* A fixed_sum of up to 2^15 elements: the digits of a warp's could be more than an int holds. */
+struct carried_sum : fixed_sum {
+    carried_sum() = default;
+    __device__ explicit carried_sum(const fixed_sum &sum) : fixed_sum(sum.carried()) {}
+
+    template <int LANES>
+    __device__ carried_sum over_lanes() const {
+        return carried_sum(fixed_sum::over_lanes<LANES>());
+    }
+    __device__ static carried_sum by_warp(const carried_sum *parts, int count) {
+        carried_sum mine;
+        if (threadIdx.x % WARP < (unsigned)count) mine = parts[threadIdx.x % WARP];
+        return mine.over_lanes<WARP>();
+    }
+};
+
+#endif

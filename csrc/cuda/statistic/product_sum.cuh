@@ -1,0 +1,76 @@
+/* product_sum.cuh - the statistic of an operation that takes a gradient: the sum of the products of
+ * the row's elements and their gradients, or of the gradients (row_sum.cuh). */
+#ifndef ONS_PRODUCT_SUM_CUH
+#define ONS_PRODUCT_SUM_CUH
+
+#include "../../api/onsoftmax.h"
+#include "operation.cuh"
+#include "row_sum.cuh"
+
+struct product_sum {
+    static constexpr bool KEEPS = false; /* but the tile */
+
+    template <typename Tile>
+    __device__ static const Tile &held(const Tile &tile) {
+        return tile;
+    }
+    template <typename Tile>
+    __device__ static nothing first(const Tile &) {
+        return {};
+    }
+    template <typename Op, typename How, typename Tile, typename Real, int n>
+    __device__ __forceinline__ static auto sum(const Tile &tile, nothing, Real (&)[n]) {
+        return tile.template sum<Op>();
+    }
+    template <typename Op, typename Sum>
+    __device__ static const Sum &of_row(const Sum &whole) {
+        return whole;
+    }
+    /* A function: the result of element e. */
+    template <typename Op, typename Tile, typename Sum>
+    __device__ static auto results(const Tile &tile, const Sum &sum) {
+        return tile.template results<Op>(sum.rounded());
+    }
+};
+
+/* ------- The operations: the file of an operation NAME defines here a struct NAME. It has
+ *
+ *   ADDS_PRODUCTS                    whether the row adds up dy * y, or dy
+ *   row(sum, power, first, second)   two numbers that its elements need of the row
+ *   element(dy, y, first, second, power)    a result times power, a power of two ------- */
+
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    struct operation_##name {                                 \
+        static constexpr bool ONE_A_ROW = false;              \
+        static constexpr float EXCLUDED = (float)(excluded);  \
+    };
+#include "../../op/other_operations.def"
+#undef ONS_OPERATION
+
+#define ONS_OPERATION_ON_CUDA
+#include "../../op/other_operations.def"
+#undef ONS_OPERATION_ON_CUDA
+
+#define OF_GRADIENT(code) code
+#define OF_TOPK(code)
+
+struct gradients : several_operations {
+    using statistic = product_sum;
+    static constexpr bool ONE_A_ROW = false;
+
+    template <typename Body>
+    __device__ __forceinline__ static void with(ons_operation operation, Body body) {
+        switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) \
+    OF_##result(case ONS_OPERATION_##name : body(name()); break;)
+#include "../../op/other_operations.def"
+#undef ONS_OPERATION
+        default: __builtin_unreachable();
+        }
+    }
+};
+
+#undef OF_GRADIENT
+#undef OF_TOPK
+
+#endif

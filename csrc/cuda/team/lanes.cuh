@@ -1,0 +1,44 @@
+/* lanes.cuh - the team of lanes: LANES of a warp share a row, and a block has several. Nothing but
+ * shuffles between them. */
+#ifndef ONS_TEAM_LANES_CUH
+#define ONS_TEAM_LANES_CUH
+
+#include "../statistic/pair.cuh"
+
+/* How a thread's exponentials are added up (tile.cuh). */
+struct in_a_tree;
+struct in_any_order;
+
+template <int LANES>
+struct lanes {
+    static constexpr int STRIDE = LANES;
+    static constexpr bool CHECK_ROW = true, ONE_REFERENCE = true, FETCHES = false, STREAM = false;
+    static constexpr bool TESTS_ACCESSES = true;
+    using sums = in_any_order;
+
+    __device__ static int rows() { return blockDim.x / LANES; }
+    __device__ static int row_of_block() { return threadIdx.x / LANES; }
+    __device__ static int64_t row() { return (int64_t)blockIdx.x * rows() + row_of_block(); }
+    template <int K>
+    __device__ static int chunk() {
+        return threadIdx.x % LANES;
+    }
+    __device__ static bool leaves() { return false; }
+    __device__ static bool writes() { return threadIdx.x % LANES == 0; }
+
+    template <typename Part>
+    __device__ static auto near(const Part &mine) {
+        return mine.template over_lanes<LANES>().value();
+    }
+    template <typename Own, typename Sum, typename Make>
+    __device__ static auto far(const Own &own, const Sum &sum, Make) {
+        return whole(own, sum);
+    }
+};
+
+/* Column form: a lane a row. */
+struct lane_a_column : lanes<1> {
+    using sums = in_a_tree;
+};
+
+#endif
