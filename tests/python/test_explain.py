@@ -319,7 +319,7 @@ def test_html_shows_every_read_and_write(method):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("row", [ROW, list(range(60)), [math.nan, 1], [-math.inf]])
-def test_plot(method, row, tmp_path):
+def test_plot(method, row):
     pytest.importorskip("matplotlib")
     trace = ons.explain(row, method=method)
     figure = trace.plot()
@@ -329,9 +329,8 @@ def test_plot(method, row, tmp_path):
     assert len(figure.axes[0].lines) == (method != "naive" and math.isfinite(max(row))) + sum(
         step.rescaled for step in trace.steps
     )
-    assert figure._repr_png_()[:4] == b"\x89PNG"  # for notebooks
-    figure.savefig(tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").stat().st_size > 1000
+    png = figure._repr_png_()  # for notebooks
+    assert png[:4] == b"\x89PNG" and len(png) > 1000
 
 
 def test_formulas_name_columns_that_are_there():
