@@ -6,8 +6,8 @@
 
 #include <type_traits>
 
+#include "../statistic/merge.cuh"
 #include "arrivals.cuh"
-#include "reduce.cuh"
 
 #if __CUDA_ARCH__ >= 900
 

@@ -6,6 +6,7 @@
 #define ONS_STRIP_CUH
 
 #include "cluster.cuh"
+#include "reduce.cuh"
 
 /* How far apart the parts of two columns lie: odd, so that a warp writes to all banks. */
 __host__ __device__ constexpr int column_stride(int parts) { return parts | 1; }

@@ -1,0 +1,49 @@
+"""What a reader opens for one kernel: the files that the compiler reads for it, and their lines."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from core import CSRC, TESTS
+
+NVCC = shutil.which(os.environ.get("NVCC") or "nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+pytestmark = [
+    pytest.mark.skipif(not os.path.isdir(CSRC), reason="the C sources are not beside the tests"),
+    pytest.mark.skipif(NVCC is None, reason="nvcc is missing"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "most_files", "most_lines"),
+    [
+        ("", 26, 3050),
+        ("OF_ONE_VALUE", 26, 3050),
+        ("WITH_A_MASK", 28, 3300),
+        ("IN_A_CLUSTER", 30, 3400),
+    ],
+    ids=["block", "one value", "masked", "cluster"],
+)
+def test_what_a_reader_opens(kernel, most_files, most_lines):
+    source = os.path.join(TESTS, "core", "one_kernel.cu")
+    flags = ["-std=c++17", "-arch=sm_90", *([f"-D{kernel}"] if kernel else [])]
+    done = subprocess.run([NVCC, *flags, "-M", source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    read = {os.path.realpath(path) for path in re.findall(r"[^\s\\\\]+", done.stdout)}
+    ours = sorted(path for path in read if path.startswith(os.path.realpath(CSRC) + os.sep))
+    lines = 0
+    for path in ours:
+        with open(path) as file:
+            lines += len(file.readlines())
+    assert 10 < len(ours) <= most_files and lines <= most_lines, (len(ours), lines, ours)
+
+
+def test_they_compile():
+    source = os.path.join(TESTS, "core", "one_kernel.cu")
+    for kernel in ("ALONE", "OF_ONE_VALUE", "WITH_A_MASK", "IN_A_CLUSTER"):
+        flags = ["-std=c++17", "-arch=sm_90", f"-D{kernel}", "-Xcicc", "-O0"]
+        done = subprocess.run(
+            [NVCC, *flags, "-ptx", source, "-o", os.devnull], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
