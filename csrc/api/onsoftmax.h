@@ -19,13 +19,13 @@ enum {
 };
 
 /* What a method holds in fast memory of each row while it works on it. */
-typedef enum { ONS_KEEPS_NOTHING, ONS_KEEPS_TILE, ONS_KEEPS_ROW } ons_keeps;
+typedef enum { ONS_NOTHING_ON_CHIP, ONS_TILE_ON_CHIP, ONS_ROW_ON_CHIP } ons_on_chip;
 
 typedef struct {
     const char *name;
     bool on_cpu, on_cuda;
     int reads, writes; /* of the whole array, through main memory */
-    ons_keeps keeps;
+    ons_on_chip on_chip;
     const char *summary;
 } ons_method_info;
 

@@ -58,7 +58,7 @@ typedef struct {
 /* Every method of methods.def, ONS_METHOD_AUTO before them. */
 typedef enum {
     ONS_METHOD_AUTO = -1,
-#define ONS_METHOD(name, devices, reads, writes, keeps, summary) ONS_METHOD_##name,
+#define ONS_METHOD(name, devices, reads, writes, on_chip, summary) ONS_METHOD_##name,
 #include "methods.def"
 #undef ONS_METHOD
     ONS_METHOD_COUNT
@@ -95,7 +95,7 @@ typedef enum {
     ONS_Y,
     ONS_WHERE,
     ONS_SCALE,
-    ONS_PAIRS,
+    ONS_STATISTIC,
     ONS_GRADIENT,
     ONS_INDICES,
     ONS_OPERANDS
@@ -105,14 +105,16 @@ typedef enum {
  * row of N elements; the dimensions before them tell the rows apart. where (ONS_BOOL) and scale
  * (ONS_FLOAT64 on the CPU, any floating type on a GPU, stride 0 along the row) may be absent; y may
  * be x itself, else they must not overlap. Of an operation with one value a row, y has stride 0
- * along the row. Where pairs are given, an ons_pair a row (stride 0 along the row), they are taken
- * for those of the rows, of which x may be a part then; no element may be above its row's m.
+ * along the row.
+ *
+ * ONS_STATISTIC is what each row adds up, two doubles a row (stride 0 along the row): an ons_pair,
+ * or the sum of an operation that takes a gradient and what that rounded away. Where it is given,
+ * it is taken for the row's, of which x may be a part then; no element may be above its row's m. An
+ * operation that selects writes it, where it is there.
  *
  * An operation that takes a gradient is the backward step of another one: x is what that one gave,
  * ONS_GRADIENT the loss's gradient of it, y the loss's gradient of what it was given; and scale
  * multiplies the result. y may be either of the two.
- *
- * Where pairs are given to it, they are the rows' sums, each as two doubles.
  *
  * With `sums` y is what each row, or part of a row, adds up, to be merged with the other parts'
  * (stride 0 along the row): of normalizer an ons_packed (packed.h), found without rounding; of an
@@ -121,8 +123,8 @@ typedef enum {
  * An operation that selects gives of each row its k largest elements, 1 <= k <= N, in descending
  * order, of equal ones the first; NaN is larger than all, and what `where` excludes is -inf. y has
  * their softmax, or its logarithm where `log`, and ONS_INDICES their places along the row: both
- * have k elements, a stride apart, where x has N. Neither may overlap x. Where ONS_PAIRS is there
- * it is written: the rows' pairs. The row has one dimension. */
+ * have k elements, a stride apart, where x has N. Neither may overlap x. The row has one dimension.
+ */
 typedef struct {
     ons_operation operation;
     ons_device device;

@@ -8,8 +8,8 @@
 #define DEVICES_CPU_ONLY true, false
 #define DEVICES_CUDA_ONLY false, true
 const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
-#define ONS_METHOD(name, devices, reads, writes, keeps, summary) \
-    {#name, DEVICES_##devices, reads, writes, ONS_KEEPS_##keeps, summary},
+#define ONS_METHOD(name, devices, reads, writes, on_chip, summary) \
+    {#name, DEVICES_##devices, reads, writes, ONS_##on_chip##_ON_CHIP, summary},
 #include "methods.def"
 #undef ONS_METHOD
 };

@@ -14,7 +14,7 @@ typedef struct {
 
 /* A method: runs the whole job. Cannot fail. */
 typedef void ons_cpu_method(const ons_job *job);
-#define ONS_METHOD(name, devices, reads, writes, keeps, summary) ons_cpu_method ons_cpu_##name;
+#define ONS_METHOD(name, devices, reads, writes, on_chip, summary) ons_cpu_method ons_cpu_##name;
 #include "../api/methods.def"
 #undef ONS_METHOD
 

@@ -10,7 +10,7 @@
 #define ONS_ENTRY_CPU_ONLY(name) ons_cpu_##name
 #define ONS_ENTRY_CUDA_ONLY(name) NULL
 static ons_cpu_method *const entries[ONS_METHOD_COUNT] = {
-#define ONS_METHOD(name, devices, reads, writes, keeps, summary) ONS_ENTRY_##devices(name),
+#define ONS_METHOD(name, devices, reads, writes, on_chip, summary) ONS_ENTRY_##devices(name),
 #include "../api/methods.def"
 #undef ONS_METHOD
 };

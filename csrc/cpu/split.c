@@ -159,7 +159,7 @@ void ons_cpu_split(const ons_job *job) {
     int64_t count = ons_strip_count(job->problem, plan), max_strips = strips_in_wave(plan);
     int64_t rows = max_strips * plan->width;
     wave wave = {.job = job, .blocks = blocks_of(plan)};
-    if (job->problem->operand[ONS_PAIRS].data && plan->k == 0) {
+    if (job->problem->operand[ONS_STATISTIC].data && plan->k == 0) {
         int64_t units = count * wave.blocks;
         ons_parallel_for(units, units / (8 * plan->threads) + 1, plan->threads, divide_by_pairs,
                          (void *)job);

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     await_earlier_work();
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows; row += step)
-        sums[row] = row_sum<Real>::from((const double *)row_address(args, row, ONS_PAIRS).x);
+        sums[row] = row_sum<Real>::from((const double *)row_address(args, row, ONS_STATISTIC).x);
 }
 
 /* A row has `sums_a_row` sums: one of each part, or one. */
@@ -105,7 +105,7 @@ ons_status gradient_split(const launch_request &request) {
         const int64_t chunks_a_part = request.plan->tile / Rows::V;
         const launch_shape shape = {parts, request.plan->threads};
         auto *sums = (row_sum<typename Rows::Real> *)request.workspace;
-        const bool given = request.problem->operand[ONS_PAIRS].data;
+        const bool given = request.problem->operand[ONS_STATISTIC].data;
         const int64_t blocks = (request.plan->rows + SPLIT_THREADS - 1) / SPLIT_THREADS;
         const launch_shape of_rows = {blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS, SPLIT_THREADS};
         if (!request.facts && given) {

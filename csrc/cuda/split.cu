@@ -60,7 +60,7 @@ template <typename Real>
 __global__ void __launch_bounds__(PASS_THREADS)
     split_take_pairs_kernel(const __grid_constant__ problem_arguments args, state<Real> *states) {
     await_earlier_work();
-    const ons_operand &pairs = args.problem.operand[ONS_PAIRS];
+    const ons_operand &pairs = args.problem.operand[ONS_STATISTIC];
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows;
          row += step) {
@@ -106,7 +106,7 @@ ons_status ons_cuda_split(const launch_request &request) {
         int64_t chunks_a_part = plan->tile / Rows::V;
         auto *states = (state<typename Rows::Real> *)request.workspace;
         launch_shape shape = {parts, plan->threads};
-        const bool given = request.problem->operand[ONS_PAIRS].data;
+        const bool given = request.problem->operand[ONS_STATISTIC].data;
         if (!request.facts && given) {
             const int64_t blocks = (plan->rows + PASS_THREADS - 1) / PASS_THREADS;
             ons_status status =

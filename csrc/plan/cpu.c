@@ -65,7 +65,7 @@ enum { SPLIT_N = 65536 };
 enum { ELEMENTS_SHARED = 1 << 16, ELEMENTS_A_THREAD = 1 << 13 };
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static bool fits_kernels(const ons_plan *plan, ons_dtype dtype) {
     return dtype == plan->compute ||
@@ -74,9 +74,9 @@ static bool fits_kernels(const ons_plan *plan, ons_dtype dtype) {
 
 /* The part of the caches that is a thread's, in rows of which `fused` keeps each. */
 static int64_t longest_in_caches(const ons_machine *machine, const ons_plan *plan) {
-    int64_t sharers = larger(1, least(plan->threads, machine->last_cache_sharers));
+    int64_t sharers = larger(1, min_of(plan->threads, machine->last_cache_sharers));
     int64_t cache = machine->core_cache + machine->last_cache / sharers;
-    return least(FUSED_ROW_BYTES, cache / ROWS_IN_CACHES);
+    return min_of(FUSED_ROW_BYTES, cache / ROWS_IN_CACHES);
 }
 
 /* Whether strips of columns are taken as a whole, one after the other (softmax_columns). */
@@ -182,7 +182,7 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
         ons_operations[problem->operation].gradient ? GRADIENT_STRIP_BYTES : ROW_STRIP_BYTES;
     if (!columns && strip / row < most) most = strip / row;
     if (plan->k > 0)
-        most = least(most, larger(1, CANDIDATES_BYTES / (16 * ons_candidates_room(plan))));
+        most = min_of(most, larger(1, CANDIDATES_BYTES / (16 * ons_candidates_room(plan))));
     plan->width = width_of_rows(problem, plan, most);
     bool plain = !problem->operand[ONS_WHERE].data && problem->reduced_dims == 1;
     const ons_operand *gradient = &problem->operand[ONS_GRADIENT];
@@ -248,13 +248,13 @@ static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
 ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
     int64_t elements = plan->rows * plan->N;
     int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
-    plan->threads = (int)least(useful, machine->threads);
+    plan->threads = (int)min_of(useful, machine->threads);
     choose_form_on_cpu(problem, plan);
     if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);
 
     /* each thread has its candidates */
     if (plan->k > 0 && plan->method != ONS_METHOD_split)
-        plan->threads = (int)least(plan->threads, larger(plan->rows, 1));
+        plan->threads = (int)min_of(plan->threads, larger(plan->rows, 1));
     const ons_method_info *info = &ons_methods[plan->method];
     bool direct = plan->x_direct && plan->y_direct;
     /* one too long for the caches: scratch memory as large would cost more than it saves */
@@ -273,12 +273,13 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machin
                         ((direct && !plan->stages_gradient) || plan->brings_rows ||
                          (plan->whole_columns && written_as_computed));
     if (plan->whole_columns) plan->width = width_of_columns(problem, plan);
-    plan->keeps_apart = info->keeps == ONS_KEEPS_ROW && !gradient && !plan->whole_rows &&
+    plan->keeps_apart = info->on_chip == ONS_ROW_ON_CHIP && !gradient && !plan->whole_rows &&
                         !plan->whole_columns && !(direct && huge);
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
-    plan->on_chip_bytes = ons_dtype_size(plan->compute) * (info->keeps == ONS_KEEPS_ROW    ? plan->N
-                                                           : info->keeps == ONS_KEEPS_TILE ? tile
-                                                                                           : 0);
+    plan->on_chip_bytes =
+        ons_dtype_size(plan->compute) * (info->on_chip == ONS_ROW_ON_CHIP    ? plan->N
+                                         : info->on_chip == ONS_TILE_ON_CHIP ? tile
+                                                                             : 0);
     bool runs = elements > 0 || (has_one_a_row(problem) && plan->rows > 0);
     plan->workspace_bytes = runs ? ons_cpu_workspace_bytes(plan) : 0;
     return ONS_OK;

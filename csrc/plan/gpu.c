@@ -11,14 +11,14 @@ typedef struct {
 } choice;
 
 /* The plan by this method; of method ONS_METHOD_AUTO where it cannot take such rows. */
-static ons_plan with_method(ons_method method, const row_of_chunks *row, const ons_plan *plan) {
+static ons_plan with_method(ons_method method, const gpu_row *row, const ons_plan *plan) {
     ons_plan made = *plan;
     made.method = method;
     if (ons_shape_on_gpu(row, &made) != ONS_OK) made.method = ONS_METHOD_AUTO;
     return made;
 }
 
-static bool fits(ons_method method, const row_of_chunks *row, const ons_plan *plan) {
+static bool fits(ons_method method, const gpu_row *row, const ons_plan *plan) {
     return with_method(method, row, plan).method == method;
 }
 
@@ -62,7 +62,7 @@ static const double COPY_SHARE = 0.88, BANDWIDTH_OF_H200 = 4.8e12;
  * a block a row. For softmax of 16-bit rows it has less to compute; between packs it is level, and
  * slower above ONLINE_ROW_16_BIT (bfloat16 1023x262145). What of others is read twice it finds in
  * L2, where the rows in flight are not much more than that holds. */
-static bool online_is_ahead(const row_of_chunks *row, int64_t row_bytes, const ons_plan *plan) {
+static bool online_is_ahead(const gpu_row *row, int64_t row_bytes, const ons_plan *plan) {
     int64_t in_flight =
         (int64_t)row->gpu->threads_a_multiprocessor / PASS_THREADS * row->gpu->multiprocessors;
     bool short_16_bit =
@@ -71,7 +71,7 @@ static bool online_is_ahead(const row_of_chunks *row, int64_t row_bytes, const o
            (short_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
 }
 
-static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, const ons_plan *plan) {
+static choice choose_in_row_form(const gpu_row *row, ons_dtype dtype, const ons_plan *plan) {
     int64_t bytes = plan->N * ons_dtype_size(dtype);
     bool clusters = row->gpu->cluster_blocks >= 2, is_16_bit = ons_dtype_size(dtype) == 2;
     int block_bytes = is_16_bit ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
@@ -146,8 +146,7 @@ static choice choose_in_row_form(const row_of_chunks *row, ons_dtype dtype, cons
         "0.63"};
 }
 
-static choice choose_in_column_form(const row_of_chunks *row, ons_dtype dtype,
-                                    const ons_plan *plan) {
+static choice choose_in_column_form(const gpu_row *row, ons_dtype dtype, const ons_plan *plan) {
     int64_t strips = ceil_div(plan->rows, row->threads_a_lane);
     bool is_16_bit = row->packed && ons_dtype_size(dtype) == 2 && row->gpu->cluster_blocks_any >= 2;
     if (fits(ONS_METHOD_fused_warp, row, plan))
@@ -168,7 +167,7 @@ static choice choose_in_column_form(const row_of_chunks *row, ons_dtype dtype,
 }
 
 /* Nothing is kept of a row: to read it tile by tile is enough. */
-static choice choose_for_values(const row_of_chunks *row, const ons_plan *plan) {
+static choice choose_for_values(const gpu_row *row, const ons_plan *plan) {
     int64_t blocks = ceil_div(plan->rows, row->threads_a_lane);
     /* half of the threads that find room read at the speed of the memory */
     int64_t enough = (int64_t)row->gpu->threads_a_multiprocessor / 2 * row->gpu->multiprocessors;
@@ -185,7 +184,7 @@ static choice choose_for_values(const row_of_chunks *row, const ons_plan *plan) 
     return (choice){ONS_METHOD_split, "few long rows: blocks share each one", NULL};
 }
 
-static choice choose_for_gradients(const row_of_chunks *row, const ons_plan *plan) {
+static choice choose_for_gradients(const gpu_row *row, const ons_plan *plan) {
     if (plan->form == ONS_ROW_FORM && fits(ONS_METHOD_fused_warp, row, plan))
         return (choice){ONS_METHOD_fused_warp,
                         "both rows fit the registers of a warp: one read, no barrier", NULL};
@@ -345,21 +344,20 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         !columns && (gradient ? is_contiguous_gradient(problem) : is_contiguous(problem));
     bool masked = !columns && !gradient && is_masked(problem);
     bool is_16_bit = (contiguous || masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
-    row_of_chunks row = {
-        ceil_div(plan->N, chunk),
-        chunk,
-        columns ? WARP : 1,
-        is_16_bit,
-        is_16_bit && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
-        plan->N % chunk == 0,
-        contiguous,
-        masked,
-        !columns && are_unaligned(problem, plan->N),
-        columns && is_packed(problem),
-        gradient,
-        !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan->N),
-        problem->operation,
-        &gpu};
+    gpu_row row = {ceil_div(plan->N, chunk),
+                   chunk,
+                   columns ? WARP : 1,
+                   is_16_bit,
+                   is_16_bit && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
+                   plan->N % chunk == 0,
+                   contiguous,
+                   masked,
+                   !columns && are_unaligned(problem, plan->N),
+                   columns && is_packed(problem),
+                   gradient,
+                   !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan->N),
+                   problem->operation,
+                   &gpu};
     if (row.chunks == 0) row.chunks = 1;
 
     if (plan->method == ONS_METHOD_AUTO) {
@@ -379,7 +377,8 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
                            ? ONS_METHOD_fused_warp
                            : ONS_METHOD_fused_block;
     ons_status status = ons_shape_on_gpu(&row, plan);
-    if (ons_methods[plan->method].keeps != ONS_KEEPS_NOTHING)
-        plan->on_chip_bytes = least(plan->tile, row.chunks * chunk) * ons_dtype_size(plan->compute);
+    if (ons_methods[plan->method].on_chip != ONS_NOTHING_ON_CHIP)
+        plan->on_chip_bytes =
+            min_of(plan->tile, row.chunks * chunk) * ons_dtype_size(plan->compute);
     return status;
 }

@@ -22,11 +22,11 @@ typedef struct {
     bool staged;     /* rows one after the other that are faster taken together (staged.cuh) */
     ons_operation operation;
     const ons_gpu *gpu;
-} row_of_chunks;
+} gpu_row;
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t power_of_two_from(int64_t n) {
     int64_t power = 1;
     while (power < n) power *= 2;
@@ -39,13 +39,13 @@ static inline int64_t scaled(int64_t found, const ons_gpu *gpu) {
     return ceil_div(found * gpu->multiprocessors, multiprocessors_of_h200);
 }
 
-static inline bool has_one_a_row(const row_of_chunks *row) {
+static inline bool has_one_a_row(const gpu_row *row) {
     return ons_operations[row->operation].one_a_row;
 }
 
 /* The threads of a block in fused_warp, of so many together and not more than `limit`: so that
  * every multiprocessor has one. */
-int ons_threads_of_warps(const row_of_chunks *row, int64_t together, int limit);
+int ons_threads_of_warps(const gpu_row *row, int64_t together, int limit);
 
 /* The blocks of a cluster, and the warps of each: so that of the `room` warps that a multiprocessor
  * has the most have elements of a row, which fill that many. `twice`: warps without elements cost
@@ -58,6 +58,6 @@ void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, 
 ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan);
 
 /* The shape of plan->method: its threads, blocks, longest row and workspace. */
-ons_status ons_shape_on_gpu(const row_of_chunks *row, ons_plan *plan);
+ons_status ons_shape_on_gpu(const gpu_row *row, ons_plan *plan);
 
 #endif

@@ -6,14 +6,14 @@
 enum { CHUNK_OF_FLOATS = 4 };
 
 /* A row as a method sees it that has kernels for some kinds of rows alone (kinds.def). */
-static row_of_chunks seen_by(ons_method method, const row_of_chunks *row) {
+static gpu_row seen_by(ons_method method, const gpu_row *row) {
     static const ons_kinds_of_rows kinds[ONS_METHOD_COUNT][2] = {
 #define ONS_KINDS_OF_ROWS(method, rows, values) [ONS_METHOD_##method] = {rows, values},
 #include "../cuda/kernel/kinds.def"
 #undef ONS_KINDS_OF_ROWS
     };
     ons_kinds_of_rows kind = kinds[method][has_one_a_row(row)];
-    row_of_chunks seen = *row;
+    gpu_row seen = *row;
     if (kind == ONS_EVERY_ROWS) return seen;
     seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS;
     seen.is_16_bit &= seen.contiguous;
@@ -29,9 +29,9 @@ static bool has_packs(ons_method method) {
            method == ONS_METHOD_cluster;
 }
 
-int ons_threads_of_warps(const row_of_chunks *row, int64_t together, int limit) {
+int ons_threads_of_warps(const gpu_row *row, int64_t together, int limit) {
     int64_t share = ceil_div(together, row->gpu->multiprocessors);
-    return (int)most(WARP, least(limit, power_of_two_from(share)));
+    return (int)max_of(WARP, min_of(limit, power_of_two_from(share)));
 }
 
 enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
@@ -39,24 +39,24 @@ enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
 /* The most threads of a block of fused_warp, where a row fills a warp: few, so that less waits for
  * the last warp of a block. A GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of
  * 520 in a block each. */
-static int limit_of_warps(const row_of_chunks *row, int64_t rows) {
+static int limit_of_warps(const gpu_row *row, int64_t rows) {
     return row->is_16_bit                                        ? 2 * WARP
            : rows >= scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu) ? WARP
                                                                  : WARP_ROW_THREADS;
 }
 
 /* The most chunks of a lane of a warp that a row has to itself. */
-static int warp_chunks(const row_of_chunks *row) {
+static int warp_chunks(const gpu_row *row) {
     return row->is_16_bit ? WARP_CHUNKS_16_BIT : WARP_CHUNKS;
 }
 
 /* Of which rows the shapes of its kernels are. */
-static ons_warp_rows shapes_of(const row_of_chunks *row) {
+static ons_warp_rows shapes_of(const gpu_row *row) {
     return row->is_16_bit ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
 }
 
 /* The lanes of a row and the chunks of each: the first shape that holds it. */
-static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks) {
+static void shape_warp(const gpu_row *row, int64_t *lanes, int64_t *chunks) {
     static const struct {
         bool one_a_row;
         ons_warp_rows rows;
@@ -83,7 +83,7 @@ static void shape_warp(const row_of_chunks *row, int64_t *lanes, int64_t *chunks
 enum { MIN_STAGED_ROWS = 8192 };
 
 /* Whether a block's rows are staged in shared memory; and then the lanes of each. */
-static bool shape_staged(const row_of_chunks *row, const ons_plan *plan, int64_t *lanes) {
+static bool shape_staged(const gpu_row *row, const ons_plan *plan, int64_t *lanes) {
     static const struct {
         ons_warp_rows rows;
         int lanes, max_chunks;
@@ -103,7 +103,7 @@ static bool shape_staged(const row_of_chunks *row, const ons_plan *plan, int64_t
     return false;
 }
 
-static void take_warp(const row_of_chunks *row, ons_plan *plan) {
+static void take_warp(const gpu_row *row, ons_plan *plan) {
     bool in_rows = plan->form == ONS_ROW_FORM;
     int64_t lanes = 1, chunks = power_of_two_from(row->chunks);
     const bool staged = in_rows && shape_staged(row, plan, &lanes);
@@ -122,13 +122,13 @@ static void take_warp(const row_of_chunks *row, ons_plan *plan) {
 }
 
 /* The chunks that all threads of whole warps have together, the same number each. */
-static int64_t chunks_with(int chunks, const row_of_chunks *row) {
+static int64_t chunks_with(int chunks, const gpu_row *row) {
     return ceil_div(row->chunks, chunks * WARP) * chunks * WARP;
 }
 
 /* What an unaligned 16-bit row costs with so many chunks a thread: those of its warps, more the
  * more warps wait for each other and the more of a multiprocessor stays empty. */
-static double cost_unaligned(int chunks, const row_of_chunks *row) {
+static double cost_unaligned(int chunks, const gpu_row *row) {
     int64_t warps = ceil_div(row->chunks, chunks * WARP);
     int64_t room = chunks > BLOCK_CHUNKS ? UNALIGNED_WARPS : BLOCK_THREADS / WARP;
     double waits = (double)warps / 64, empty = (double)(room % warps) / (double)room;
@@ -137,7 +137,7 @@ static double cost_unaligned(int chunks, const row_of_chunks *row) {
 
 /* The code for more chunks than BLOCK_CHUNKS fills the instruction caches, and two warps are too
  * different to share it. */
-static int chunks_unaligned(const row_of_chunks *row) {
+static int chunks_unaligned(const gpu_row *row) {
     if (row->chunks > UNALIGNED_ROW_CHUNKS) return BLOCK_CHUNKS;
     int best = BLOCK_CHUNKS;
     for (int chunks = BLOCK_CHUNKS + MEDIUM_CHUNKS; chunks <= UNALIGNED_CHUNKS_16_BIT;
@@ -150,7 +150,7 @@ static int chunks_unaligned(const row_of_chunks *row) {
 
 /* The chunks of a thread in fused_block. In short rows it has fewer, so that its block is soon
  * done. */
-static int block_chunks(const row_of_chunks *row) {
+static int block_chunks(const gpu_row *row) {
     if (has_one_a_row(row)) return BLOCK_CHUNKS;
     if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
     if (row->unaligned && row->is_16_bit) return chunks_unaligned(row);
@@ -161,7 +161,7 @@ static int block_chunks(const row_of_chunks *row) {
     return 5 * few <= 4 * more ? MEDIUM_CHUNKS : BLOCK_CHUNKS;
 }
 
-static void take_block(const row_of_chunks *row, ons_plan *plan) {
+static void take_block(const gpu_row *row, ons_plan *plan) {
     bool fused = plan->method == ONS_METHOD_fused_block;
     int64_t max_lanes = (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
     bool in_rows = fused && plan->form == ONS_ROW_FORM;
@@ -173,14 +173,14 @@ static void take_block(const row_of_chunks *row, ons_plan *plan) {
     plan->longest_row = max_lanes * BLOCK_CHUNKS * row->chunk;
 }
 
-static void take_passes(const row_of_chunks *row, ons_plan *plan) {
+static void take_passes(const gpu_row *row, ons_plan *plan) {
     bool value = plan->method == ONS_METHOD_online && has_one_a_row(row) &&
                  plan->form == ONS_ROW_FORM && row->chunk == CHUNK_OF_FLOATS;
     int chunks = value ? VALUE_CHUNKS : TILE_CHUNKS;
     /* of a row that is read once: the more a thread has of it, the less is merged */
     int64_t share = value ? VALUE_TILES * chunks : chunks;
     int64_t threads = ceil_div(row->chunks, share) * row->threads_a_lane;
-    plan->threads = (int)least(PASS_THREADS, ceil_div(threads, WARP) * WARP);
+    plan->threads = (int)min_of(PASS_THREADS, ceil_div(threads, WARP) * WARP);
     plan->elements_a_thread = chunks * row->chunk;
     plan->blocks_a_row = 1;
 }
@@ -194,11 +194,11 @@ enum {
     SPLIT_MAX_PARTS = 1 << 12
 };
 
-static void take_split(const row_of_chunks *row, ons_plan *plan) {
+static void take_split(const gpu_row *row, ons_plan *plan) {
     bool in_row_form = plan->form == ONS_ROW_FORM;
     int64_t shortest = SPLIT_PART_CHUNKS / row->threads_a_lane;
-    int64_t chunks = most(least(ceil_div(row->chunks, SPLIT_PARTS), SPLIT_LONG_PART_CHUNKS),
-                          ceil_div(row->chunks, SPLIT_MAX_PARTS));
+    int64_t chunks = max_of(min_of(ceil_div(row->chunks, SPLIT_PARTS), SPLIT_LONG_PART_CHUNKS),
+                            ceil_div(row->chunks, SPLIT_MAX_PARTS));
     chunks = ceil_div(chunks, shortest) * shortest;
     plan->threads = in_row_form ? SPLIT_THREADS : PASS_THREADS;
     plan->elements_a_thread =
@@ -210,7 +210,7 @@ static void take_split(const row_of_chunks *row, ons_plan *plan) {
 }
 
 /* The most threads of a cluster's block. */
-static int longest_block(const row_of_chunks *row) {
+static int longest_block(const gpu_row *row) {
     return row->contiguous && row->chunk == CHUNK_OF_FLOATS ? LONG_CLUSTER_THREADS
                                                             : CLUSTER_THREADS;
 }
@@ -219,7 +219,7 @@ void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, 
                    ons_plan *plan) {
     double best = 0;
     for (int warps = 1; warps <= max_warps; warps++) {
-        int64_t blocks = most(2, ceil_div(filled, warps));
+        int64_t blocks = max_of(2, ceil_div(filled, warps));
         if (blocks > max_blocks || (blocks > 2 && warps < MIN_CLUSTER_WARPS)) continue;
         double share = (double)filled / (double)(blocks * warps);
         double busy = room / warps * warps * share * (twice ? share : 1);
@@ -232,7 +232,7 @@ void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, 
 
 /* The blocks of a cluster, and the warps of each. 16-bit rows that are not whole packs are bound by
  * what their warps do, those without elements too: fewer of these then count twice. */
-static void shape_cluster(const row_of_chunks *row, int64_t max_blocks, ons_plan *plan) {
+static void shape_cluster(const gpu_row *row, int64_t max_blocks, ons_plan *plan) {
     int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
     bool is_16_bit = row->contiguous && row->is_16_bit;
     int room = plan->form == ONS_COLUMN_FORM ? COLUMN_CLUSTER_WARPS
@@ -248,7 +248,7 @@ static void shape_cluster(const row_of_chunks *row, int64_t max_blocks, ons_plan
 }
 
 /* The chunks that a cluster of `blocks` holds where rows come to shared memory; 0: none fits. */
-static int64_t smem_chunks(const row_of_chunks *row, int blocks, const ons_plan *plan) {
+static int64_t smem_chunks(const gpu_row *row, int blocks, const ons_plan *plan) {
     int64_t size = ons_dtype_size(plan->compute), held = MAX_SMEM_TILES;
     if ((blocks == 8 ? row->gpu->clusters_of_8 : row->gpu->clusters_of_16) == 0) return 0;
     while (ons_smem_bytes(blocks, size, held, MIN_SLOTS) > row->gpu->shared_bytes)
@@ -257,11 +257,11 @@ static int64_t smem_chunks(const row_of_chunks *row, int blocks, const ons_plan 
 }
 
 /* The fewest blocks that hold the row: of 8 blocks more find a multiprocessor than of 16. */
-static void take_smem(const row_of_chunks *row, ons_plan *plan) {
+static void take_smem(const gpu_row *row, ons_plan *plan) {
     int64_t of_8 = smem_chunks(row, 8, plan), of_16 = smem_chunks(row, 16, plan);
-    if (most(of_8, of_16) * row->chunk <= plan->longest_row) return;
+    if (max_of(of_8, of_16) * row->chunk <= plan->longest_row) return;
     bool registers = plan->N <= plan->longest_row;
-    plan->longest_row = most(of_8, of_16) * row->chunk;
+    plan->longest_row = max_of(of_8, of_16) * row->chunk;
     if (registers) return;
     plan->threads = SMEM_THREADS;
     plan->blocks_a_row = row->chunks <= of_8 ? 8 : 16;
@@ -271,8 +271,8 @@ static void take_smem(const row_of_chunks *row, ons_plan *plan) {
 
 /* Where rows are so few that a multiprocessor has at most one block: as many blocks as that allows,
  * and several warps for what is one warp's elsewhere (cluster_few_rows.cu). */
-static void share_among_few(const row_of_chunks *row, int64_t max_blocks, ons_plan *plan) {
-    int64_t blocks = least(max_blocks, row->gpu->multiprocessors / most(plan->rows, 1));
+static void share_among_few(const gpu_row *row, int64_t max_blocks, ons_plan *plan) {
+    int64_t blocks = min_of(max_blocks, row->gpu->multiprocessors / max_of(plan->rows, 1));
     if (blocks < plan->blocks_a_row) return;
     int64_t parts = ceil_div(row->chunks, CLUSTER_CHUNKS * WARP),
             of_block = ceil_div(parts, blocks);
@@ -281,16 +281,16 @@ static void share_among_few(const row_of_chunks *row, int64_t max_blocks, ons_pl
     int64_t sharers = MAX_SHARERS;
     while (sharers > 2 && sharers * of_block * WARP > CLUSTER_FEW_ROWS_THREADS / 2) sharers /= 2;
     if (sharers * of_block * WARP > limit) return;
-    plan->blocks_a_row = most(2, ceil_div(parts, of_block));
+    plan->blocks_a_row = max_of(2, ceil_div(parts, of_block));
     plan->threads = (int)(of_block * sharers) * WARP;
     plan->elements_a_thread = (int)(CLUSTER_CHUNKS / sharers) * row->chunk;
     plan->variant = ONS_FEW_ROWS;
 }
 
-static ons_status take_cluster(const row_of_chunks *row, bool contiguous, ons_plan *plan) {
+static ons_status take_cluster(const gpu_row *row, bool contiguous, ons_plan *plan) {
     int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
     int64_t chunks_a_block = CLUSTER_CHUNKS * longest_block(row) / row->threads_a_lane;
-    plan->blocks_a_row = most(blocks, 1);
+    plan->blocks_a_row = max_of(blocks, 1);
     plan->threads = CLUSTER_THREADS;
     plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
     plan->longest_row = blocks * chunks_a_block * row->chunk;
@@ -301,10 +301,10 @@ static ons_status take_cluster(const row_of_chunks *row, bool contiguous, ons_pl
     return ONS_OK;
 }
 
-static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {
+static ons_status take_grid(const gpu_row *row, ons_plan *plan) {
     int64_t chunks_a_block = CLUSTER_CHUNKS * CLUSTER_THREADS / row->threads_a_lane;
     plan->threads = CLUSTER_THREADS;
-    plan->blocks_a_row = least(row->gpu->multiprocessors, ceil_div(row->chunks, chunks_a_block));
+    plan->blocks_a_row = min_of(row->gpu->multiprocessors, ceil_div(row->chunks, chunks_a_block));
     plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
     /* twice, since one row's are read while the next row's are written */
     plan->workspace_bytes =
@@ -314,7 +314,7 @@ static ons_status take_grid(const row_of_chunks *row, ons_plan *plan) {
 
 /* Columns in packs: a thread has as many rows as a chunk has elements, and the less of each. Which
  * elements of a row are added up together stays what it is. */
-static void take_packs(const row_of_chunks *row, ons_plan *plan) {
+static void take_packs(const gpu_row *row, ons_plan *plan) {
     if (plan->method == ONS_METHOD_fused_warp) {
         int lanes = plan->tile > PACKS_A_LANE ? 2 : 1;
         plan->threads =
@@ -328,7 +328,7 @@ static void take_packs(const row_of_chunks *row, ons_plan *plan) {
 }
 
 /* Of operations that take a gradient; `split` shares its parts with the others. */
-static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
+static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     static const int shapes[][2] = {
 #define ONS_GRADIENT_SHAPE(lanes, chunks) {lanes, chunks},
 #include "../cuda/kernel/instances.def"
@@ -350,7 +350,7 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
         return ONS_OK;
     }
     if (plan->method == ONS_METHOD_fused_warp) {
-        while (shapes[i][0] * shapes[i][1] < least(row->chunks, WARP * WARP_CHUNKS)) i++;
+        while (shapes[i][0] * shapes[i][1] < min_of(row->chunks, WARP * WARP_CHUNKS)) i++;
         plan->lanes = shapes[i][0];
         plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
         plan->width = plan->threads / plan->lanes;
@@ -372,8 +372,8 @@ static ons_status take_gradient(const row_of_chunks *row, ons_plan *plan) {
     return ONS_OK;
 }
 
-ons_status ons_shape_on_gpu(const row_of_chunks *as_it_is, ons_plan *plan) {
-    const row_of_chunks seen = seen_by(plan->method, as_it_is), *row = &seen;
+ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
+    const gpu_row seen = seen_by(plan->method, as_it_is), *row = &seen;
     plan->longest_row = plan->workspace_bytes = plan->tile = 0;
     plan->variant = ONS_OWN;
     plan->lanes = 0;
@@ -394,7 +394,7 @@ ons_status ons_shape_on_gpu(const row_of_chunks *as_it_is, ons_plan *plan) {
         }
     if (plan->tile == 0)
         plan->tile =
-            plan->elements_a_thread * (plan->threads / plan->width) * most(plan->blocks_a_row, 1);
+            plan->elements_a_thread * (plan->threads / plan->width) * max_of(plan->blocks_a_row, 1);
     if (plan->form == ONS_COLUMN_FORM) {
         plan->loader = row->packed && has_packs(plan->method) ? ONS_PACKED : ONS_GENERAL;
         if (plan->loader == ONS_PACKED) take_packs(row, plan);

@@ -11,7 +11,7 @@
 enum { PART = 1 << 14, MAX_PARTS = 256 };
 
 /* Rows without gaps and with nothing to be done first, in the arithmetic of their own type. */
-static bool is_contiguous(const ons_problem *problem, const ons_plan *plan) {
+static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *plan) {
     const ons_operand *x = &problem->operand[ONS_X];
     const int last = problem->dims - 1;
     return (x->dtype == ONS_FLOAT64) == (plan->compute == ONS_FLOAT64) && problem->dims <= 2 &&
@@ -31,7 +31,7 @@ typedef struct {
     int lanes, chunks, kept;
 } sorted_shape;
 
-static bool is_for(topk_sorted_rows rows, const row_of_chunks *row, const ons_plan *plan) {
+static bool is_for(topk_sorted_rows rows, const gpu_row *row, const ons_plan *plan) {
     const bool few = plan->rows <= (int64_t)ROWS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
     switch (rows) {
     case TOPK_FEW_ROWS: return few;
@@ -42,7 +42,7 @@ static bool is_for(topk_sorted_rows rows, const row_of_chunks *row, const ons_pl
 }
 
 /* The first shape, of those that put a row's elements in order, that holds it; or NULL. */
-static const sorted_shape *find_sorted(const row_of_chunks *row, int64_t k, const ons_plan *plan) {
+static const sorted_shape *find_sorted(const gpu_row *row, int64_t k, const ons_plan *plan) {
     static const sorted_shape shapes[] = {
 #define ONS_TOPK_SORTED_SHAPE(rows, lanes, chunks, kept) {TOPK_##rows##_ROWS, lanes, chunks, kept},
 #include "../cuda/kernel/instances.def"
@@ -59,7 +59,7 @@ static const sorted_shape *find_sorted(const row_of_chunks *row, int64_t k, cons
 }
 
 /* The first shape that holds the row. */
-static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
+static bool shape_warp(const gpu_row *row, int64_t k, ons_plan *plan) {
     static const int shapes[][2] = {
 #define ONS_TOPK_SHAPE(lanes, chunks) {lanes, chunks},
 #include "../cuda/kernel/instances.def"
@@ -86,7 +86,7 @@ static bool shape_warp(const row_of_chunks *row, int64_t k, ons_plan *plan) {
 
 /* Whether the tops and the queue of a block find room in its shared memory, beside what the kernel
  * declares itself: not those of float64 on every GPU. */
-static bool fits_tiles(const row_of_chunks *row, const ons_plan *plan) {
+static bool fits_tiles(const gpu_row *row, const ons_plan *plan) {
     enum { BESIDES = 8192 };
     const int64_t a_thread =
         TOPK_KEPT * ons_dtype_size(plan->compute) + TOPK_QUEUED * entry_bytes(plan);
@@ -97,7 +97,7 @@ static bool fits_tiles(const row_of_chunks *row, const ons_plan *plan) {
  * for so many warps in all; they are blocks of such a size that their last wave over the rows is
  * the fullest. Of two such sizes the smaller: then some read while others are at the end of their
  * rows. Of float64 the number of warps changes bits, so that N alone says it. */
-static int64_t tile_warps(const row_of_chunks *row, const ons_plan *plan) {
+static int64_t tile_warps(const gpu_row *row, const ons_plan *plan) {
     enum { SHORT_ROW = 1 << 16, MIN_WARPS = 3, MAX_WARPS = TOPK_TILE_THREADS / WARP };
     if (plan->method == ONS_METHOD_split) return MAX_WARPS;
     if (plan->compute == ONS_FLOAT64) return plan->N <= SHORT_ROW ? MAX_WARPS / 2 : MAX_WARPS;
@@ -105,7 +105,7 @@ static int64_t tile_warps(const row_of_chunks *row, const ons_plan *plan) {
     int64_t warps = MAX_WARPS, least_slots = INT64_MAX;
     for (int size = MIN_WARPS; size <= MAX_WARPS; size++) {
         const int64_t wave = (int64_t)row->gpu->multiprocessors * (blocks * MAX_WARPS / size);
-        const int64_t slots = ceil_div(most(plan->rows, 1), wave) * wave;
+        const int64_t slots = ceil_div(max_of(plan->rows, 1), wave) * wave;
         if (blocks * MAX_WARPS % size != 0 || slots >= least_slots) continue;
         least_slots = slots;
         warps = size;
@@ -113,7 +113,7 @@ static int64_t tile_warps(const row_of_chunks *row, const ons_plan *plan) {
     return warps;
 }
 
-static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
+static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
     const int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
     plan->lanes = 0;
     plan->width = 1;
@@ -129,7 +129,7 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
         const int in_tile = long_tiles ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
         const int64_t warps = ceil_div(ceil_div(row->chunks, in_tile), WARP);
         const int64_t for_list = ceil_div(2 * k, TOPK_QUEUED * WARP);
-        plan->threads = WARP * (int)most(least(warps, tile_warps(row, plan)), for_list);
+        plan->threads = WARP * (int)max_of(min_of(warps, tile_warps(row, plan)), for_list);
         plan->elements_a_thread = in_tile * row->chunk;
         plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
         if (plan->method == ONS_METHOD_split) {
@@ -144,7 +144,7 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
         plan->threads = PASS_THREADS;
         plan->elements_a_thread = TILE_CHUNKS * row->chunk;
         plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
-        plan->blocks_a_row = least(plan->rows, 2 * row->gpu->multiprocessors);
+        plan->blocks_a_row = min_of(plan->rows, 2 * row->gpu->multiprocessors);
         plan->workspace_bytes = plan->blocks_a_row * power_of_two_from(k) * entry_bytes(plan);
         return ONS_OK;
     }
@@ -168,7 +168,7 @@ static ons_status shape(const row_of_chunks *row, int64_t k, ons_plan *plan) {
     return plan->N > plan->longest_row ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 
-static ons_status take(ons_method method, const char *reason, const row_of_chunks *row, int64_t k,
+static ons_status take(ons_method method, const char *reason, const gpu_row *row, int64_t k,
                        ons_plan *plan) {
     plan->method = method;
     plan->reason = reason;
@@ -194,7 +194,7 @@ enum {
 
 /* Whether a block is sooner done with few rows than half a warp each; or than fewer lanes, which
  * put 16-bit elements in order themselves. */
-static bool is_for_block(const row_of_chunks *row, int64_t k, const ons_plan *plan) {
+static bool is_for_block(const gpu_row *row, int64_t k, const ons_plan *plan) {
     const int64_t half_warp_has = WARP / 2 * WARP_CHUNKS;
     const bool whole = 4 * k > 3 * plan->N;
     const int a_multiprocessor =
@@ -207,12 +207,12 @@ static bool is_for_block(const row_of_chunks *row, int64_t k, const ons_plan *pl
 
 static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
     const int64_t chunk = 16 / ons_dtype_size(plan->compute), k = problem->k;
-    row_of_chunks row = {.chunks = plan->N > 0 ? ceil_div(plan->N, chunk) : 1,
-                         .chunk = (int)chunk,
-                         .threads_a_lane = 1,
-                         .contiguous = is_contiguous(problem, plan),
-                         .operation = problem->operation,
-                         .gpu = gpu};
+    gpu_row row = {.chunks = plan->N > 0 ? ceil_div(plan->N, chunk) : 1,
+                   .chunk = (int)chunk,
+                   .threads_a_lane = 1,
+                   .contiguous = is_contiguous_for_topk(problem, plan),
+                   .operation = problem->operation,
+                   .gpu = gpu};
     row.is_16_bit = row.contiguous && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     plan->form = ONS_ROW_FORM;
     plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
@@ -260,7 +260,7 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     const ons_status status = choose(problem, gpu, plan);
     const int64_t chunk = 16 / ons_dtype_size(plan->compute);
     if (plan->tile == 0) plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
-    plan->on_chip_bytes = least(plan->tile, ceil_div(most(plan->N, 1), chunk) * chunk) *
+    plan->on_chip_bytes = min_of(plan->tile, ceil_div(max_of(plan->N, 1), chunk) * chunk) *
                           ons_dtype_size(plan->compute);
     return status;
 }

@@ -44,7 +44,7 @@ int ons_method_writes(ons_method method, ons_operation operation) {
 int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
     const ons_operation_info *info = &ons_operations[problem->operation];
     if (info->selects && problem->device == ONS_CUDA) return ons_topk_reads(plan);
-    const bool given = problem->operand[ONS_PAIRS].data && !info->one_a_row && !info->selects;
+    const bool given = problem->operand[ONS_STATISTIC].data && !info->one_a_row && !info->selects;
     return given ? 1 : ons_method_reads(plan->method, problem->operation);
 }
 
@@ -88,7 +88,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     if (operation->selects) plan->k = problem->k;
     plan->method = method;
     plan->reason = "asked for by name";
-    const bool given = problem->operand[ONS_PAIRS].data && !operation->selects;
+    const bool given = problem->operand[ONS_STATISTIC].data && !operation->selects;
     if (problem->sums) {
         plan->method = on_cpu && !operation->gradient ? ONS_METHOD_online : ONS_METHOD_split;
         plan->reason = "the rows' sums are the result: their elements are read once";

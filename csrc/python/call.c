@@ -103,7 +103,7 @@ static ons_dtype other_arithmetic(ons_dtype dtype, const ons_problem *problem) {
     const bool wide = dtype == ONS_FLOAT64;
     const bool scales = problem->operand[ONS_SCALE].data || problem->scale_by != 1.0;
     const bool asked_wide = x->dtype == ONS_FLOAT64 || y->dtype == ONS_FLOAT64;
-    if (!problem->operand[ONS_PAIRS].data || !scales || wide == asked_wide) return ONS_FLOAT16;
+    if (!problem->operand[ONS_STATISTIC].data || !scales || wide == asked_wide) return ONS_FLOAT16;
     return wide ? ONS_FLOAT64 : ONS_FLOAT32;
 }
 
@@ -176,8 +176,8 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0) goto done;
     if (ons_take_where_and_scale(module, given, stream, &views, &problem.scale_by) < 0) goto done;
     ons_library library;
-    if (given[PAIRS] &&
-        ons_take(module, given[PAIRS], ONS_PAIRS, stream, &operand[ONS_PAIRS], &library) < 0)
+    if (given[PAIRS] && ons_take(module, given[PAIRS], ONS_STATISTIC, stream,
+                                 &operand[ONS_STATISTIC], &library) < 0)
         goto done;
     if (arrays > 1 &&
         ons_take(module, args[0], ONS_X, stream, &operand[ONS_GRADIENT], &library) < 0) {
@@ -190,7 +190,7 @@ static PyObject *call(const char *function, int keywords, ons_operation operatio
     if (ons_join(arrays > 1 ? "output" : "array", x, x, stream) < 0 ||
         ons_join("where", &operand[ONS_WHERE], x, stream) < 0 ||
         ons_join("scale", &operand[ONS_SCALE], x, stream) < 0 ||
-        ons_join("pairs", &operand[ONS_PAIRS], x, stream) < 0)
+        ons_join("pairs", &operand[ONS_STATISTIC], x, stream) < 0)
         goto done;
     ons_library out_library = ONS_NUMPY;
     if (given[OUT] && ons_take_out(module, given[OUT], stream, &operand[ONS_Y], &out_library) < 0)

@@ -31,8 +31,8 @@ static bool is_inert(const ons_module *module, PyObject *object) {
 int ons_check_all_unchanged(ons_module *module, PyObject *const given[KEYWORDS],
                             const ons_call_views *views) {
     static const char *const names[ONS_OPERANDS] = {
-        [ONS_X] = "the array",    [ONS_Y] = "out",       [ONS_WHERE] = "where",
-        [ONS_SCALE] = "scale",    [ONS_PAIRS] = "pairs", [ONS_GRADIENT] = "grad",
+        [ONS_X] = "the array",    [ONS_Y] = "out",           [ONS_WHERE] = "where",
+        [ONS_SCALE] = "scale",    [ONS_STATISTIC] = "pairs", [ONS_GRADIENT] = "grad",
         [ONS_INDICES] = "indices"};
     if (is_inert(module, given[WHERE]) && is_inert(module, given[SCALE]) &&
         is_inert(module, given[PAIRS]) && is_inert(module, given[OUT]))
@@ -73,7 +73,7 @@ int ons_leave(ons_module *module, const ons_call_views *views, PyObject *const g
     }
     PyObject *stream_owner = given[STREAM] ? given[STREAM] : x->stream_owner;
     /* beside indices the pairs are a result too; elsewhere they are given */
-    static const ons_role results[] = {ONS_Y, ONS_INDICES, ONS_PAIRS};
+    static const ons_role results[] = {ONS_Y, ONS_INDICES, ONS_STATISTIC};
     int count = views->operand[ONS_INDICES].owner ? 3 : 1;
     for (int i = 0; i < count; i++) {
         PyObject *result = views->operand[results[i]].owner;

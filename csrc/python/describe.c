@@ -226,7 +226,7 @@ PyObject *ons_list_methods(PyObject *Py_UNUSED(self), PyObject *name) {
             "{s:s,s:O,s:O,s:i,s:i,s:s,s:s}", "name", info->name, "on_cpu",
             on_cpu ? Py_True : Py_False, "on_cuda", on_cuda ? Py_True : Py_False, "reads",
             ons_method_reads(i, operation), "writes", ons_method_writes(i, operation), "keeps",
-            keeps_names[info->keeps], "summary", info->summary);
+            keeps_names[info->on_chip], "summary", info->summary);
         if (!one || PyList_Append(list, one) < 0) Py_CLEAR(list);
         Py_XDECREF(one);
     }

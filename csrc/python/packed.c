@@ -134,7 +134,7 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     ons_no_view(&x);
     ons_no_view(&y);
     ons_no_view(&other);
-    if (ons_take(module, args[0], ONS_PAIRS, stream, &x, &library) < 0) goto done;
+    if (ons_take(module, args[0], ONS_STATISTIC, stream, &x, &library) < 0) goto done;
     if (pairs && Py_IS_TYPE(args[0], (PyTypeObject *)module->device_array)) {
         /* the caller drops them, and what they were computed from goes on with the states */
         x.held = ((ons_device_array *)args[0])->held;
@@ -144,7 +144,7 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     if (x.device == ONS_CUDA && !given[STREAM]) stream = x.stream;
     if (axes && ons_take_axes(module, axes, x.ndim - 1, merged) < 0) goto done;
     if (given[OTHER] &&
-        (ons_take(module, given[OTHER], ONS_PAIRS, stream, &other, &other_library) < 0 ||
+        (ons_take(module, given[OTHER], ONS_STATISTIC, stream, &other, &other_library) < 0 ||
          check_states("other", values, &other) < 0 || check_same_rows(&other, &x) < 0))
         goto done;
     if (ons_join(name, &x, &x, stream) < 0 || ons_join("other", &other, &x, stream) < 0 ||

@@ -188,8 +188,8 @@ static void add_dim(const ons_view operand[ONS_OPERANDS], const ons_view *y, int
         where->owner ? broadcast_stride(where, x->ndim, i) : 0;
     problem->operand[ONS_SCALE].stride[dim] =
         scale->owner ? broadcast_stride(scale, x->ndim, i) : 0;
-    problem->operand[ONS_PAIRS].stride[dim] =
-        operand[ONS_PAIRS].owner && row_dim >= 0 ? operand[ONS_PAIRS].strides[row_dim] : 0;
+    problem->operand[ONS_STATISTIC].stride[dim] =
+        operand[ONS_STATISTIC].owner && row_dim >= 0 ? operand[ONS_STATISTIC].strides[row_dim] : 0;
     for (int role = ONS_GRADIENT; role <= ONS_INDICES; role++)
         problem->operand[role].stride[dim] =
             problem->operand[role].data ? operand[role].strides[i] : 0;
@@ -208,12 +208,12 @@ int ons_make_problem(ons_operation operation, const ons_view operand[ONS_OPERAND
     problem->gpu = x->device == ONS_CUDA ? x->gpu : 0;
     problem->dims = problem->reduced_dims = 0;
     static const ons_dtype absent[ONS_OPERANDS] = {
-        [ONS_WHERE] = ONS_BOOL, [ONS_SCALE] = ONS_FLOAT64, [ONS_PAIRS] = ONS_FLOAT64};
+        [ONS_WHERE] = ONS_BOOL, [ONS_SCALE] = ONS_FLOAT64, [ONS_STATISTIC] = ONS_FLOAT64};
     const bool takes[ONS_OPERANDS] = {[ONS_X] = true,
                                       [ONS_Y] = true,
                                       [ONS_WHERE] = where->owner,
                                       [ONS_SCALE] = scale->owner,
-                                      [ONS_PAIRS] = operand[ONS_PAIRS].owner,
+                                      [ONS_STATISTIC] = operand[ONS_STATISTIC].owner,
                                       [ONS_GRADIENT] = ons_operations[operation].gradient,
                                       [ONS_INDICES] = ons_operations[operation].selects};
     for (int role = 0; role < ONS_OPERANDS; role++) {
@@ -222,7 +222,8 @@ int ons_make_problem(ons_operation operation, const ons_view operand[ONS_OPERAND
         problem->operand[role].data = given ? view->data : NULL;
         problem->operand[role].dtype = given ? view->dtype : absent[role];
     }
-    if (operand[ONS_PAIRS].owner && check_pairs(&operand[ONS_PAIRS], x, reduced) < 0) return -1;
+    if (operand[ONS_STATISTIC].owner && check_pairs(&operand[ONS_STATISTIC], x, reduced) < 0)
+        return -1;
     if (where->owner && check_broadcast("where", where, x, NULL) < 0) return -1;
     if (scale->owner && check_broadcast("scale", scale, x, reduced) < 0) return -1;
     for (int i = 0; i < x->ndim; i++)

@@ -41,7 +41,7 @@ static int make_results(ons_module *module, int axis, int64_t k, ons_dtype dtype
     shape.shape[rows++] = 2;
     shape.ndim = rows;
     return ons_new_result(module, &shape, false, views->library, ONS_FLOAT64, stream,
-                          &operand[ONS_PAIRS]);
+                          &operand[ONS_STATISTIC]);
 }
 
 /* The named tuple of what the caller gets for the results. */
@@ -74,7 +74,7 @@ static PyObject *with_normalizer(ons_module *module, const ons_call_views *views
     PyObject *pairs =
         has_other_products(views, problem)
             ? Py_NewRef(Py_None)
-            : ons_hand_over(module, views->library, array, &views->operand[ONS_PAIRS]);
+            : ons_hand_over(module, views->library, array, &views->operand[ONS_STATISTIC]);
     PyObject *keywords = ons_keywords_but_stream(given), *all = NULL;
     PyObject *stream = given[STREAM] ? given[STREAM] : Py_None;
     PyObject *made_by = ons_attribute_of("onsoftmax._softmax_topk", "with_normalizer");

@@ -199,7 +199,7 @@ static ons_role role_of(char letter) {
     case 'g': return ONS_GRADIENT;
     case 'w': return ONS_WHERE;
     case 's': return ONS_SCALE;
-    case 'p': return ONS_PAIRS;
+    case 'p': return ONS_STATISTIC;
     default: return ONS_OPERANDS;
     }
 }
@@ -229,12 +229,12 @@ static const char *take_arrays(const xla_frame *frame, const xla_text *operands,
     if (!take_shape(axes, buffer[ONS_X], buffer[ONS_Y], states > 0, &shape, problem))
         return "the arrays' shapes do not fit";
     problem->operand[ONS_WHERE].dtype = ONS_BOOL;
-    problem->operand[ONS_SCALE].dtype = problem->operand[ONS_PAIRS].dtype = ONS_FLOAT64;
+    problem->operand[ONS_SCALE].dtype = problem->operand[ONS_STATISTIC].dtype = ONS_FLOAT64;
     for (int i = 0; i < ONS_OPERANDS; i++) {
-        kind_of_row kind = i == ONS_SCALE || i == ONS_PAIRS ? VALUE : ROW;
+        kind_of_row kind = i == ONS_SCALE || i == ONS_STATISTIC ? VALUE : ROW;
         if (i == ONS_INDICES || (i == ONS_Y && info->selects)) kind = SELECTED;
         if (i == ONS_Y && (info->one_a_row || problem->sums)) kind = VALUE;
-        const int words = i == ONS_PAIRS ? 2 : i == ONS_Y ? states : 0;
+        const int words = i == ONS_STATISTIC ? 2 : i == ONS_Y ? states : 0;
         if (buffer[i] && !add_operand((ons_role)i, buffer[i], &shape, kind, words, problem))
             return "an array has a type or a shape that does not fit the others";
     }

@@ -38,7 +38,7 @@ static void run_as(ons_operation operation, const task *job, ons_method method, 
         (ons_operand){job->y.data, job->y.dtype, {job->y.across, job->y.along}};
     problem.operand[ONS_WHERE] =
         (ons_operand){job->where.data, ONS_BOOL, {job->where.across, job->where.along}};
-    problem.operand[ONS_PAIRS] =
+    problem.operand[ONS_STATISTIC] =
         (ons_operand){(char *)pairs, ONS_FLOAT64, {(int64_t)sizeof *pairs, 0}};
     problem.scale_by = job->scale;
     ons_coalesce(&problem);

@@ -130,7 +130,7 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
         strip.y_across = problem->operand[ONS_Y].stride[across];
         strip.where_across = problem->operand[ONS_WHERE].stride[across];
         strip.scale_across = problem->operand[ONS_SCALE].stride[across];
-        strip.pairs_across = problem->operand[ONS_PAIRS].stride[across];
+        strip.pairs_across = problem->operand[ONS_STATISTIC].stride[across];
         strip.gradient_across = problem->operand[ONS_GRADIENT].stride[across];
         strip.indices_across = problem->operand[ONS_INDICES].stride[across];
     }
@@ -174,7 +174,7 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         y += i * problem->operand[ONS_Y].stride[dim];
         where += i * problem->operand[ONS_WHERE].stride[dim];
         scale += i * problem->operand[ONS_SCALE].stride[dim];
-        pairs += i * problem->operand[ONS_PAIRS].stride[dim];
+        pairs += i * problem->operand[ONS_STATISTIC].stride[dim];
         gradient += i * problem->operand[ONS_GRADIENT].stride[dim];
         indices += i * problem->operand[ONS_INDICES].stride[dim];
     }
@@ -183,7 +183,7 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
     strip->where =
         problem->operand[ONS_WHERE].data ? problem->operand[ONS_WHERE].data + where : NULL;
     strip->pairs =
-        problem->operand[ONS_PAIRS].data ? problem->operand[ONS_PAIRS].data + pairs : NULL;
+        problem->operand[ONS_STATISTIC].data ? problem->operand[ONS_STATISTIC].data + pairs : NULL;
     strip->gradient =
         problem->operand[ONS_GRADIENT].data ? problem->operand[ONS_GRADIENT].data + gradient : NULL;
     if (strip->candidates) {

@@ -67,7 +67,7 @@ ons_tile ons_strip_result(ons_strip *strip, int64_t j);
 void ons_strip_store(ons_strip *strip, int64_t j, int64_t n);
 
 /* The results of rows of which there is one each: one of them, of the compute type; all, from their
- * states; and the rows' pairs to ONS_PAIRS. */
+ * states; and the rows' pairs to ONS_STATISTIC. */
 void ons_strip_store_value(const ons_strip *strip, int64_t row, const void *value);
 void ons_strip_store_values(ons_strip *strip);
 void ons_strip_store_pairs(const ons_strip *strip);

@@ -16,7 +16,7 @@ struct launch_request {
 
 /* A method: launches its kernels, or describes the last one. */
 typedef ons_status ons_cuda_method(const launch_request &request);
-#define ONS_METHOD(name, devices, reads, writes, keeps, summary) ons_cuda_method ons_cuda_##name;
+#define ONS_METHOD(name, devices, reads, writes, on_chip, summary) ons_cuda_method ons_cuda_##name;
 #include "../../api/methods.def"
 #undef ONS_METHOD
 

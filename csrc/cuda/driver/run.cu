@@ -7,7 +7,7 @@
 #define ONS_ENTRY_CPU_ONLY(name) nullptr
 #define ONS_ENTRY_CUDA_ONLY(name) ons_cuda_##name
 static ons_cuda_method *const entries[ONS_METHOD_COUNT] = {
-#define ONS_METHOD(name, devices, reads, writes, keeps, summary) ONS_ENTRY_##devices(name),
+#define ONS_METHOD(name, devices, reads, writes, on_chip, summary) ONS_ENTRY_##devices(name),
 #include "../../api/methods.def"
 #undef ONS_METHOD
 };

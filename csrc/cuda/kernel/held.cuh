@@ -37,7 +37,7 @@ __device__ __forceinline__ void visit_loaded(const typename Rows::arguments &arg
     constexpr bool CHECK_ROW = Team::CHECK_ROW;
     constexpr alignment_test TEST =
         Team::TESTS_ACCESSES ? alignment_test::PER_ACCESS : TEST_WHEN_HELD<Rows>;
-    if constexpr (Ops::ONE_A_ROW && is_contiguous<Rows> && Team::ONE_REFERENCE)
+    if constexpr (Ops::ONE_A_ROW && is_contiguous_rows<Rows> && Team::ONE_REFERENCE)
         body(Rows::result_of(args, index),
              Statistic::held(Rows::template load_row<K, STRIDE, CHECK_ROW>(args, index, chunk)));
     else

@@ -205,8 +205,8 @@ constexpr alignment_test TEST_WHEN_HELD =
     Rows::IS_16_BIT ? alignment_test::PER_ROW : alignment_test::PER_ACCESS;
 
 template <typename Rows>
-constexpr bool is_contiguous = false;
+constexpr bool is_contiguous_rows = false;
 template <typename X, bool ALL_ALIGNED>
-constexpr bool is_contiguous<contiguous_rows<X, ALL_ALIGNED>> = true;
+constexpr bool is_contiguous_rows<contiguous_rows<X, ALL_ALIGNED>> = true;
 
 #endif

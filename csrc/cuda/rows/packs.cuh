@@ -83,11 +83,11 @@ struct alignas(sizeof(T) * V) pack {
     }
 };
 
-__device__ inline unsigned pair_of(float low, float high, __half) {
+__device__ inline unsigned two_in_a_word(float low, float high, __half) {
     __half2 both = __floats2half2_rn(low, high);
     return *(unsigned *)&both;
 }
-__device__ inline unsigned pair_of(float low, float high, __nv_bfloat16) {
+__device__ inline unsigned two_in_a_word(float low, float high, __nv_bfloat16) {
     __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
     return *(unsigned *)&both;
 }
@@ -100,7 +100,7 @@ __device__ __forceinline__ void round_to_packs(const Real *from, pack<T, V> (&to
         format.with([&](auto type) {
 #pragma unroll
             for (int i = 0; i < K * V; i += 2)
-                to[i / V].word[i % V / 2] = pair_of(from[i], from[i + 1], type);
+                to[i / V].word[i % V / 2] = two_in_a_word(from[i], from[i + 1], type);
         });
     } else {
 #pragma unroll

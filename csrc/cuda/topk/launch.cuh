@@ -33,8 +33,8 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
                           values.dtype != ONS_FLOAT64 && is_of_pairs(values) &&
                           is_of_pairs(indices);
     topk_arguments<Rows> arguments = {
-        rows,         values,   indices, at(ONS_PAIRS),   (int)problem->k,  room,
-        problem->log, in_pairs, 1,       request.plan->N, request.workspace};
+        rows,         values,   indices, at(ONS_STATISTIC), (int)problem->k,  room,
+        problem->log, in_pairs, 1,       request.plan->N,   request.workspace};
     return method(rows_of<Rows>{rows}, arguments);
 }
 

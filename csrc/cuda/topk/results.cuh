@@ -251,7 +251,8 @@ class topk_of_row {
 template <typename Rows, typename Real>
 __device__ inline void put_pair(const topk_arguments<Rows> &args, int64_t row,
                                 const state<Real> &total) {
-    if (args.pairs.data) *(ons_pair *)results_of(args, args.pairs, ONS_PAIRS, row) = pair_of(total);
+    if (args.pairs.data)
+        *(ons_pair *)results_of(args, args.pairs, ONS_STATISTIC, row) = pair_of(total);
 }
 
 #endif
