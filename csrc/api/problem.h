@@ -155,8 +155,9 @@ typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED } ons_loader;
 
 /* Which of its kernels a method runs on a GPU: the one that bears its name (in the column form
  * fused_block_of_columns for fused_block); fused_warp_staged; cluster_few_rows; cluster_smem; those
- * of operations which take a gradient, and of these gradient_warp_staged; and those of the one that
- * selects. */
+ * of operations which take a gradient, and of these the one that stages rows; and those of the
+ * operation that selects, among them the ones of short rows (topk/sorted.cu) and of a large k
+ * (topk/large.cu). */
 typedef enum {
     ONS_OWN,
     ONS_STAGED,
@@ -164,7 +165,9 @@ typedef enum {
     ONS_SMEM,
     ONS_WITH_GRADIENT,
     ONS_WITH_GRADIENT_STAGED,
-    ONS_SELECTING
+    ONS_SELECTING,
+    ONS_SELECTING_SORTED,
+    ONS_SELECTING_LARGE
 } ons_variant;
 
 typedef struct {

@@ -82,6 +82,7 @@ ons_status ons_cuda_fused_warp(const launch_request &request) {
         default: return launch_staged_gradients<float>(request);
         }
     if (plan->variant == ONS_SELECTING) return topk_warp(request);
+    if (plan->variant == ONS_SELECTING_SORTED) return topk_sorted(request);
     auto launch_as = [&](auto ops, auto rows, auto team, auto K) {
         return launch_strips(request, {1, plan->threads},
                              fused_warp_kernel<decltype(ops), typename decltype(rows)::Rows,

@@ -1,5 +1,6 @@
 /* plan/gpu.c - the method that `auto` takes on a GPU, and why. plan/gpu_shape.c says what shape a
  * method has. */
+#include "../api/packed.h"
 #include "gpu.h"
 
 #include <stdlib.h>
@@ -344,20 +345,24 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         !columns && (gradient ? is_contiguous_gradient(problem) : is_contiguous(problem));
     bool masked = !columns && !gradient && is_masked(problem);
     bool is_16_bit = (contiguous || masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
-    gpu_row row = {ceil_div(plan->N, chunk),
-                   chunk,
-                   columns ? WARP : 1,
-                   is_16_bit,
-                   is_16_bit && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
-                   plan->N % chunk == 0,
-                   contiguous,
-                   masked,
-                   !columns && are_unaligned(problem, plan->N),
-                   columns && is_packed(problem),
-                   gradient,
-                   !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan->N),
-                   problem->operation,
-                   &gpu};
+    const bool packed_states = problem->sums && !gradient;
+    gpu_row row = {
+        .chunks = ceil_div(plan->N, chunk),
+        .chunk = chunk,
+        .threads_a_lane = columns ? WARP : 1,
+        .is_16_bit = is_16_bit,
+        .widened = is_16_bit && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
+        .all_aligned = plan->N % chunk == 0,
+        .contiguous = contiguous,
+        .masked = masked,
+        .unaligned = !columns && are_unaligned(problem, plan->N),
+        .packed = columns && is_packed(problem),
+        .gradient = gradient,
+        .staged = !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan->N),
+        .part_bytes =
+            packed_states ? (int)sizeof(ons_packed) : 2 * (int)ons_dtype_size(plan->compute),
+        .operation = problem->operation,
+        .gpu = &gpu};
     if (row.chunks == 0) row.chunks = 1;
 
     if (plan->method == ONS_METHOD_AUTO) {

@@ -20,6 +20,7 @@ typedef struct {
     bool packed;     /* columns side by side, in the column form */
     bool gradient;   /* the operation takes one */
     bool staged;     /* rows one after the other that are faster taken together (staged.cuh) */
+    int part_bytes;  /* of what split leaves of a part of a row in the workspace */
     ons_operation operation;
     const ons_gpu *gpu;
 } gpu_row;

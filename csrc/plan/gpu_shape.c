@@ -205,8 +205,8 @@ static void take_split(const gpu_row *row, ons_plan *plan) {
         (in_row_form && row->chunk == CHUNK_OF_FLOATS ? SPLIT_CHUNKS : TILE_CHUNKS) * row->chunk;
     plan->tile = chunks * row->chunk;
     plan->blocks_a_row = ceil_div(row->chunks, chunks);
-    plan->workspace_bytes = ceil_div(plan->rows, plan->width) * plan->width * plan->blocks_a_row *
-                            2 * ons_dtype_size(plan->compute);
+    plan->workspace_bytes =
+        ceil_div(plan->rows, plan->width) * plan->width * plan->blocks_a_row * row->part_bytes;
 }
 
 /* The most threads of a cluster's block. */

@@ -71,6 +71,7 @@ static bool shape_warp(const gpu_row *row, int64_t k, ons_plan *plan) {
     const sorted_shape *sorted = find_sorted(row, k, plan);
     plan->longest_row = (int64_t)shapes[count - 1][0] * shapes[count - 1][1] * row->chunk;
     if (plan->N > plan->longest_row) return false;
+    if (sorted) plan->variant = ONS_SELECTING_SORTED;
     plan->lanes = sorted ? sorted->lanes : (*shape)[0];
     plan->elements_a_thread = (sorted ? sorted->chunks : (*shape)[1]) * row->chunk;
     plan->tile = plan->lanes * plan->elements_a_thread;
@@ -118,6 +119,7 @@ static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
     plan->lanes = 0;
     plan->width = 1;
     plan->workspace_bytes = 0;
+    plan->variant = ONS_SELECTING;
     plan->blocks_a_row = 1;
     plan->longest_row = LONGEST_ROW;
     plan->elements_a_thread = TOPK_CHUNKS * row->chunk;
@@ -141,6 +143,7 @@ static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
         return ONS_OK;
     }
     if (plan->method == ONS_METHOD_online) {
+        plan->variant = ONS_SELECTING_LARGE;
         plan->threads = PASS_THREADS;
         plan->elements_a_thread = TILE_CHUNKS * row->chunk;
         plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
@@ -216,7 +219,6 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
     row.is_16_bit = row.contiguous && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     plan->form = ONS_ROW_FORM;
     plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
-    plan->variant = ONS_SELECTING;
     if (plan->method == ONS_METHOD_fused)
         plan->method = row.chunks <= WARP * WARP_CHUNKS                 ? ONS_METHOD_fused_warp
                        : row.chunks <= TOPK_BLOCK_THREADS * TOPK_CHUNKS ? ONS_METHOD_fused_block
@@ -266,6 +268,6 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
 }
 
 int ons_topk_reads(const ons_plan *plan) {
-    const bool has_digits_counted = plan->method == ONS_METHOD_online && plan->workspace_bytes > 0;
+    const bool has_digits_counted = plan->variant == ONS_SELECTING_LARGE;
     return has_digits_counted ? 3 : 1; /* cuda/topk/large.cu */
 }

@@ -1,6 +1,5 @@
 /* plan.c - problem -> plan: which method, why, what it moves, the scratch it needs. plan/cpu.c and
  * plan/gpu.c choose, and hold all thresholds. */
-#include "../api/packed.h"
 #include "plan.h"
 #include "../api/plan_facts.h"
 
@@ -101,9 +100,6 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
         return ONS_E_OPERAND;
     ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
     if (status != ONS_OK) return status;
-    if (problem->sums && !on_cpu && !operation->gradient) /* each part has a packed state */
-        plan->workspace_bytes = plan->workspace_bytes / (2 * ons_dtype_size(plan->compute)) *
-                                (int64_t)sizeof(ons_packed);
     if (operation->gradient || operation->selects) plan->measured = NULL; /* of softmax */
     plan->bytes_moved = bytes_moved(problem, plan);
     return ONS_OK;

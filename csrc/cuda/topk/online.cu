@@ -208,8 +208,6 @@ static ons_status launch_shares(const launch_request &request, bool in_parts) {
         });
 }
 
-ons_status topk_online(const launch_request &request) {
-    return request.plan->workspace_bytes > 0 ? topk_large(request) : launch_shares(request, false);
-}
+ons_status topk_online(const launch_request &request) { return launch_shares(request, false); }
 
 ons_status topk_of_parts(const launch_request &request) { return launch_shares(request, true); }

@@ -222,8 +222,6 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
 
 ons_status topk_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    const ons_status sorted = topk_sorted(request);
-    if (sorted != ONS_E_OPERAND) return sorted;
     return with_topk_rows(request, (int)topk_warp_room(request.problem->k),
                           [&](auto rows, const auto &arguments) {
                               using Rows = typename decltype(rows)::Rows;
