@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import onsoftmax as ons
-from onsoftmax._arguments import parse_shape
-from onsoftmax._copy_speed import last_level_cache
+from onsoftmax._cli.arguments import parse_shape
+from onsoftmax._plan.copy_speed import last_level_cache
 from onsoftmax.bench.answers import exact
 from onsoftmax.bench.contestants import installed
 from onsoftmax.bench.cpu_timing import IN_CACHE, make_buffers, run_case

@@ -27,7 +27,7 @@ from torch.distributed.nn.functional import all_gather as all_gather_with_gradie
 from torch.distributed.tensor import DTensor, Shard, init_device_mesh
 
 from onsoftmax import distributed
-from onsoftmax._ranks import gather
+from onsoftmax._torch.ranks import gather
 from onsoftmax.bench.machine import about_cpu, about_gpu
 
 OPERATIONS = ["log_softmax", "softmax", "logsumexp"]

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import onsoftmax as ons
-from onsoftmax._arguments import parse_shape
+from onsoftmax._cli.arguments import parse_shape
 from onsoftmax.bench.answers import error_eps, exact, good_enough
 from onsoftmax.bench.contestants import Array, installed, numpy_formula
 from onsoftmax.bench.machine import about_cpu

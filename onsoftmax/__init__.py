@@ -7,7 +7,7 @@ array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])
 
 from __future__ import annotations
 
-from . import _early  # before all that takes time  # noqa: F401
+from ._cli import early as _early  # before all that takes time  # noqa: F401
 
 try:
     from ._core import (
@@ -28,16 +28,16 @@ except ModuleNotFoundError as error:
         "To use an installed one, run Python in another directory. To build this one, "
         "run `pip install -e .` or `python setup.py build_ext --inplace` in the checkout."
     ) from None
-from . import _torch_compile
 from ._describe import Method, methods, plan, show_config
+from ._describe import __version__ as __version__
 from ._explain import explain
+from ._explain.record import Step
+from ._explain.trace import Trace
 from ._normalizer import Normalizer, normalizer
 from ._plan import Cliff, Cost, Plan
-from ._record import Step
 from ._softmax_topk import TopKWithNormalizer, softmax_topk
 from ._topk import TopK
-from ._trace import Trace
-from ._version import __version__ as __version__
+from ._torch import compile as _torch_compile
 
 _torch_compile.prepare()
 

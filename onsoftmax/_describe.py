@@ -11,11 +11,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from . import _core
-from ._libraries import as_planned, has_no_values
+from ._libraries.meta import as_planned, has_no_values
 from ._plan import Cost, Plan
-from ._table import Table, as_html, plain
+from ._plan.table import Table, as_html, plain
 from ._types import MethodName, OperationName
-from ._version import __version__
+
+__version__ = "0.1.0"  # pyproject.toml has it too
 
 
 @dataclass(frozen=True)

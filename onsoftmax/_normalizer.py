@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._arguments import DTYPES
-from ._libraries import as_numpy, dtype_name, gpu_of, plain_axes
+from ._libraries import as_numpy
+from ._libraries.kinds import dtype_name, gpu_of
+from ._libraries.values import plain_axes
+from ._types import DTYPES
 
 _Axis = int | tuple[int, ...] | None
 
@@ -38,8 +40,8 @@ class Normalizer:
     Attributes
     ----------
     packed : array of float64, the rows' shape with 5 behind
-        The state as one array, for any transport: m, and d in four parts (csrc/api/packed.h). Not to be written:
-        NumPy refuses it.
+        The state as one array, for any transport: m, and d in four parts (csrc/api/packed.h). Not to be
+        written: NumPy refuses it.
     axis : int, tuple of ints, or None
         What is one row of a chunk.
     scale : float or array

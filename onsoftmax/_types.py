@@ -1,8 +1,10 @@
-"""The names that arguments may have, for type checkers."""
+"""The names that arguments may have: for type checkers, and those of the types for command lines too."""
 
 from __future__ import annotations
 
 from typing import Literal
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 MethodName = Literal[
     "auto",

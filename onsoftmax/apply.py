@@ -18,9 +18,19 @@ from typing import Any
 import numpy as np
 
 from . import get_num_threads, plan, softmax
-from ._files import Array, Box, CommandError, NpyFile, open_input, output, read_stdin, scratch, write_stdout
-from ._interrupt import run_beside
-from ._progress import Progress
+from ._cli.files import (
+    Array,
+    Box,
+    CommandError,
+    NpyFile,
+    open_input,
+    output,
+    read_stdin,
+    scratch,
+    write_stdout,
+)
+from ._cli.interrupt import run_beside
+from ._cli.progress import Progress
 from ._types import MethodName
 
 Axis = int | tuple[int, ...] | None

@@ -12,11 +12,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from . import __version__, _cli_explain, _cli_plan, _cli_topk, show_config
-from ._arguments import parse_scale
-from ._files import CommandError
-from ._interrupt import Interrupted, interruptible
-from ._streams import usable_streams
+from . import __version__, show_config
+from ._cli import explain, plan, topk
+from ._cli.arguments import parse_scale
+from ._cli.files import CommandError
+from ._cli.interrupt import Interrupted, interruptible
+from ._cli.streams import usable_streams
 from .apply import apply
 from .bench import command as bench
 from .demo import demo
@@ -73,10 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     _command(commands, "demo", DEMO, DEMO_EPILOG, f"The demo: {DEMO}.").set_defaults(run=_demo)
-    _cli_explain.add(commands)
-    _cli_plan.add(commands)
+    explain.add(commands)
+    plan.add(commands)
     bench.add(commands)
-    _cli_topk.add(commands)
+    topk.add(commands)
     _add_apply(commands)
     about = "versions, instruction sets, threads, GPUs"
     _command(commands, "info", about, INFO_EPILOG).set_defaults(run=_info)

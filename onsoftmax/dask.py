@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 try:
-    from ._dask_call import Call
+    from ._dask.call import Call
 except ImportError as error:
     raise ImportError('onsoftmax.dask needs Dask: pip install "dask[array]>=2025.1"') from error
 

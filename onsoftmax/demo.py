@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import _core, explain, get_num_threads, methods, plan, softmax
-from ._memory import free_memory
+from ._plan.memory import free_memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -18,8 +18,9 @@ try:
 except ImportError as error:
     raise ImportError("onsoftmax.distributed needs torch: pip install torch") from error
 
-from . import _core, _torch_compile
-from ._ranks import agree, gather
+from . import _core
+from ._torch import compile as _torch_compile
+from ._torch.ranks import agree, gather
 
 Tensor: TypeAlias = Any
 Group: TypeAlias = Any
@@ -212,7 +213,7 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, change: Tensor) -> tuple[Any, ...]:
-        """With the formulas of _torch_gradients.py. Both gradients are made on every rank, whether or not
+        """With the formulas of _torch/gradients.py. Both gradients are made on every rank, whether or not
         it needs both: the others wait for its sums."""
         grad, y = ctx.saved_tensors
         axis, groups, operation = ctx.call

@@ -15,11 +15,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from . import _jax_operators as operators
-from . import _jax_ranks as ranks
-from ._jax_arguments import check_parts, refuse, take
-from ._jax_types import parted
-from ._libraries import jax_floating
+from ._jax import operators, ranks
+from ._jax.arguments import check_parts, refuse, take
+from ._jax.types import parted
+from ._libraries.jax import jax_floating
 from ._topk import TopK
 from ._types import MethodName
 

@@ -21,11 +21,13 @@ from typing import Any
 import torch
 
 from . import _core
-from ._libraries import dtype_name, plain_axes, refuse_nested
+from ._libraries.kinds import dtype_name
+from ._libraries.torch import refuse_nested
+from ._libraries.values import plain_axes
 from ._topk import TopK
 
 try:
-    from ._torch_calls import CALLS
+    from ._torch.calls import CALLS
 except (ImportError, AttributeError) as error:
     raise ImportError(f"onsoftmax.torch needs torch 2.5 or later: this is {torch.__version__}") from error
 

@@ -1,6 +1,6 @@
 /* exchange.c - any array -> view, and the result -> the caller's own type. What another library
  * must be asked for (a conversion, a JAX array from memory) is a few lines of Python in
- * _libraries.py. */
+ * _libraries. */
 #include "views.h"
 
 static bool is_scalar(PyObject *object) {

@@ -1,4 +1,4 @@
-/* libraries.c - what is called of NumPy, by its table of C functions, and of _libraries.py. */
+/* libraries.c - what is called of NumPy, by its table of C functions, and of _libraries. */
 #define ONS_IMPORTS_NUMPY
 #include "views.h"
 

@@ -1,4 +1,4 @@
-/* pairs.c - the pair (m, d) of state.h for onsoftmax/_explain.py, as a tuple (m, c, d, d_low):
+/* pairs.c - the pair (m, d) of state.h for onsoftmax/_explain, as a tuple (m, c, d, d_low):
  * of elements, of two parts of a row, and as the papers have it. */
 #include "pairs.h"
 

@@ -1,7 +1,7 @@
 /* torch_view.c - torch's tensors by the DLPack C exchange API, which costs a tenth of __dlpack__.
  *
  * That API checks nothing, and the type torch.Tensor is also worn by what is not simply its memory:
- * whatever is not plainly strided memory of one of our types is left to _libraries.py. */
+ * whatever is not plainly strided memory of one of our types is left to _libraries. */
 #include "views.h"
 
 /* What reads a descriptor of an object: NULL where it is none. */
@@ -118,7 +118,7 @@ static bool is_ours(dlpack_dtype dtype, ons_role role) {
 int ons_view_plain_tensor(ons_module *module, PyObject *object, ons_role role, ons_view *view) {
     dlpack_tensor tensor;
     if (module->torch.exchange->tensor_from_object(object, &tensor) < 0) {
-        PyErr_Clear(); /* _libraries.py finds the words for it */
+        PyErr_Clear(); /* _libraries finds the words for it */
         return 0;
     }
     if (!is_ours(tensor.dtype, role) || ons_has_no_memory(&tensor)) return 0;
@@ -138,7 +138,7 @@ int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view
     if (!has_table(module, object)) return 0;
     int plain = is_plain_memory(module, object);
     if (plain < 0 && PyErr_ExceptionMatches(module->torch.by_operator)) return -1;
-    if (plain < 0) PyErr_Clear(); /* _libraries.py finds the words for it */
+    if (plain < 0) PyErr_Clear(); /* _libraries finds the words for it */
     if (plain != 1) return 0;
     int seen = ons_view_plain_tensor(module, object, role, view);
     if (seen == 1 && view->device == ONS_CUDA &&

@@ -19,7 +19,7 @@
 
 /* Whose array it is, and so what the result will be. ONS_NUMPY on a GPU: of no library that we
  * know, the result is a DeviceArray. ONS_NUMBER: one number, for which NumPy gives a scalar. The
- * first four are known to _libraries.py by these numbers, and so is what an array is wanted for, an
+ * first four are known to _libraries by these numbers, and so is what an array is wanted for, an
  * ons_role, which decides which types will do and which are converted. */
 typedef enum { ONS_NUMPY, ONS_TORCH, ONS_JAX, ONS_CUPY, ONS_NUMBER } ons_library;
 
@@ -90,7 +90,7 @@ typedef struct {
 int ons_import_numpy(void);
 /* An attribute of a module, which is imported. */
 PyObject *ons_attribute_of(const char *module, const char *name);
-/* Calls a function of _libraries.py; the arguments as Py_BuildValue takes a tuple's. */
+/* Calls a function of _libraries; the arguments as Py_BuildValue takes a tuple's. */
 PyObject *ons_call_library(ons_module *module, const char *function, const char *format, ...);
 
 /* ------- numpy_view.c: all return 0, or -1 with an exception set ------- */
@@ -156,7 +156,7 @@ static inline bool ons_is_tensor(const ons_module *module, PyObject *object) {
     return type == __atomic_load_n(&module->torch.tensor, __ATOMIC_ACQUIRE) ||
            type == __atomic_load_n(&module->torch.parameter, __ATOMIC_ACQUIRE);
 }
-/* 1: the tensor was looked at; 0: it needs the slow way, by _libraries.py; -1: an exception. */
+/* 1: the tensor was looked at; 0: it needs the slow way, by _libraries; -1: an exception. */
 int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view);
 /* The same for one that is known to be plain memory. */
 int ons_view_plain_tensor(ons_module *module, PyObject *object, ons_role role, ons_view *view);
@@ -192,7 +192,7 @@ void ons_set_gpu_error(ons_status status);
 PyObject *ons_place_text(const ons_view *view);
 /* ValueError unless both are on one device. */
 int ons_check_place(const char *name, const ons_view *view, const ons_view *x);
-/* Looks at what _libraries.py describes: (array, address, shape, strides or None, dtype, read-only,
+/* Looks at what _libraries describes: (array, address, shape, strides or None, dtype, read-only,
  * gpu, stream or None, what keeps the stream alive). */
 int ons_view_described(ons_module *module, PyObject *description, ons_role role, ons_view *view);
 /* What is done on the first stream from now on comes before what is done on the other. */

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import _core, get_num_threads, methods, plan
-from .._arguments import DTYPES, parse_shape
-from .._files import CommandError, written
-from .._table import Table, show
-from .._targets import check_plot, check_target, save_plot
+from .._cli.arguments import parse_shape
+from .._cli.files import CommandError, written
+from .._cli.targets import check_plot, check_target, save_plot
+from .._plan.table import Table, show
+from .._types import DTYPES
 from . import chart, contestants
 from .contestants import importable
 from .machine import obstacle

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .._copy_speed import last_level_cache
+from .._plan.copy_speed import last_level_cache
 from .answers import error_eps, good_enough
 from .contestants import PEERS, Array, Contestant, contestants
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from .._progress import bar
+from .._cli.progress import bar
 from .contestants import importable
 
 Item = TypeVar("Item")

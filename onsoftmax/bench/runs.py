@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from .. import __version__, plan
-from .._copy_speed import last_level_cache
-from .._files import CommandError
-from .._memory import free_memory
+from .._cli.files import CommandError
+from .._plan.copy_speed import last_level_cache
+from .._plan.memory import free_memory
 from .figures import rounded
 from .machine import driver, processor, versions
 from .progress import progress

@@ -21,7 +21,8 @@ import pytest
 from support import environment, hear_signals
 
 import onsoftmax as ons
-from onsoftmax import _files, apply, cli
+from onsoftmax import apply, cli
+from onsoftmax._cli import files as _files
 
 X = np.random.default_rng(0).standard_normal((60, 50))
 NOBODY = 65534
@@ -73,7 +74,8 @@ def test_streams_do_not_matter_to_apply(place, streams):
 # Progress ten times a second, of work that takes half a second.
 TALKATIVE = """
 import sys, time
-from onsoftmax import _progress, apply, cli
+from onsoftmax import apply, cli
+from onsoftmax._cli import progress as _progress
 _progress.DELAY_S = _progress.INTERVAL_S = 0
 whole = apply.softmax
 apply.softmax = lambda *a, **k: (time.sleep(0.25), whole(*a, **k))[1]

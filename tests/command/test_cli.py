@@ -18,7 +18,9 @@ import pytest
 from support import environment, hear_signals
 
 import onsoftmax as ons
-from onsoftmax import _core, _files, _progress, apply, cli, demo
+from onsoftmax import _core, apply, cli, demo
+from onsoftmax._cli import files as _files
+from onsoftmax._cli import progress as _progress
 
 # The sanitizer's shadow memory counts as the process's own.
 UNDER_SANITIZER = "san.so" in os.environ.get("LD_PRELOAD", "")

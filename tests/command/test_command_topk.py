@@ -9,7 +9,8 @@ import pytest
 from support import fails, prints
 
 import onsoftmax as ons
-from onsoftmax import _cli_topk, apply
+from onsoftmax import apply
+from onsoftmax._cli import topk as _cli_topk
 
 ROW = np.array([1.0, 2.0, 3.0, 6.0, 2.0, 1.0])
 

@@ -13,7 +13,13 @@ import pytest
 from support import SANITIZED, fails, prints, run_python
 
 import onsoftmax as ons
-from onsoftmax import _cli_explain, _cli_plan, _cli_topk, _core, _progress, _table, _trace_text, cli
+from onsoftmax import _core, cli
+from onsoftmax._cli import explain as _cli_explain
+from onsoftmax._cli import plan as _cli_plan
+from onsoftmax._cli import progress as _progress
+from onsoftmax._cli import topk as _cli_topk
+from onsoftmax._explain import trace_text as _trace_text
+from onsoftmax._plan import table as _table
 from onsoftmax.bench import answers, command, contestants, cpu_timing, machine, progress, runs
 
 ROW = ["1", "2", "3", "6", "2", "1"]
@@ -103,7 +109,7 @@ def test_a_plot_without_matplotlib(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     assert "pip install matplotlib" in fails(["explain", *ROW, "--plot", "row.png"], capsys)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.delitem(sys.modules, "onsoftmax._trace_plot", raising=False)
+    monkeypatch.delitem(sys.modules, "onsoftmax._explain.trace_plot", raising=False)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         ons.explain([1, 2]).plot()
 

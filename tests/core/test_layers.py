@@ -220,7 +220,7 @@ def test_no_circle():
     assert circle(calls()) is None
     headers = {path: set(includes(path)[0]) for path in sources() if not path.endswith(".def")}
     assert circle(headers) is None
-    assert len(imports()) > 30 and "_record" in imports()["_trace"]
+    assert len(imports()) > 30 and "_explain/record" in imports()["_explain/trace"]
     assert circle(imports()) is None
 
 

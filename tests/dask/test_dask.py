@@ -16,8 +16,8 @@ dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 from dask_support import ROWS, SHAPE, TYPES, near, of_numpy, values  # noqa: E402
 
-from onsoftmax import _dask_chunks  # noqa: E402
 from onsoftmax import dask as module  # noqa: E402
+from onsoftmax._dask import chunks as _dask_chunks  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ import onsoftmax as ons
 cupy = pytest.importorskip("cupy")
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
-from onsoftmax import _dask_chunks  # noqa: E402
 from onsoftmax import dask as module  # noqa: E402
+from onsoftmax._dask import chunks as _dask_chunks  # noqa: E402
 
 pytestmark = ON_GPU
 

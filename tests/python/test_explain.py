@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from support import BFLOAT16, DTYPES
 
 import onsoftmax as ons
-from onsoftmax import _core, _explain, _trace_text
-from onsoftmax._table import Table
+from onsoftmax import _core, _explain
+from onsoftmax._explain import trace_text as _trace_text
+from onsoftmax._plan.table import Table
 
 ROW = [1, 2, 3, 6, 2, 1]
 PAIRED = ["safe", "online", "fused", "split"]

@@ -13,7 +13,8 @@ import pytest
 from support import ROOT
 
 import onsoftmax as ons
-from onsoftmax import _copy_speed, _core, _plan
+from onsoftmax import _core, _plan
+from onsoftmax._plan import copy_speed as _copy_speed
 
 RESULTS = os.path.join(ROOT, "benchmarks", "results")
 DEVICES = ["cpu", "cuda"]

@@ -268,7 +268,7 @@ FIRST_CALLS = """
 import importlib, sys, threading, time
 import numpy as np
 import onsoftmax as ons
-from onsoftmax import _torch_compile
+from onsoftmax._torch import compile as _torch_compile
 
 class Slow:
     '''Whoever imports a module waits in the middle of it.'''
@@ -303,7 +303,7 @@ FIRST_OF_TORCH = """
 import torch
 x = torch.ones(3, 4)
 besides(
-    "onsoftmax._torch_calls",
+    "onsoftmax._torch.calls",
     lambda: ons.softmax(x.clone().requires_grad_()),
     lambda: ons.log_softmax(x.clone().requires_grad_()),
     lambda: torch.vmap(ons.softmax)(x),
@@ -322,7 +322,7 @@ FIRST_OF_JAX = """
 import jax
 x = jax.numpy.ones((3, 4))
 besides(
-    "onsoftmax._jax_operators",
+    "onsoftmax._jax.operators",
     lambda: jax.jit(ons.softmax)(x),
     lambda: jax.jit(ons.log_softmax)(x),
     lambda: jax.grad(lambda t: ons.softmax(t)[0, 0])(x),

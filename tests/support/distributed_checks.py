@@ -13,7 +13,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from onsoftmax import _ranks, distributed
+from onsoftmax import distributed
+from onsoftmax._torch import ranks as _ranks
 
 TIMEOUT = 8.0  # seconds, of the group
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -1,0 +1,89 @@
+"""The command line of `onsoftmax explain`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .._explain import METHODS, explain, trace_text
+from .._plan.table import show, terminal_width
+from .._types import DTYPES
+from ..demo import ROW
+from .files import CommandError, written
+from .targets import check_plot, check_target, save_plot
+
+DESCRIPTION = """Every step of a method on one row: what is read and written, m, d, the rescales,
+beside the textbook formula in float64."""
+EPILOG = """examples:
+  onsoftmax explain                                       1 2 3 6 2 1, online, in tiles of 3
+  onsoftmax explain --tile 1                              the same, element by element
+  onsoftmax explain 1 2 3 6 2 1 --method split --parts 2
+  onsoftmax explain -k 2                                  its 2 largest: softmax_topk
+  onsoftmax explain 2 4 12 --method naive --dtype float16
+  onsoftmax explain 1 2 3 6 2 1 --html row.html --plot row.png
+"""
+
+
+def add(commands: Any) -> None:
+    """The subcommand's parser."""
+    parser = commands.add_parser(
+        "explain",
+        help="a softmax by hand, step by step",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    option = parser.add_argument
+    worked = " ".join(format(x, "g") for x in ROW)
+    option(
+        "row",
+        metavar="X",
+        nargs="*",
+        type=_number,
+        default=ROW,
+        help=f"the row's numbers (default: {worked})",
+    )
+    option("--tile", type=int, default=3, metavar="T", help="elements read at a time (default: 3)")
+    option("--method", default="online", help=f"one of {', '.join(METHODS)} (default: online)")
+    option("--parts", type=int, default=2, metavar="P", help="that split shares the row out in (default: 2)")
+    option("-k", type=int, metavar="K", help="softmax_topk: the K largest, by online or split")
+    option("--dtype", choices=DTYPES, help="default: float64")
+    option("--html", metavar="FILE", help="a page with the row on its way between memory and registers")
+    option("--plot", metavar="FILE", help="m and d over the steps, and the result: .png, .svg, .pdf")
+    option("--json", action="store_true", help="every number of every step, instead of the tables")
+    parser.set_defaults(run=run)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def run(options: argparse.Namespace) -> int:
+    """Shows the trace on stdout, and writes what else was asked for."""
+    try:
+        trace = explain(
+            options.row,
+            tile=options.tile,
+            method=options.method,
+            parts=options.parts,
+            dtype=options.dtype,
+            operation="softmax" if options.k is None else "softmax_topk",
+            k=options.k,
+        )
+    except (TypeError, ValueError) as error:
+        raise CommandError(str(error)) from error
+    check_target(options.html)
+    check_plot(options.plot)
+    if options.html is not None:
+        with written(options.html) as file:
+            file.write(trace.to_html().encode())
+    if options.plot is not None:
+        save_plot(trace.plot(), options.plot)
+    if options.json:
+        print(trace.to_json())
+    else:
+        show(trace_text.parts(trace, terminal_width()))
+    return 0

@@ -1,0 +1,81 @@
+"""The command line of `onsoftmax plan`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+from .._describe import plan
+from .._plan.table import page, show
+from .._types import DTYPES
+from .arguments import parse_shape
+from .files import CommandError, written
+from .targets import check_target
+
+DESCRIPTION = """Which method an operation takes for an array of a shape and why, what it moves and how
+long that takes at the speed of a copy, what the other methods would cost, and
+at which lengths the method changes."""
+EPILOG = """examples:
+  onsoftmax plan --shape 4096x32000
+  onsoftmax plan --shape 2048x131072 --dtype float32 --device cuda    also without a GPU: an H100 is assumed
+  onsoftmax plan --shape 2048x131072 --dtype bfloat16 --device A100   by its data sheet
+  onsoftmax plan --shape 1024x128256 --operation softmax_topk -k 64 --device cuda
+  onsoftmax plan --shape 1024x4096@0 --method online --bandwidth 20e9
+"""
+
+
+def add(commands: Any) -> None:
+    """The subcommand's parser."""
+    parser = commands.add_parser(
+        "plan",
+        help="which method runs on a shape, why, and what it costs",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    option = parser.add_argument
+    option("--shape", type=parse_shape, required=True, help="as 4096x1024, or 1024x4096@0 along axis 0")
+    option("--dtype", choices=DTYPES, default="float32", help="default: float32")
+    option("--device", default="cpu", help="cpu (the default), cuda, or a GPU's name, as A100")
+    option("--method", default="auto", help="default: auto")
+    option("--operation", default="softmax", metavar="O", help="as log_softmax (default: softmax)")
+    option("-k", type=int, metavar="K", help="of softmax_topk: how many of each row")
+    option("--threads", type=int, metavar="T", help="on the CPU (default: as softmax)")
+    option("--bandwidth", type=_bandwidth, metavar="B", help="of a copy, in bytes a second, as 3.35e12")
+    option("--html", metavar="FILE", help="the same as a page")
+    parser.set_defaults(run=run)
+
+
+def _bandwidth(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a bandwidth: expected bytes a second, as 3.35e12")
+    return number
+
+
+def run(options: argparse.Namespace) -> int:
+    """Shows the plan on stdout, and writes it where that was asked for."""
+    shape, axis = options.shape
+    try:
+        made = plan(
+            shape,
+            axis,
+            dtype=options.dtype,
+            device=options.device,
+            method=options.method,
+            num_threads=options.threads,
+            operation=options.operation,
+            k=options.k,
+        )
+    except (TypeError, ValueError) as error:
+        raise CommandError(str(error)) from error
+    check_target(options.html)
+    if options.html is not None:
+        with written(options.html) as file:
+            file.write(page(f"plan for {options.shape}", made.to_html(options.bandwidth)).encode())
+    show(made.parts(options.bandwidth))
+    return 0

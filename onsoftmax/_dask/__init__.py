@@ -1,0 +1,1 @@
+"""What onsoftmax.dask is made of."""

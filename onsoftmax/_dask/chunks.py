@@ -1,0 +1,110 @@
+"""What onsoftmax.dask does with the chunks of an array: NumPy's, or CuPy's on a GPU.
+
+An `axis` is a tuple of dimensions, counted from the front. `arrays` are where and scale, those of them that
+`names` lists: they have as many dimensions as the chunk, of its lengths or of length 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .._normalizer import Normalizer
+
+_Axes = tuple[int, ...]
+
+# What is converted at a time, so that a copy takes little memory and stays in the caches.
+_PIECE_ELEMENTS = 2**18
+
+
+def whole_rows(x: Any, *arrays: Any, names: tuple[str, ...], operation: str, **keywords: Any) -> Any:
+    """softmax, log_softmax or logsumexp of a chunk that has its rows whole."""
+    return getattr(_core, operation)(x, **dict(zip(names, arrays, strict=True)), **keywords)
+
+
+def states(
+    x: Any,
+    *arrays: Any,
+    names: tuple[str, ...],
+    axis: _Axes,
+    arithmetic: str,
+    num_threads: int | None,
+    where: Any = True,
+    scale: Any = 1.0,
+) -> Any:
+    """The packed states of the rows of a chunk: of its shape, with 1 along axis, and 5 behind."""
+    given = {"where": where, "scale": scale, **dict(zip(names, arrays, strict=True))}
+    if not arrays and where is True and scale == 1 and (arithmetic == "float32" or x.dtype == arithmetic):
+        return _sums(x, axis, num_threads)
+    return _converted(x, given["where"], given["scale"], axis, np.dtype(arithmetic), num_threads)
+
+
+def as_it_is(states: Any, axis: _Axes, keepdims: bool) -> Any:
+    """What da.reduction has done to each chunk first."""
+    return states
+
+
+def merged(states: Any, axis: _Axes, keepdims: bool) -> Any:
+    """States that lie side by side along axis as one, as da.reduction asks for it."""
+    return _core.merge(states, axis).reshape(_state_shape(states.shape[:-1], axis))
+
+
+def finished(x: Any, states: Any, *arrays: Any, names: tuple[str, ...], axis: _Axes, **keywords: Any) -> Any:
+    """softmax or log_softmax at the elements of a chunk; the states are those of the whole rows."""
+    pairs = _core.merge(_without(axis, states), gives="pair")
+    return _core.finish(x, axis, pairs=pairs, **dict(zip(names, arrays, strict=True)), **keywords)
+
+
+def values(states: Any, *, axis: _Axes, dtype: str) -> Any:
+    """logsumexp of whole rows, with 1 along axis."""
+    found = Normalizer.from_packed(_without(axis, states), dtype=dtype).logsumexp()
+    return found.reshape(states.shape[:-1])
+
+
+def _state_shape(shape: _Axes, axis: _Axes) -> _Axes:
+    return (*(1 if dim in axis else length for dim, length in enumerate(shape)), 5)
+
+
+def _without(axis: _Axes, states: Any) -> Any:
+    return states.reshape([length for dim, length in enumerate(states.shape) if dim not in axis])
+
+
+def _sums(x: Any, axis: _Axes, num_threads: int | None) -> Any:
+    return _core.sums(x, axis, num_threads=num_threads).reshape(_state_shape(x.shape, axis))
+
+
+def _converted(
+    x: Any, where: Any, scale: Any, axis: _Axes, arithmetic: np.dtype[Any], num_threads: int | None
+) -> Any:
+    """The states of products, and of what a mask leaves.
+
+    No cut shows in states: a chunk is halved until what is converted is small.
+    """
+    if x.size > _PIECE_ELEMENTS:
+        dim = int(np.argmax(x.shape))
+        middle = x.shape[dim] // 2
+        first, second = (
+            _converted(
+                _part(x, dim, half),
+                _part(where, dim, half),
+                _part(scale, dim, half),
+                axis,
+                arithmetic,
+                num_threads,
+            )
+            for half in (slice(middle), slice(middle, None))
+        )
+        return _core.merge(first, other=second) if dim in axis else np.concatenate((first, second), dim)
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = (x.astype(np.float64) * scale).astype(arithmetic)  # rounded once, as everywhere
+    if where is not True:
+        products = np.where(where, products, arithmetic.type(-np.inf))
+    return _sums(products, axis, num_threads)
+
+
+def _part(array: Any, dim: int, half: slice) -> Any:
+    """That of a chunk, or of what is beside it, which may be a number."""
+    whole = np.ndim(array) == 0 or array.shape[dim] == 1
+    return array if whole else array[(slice(None),) * dim + (half,)]

@@ -1,0 +1,73 @@
+"""The steps of naive, which has no pair: it overflows where the row's own type does."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .steps import Array, Row, floats, textbook
+
+
+def _largest(dtype: np.dtype[Any]) -> float:
+    """The largest number; bfloat16 is no type of NumPy's."""
+    return float(np.finfo(dtype).max) if dtype.kind == "f" else (2 - 2.0**-7) * 2.0**127
+
+
+def _overflow(row: Row, where: slice, e: Array, d: float, before: float) -> str:
+    """Which number left the row's type first, if one did here."""
+    limit = f"{_largest(row.x.dtype):.5g}, the largest {row.x.dtype.name}"
+    for x, value in zip(row.wide[where], e, strict=True):
+        if math.isinf(float(value)) and math.isfinite(x):
+            with np.errstate(over="ignore"):
+                return f"exp({x:g}) = {float(np.exp(x)):.2f} is above {limit}: inf"
+    if math.isinf(d) and math.isfinite(before) and not np.isinf(e).any():
+        return f"the sum is above {limit}: inf"
+    return ""
+
+
+def naive(row: Row) -> None:
+    """exp, sum, divide, each rounded to the row's own type: algorithm 1. It has no pair."""
+    own = row.x.dtype
+    total = 0.0
+
+    def exp(where: slice) -> Array:
+        return np.asarray(np.exp(row.x[where].astype(row.compute)).astype(own))
+
+    with np.errstate(all="ignore"):
+        for where in row.tiles():
+            read = row.read(where, first=where.start == 0)
+            e, before = exp(where), float(own.type(total))
+            added = float(e.astype(np.float64).sum())
+            total += added
+            exact, d = np.exp(row.wide[where]), float(own.type(total))
+            row.add(
+                "sum",
+                where,
+                read=read,
+                d_before=before,
+                d=d,
+                exponentials=floats(e),
+                added=added,
+                exact_d=float(np.exp(row.wide[: where.stop]).sum()),
+                exact=floats(exact),
+                note=_overflow(row, where, e, d, before),
+            )
+        d = own.type(total)
+        exact = textbook(row.wide)
+        for where in row.tiles():
+            read, e = row.read(where, first=where.start == 0), exp(where)
+            y = (e.astype(row.compute) / row.compute.type(d)).astype(own)
+            written = row.write(where, y)
+            lost = "inf / inf is NaN" if np.isnan(y).any() and math.isinf(float(d)) else ""
+            row.add(
+                "divide",
+                where,
+                read=read,
+                written=written,
+                d=float(d),
+                exponentials=floats(e),
+                exact=floats(exact[where]),
+                note=lost,
+            )

@@ -1,0 +1,98 @@
+"""A Trace in HTML: the row on its way between memory and registers, pass by pass; the tables. No script."""
+
+from __future__ import annotations
+
+import html
+
+from .._plan.table import Table, as_html, number, page, short
+from .record import Record, Step
+from .trace_text import ending, heading, parts, rescaled_d, sections
+
+WHOLE_ROW = 24  # elements: a longer row is drawn by the tile in hand alone
+
+STYLE = """
+.ons-trace { --edge: #8a8a8a; --read: #d9ecff; --write: #d8f3dc; max-width: 60rem }
+.ons-trace .lane { display: grid; align-items: center; margin: .4rem 0; gap: .3rem .8rem;
+  grid-template-columns: minmax(0, 1fr) 7rem minmax(0, 1fr) }
+.ons-trace .head { font-weight: 600; border-bottom: 1px solid var(--edge) }
+.ons-trace .cell { display: inline-block; border: 1px solid var(--edge); padding: 0 .35rem; margin: 1px;
+  font-variant-numeric: tabular-nums }
+.ons-trace .read { background: var(--read) }
+.ons-trace .write { background: var(--write) }
+.ons-trace .arrow { text-align: center; white-space: nowrap; font-size: .85em }
+.ons-trace .away { opacity: .45 }
+.ons-trace table { border-collapse: collapse; margin: .5rem 0 }
+.ons-trace caption { text-align: left; font-weight: 600 }
+.ons-trace td, .ons-trace th { padding: .1rem .5rem; border-bottom: 1px solid var(--edge);
+  vertical-align: top }
+.ons-trace pre { white-space: pre-wrap }
+@media (prefers-color-scheme: dark) { .ons-trace { --read: #17344f; --write: #1d4027; --edge: #777 } }
+"""
+
+
+def _cell(text: str, name: str) -> str:
+    return f'<span class="cell {name}">{html.escape(text)}</span>'
+
+
+def _memory(trace: Record, step: Step) -> str:
+    """The row's cells, those that the step reads or writes marked; of what selects its two results."""
+    if step.kind == "select":
+        return "".join(
+            _cell(f"{number(y)} at {j}", "write") for y, j in zip(step.written, step.kept_at, strict=True)
+        )
+    whole = len(trace.row) <= WHOLE_ROW
+    cells = []
+    for j in range(len(trace.row)) if whole else range(step.start, step.stop):
+        here = step.start <= j < step.stop
+        if here and step.written:
+            cells.append(_cell(number(step.written[j - step.start]), "write"))
+        else:
+            cells.append(_cell(short(trace.row[j]), "read" if here and step.read else "away"))
+    return "".join(cells) if whole else f"x[{step.start}:{step.stop}] " + "".join(cells)
+
+
+def _arrow(before: tuple[int, int], step: Step) -> str:
+    read, written = step.bytes_read - before[0], step.bytes_written - before[1]
+    lines = [f"read {read} B &rarr;"] if read else []
+    lines += [f"&larr; write {written} B"] if written else []
+    return "<br>".join(lines)
+
+
+def _registers(step: Step) -> str:
+    facts = []
+    if step.m is not None:
+        facts.append(f"m = {short(step.m)}")
+    if step.rescaled and step.d_before is not None and step.rescale is not None:
+        moved = f"{number(step.d_before)} x {number(step.rescale)} = {number(rescaled_d(step))}"
+        facts.append(f"d rescaled: {moved}")
+    if step.d is not None:
+        facts.append(f"d = {number(step.d)}")
+    if step.kept:
+        facts.append("largest: " + ", ".join(map(short, step.kept)))
+    if step.note:
+        facts.append(step.note)
+    values = "".join(_cell(number(value), "") for value in step.exponentials)
+    return "<br>".join(html.escape(fact) for fact in facts) + (f"<br>{values}" if values else "")
+
+
+def fragment(trace: Record) -> str:
+    """For a notebook: sequence, tables, result."""
+    out = [f"<style>{STYLE}</style>", f"<pre>{html.escape(heading(trace))}</pre>"]
+    before = (0, 0)
+    for title, steps in sections(trace):
+        out.append(f"<h4>{html.escape(title)}</h4><div class='lane'>")
+        out += [f"<div class='head'>{name}</div>" for name in ("memory", "", "registers")]
+        for step in steps:
+            out.append(f"<div>{_memory(trace, step)}</div><div class='arrow'>{_arrow(before, step)}</div>")
+            out.append(f"<div>{_registers(step)}</div>")
+            before = (step.bytes_read, step.bytes_written)
+        out.append("</div>")
+    tables = [as_html(part) for part in parts(trace) if isinstance(part, Table)]
+    out.append(f"<details><summary>every number</summary>{''.join(tables)}</details>")
+    out.append(f"<pre>{html.escape(ending(trace, 100))}</pre>")
+    return f"<div class='ons-trace'>{''.join(out)}</div>"
+
+
+def document(trace: Record) -> str:
+    """The same as a page of its own."""
+    return page(f"{trace.method} {trace.operation} of {len(trace.row)} numbers", fragment(trace))

@@ -1,0 +1,1 @@
+"""What onsoftmax.jax is made of."""

@@ -1,0 +1,110 @@
+"""The arguments of onsoftmax.jax's functions: checked when a call is traced, by the core, in its words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _core
+from .._libraries import as_numpy
+from .._libraries.jax import check_jax_float64, jax_floating
+from .._libraries.kinds import dtype_name, gpu_of
+from .operators import Call
+from .types import aligned
+
+Array = Any
+
+
+def refuse(out: Any, stream: Any) -> None:
+    if out is not None:
+        raise TypeError("out is given, and JAX's arrays are immutable: leave out= away, and take the result")
+    if stream is not None:
+        raise ValueError("stream is given, and JAX's programs have their own: expected None")
+
+
+def check_parts(array: Array, call: Call, where: Any, scale: Any) -> None:
+    """Of rows that are cut over devices."""
+    if len(call.axes) != 1 or np.ndim(array) == 0:
+        raise ValueError(
+            f"axis_name is given, and the rows of an array of {np.ndim(array)} dimensions run along "
+            f"{len(call.axes)} axes: expected one, that is cut"
+        )
+    if where is not None or scale is not None or call.scale_by != 1 or call.method != "auto":
+        raise ValueError(
+            "axis_name is given, and where, scale or method: expected axis, dtype and num_threads alone"
+        )
+
+
+def _shown(array: Array) -> Any:
+    """An array of that shape and type that takes no memory, for checks."""
+    return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+
+
+def _array(value: Any) -> Array:
+    """A mask or a scale of any library."""
+    known = isinstance(value, (jax.Array, np.ndarray)) or gpu_of(value) is not None
+    return jnp.asarray(value if known else as_numpy(value))
+
+
+def take(
+    operation: str,
+    array: Array,
+    axis: Any,
+    method: str,
+    dtype: Any,
+    where: Any,
+    scale: Any,
+    num_threads: int | None,
+    *,
+    other: Any = None,
+    k: Any = None,
+) -> tuple[Array, Array | None, Array | None, Call]:
+    """The arguments as operators take them, of which an array of no dimension has one, too."""
+    x = jax_floating(jnp.asarray(array))
+    where = None if where is None or where is True else _array(where)
+    if hasattr(scale, "__dlpack__") and not hasattr(scale, "__array__"):
+        scale = as_numpy(scale)
+    number = scale is None or (np.ndim(scale) == 0 and not isinstance(scale, jax.Array))
+    scale = scale if number else _array(scale)
+    axes = _core.check_call(
+        _shown(x),
+        axis,
+        operation=operation,
+        other=None if other is None else _shown(other),
+        k=k,
+        method=method,
+        dtype=dtype,
+        where=None if where is None else _shown(where),
+        scale=scale if number else _shown(scale),
+        num_threads=num_threads,
+        device="cuda" if jax.default_backend() == "gpu" else None,
+    )
+    kind = jnp.dtype(x.dtype if dtype is None else dtype_name(dtype))
+    if kind == np.float64:
+        check_jax_float64()
+    if x.ndim == 0:
+        x, axes = x.reshape(1), (-1,)
+    call = Call(
+        operation,
+        axes,
+        kind,
+        x.dtype,
+        method,
+        float(scale) if number else 1.0,
+        _core.get_num_threads() if num_threads is None else min(int(num_threads), 2**31 - 1),
+    )
+    scale = None if number else _as_scale(scale)
+    return *aligned(x, _of_all_dimensions(where, x), _of_all_dimensions(scale, x)), call
+
+
+def _as_scale(scale: Array) -> Array:
+    """In a type that holds it and that csrc/xla takes."""
+    scale = jax_floating(scale)
+    return scale.astype(jnp.result_type(jnp.float32, scale.dtype))
+
+
+def _of_all_dimensions(array: Array | None, x: Array) -> Array | None:
+    return None if array is None else array.reshape((1,) * (x.ndim - array.ndim) + array.shape)

@@ -1,0 +1,28 @@
+"""Dask arrays, which onsoftmax.dask takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .kinds import library_of_type
+
+
+def refuse_dask() -> None:
+    raise TypeError(
+        "got a Dask array: expected a call of onsoftmax.dask.softmax, log_softmax or logsumexp, which "
+        "take it lazily; or array.compute() for the other functions"
+    )
+
+
+def check_list(values: Any) -> None:
+    """TypeError where lists have a Dask array, which NumPy would compute."""
+    if _any_dask(values):
+        refuse_dask()
+
+
+def _any_dask(values: Any) -> bool:
+    kinds = set(map(type, values))
+    if any(library_of_type(kind) == "dask" for kind in kinds):
+        return True
+    nested = any(issubclass(kind, (list, tuple)) for kind in kinds)
+    return nested and any(_any_dask(each) for each in values if isinstance(each, (list, tuple)))

@@ -1,0 +1,87 @@
+"""JAX arrays, and tracers, which have no values."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from typing import Any
+
+import numpy as np
+
+from .kinds import FLOATS, WHERE, X, Y, library_of, refused_dtype
+from .operators import ByOperator
+
+
+def is_jax_tracer(array: Any) -> bool:
+    return library_of(array) in ("jax", "jaxlib") and isinstance(array, sys.modules["jax"].core.Tracer)
+
+
+def check_jax_values(array: Any) -> None:
+    """RuntimeError for a deleted or donated array of JAX, which has no memory."""
+    if library_of(array) in ("jax", "jaxlib") and getattr(array, "is_deleted", bool)():
+        raise RuntimeError(
+            f"Array has been deleted, or donated to a compiled call: it was {array.dtype}{list(array.shape)}"
+        )
+
+
+def refuse_jax_tracer() -> None:
+    jax = sys.modules["jax"]
+    if importlib.util.find_spec("jax.ffi") is None:
+        raise TypeError(
+            f"got a JAX tracer, and JAX {jax.__version__} has no jax.ffi: inside jax.jit, jax.grad and "
+            "jax.vmap onsoftmax needs JAX 0.5 or later; use jax.nn.softmax there"
+        )
+    raise ByOperator(
+        "onsoftmax.jax",
+        "got a JAX tracer, which this function does not support: call it on concrete arrays, outside "
+        "jax.jit, jax.grad and jax.vmap, or by jax.pure_callback",
+    )
+
+
+def jax_floating(array: Any) -> Any:
+    """The array, or one of numbers as JAX's default float."""
+    jax = sys.modules["jax"]
+    if array.dtype.name in FLOATS:
+        return array
+    if not any(jax.numpy.issubdtype(array.dtype, kind) for kind in (jax.numpy.integer, np.bool_)):
+        raise TypeError(refused_dtype(array.dtype.name, X))
+    return array.astype(float)
+
+
+def jax_array(array: Any, role: int) -> Any:
+    if role == Y:
+        raise TypeError("out is a JAX array, which is immutable: leave out= away, and take the result")
+    if is_jax_tracer(array):
+        refuse_jax_tracer()
+    check_jax_values(array)
+    devices = array.sharding.num_devices
+    if devices > 1:
+        raise BufferError(
+            f"the array lies on {devices} devices: expected one; jax.jit and jax.shard_map take it as it is"
+        )
+    return array if role == WHERE else jax_floating(array)
+
+
+def jax_has_64_bits() -> bool:
+    return bool(sys.modules["jax"].config.jax_enable_x64)
+
+
+def check_jax_float64() -> None:
+    if not jax_has_64_bits():
+        raise TypeError(
+            "this gives float64, which JAX cuts to float32 while jax_enable_x64 is off: call "
+            "jax.config.update('jax_enable_x64', True), or pass numpy.asarray of the array"
+        )
+
+
+def jax_result(array: Any, given: Any) -> Any:
+    """The memory of a NumPy array or a DeviceArray as a JAX array, on the given one's device; committed to it
+    if that is."""
+    jax = sys.modules["jax"]
+    if not isinstance(array, np.ndarray):
+        return importlib.import_module("jax.dlpack").from_dlpack(array)
+    if given.committed:
+        return jax.device_put(array, given.sharding)
+    made = jax.numpy.asarray(array)
+    return made if made.sharding == given.sharding else jax.device_put(made, given.sharding)

@@ -1,0 +1,35 @@
+"""Tensors without values, on meta or fake: what a plan needs of them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from .kinds import dtype_name, library_of
+
+
+def has_no_values(array: Any) -> bool:
+    """Whether it is a tensor on meta, or a fake one."""
+    return library_of(array) == "torch" and (array.is_meta or type(array).__name__ == "FakeTensor")
+
+
+def as_planned(tensor: Any, dtype: Any, device: Any) -> tuple[Any, Any, Any]:
+    """What a plan is made for in its place: an array that has no memory, or its shape; with the type and the
+    device that go with it."""
+    torch = sys.modules["torch"]
+    shape = tuple(map(int, tensor.shape))
+    own = tensor.dtype if tensor.dtype.is_floating_point else torch.get_default_dtype()
+    name = dtype_name(tensor.dtype if tensor.dtype.is_complex else own)
+    if device is None and tensor.device.type != "cuda":
+        try:
+            element = np.empty(
+                (), name if name != "bfloat16" else importlib.import_module("ml_dtypes").bfloat16
+            )
+        except ImportError:
+            return shape, name if dtype is None else dtype, None
+        strides = tuple(int(stride) * element.itemsize for stride in tensor.stride())
+        return np.lib.stride_tricks.as_strided(element, shape, strides), dtype, None
+    return shape, name if dtype is None else dtype, device or "cuda"

@@ -1,0 +1,174 @@
+"""Tensors: what the C core knows of torch, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .kinds import COUNTS, FLOATS, SCALE, WHERE, Y, dtype_name, library_of, refused_dtype
+from .operators import ByOperator
+
+_FOR_GRADIENT = (
+    "onsoftmax.torch",
+    "got a tensor that requires grad, and no gradient flows through this function: pass tensor.detach(), or "
+    "call it under torch.no_grad()",
+)
+
+
+def torch_knowledge() -> tuple[Any, ...]:
+    """What ons_torch in csrc/python/views.h holds."""
+    torch = sys.modules["torch"]
+    shortcuts = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    return (
+        torch.Tensor,
+        torch.nn.Parameter,
+        torch.Tensor.requires_grad,
+        torch.Tensor.layout,
+        torch.Tensor.is_neg,
+        torch.empty_like,
+        torch.is_grad_enabled,
+        _increment_version(torch),
+        torch.strided,
+        torch.contiguous_format,
+        (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool, torch.int32, torch.int64),
+        getattr(shortcuts, "_empty_strided_cpu", None),
+        getattr(shortcuts, "_empty_strided_cuda", None),
+        vars(torch.autograd.forward_ad),
+        vars(torch.utils._python_dispatch),
+        in_mode,
+        torch.is_autocast_enabled,
+        torch._C._is_tracing,
+        ByOperator,
+        _FOR_GRADIENT,
+        getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
+    )
+
+
+def _increment_version(torch: Any) -> Callable[[tuple[Any, ...]], None]:
+    """What tells autograd that tensors were written to. torch.autograd.graph.increment_version calls a
+    function of C, at twice its cost; there, too, tuples are taken in later versions alone."""
+    try:
+        inner: Callable[[tuple[Any, ...]], None] = torch._C._increment_version
+        inner(())
+    except (AttributeError, TypeError, RuntimeError):
+        return lambda tensors: torch.autograd.graph.increment_version(*tensors)
+    return inner
+
+
+def check_symbolic(array: Any, number: Any) -> None:
+    """To take a symbolic int for a number would fix its value: an operator leaves it as it is."""
+    if library_of(array) == "torch" and type(number).__name__ == "SymInt":
+        raise ByOperator("onsoftmax.torch", f"got {number!r}, a symbolic int of torch: expected an int")
+
+
+def in_mode() -> bool:
+    """Whether a TorchDispatchMode of this thread is to see what is done with tensors."""
+    torch = sys.modules["torch"]
+    below_autograd = getattr(torch._C, "_len_torch_dispatch_stack", int)
+    above_autograd = getattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatch", int)
+    return bool(below_autograd() or above_autograd())
+
+
+def torch_stream(gpu: int) -> int:
+    """The handle of torch's current stream."""
+    handle: int = sys.modules["torch"].cuda.current_stream(gpu).cuda_stream
+    return handle
+
+
+def torch_empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    return like.new_empty(shape, dtype=dtype)
+
+
+def _is_in_a_transform(torch: Any, tensor: Any) -> bool:
+    """Whether it is of torch.func, in or after a transform, or of the vmap of torch.autograd."""
+    try:
+        functorch = torch._C._functorch
+        wrapped = functorch.is_functorch_wrapped_tensor(tensor)
+        return bool(wrapped or functorch.is_legacy_batchedtensor(tensor))
+    except AttributeError:  # an older or later torch
+        return False
+
+
+def refuse_nested(tensor: Any) -> None:
+    if tensor.is_nested:
+        raise TypeError(
+            "got a nested tensor, which is not supported: expected a plain tensor. Pass each tensor of "
+            "nested.unbind(), or torch.nested.to_padded_tensor(nested, -math.inf)"
+        )
+
+
+def torch_data(tensor: Any, role: int) -> Any:
+    """The tensor without autograd and without the lazy views that DLPack cannot show."""
+    torch = sys.modules["torch"]
+    if not isinstance(tensor, torch.Tensor):
+        raise ByOperator("onsoftmax._torch.fx", f"got a {type(tensor).__name__}: expected a tensor")
+    refuse_nested(tensor)
+    if _is_in_a_transform(torch, tensor):
+        raise ByOperator(
+            "onsoftmax.torch",
+            "got a tensor inside vmap, grad or another transform of torch.func, which this function does not "
+            "support: expected a plain tensor",
+        )
+    if type(tensor).__name__ == "DTensor":
+        raise ByOperator(
+            None,
+            "got a DTensor: expected a plain tensor, or softmax, log_softmax and logsumexp of "
+            "onsoftmax.distributed, which take it",
+        )
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise ByOperator(
+            "onsoftmax.torch",
+            f"got a {type(tensor).__name__}, whose values its class alone knows: expected a plain tensor",
+        )
+    if tensor.is_meta:
+        raise ByOperator(
+            "onsoftmax.torch", "got a tensor on meta, which has no values: expected a plain tensor"
+        )
+    if tensor.layout is not torch.strided:
+        raise TypeError(
+            f"got a tensor of layout {tensor.layout}: expected torch.strided; pass tensor.to_dense()"
+        )
+    if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+        raise RuntimeError(
+            "got a dual tensor of forward-mode differentiation, and no tangent flows through this function: "
+            "pass tensor.detach()"
+        )
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise ByOperator(*_FOR_GRADIENT)
+    if dtype_name(tensor.dtype) not in FLOATS + COUNTS:
+        raise TypeError(refused_dtype(dtype_name(tensor.dtype), role))
+    return tensor.detach().resolve_neg()
+
+
+def torch_array(tensor: Any, role: int) -> Any:
+    if role == Y and (tensor.is_neg() or tensor.is_conj()):
+        raise ValueError("out is a negated or conjugated view: expected a tensor that can be written to")
+    data = torch_data(tensor, role)
+    if role in (WHERE, Y) or data.dtype.is_floating_point:
+        return data
+    return data.double() if role == SCALE else data.to(sys.modules["torch"].get_default_dtype())
+
+
+def on_torch_stream(
+    call: Callable[..., Any], arrays: tuple[Any, ...], handle: int, keywords: dict[str, Any]
+) -> Any:
+    torch = sys.modules["torch"]
+    array = arrays[0]
+    before = torch.cuda.current_stream(array.device)
+    if before.cuda_stream == handle:
+        return NotImplemented
+    stream = (
+        torch.cuda.ExternalStream(handle, array.device) if handle else torch.cuda.default_stream(array.device)
+    )
+    with torch.cuda.stream(stream):
+        result = call(*arrays, **keywords)
+    # Memory is taken again in the order of the stream it was allocated under. The result is from `stream`
+    # and will be used on the one before; the others the other way round.
+    for tensor in (*arrays, *keywords.values()):
+        if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+            tensor.record_stream(stream)
+    if "out" not in keywords:
+        for tensor in result if isinstance(result, tuple) else (result,):
+            tensor.record_stream(before)
+    return result

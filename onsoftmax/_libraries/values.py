@@ -1,0 +1,97 @@
+"""Values that are no arrays yet: as NumPy makes arrays of them, or what is wrong with them."""
+
+from __future__ import annotations
+
+import operator
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .kinds import gpu_of
+from .pandas import of_pandas
+
+
+def refused_value(given: Any, expected: str = "an array, a number, or numbers in lists") -> str:
+    """What is wrong with a Python value that NumPy makes no array of numbers of, and what was expected."""
+    odd = _odd_element(given)
+    kind, place = type(odd).__name__, "" if odd is given else f" in a {type(given).__name__}"
+    if isinstance(odd, Number):
+        kind = "n int of over 64 bits" if isinstance(odd, int) else f" {kind}"
+        return f"a{kind}{place}: expected floats, or ints of at most 64 bits; convert it by float()"
+    if odd is None:
+        kind = "None"
+    elif not isinstance(odd, (str, bytes)):
+        kind = f"an object of type {kind}"
+    return f"{kind}{place}: expected {expected}"
+
+
+def _odd_element(given: Any) -> Any:
+    """The first element, however deep in lists, that NumPy makes no number of; the value itself otherwise."""
+    if not isinstance(given, (list, tuple)):
+        return given
+    odd = [each for each in given if not _is_number(each)]
+    return _odd_element(odd[0]) if odd else given
+
+
+def _is_number(element: Any) -> bool:
+    """Whether NumPy makes a number of it, or an array of numbers."""
+    if isinstance(element, (list, tuple)):
+        return all(map(_is_number, element))
+    if isinstance(element, int):
+        return -(2**63) <= element < 2**63
+    return isinstance(element, (float, complex)) or (
+        hasattr(element, "__array__") and not isinstance(element, (str, bytes))
+    )
+
+
+def plain_int(value: Any) -> int:
+    """An int; TypeError for what is none, and for a bool, which Python would take for one."""
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"got {value!r}: expected an int")
+    return operator.index(value)
+
+
+def plain_axes(axis: Any) -> Any:
+    """What the core makes of axis=, without an array."""
+    try:
+        if axis is None:
+            return None
+        return tuple(map(plain_int, axis)) if isinstance(axis, tuple) else plain_int(axis)
+    except TypeError:
+        raise TypeError(f"axis is {axis!r}: expected an int, a tuple of ints, or None") from None
+
+
+def overlaps_itself(array: Any) -> bool:
+    """Whether elements of a NumPy array share memory: such as are apart along one axis, none before it."""
+    while array.ndim:
+        first = array[0, ...]
+        if np.shares_memory(first, array[1:]):
+            return True
+        array = first
+    return False
+
+
+def keeps_memory(array: Any) -> bool:
+    """Whether it has an __array__ beside a __dlpack__ that refuses it, as pyarrow's arrays with nulls."""
+    if not hasattr(array, "__array__") or gpu_of(array) is not None:
+        return False
+    try:
+        array.__dlpack__()
+    except Exception:
+        return True
+    return False
+
+
+def numpy_of(array: Any) -> Any:
+    """The NumPy array of an object. A mask of numpy.ma stays to be seen."""
+    if not hasattr(array, "__array__") and hasattr(array, "__dlpack__"):
+        try:
+            return np.from_dlpack(array)
+        except (BufferError, RuntimeError, TypeError):  # bfloat16, which NumPy has not
+            return np.asarray(_core.as_numpy(array), np.float64)
+    made = np.asanyarray(array)
+    if made.dtype == object and hasattr(array, "to_numpy"):
+        return of_pandas(array, made)
+    return made

@@ -1,0 +1,1 @@
+"""What onsoftmax.torch and onsoftmax.distributed are made of, and what torch.compile is told."""

@@ -1,0 +1,245 @@
+"""The operators torch.ops.onsoftmax.*: their schemas, what runs, and what the result will be.
+
+An operator takes what the function of its name takes, but for the axes, which are a list, and scale, which is
+a tensor, `scale`, or a number, `scale_by`: a Scalar, and None by default, as torch.compile then needs no look
+at its value. gradients.py has their derivatives, calls.py what autograd and the transforms do
+with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.library import Library, register_fake
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .. import _core
+from .._libraries.torch import in_mode
+
+try:
+    LIBRARY = Library("onsoftmax", "DEF")
+except RuntimeError as error:
+    raise RuntimeError(
+        "onsoftmax is imported a second time in this process, and torch.ops.onsoftmax belongs to the first "
+        "import: start a new process, or leave the modules of onsoftmax in sys.modules"
+    ) from error
+_TENSORS = "Tensor? where=None, Tensor? scale=None"
+_CALL = "str method='auto', Scalar? scale_by=None, SymInt? num_threads=None"
+_OF_ROWS = f"ScalarType? dtype=None, {_CALL}"
+_OF_K = f"bool log=False, bool sorted=True, {_OF_ROWS}"
+_SCHEMAS = {
+    "softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
+    "log_softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
+    "logsumexp": f"(Tensor x, int[] axes, {_TENSORS}, *, bool keepdims=False, {_CALL}) -> Tensor",
+    "softmax_topk": f"(Tensor x, SymInt k, int[] axes, {_TENSORS}, *, {_OF_K}) -> (Tensor, Tensor)",
+    "softmax_backward": f"(Tensor grad, Tensor output, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
+    "log_softmax_backward": f"(Tensor grad, Tensor output, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
+}
+NAMES = tuple(_SCHEMAS)
+for _name, _schema in _SCHEMAS.items():
+    LIBRARY.define(_name + _schema)
+
+
+def arrays_of(name: str) -> int:
+    """How many arguments come before the axes: the arrays, and k."""
+    return 2 if name.endswith(("_backward", "_topk")) else 1
+
+
+# ---------------------------------------------------------------- what runs
+
+
+def _factor(scale: Tensor | None, scale_by: float | None) -> Tensor | float:
+    if scale is not None:
+        return scale
+    return 1.0 if scale_by is None else scale_by
+
+
+def implementation(name: str) -> Callable[..., Any]:
+    """The operator on tensors that are their memory, where no gradient is wanted; ByOperator of others."""
+    function = getattr(_core, f"_{name}_of_memory")
+
+    def of_one(
+        x: Tensor,
+        axes: Sequence[int],
+        where: Tensor | None = None,
+        scale: Tensor | None = None,
+        *,
+        scale_by: float | None = None,
+        **keywords: Any,
+    ) -> Any:
+        if where is None and scale is None and scale_by is None:  # in half the time
+            return function(x, tuple(axes), **keywords)
+        return function(x, tuple(axes), where=where, scale=_factor(scale, scale_by), **keywords)
+
+    def of_two(
+        first: Tensor,
+        second: Any,
+        axes: Sequence[int],
+        where: Tensor | None = None,
+        scale: Tensor | None = None,
+        *,
+        scale_by: float | None = None,
+        **keywords: Any,
+    ) -> Any:
+        factor = _factor(scale, scale_by)
+        return function(first, second, tuple(axes), where=where, scale=factor, **keywords)
+
+    return of_one if arrays_of(name) == 1 else of_two
+
+
+def _on_device(name: str) -> Callable[..., Any]:
+    """Where autograd and modes have had their turn, though some of these may be active still."""
+    run = torch.no_grad()(implementation(name))
+
+    def kernel(*given: Any, **keywords: Any) -> Any:
+        if not in_mode():
+            return run(*given, **keywords)
+        with _disable_current_modes():
+            return run(*given, **keywords)
+
+    return kernel
+
+
+for _name in NAMES:
+    for _device in ("CPU", "CUDA"):
+        LIBRARY.impl(_name, _on_device(_name), _device)
+
+
+# ---------------------------------------------------------------- what the result will be
+
+
+def axes_from_end(axes: Sequence[int], ndim: int) -> list[int]:
+    """The axes that a call reduces, of an array of so many dimensions; the exception that it would raise."""
+    return list(_core.check_call(np.empty((1,) * ndim), tuple(axes)))
+
+
+def _holds(condition: Any) -> bool:
+    """Of lengths, which may be symbols: one without a value yet is looked at when the operator runs."""
+    try:
+        return bool(condition)
+    except Exception as error:
+        if type(error).__name__ != "GuardOnDataDependentSymNode":
+            raise
+        return True
+
+
+def _is_supported(array: Tensor) -> bool:
+    return not (array.dtype.is_complex or (array.dtype.is_floating_point and array.dtype.itemsize < 2))
+
+
+def _check_type(name: str, array: Tensor) -> None:
+    if not _is_supported(array):
+        raise TypeError(
+            f"{name}dtype {_name_of(array)} is not supported: expected float16, bfloat16, float32 or float64"
+        )
+
+
+def _check_broadcast(name: str, array: Tensor, x: Tensor, one_along: Sequence[int]) -> None:
+    fits = array.ndim <= x.ndim and all(
+        _holds(own == 1) or (i not in one_along and _holds(own == x.shape[i]))
+        for i, own in enumerate(array.shape, -array.ndim)
+    )
+    if not fits:
+        along = ", with length 1 along axis" if one_along else ""
+        raise ValueError(
+            f"{name} has shape {tuple(array.shape)}: expected one that broadcasts to the array's "
+            f"{tuple(x.shape)}{along}"
+        )
+
+
+def _check(x: Tensor, axes: Sequence[int], others: Sequence[Any], grad: Tensor | None = None) -> list[int]:
+    """What axes_from_end gives, of a call that is checked as one of arrays that have values; others: the mask
+    and the scale."""
+    where, scale = (*others, None, None)[:2]
+    number = scale is not None and scale.ndim == 0
+    for name, array in (("where", where), ("scale", None if number else scale), ("grad", grad)):
+        if array is not None and array.device != x.device:
+            raise ValueError(
+                f"{name} is on {array.device}, but the array is on {x.device}: expected one device"
+            )
+    _check_type("output: " if grad is not None else "", x)
+    reduced = axes_from_end(axes, x.ndim)
+    if grad is not None:
+        _check_type("grad: ", grad)
+        same = grad.ndim == x.ndim and all(_holds(a == b) for a, b in zip(grad.shape, x.shape, strict=True))
+        if not same:
+            raise ValueError(f"grad has shape {tuple(grad.shape)}: expected {tuple(x.shape)}")
+    if where is not None:
+        if where.dtype != torch.bool:
+            raise TypeError(f"where has dtype {_name_of(where)}: expected a mask of bool")
+        _check_broadcast("where", where, x, ())
+    if scale is not None:
+        if not _is_supported(scale):
+            raise TypeError(f"scale has dtype {_name_of(scale)}: expected a real number, or an array of them")
+        _check_broadcast("scale", scale, x, reduced)
+    return reduced
+
+
+def _name_of(array: Tensor) -> str:
+    return str(array.dtype).removeprefix("torch.")
+
+
+def _float_type(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    return dtype or (x.dtype if x.dtype.is_floating_point else torch.get_default_dtype())
+
+
+def _of_rows(
+    x: Tensor, axes: Sequence[int], *others: Any, dtype: torch.dtype | None = None, **_: Any
+) -> Tensor:
+    _check(x, axes, others)
+    return x.new_empty(x.shape, dtype=_float_type(x, dtype))
+
+
+def _of_gradient(
+    grad: Tensor,
+    output: Tensor,
+    axes: Sequence[int],
+    *others: Any,
+    dtype: torch.dtype | None = None,
+    **_: Any,
+) -> Tensor:
+    _check(output, axes, others, grad)
+    if dtype is None:
+        types = {_float_type(grad, None), _float_type(output, None)}
+        dtype = types.pop() if len(types) == 1 else torch.float64 if torch.float64 in types else torch.float32
+    return output.new_empty(output.shape, dtype=dtype)
+
+
+def _of_values(x: Tensor, axes: Sequence[int], *others: Any, keepdims: bool = False, **_: Any) -> Tensor:
+    reduced = _check(x, axes, others)
+    from_end = enumerate(x.shape, -x.ndim)
+    shape = [1 if i in reduced else n for i, n in from_end if keepdims or i not in reduced]
+    return x.new_empty(shape, dtype=_float_type(x, None))
+
+
+def _of_topk(
+    x: Tensor, k: int, axes: Sequence[int], *others: Any, dtype: torch.dtype | None = None, **_: Any
+) -> tuple[Tensor, Tensor]:
+    shape, reduced = list(x.shape), _check(x, axes, others)
+    if len(axes) != 1:
+        raise ValueError(f"axis is {tuple(axes)}: expected one axis")
+    place = reduced[0] % x.ndim if reduced else 0
+    longest = x.shape[place] if reduced else 1
+    if not (_holds(k >= 1) and _holds(k <= longest)):
+        if _holds(longest == 0):
+            raise ValueError(f"k is {k}, and axis {place} has length 0: expected an axis with elements")
+        raise ValueError(f"k is {k}: expected 1 to {longest}, the length of axis {place}")
+    if reduced:
+        shape[place] = k
+    return x.new_empty(shape, dtype=_float_type(x, dtype)), x.new_empty(shape, dtype=torch.int64)
+
+
+_FAKES: dict[str, Callable[..., Any]] = {
+    "softmax": _of_rows,
+    "log_softmax": _of_rows,
+    "logsumexp": _of_values,
+    "softmax_topk": _of_topk,
+    "softmax_backward": _of_gradient,
+    "log_softmax_backward": _of_gradient,
+}
+for _name, _fake in _FAKES.items():
+    register_fake(f"onsoftmax::{_name}", _fake, lib=LIBRARY)
