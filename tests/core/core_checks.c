@@ -3,7 +3,8 @@
  *
  *     core_checks [--only CHECK] [--each K] [ISA ...]
  *
- * --each K: of the many numbers and places of "conversions" and "edges" each K-th alone.
+ * --each K: each K-th alone of the many numbers, lengths, places and options of "conversions",
+ * "lengths", "edges" and "masks and scales".
  *
  * What must hold is what docs/contract.md says of accuracy: largest error 4 eps and mean 1 eps of the
  * arithmetic's type, other types that result rounded to nearest even, the same bits by every method
@@ -195,13 +196,16 @@ static const int64_t thresholds[] = {383,  384,  385,  511,  513,   1024,
 enum { THRESHOLDS = sizeof thresholds / sizeof *thresholds, MIDDLING = 300 };
 
 static void lengths(void) {
+    int64_t cases = 0;
     for (int t = 0; t < TYPES; t++) {
         mean errors = {0};
         for (int64_t N = 1; N <= (t < ALIKE ? MIDDLING : SHORT); N += N < SHORT ? 1 : 3) {
+            if (cases++ % each != 0) continue;
             task job = new_task(types[t].x, types[t].y, TASK_ROWS, N, 1.5, 0);
             every_way(&job, types[t].y, &errors);
         }
         for (int k = 0; k < THRESHOLDS && t < ALIKE; k++) {
+            if (cases++ % each != 0) continue;
             task job = new_task(types[t].x, types[t].y, 1, thresholds[k], 1.5, 0);
             every_way(&job, types[t].y, &errors);
         }
@@ -304,10 +308,12 @@ static void some_nans(void) { nans(false); }
 static void masks_and_scales(void) {
     static const double scales[] = {1.0, 0.7, -2.5};
     mean errors = {0};
+    int64_t cases = 0;
     for (int t = 0; t < TYPES; t++)
         for (int64_t N = 1; N <= MIDDLING; N += N < 40 ? 1 : 51)
             for (int masked = 0; masked < 2; masked++)
                 for (int k = 0; k < 3; k++) {
+                    if (cases++ % each != 0) continue;
                     task job = new_task(types[t].x, types[t].y, TASK_ROWS, N, 2, 0);
                     job.scale = scales[k];
                     if (masked) {
