@@ -73,7 +73,7 @@ const char *EXPORT(method_name)(int method) { return ons_methods[method].name; }
 const char *EXPORT(method_summary)(int method) { return ons_methods[method].summary; }
 int EXPORT(method_reads)(int method) { return ons_methods[method].reads; }
 int EXPORT(method_writes)(int method) { return ons_methods[method].writes; }
-int EXPORT(method_keeps)(int method) { return ons_methods[method].keeps; }
+int EXPORT(method_keeps)(int method) { return ons_methods[method].on_chip; }
 int EXPORT(method_on)(int method, ons_device device) {
     return device == ONS_CPU ? ons_methods[method].on_cpu : ons_methods[method].on_cuda;
 }
