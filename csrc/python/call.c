@@ -30,57 +30,94 @@ static ons_dtype type_of_inputs(const ons_call_views *views) {
     return x == ONS_FLOAT64 || gradient == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
 }
 
-/* dtype NULL: none was given. */
-static int make_result(ons_module *module, const ons_dtype *dtype, ons_call_views *views,
-                       void *stream) {
-    const ons_view *x = &views->operand[ONS_X];
-    ons_view *y = &views->operand[ONS_Y];
-    if (ons_new_result(module, x, true, views->library, dtype ? *dtype : type_of_inputs(views),
-                       stream, y) < 0)
-        return -1;
-    return ons_check_shape("the new result", y, x);
+/* What tells the functions apart. The operation may be one of the keywords too, and then takes a
+ * gradient where this one does. */
+typedef struct {
+    const char *name;
+    int keywords; /* that it takes */
+    bool sums;    /* the result is what the rows add up */
+    ons_operation operation;
+} operation_function;
+
+/* A call, of which each step below fills in what the next ones need. It is too large to be cleared
+ * first. */
+typedef struct {
+    ons_module *module;
+    const operation_function *function;
+    PyObject *const *args;
+    int arrays; /* of args: an array, or grad and output */
+    ons_operation operation;
+    PyObject *given[KEYWORDS], *axes;
+    int threads, keepdims;
+    const ons_dtype *wanted, *computed; /* dtype= and compute=; NULL: not given */
+    ons_dtype dtypes[2];                /* what these point to */
+    void *stream;
+    ons_call_views views;
+    ons_method method;
+    bool reduced[ONS_MAX_DIMS];
+    ons_view values; /* y with a dimension for each of x's, where it has one value a row */
+    ons_problem problem;
+} operation_call;
+
+static bool has_one_a_row(const operation_call *call) {
+    return ons_operations[call->operation].one_a_row || call->function->sums;
 }
 
-/* A value a row; or so many of float64, which have a dimension of their own. as_y gets a dimension
- * for each of x's. */
-static int make_values(ons_module *module, const bool *reduced, bool keepdims, int several,
-                       ons_call_views *views, void *stream, ons_view *as_y) {
-    const ons_view *x = &views->operand[ONS_X];
-    ons_view *y = &views->operand[ONS_Y];
-    ons_view shape = *x;
-    shape.ndim = 0;
-    for (int i = 0; i < x->ndim; i++)
-        if (!reduced[i] || keepdims) shape.shape[shape.ndim++] = reduced[i] ? 1 : x->shape[i];
-    if (several > 0) shape.shape[shape.ndim++] = several;
-    if (ons_new_result(module, &shape, false, views->library, several > 0 ? ONS_FLOAT64 : x->dtype,
-                       stream, y) < 0 ||
-        ons_check_shape("the new result", y, &shape) < 0)
+/* Whether the function has an operator of torch, which autograd and compilers see. */
+static bool has_operator(const operation_call *call) {
+    return call->function->keywords == OF_ROWS || call->function->keywords == OF_VALUES;
+}
+
+static PyObject *array_of(const operation_call *call) { return call->args[call->arrays - 1]; }
+
+/* ------- 1. The arguments, but for the arrays ------- */
+
+static int check_arguments(operation_call *call) {
+    const ons_operation_info *info = &ons_operations[call->operation];
+    PyObject *const *given = call->given;
+    if (given[OPERATION] && (info->gradient != (call->arrays > 1) || info->selects)) {
+        PyErr_Format(PyExc_ValueError, "%s() does no %s, which takes %s", call->function->name,
+                     info->name, call->arrays > 1 ? "no gradient" : "no pairs");
         return -1;
-    *as_y = *y;
-    as_y->dtype = x->dtype;
-    as_y->ndim = x->ndim;
-    for (int i = 0, own = 0; i < x->ndim; i++) {
-        as_y->shape[i] = reduced[i] ? 1 : x->shape[i];
-        as_y->strides[i] = reduced[i] ? 0 : y->strides[own];
-        own += !reduced[i] || keepdims;
+    }
+    if (call->function->keywords >> PAIRS & 1 && !given[PAIRS]) {
+        PyErr_Format(PyExc_TypeError, "%s() needs pairs", call->function->name);
+        return -1;
+    }
+    if (info->one_a_row && (given[OUT] || (given[DTYPE] && given[DTYPE] != Py_None))) {
+        PyErr_Format(PyExc_TypeError, "%s() of %s takes no out and no dtype", call->function->name,
+                     info->name);
+        return -1;
     }
     return 0;
 }
 
-/* Of an out that is looked at already. */
-static int use_out(ons_module *module, PyObject *given, const ons_dtype *dtype,
-                   ons_library out_library, ons_call_views *views, void *stream) {
-    const ons_view *out = &views->operand[ONS_Y], *x = &views->operand[ONS_X];
-    if (ons_check_shape("out", out, x) < 0) return -1;
-    if (dtype && out->dtype != *dtype) {
-        PyErr_Format(PyExc_ValueError,
-                     "out has dtype %s, and dtype is %s: expected the same, or one of them",
-                     ons_dtype_name(out->dtype), ons_dtype_name(*dtype));
-        return -1;
-    }
-    if (ons_join("out", out, x, stream) < 0 || keep_apart(module, views, stream) < 0) return -1;
-    return out_library == ONS_TORCH ? ons_torch_written(module, given) : 0;
+static int take_types_and_axes(operation_call *call) {
+    const int typed = ons_take_dtype(call->module, call->given[DTYPE], &call->dtypes[0]);
+    const int computed = ons_take_dtype(call->module, call->given[COMPUTE], &call->dtypes[1]);
+    if (typed < 0 || computed < 0) return -1;
+    if (typed) call->wanted = &call->dtypes[0];
+    if (computed) call->computed = &call->dtypes[1];
+    return call->given[AXIS] && !(call->axes = ons_plain_axes(call->given[AXIS])) ? -1 : 0;
 }
+
+static int take_arguments(operation_call *call, Py_ssize_t count, PyObject *names) {
+    PyObject **const given = call->given;
+    const char *what = call->arrays == 1 ? "an array" : "grad and output";
+    if (ons_take_arguments(call->function->name, what, call->arrays, call->function->keywords,
+                           call->args, count, names, given) < 0)
+        return -1;
+    if (given[OPERATION] && ons_take_operation(given[OPERATION], &call->operation) < 0) return -1;
+    if (check_arguments(call) < 0) return -1;
+    if (given[KEEPDIMS] && (call->keepdims = PyObject_IsTrue(given[KEEPDIMS])) < 0) return -1;
+    if (has_operator(call) &&
+        ons_check_symbolic(call->module, call->args[0], given[NUM_THREADS]) < 0)
+        return -1;
+    if (ons_take_threads(given[NUM_THREADS], &call->threads) < 0) return -1;
+    return given[STREAM] ? ons_take_stream(given[STREAM], &call->stream) : 0;
+}
+
+/* ------- 2. The arrays, as views of the operands that are read ------- */
 
 /* A TypeError of one of two arrays says which one. */
 static void say_which(const char *name) {
@@ -97,6 +134,133 @@ static void say_which(const char *name) {
     Py_XDECREF(traceback);
 }
 
+static int take_array(operation_call *call) {
+    ons_module *module = call->module;
+    ons_view *const x = &call->views.operand[ONS_X];
+    PyObject *const *given = call->given;
+    if (ons_take(module, array_of(call), ONS_X, call->stream, x, &call->views.library) < 0) {
+        if (call->arrays > 1) say_which("output");
+        return -1;
+    }
+    const bool of_torch = call->views.library == ONS_TORCH;
+    if (of_torch && ons_check_tracing(module) < 0) return -1;
+    if (ons_check_device(x, given) < 0) return -1;
+    if (has_operator(call) && of_torch) {
+        if (!given[STREAM] && ons_check_modes(module) < 0) return -1;
+        if (call->arrays == 1 && !given[OUT] && !call->wanted && ons_check_autocast(module, x) < 0)
+            return -1;
+    }
+    if (x->device == ONS_CUDA && !given[STREAM]) call->stream = x->stream;
+    return 0;
+}
+
+static int take_others(operation_call *call) {
+    ons_view *const operand = call->views.operand;
+    PyObject *const *given = call->given;
+    ons_library library;
+    if (ons_take_where_and_scale(call->module, given, call->stream, &call->views,
+                                 &call->problem.scale_by) < 0)
+        return -1;
+    if (given[PAIRS] && ons_take(call->module, given[PAIRS], ONS_STATISTIC, call->stream,
+                                 &operand[ONS_STATISTIC], &library) < 0)
+        return -1;
+    if (call->arrays > 1 && ons_take(call->module, call->args[0], ONS_X, call->stream,
+                                     &operand[ONS_GRADIENT], &library) < 0) {
+        say_which("grad");
+        return -1;
+    }
+    return 0;
+}
+
+/* All in the order of one stream. */
+static int join_operands(operation_call *call) {
+    const ons_view *const operand = call->views.operand, *const x = &operand[ONS_X];
+    void *stream = call->stream;
+    if (call->arrays > 1 && (ons_join("grad", &operand[ONS_GRADIENT], x, stream) < 0 ||
+                             ons_check_shape("grad", &operand[ONS_GRADIENT], x) < 0))
+        return -1;
+    if (ons_join(call->arrays > 1 ? "output" : "array", x, x, stream) < 0 ||
+        ons_join("where", &operand[ONS_WHERE], x, stream) < 0 ||
+        ons_join("scale", &operand[ONS_SCALE], x, stream) < 0)
+        return -1;
+    return ons_join("pairs", &operand[ONS_STATISTIC], x, stream);
+}
+
+static int take_operands(operation_call *call) {
+    const ons_view *x = &call->views.operand[ONS_X];
+    if (take_array(call) < 0 ||
+        ons_take_method(call->given[METHOD], x->device, call->operation, &call->method) < 0 ||
+        ons_take_axes(call->module, call->axes, x->ndim, call->reduced) < 0)
+        return -1;
+    return take_others(call) < 0 ? -1 : join_operands(call);
+}
+
+/* ------- 3. Where the result goes ------- */
+
+static int make_result(operation_call *call) {
+    const ons_view *x = &call->views.operand[ONS_X];
+    ons_view *y = &call->views.operand[ONS_Y];
+    const ons_dtype dtype = call->wanted ? *call->wanted : type_of_inputs(&call->views);
+    if (ons_new_result(call->module, x, true, call->views.library, dtype, call->stream, y) < 0)
+        return -1;
+    return ons_check_shape("the new result", y, x);
+}
+
+/* A value a row; or several of float64, which have a dimension of their own. */
+static int make_values(operation_call *call) {
+    const ons_operation_info *info = &ons_operations[call->operation];
+    const int several = !call->function->sums ? 2 * info->pair
+                        : info->gradient      ? 2
+                                              : ONS_PACKED_VALUES;
+    const ons_view *x = &call->views.operand[ONS_X];
+    ons_view *y = &call->views.operand[ONS_Y], *as_y = &call->values, shape = *x;
+    const bool *reduced = call->reduced;
+    shape.ndim = 0;
+    for (int i = 0; i < x->ndim; i++)
+        if (!reduced[i] || call->keepdims) shape.shape[shape.ndim++] = reduced[i] ? 1 : x->shape[i];
+    if (several > 0) shape.shape[shape.ndim++] = several;
+    if (ons_new_result(call->module, &shape, false, call->views.library,
+                       several > 0 ? ONS_FLOAT64 : x->dtype, call->stream, y) < 0 ||
+        ons_check_shape("the new result", y, &shape) < 0)
+        return -1;
+    *as_y = *y;
+    as_y->dtype = x->dtype;
+    as_y->ndim = x->ndim;
+    for (int i = 0, own = 0; i < x->ndim; i++) {
+        as_y->shape[i] = reduced[i] ? 1 : x->shape[i];
+        as_y->strides[i] = reduced[i] ? 0 : y->strides[own];
+        own += !reduced[i] || call->keepdims;
+    }
+    return 0;
+}
+
+static int use_out(operation_call *call, ons_library out_library) {
+    const ons_view *out = &call->views.operand[ONS_Y], *x = &call->views.operand[ONS_X];
+    if (ons_check_shape("out", out, x) < 0) return -1;
+    if (call->wanted && out->dtype != *call->wanted) {
+        PyErr_Format(PyExc_ValueError,
+                     "out has dtype %s, and dtype is %s: expected the same, or one of them",
+                     ons_dtype_name(out->dtype), ons_dtype_name(*call->wanted));
+        return -1;
+    }
+    if (ons_join("out", out, x, call->stream) < 0 ||
+        keep_apart(call->module, &call->views, call->stream) < 0)
+        return -1;
+    return out_library == ONS_TORCH ? ons_torch_written(call->module, call->given[OUT]) : 0;
+}
+
+static int take_result(operation_call *call) {
+    ons_library library = ONS_NUMPY;
+    if (call->given[OUT] && ons_take_out(call->module, call->given[OUT], call->stream,
+                                         &call->views.operand[ONS_Y], &library) < 0)
+        return -1;
+    if (ons_check_all_unchanged(call->module, call->given, &call->views) < 0) return -1;
+    if (has_one_a_row(call)) return make_values(call);
+    return call->given[OUT] ? use_out(call, library) : make_result(call);
+}
+
+/* ------- 4. The problem, its run, and what the caller gets ------- */
+
 /* problem.compute for pairs of rows of this type. Only products round otherwise in another type. */
 static ons_dtype other_arithmetic(ons_dtype dtype, const ons_problem *problem) {
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
@@ -107,148 +271,75 @@ static ons_dtype other_arithmetic(ons_dtype dtype, const ons_problem *problem) {
     return wide ? ONS_FLOAT64 : ONS_FLOAT32;
 }
 
-/* `function` takes such keywords, one of which may be the operation, which takes a gradient where
- * the given one does. */
-static PyObject *call(const char *function, int keywords, ons_operation operation, bool sums,
-                      PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
-    ons_module *module = PyModule_GetState(self);
-    PyObject *given[KEYWORDS], *axes = NULL, *result = NULL;
-    ons_call_views views;
-    ons_view *const operand = views.operand;
-    const ons_view *const x = &operand[ONS_X];
-    ons_method method;
-    ons_dtype dtype, compute;
-    ons_problem problem;
-    bool reduced[ONS_MAX_DIMS];
-    int threads = module->num_threads, keepdims = 0;
-    const int arrays = ons_operations[operation].gradient ? 2 : 1;
-    void *stream = NULL;
+static int run(operation_call *call) {
+    ons_view *const operand = call->views.operand;
+    ons_problem *problem = &call->problem;
+    const ons_view *y = has_one_a_row(call) ? &call->values : &operand[ONS_Y];
+    if (ons_make_problem(call->operation, operand, y, call->reduced, problem) < 0) return -1;
+    problem->sums = call->function->sums;
+    if (call->computed) problem->compute = other_arithmetic(*call->computed, problem);
+    problem->stream = call->stream;
+    if (ons_run_call(call->module, problem, call->method, call->threads, call->views.library) < 0 ||
+        ons_leave(call->module, &call->views, call->given, call->stream) < 0)
+        return -1;
+    return ons_say_dtype(call->given, &operand[ONS_X]);
+}
 
-    if (ons_take_arguments(function, arrays == 1 ? "an array" : "grad and output", arrays, keywords,
-                           args, count, names, given) < 0)
-        return NULL;
-    if (given[OPERATION] && ons_take_operation(given[OPERATION], &operation) < 0) return NULL;
-    const ons_operation_info *info = &ons_operations[operation];
-    if (given[OPERATION] && (info->gradient != (arrays > 1) || info->selects)) {
-        PyErr_Format(PyExc_ValueError, "%s() does no %s, which takes %s", function, info->name,
-                     arrays > 1 ? "no gradient" : "no pairs");
-        return NULL;
-    }
-    const bool one_a_row = info->one_a_row || sums;
-    const bool has_operator = keywords == OF_ROWS || keywords == OF_VALUES;
-    const int several = !sums ? 2 * info->pair : info->gradient ? 2 : ONS_PACKED_VALUES;
-    if (keywords >> PAIRS & 1 && !given[PAIRS]) {
-        PyErr_Format(PyExc_TypeError, "%s() needs pairs", function);
-        return NULL;
-    }
-    if (info->one_a_row && (given[OUT] || (given[DTYPE] && given[DTYPE] != Py_None))) {
-        PyErr_Format(PyExc_TypeError, "%s() of %s takes no out and no dtype", function, info->name);
-        return NULL;
-    }
-    if (given[KEEPDIMS] && (keepdims = PyObject_IsTrue(given[KEEPDIMS])) < 0) return NULL;
-    if ((has_operator && ons_check_symbolic(module, args[0], given[NUM_THREADS]) < 0) ||
-        ons_take_threads(given[NUM_THREADS], &threads) < 0)
-        return NULL;
-    if (given[STREAM]) {
-        if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
-        result = ons_call_on_stream(module, self, function, args, arrays, stream, given);
+static PyObject *hand_over(const operation_call *call) {
+    const ons_view *x = &call->views.operand[ONS_X], *y = &call->views.operand[ONS_Y];
+    if (call->given[OUT]) return Py_NewRef(call->given[OUT]);
+    const bool number = has_one_a_row(call) && call->views.library == ONS_NUMPY &&
+                        x->device == ONS_CPU && y->ndim == 0;
+    return ons_hand_over(call->module, number ? ONS_NUMBER : call->views.library, array_of(call),
+                         y);
+}
+
+static PyObject *call_function(const operation_function *function, PyObject *self,
+                               PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    operation_call call;
+    PyObject *result = NULL;
+    call.module = PyModule_GetState(self);
+    call.function = function;
+    call.operation = function->operation;
+    call.args = args;
+    call.arrays = ons_operations[call.operation].gradient ? 2 : 1;
+    call.threads = call.module->num_threads;
+    call.keepdims = 0;
+    call.axes = NULL;
+    call.stream = NULL;
+    call.wanted = call.computed = NULL;
+    if (take_arguments(&call, count, names) < 0) return NULL;
+    if (call.given[STREAM]) {
+        result = ons_call_on_stream(call.module, self, function->name, args, call.arrays,
+                                    call.stream, call.given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }
-    int typed = ons_take_dtype(module, given[DTYPE], &dtype);
-    const int computed = ons_take_dtype(module, given[COMPUTE], &compute);
-    if (typed < 0 || computed < 0 || (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))))
-        return NULL;
-    ons_no_call_views(&views);
-    PyObject *const array = args[arrays - 1];
-    if (ons_take(module, array, ONS_X, stream, &operand[ONS_X], &views.library) < 0) {
-        if (arrays > 1) say_which("output");
-        goto done;
-    }
-    if (views.library == ONS_TORCH && ons_check_tracing(module) < 0) goto done;
-    if (ons_check_device(x, given) < 0) goto done;
-    if (has_operator && views.library == ONS_TORCH) {
-        if (!given[STREAM] && ons_check_modes(module) < 0) goto done;
-        if (arrays == 1 && !given[OUT] && !typed && ons_check_autocast(module, x) < 0) goto done;
-    }
-    if (ons_take_method(given[METHOD], x->device, operation, &method) < 0) goto done;
-    if (x->device == ONS_CUDA && !given[STREAM]) stream = x->stream;
-    if (ons_take_axes(module, axes, x->ndim, reduced) < 0) goto done;
-    if (ons_take_where_and_scale(module, given, stream, &views, &problem.scale_by) < 0) goto done;
-    ons_library library;
-    if (given[PAIRS] && ons_take(module, given[PAIRS], ONS_STATISTIC, stream,
-                                 &operand[ONS_STATISTIC], &library) < 0)
-        goto done;
-    if (arrays > 1 &&
-        ons_take(module, args[0], ONS_X, stream, &operand[ONS_GRADIENT], &library) < 0) {
-        say_which("grad");
-        goto done;
-    }
-    if (arrays > 1 && (ons_join("grad", &operand[ONS_GRADIENT], x, stream) < 0 ||
-                       ons_check_shape("grad", &operand[ONS_GRADIENT], x) < 0))
-        goto done;
-    if (ons_join(arrays > 1 ? "output" : "array", x, x, stream) < 0 ||
-        ons_join("where", &operand[ONS_WHERE], x, stream) < 0 ||
-        ons_join("scale", &operand[ONS_SCALE], x, stream) < 0 ||
-        ons_join("pairs", &operand[ONS_STATISTIC], x, stream) < 0)
-        goto done;
-    ons_library out_library = ONS_NUMPY;
-    if (given[OUT] && ons_take_out(module, given[OUT], stream, &operand[ONS_Y], &out_library) < 0)
-        goto done;
-    if (ons_check_all_unchanged(module, given, &views) < 0) goto done;
-    const ons_dtype *wanted = typed ? &dtype : NULL;
-    ons_view values;
-    if ((one_a_row    ? make_values(module, reduced, keepdims, several, &views, stream, &values)
-         : given[OUT] ? use_out(module, given[OUT], wanted, out_library, &views, stream)
-                      : make_result(module, wanted, &views, stream)) < 0)
-        goto done;
-    if (ons_make_problem(operation, operand, one_a_row ? &values : &operand[ONS_Y], reduced,
-                         &problem) < 0)
-        goto done;
-    problem.sums = sums;
-    if (computed) problem.compute = other_arithmetic(compute, &problem);
-    problem.stream = stream;
-    if (ons_run_call(module, &problem, method, threads, views.library) < 0 ||
-        ons_leave(module, &views, given, stream) < 0 || ons_say_dtype(given, x) < 0)
-        goto done;
-    if (given[OUT]) {
-        result = given[OUT];
-        Py_INCREF(result);
-    } else {
-        bool number = one_a_row && views.library == ONS_NUMPY && x->device == ONS_CPU &&
-                      operand[ONS_Y].ndim == 0;
-        result = ons_hand_over(module, number ? ONS_NUMBER : views.library, array, &operand[ONS_Y]);
-    }
-done:
-    Py_XDECREF(axes);
-    ons_release_call_views(&views);
+    if (take_types_and_axes(&call) < 0) return NULL;
+    ons_no_call_views(&call.views);
+    if (take_operands(&call) == 0 && take_result(&call) == 0 && run(&call) == 0)
+        result = hand_over(&call);
+    Py_XDECREF(call.axes);
+    ons_release_call_views(&call.views);
     return result;
 }
 
 PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *args, Py_ssize_t count,
                    PyObject *names) {
     const ons_operation_info *info = &ons_operations[operation];
-    int keywords = info->pair ? OF_PAIRS : info->one_a_row ? OF_VALUES : OF_ROWS;
-    return call(info->name, keywords, operation, false, self, args, count, names);
+    const int keywords = info->pair ? OF_PAIRS : info->one_a_row ? OF_VALUES : OF_ROWS;
+    const operation_function function = {info->name, keywords, false, operation};
+    return call_function(&function, self, args, count, names);
 }
 
-PyObject *ons_finish_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
-                          PyObject *names) {
-    return call("finish", OF_FINISH, ONS_OPERATION_softmax, false, self, args, count, names);
-}
-
-PyObject *ons_sums_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
-    return call("sums", OF_SUMS, ONS_OPERATION_normalizer, true, self, args, count, names);
-}
-
-PyObject *ons_gradient_sums_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
-                                 PyObject *names) {
-    const ons_operation operation = ONS_OPERATION_softmax_backward;
-    return call("gradient_sums", OF_GRADIENT_SUMS, operation, true, self, args, count, names);
-}
-
-PyObject *ons_gradient_finish_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
-                                   PyObject *names) {
-    const ons_operation operation = ONS_OPERATION_softmax_backward;
-    return call("gradient_finish", OF_GRADIENT_FINISH, operation, false, self, args, count, names);
-}
+#define FUNCTION(call, name, keywords, sums, operation)                                        \
+    PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) { \
+        static const operation_function function = {name, keywords, sums, operation};          \
+        return call_function(&function, self, args, count, names);                             \
+    }
+FUNCTION(ons_finish_call, "finish", OF_FINISH, false, ONS_OPERATION_softmax)
+FUNCTION(ons_sums_call, "sums", OF_SUMS, true, ONS_OPERATION_normalizer)
+FUNCTION(ons_gradient_sums_call, "gradient_sums", OF_GRADIENT_SUMS, true,
+         ONS_OPERATION_softmax_backward)
+FUNCTION(ons_gradient_finish_call, "gradient_finish", OF_GRADIENT_FINISH, false,
+         ONS_OPERATION_softmax_backward)
