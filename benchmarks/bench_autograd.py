@@ -11,7 +11,6 @@ in it. By the host's clock a step on a tensor of 4 x 256 is timed too.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import time
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 
 import onsoftmax as ons
+from onsoftmax.bench.document import write
 from onsoftmax.bench.gpu_contestants import liger_softmax, quack_softmax
 from onsoftmax.bench.gpu_timing import EventTimer
 from onsoftmax.bench.machine import about_gpu
@@ -124,7 +124,7 @@ def main() -> None:
     print("by the host, 4x256:", *(f"{name} {us} us" for name, us in alone.items()), sep="\n  ")
     if options.json:
         about = about_gpu() | {"host_us": alone, "results": results}
-        options.json.write_text(json.dumps(about, indent=1) + "\n")
+        write(about, options.json)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import os
 import random
@@ -26,6 +25,7 @@ from onsoftmax._plan.copy_speed import last_level_cache
 from onsoftmax.bench.answers import exact
 from onsoftmax.bench.contestants import installed
 from onsoftmax.bench.cpu_timing import IN_CACHE, make_buffers, run_case
+from onsoftmax.bench.document import write
 from onsoftmax.bench.machine import about_cpu
 from onsoftmax.bench.progress import progress
 
@@ -130,8 +130,7 @@ def main() -> int:
     name = f"cpu-{about['isa']}-{about['date']}{'' if dtype.name == 'float32' else '-' + dtype.name}.json"
     path = args.json or (None if args.quick else Path(__file__).parent / "results" / name)
     if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({**about, "cases": cases}, indent=1) + "\n")
+        write({**about, "cases": cases}, path)
         print(f"\nwritten: {path.name}", file=sys.stderr)
     wrong = [
         f"{name} {case['shape']}"

@@ -13,7 +13,6 @@ arrays, so that the host's share does not show, nor the caches.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -28,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import onsoftmax as ons
+from onsoftmax.bench.document import write
 
 OPERATIONS = ["softmax", "log_softmax"]
 CONTESTANTS = {"onsoftmax": ons, "jax.nn": jax.nn}
@@ -154,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
                         flush=True,
                     )
     if options.json:
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+        write(document, options.json)
     return 0 if all(found["right"] for found in document["cases"]) else 1
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import statistics
 import sys
@@ -28,6 +27,7 @@ from torch.distributed.tensor import DTensor, Shard, init_device_mesh
 
 from onsoftmax import distributed
 from onsoftmax._torch.ranks import gather
+from onsoftmax.bench.document import write
 from onsoftmax.bench.machine import about_cpu, about_gpu
 
 OPERATIONS = ["log_softmax", "softmax", "logsumexp"]
@@ -317,7 +317,7 @@ def main(arguments: list[str] | None = None) -> int:
     if ranks.rank == 0:
         show(document)
         if options.json:
-            options.json.write_text(json.dumps(document, indent=1) + "\n")
+            write(document, options.json)
         for line in wrong:
             print(f"NOT RIGHT: {line}")
     dist.destroy_process_group()

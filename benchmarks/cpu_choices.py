@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import statistics
 import sys
@@ -23,6 +22,7 @@ import numpy as np
 
 import onsoftmax as ons
 from onsoftmax.bench.cpu_timing import make_buffers
+from onsoftmax.bench.document import write
 from onsoftmax.bench.machine import about_cpu
 
 BELOW_PAST_CACHES = (
@@ -119,8 +119,8 @@ def main() -> int:
     if not path and not args.quick:
         path = Path(__file__).parent / "results" / f"cpu-choices-{about['isa']}-{about['date']}.json"
     if path:
-        path.write_text(json.dumps({**about, "lines": lines}, indent=1) + "\n")
-        print(f"written: {path}", file=sys.stderr)
+        write({**about, "lines": lines}, path)
+        print(f"written: {path.name}", file=sys.stderr)
     return 0
 
 

@@ -13,7 +13,6 @@ each of one's own. The figures are medians over the rounds.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import statistics
@@ -29,6 +28,7 @@ import onsoftmax as ons
 from onsoftmax._cli.arguments import parse_shape
 from onsoftmax.bench.answers import error_eps, exact, good_enough
 from onsoftmax.bench.contestants import Array, installed, numpy_formula
+from onsoftmax.bench.document import write
 from onsoftmax.bench.machine import about_cpu
 
 OPERATIONS = {"gradients": ("softmax_backward", "log_softmax_backward"), "topk": ("softmax_topk",)}
@@ -165,7 +165,7 @@ def main() -> int:
     name = f"cpu-{about['isa']}-{about['date']}-{args.what}{suffix}.json"
     path = args.json or (None if args.quick else Path(__file__).parent / "results" / name)
     if path:
-        path.write_text(json.dumps({**about, "cases": cases}, indent=1) + "\n")
+        write({**about, "cases": cases}, path)
         print(f"written: {path.name}", file=sys.stderr)
     return 0
 

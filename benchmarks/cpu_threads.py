@@ -10,7 +10,6 @@ another ELEMENTS_SHARED and ELEMENTS_A_THREAD (csrc/plan/cpu.c).
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import onsoftmax as ons
+from onsoftmax.bench.document import write
 from onsoftmax.bench.machine import about_cpu
 
 N = 1024
@@ -75,7 +75,7 @@ def main() -> int:
             **about_cpu(),
             "microseconds": "median and 90th percentile of a call, for each number of threads asked for",
         }
-        args.json.write_text(json.dumps({**about, "lines": lines}, indent=1) + "\n")
+        write({**about, "lines": lines}, args.json)
     return 0
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,8 @@ from typing import Any
 
 from gpu_options import DTYPES, listed
 from gpu_report import markdown
+
+from onsoftmax.bench.document import write
 
 TOTAL = 2**28
 LENGTHS = [1024, 32768, 50257, 131072, 151936, 262144, 262145, 524288, 2**20, 2**22, 2**24]
@@ -176,7 +177,7 @@ def main(arguments: list[str]) -> int:
     print(markdown([COLUMNS, *map(line, found)]))
     if options.json:
         document = {**about(options), "cases": found}
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+        write(document, options.json)
     return 0
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from onsoftmax.bench import document as documents
 from onsoftmax.bench.figures import figures_of, rounded
 
 __all__ = ["figures_of", "rounded"]
@@ -47,12 +47,9 @@ def check_document(document: dict[str, Any]) -> None:
 
 
 def write(document: dict[str, Any], path: Path) -> None:
-    """As JSON, a line for each case."""
+    """Checked, as JSON."""
     check_document(document)
-    about = {key: value for key, value in document.items() if key != "cases"}
-    lines = ",\n".join(json.dumps(case, allow_nan=False) for case in document["cases"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(about, indent=1)[:-2] + f',\n "cases": [\n{lines}\n ]\n}}\n')
+    documents.write(document, path)
 
 
 def fastest(case: dict[str, Any], names: list[str]) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import random
 import statistics
@@ -20,6 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from onsoftmax.bench.document import write
 
 DTYPES = ["float32", "bfloat16", "float64"]
 METHODS = ["naive", "safe", "online", "split", "fused_warp", "fused_block", "online_block", "cluster", "grid"]
@@ -244,4 +245,4 @@ if __name__ == "__main__":
     if not options.json:
         parser.error("--json FILE is missing")
     document = measure(options.dtypes.split(","), options.methods.split(","), options.seconds)
-    options.json.write_text(json.dumps(compact(document)))
+    write(compact(document), options.json)

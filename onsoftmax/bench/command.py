@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from .._plan.table import Table, show
 from .._types import DTYPES
 from . import chart, contestants
 from .contestants import importable
+from .document import as_text
 from .machine import obstacle
 from .runs import QUICK_PEERS, ROUNDS, Request, Shape, name_of, run
 
@@ -153,7 +153,7 @@ def bench(options: argparse.Namespace) -> int:
     show(tables(document, missing))
     if options.json is not None:
         with written(options.json) as file:
-            file.write(json.dumps(document, indent=1, allow_nan=False).encode() + b"\n")
+            file.write(as_text(document).encode())
     if options.plot is not None:
         save_plot(chart.draw(document), options.plot)
     return 1 if wrong_ones(document) else 0
