@@ -11,23 +11,21 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import os
 import random
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import onsoftmax as ons
 from onsoftmax._cli.arguments import parse_shape
 from onsoftmax._plan.copy_speed import last_level_cache
+from onsoftmax._types import DTYPES
 from onsoftmax.bench.answers import exact
-from onsoftmax.bench.contestants import installed
 from onsoftmax.bench.cpu_timing import IN_CACHE, make_buffers, run_case
 from onsoftmax.bench.document import write
 from onsoftmax.bench.machine import about_cpu
 from onsoftmax.bench.progress import progress
+from onsoftmax.bench.runs import name_of, numpy_type
 
 TOTAL = 2**24
 SHAPES = ["10", "64x1024", "8x4096", "1x10000", "4096x1024", "1024x4096@0", "32x1000x64@1"]
@@ -83,7 +81,7 @@ def print_tables(cases: list[dict[str, Any]], threads: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--dtype", default="float32", choices=["float16", "bfloat16", "float32", "float64"])
+    parser.add_argument("--dtype", default="float32", choices=DTYPES)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="T")
     parser.add_argument("--shapes", type=parse_shape, nargs="+", metavar="SHAPE", help="such as 1024x4096@0")
     parser.add_argument("--rounds", type=int, metavar="R", help="samples of each; 9, with --quick 3")
@@ -92,7 +90,7 @@ def main() -> int:
     args = parser.parse_args()
     args.rounds = args.rounds or (3 if args.quick else 9)
     shapes = args.shapes or list(map(parse_shape, QUICK_SHAPES if args.quick else SHAPES))
-    dtype = np.dtype(installed("ml_dtypes").bfloat16 if args.dtype == "bfloat16" else args.dtype)
+    dtype = numpy_type(args.dtype)
 
     ons.show_config()
     about = {
@@ -101,7 +99,6 @@ def main() -> int:
         "dtype": dtype.name,
         "rounds": args.rounds,
         "quick": args.quick,
-        "load_before": round(os.getloadavg()[0], 2),
     }
     print(f"processor      {about['processor']}\ndtype          {dtype.name}")
     if about["load_before"] > 0.3:
@@ -116,7 +113,7 @@ def main() -> int:
         expected = exact(buffers[0][0], axis)
         for threads in args.threads:
             case = {
-                "shape": "x".join(map(str, shape)) + (f"@{axis}" if axis != -1 else ""),
+                "shape": name_of((shape, axis)),
                 "threads": threads,
                 "bytes": 2 * buffers[0][0].nbytes,
                 "buffer_pairs": len(buffers),

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +26,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import onsoftmax as ons
+from onsoftmax.bench.answers import exact as exact_softmax
 from onsoftmax.bench.document import write
+from onsoftmax.bench.figures import median_and_range
+from onsoftmax.bench.machine import load, versions
 
 OPERATIONS = ["softmax", "log_softmax"]
 CONTESTANTS = {"onsoftmax": ons, "jax.nn": jax.nn}
@@ -55,9 +57,8 @@ def programs(operation: str) -> dict[str, dict[str, Any]]:
 
 def exact(operation: str, what: str, x: Any, weights: Any) -> Any:
     """In float64."""
-    x, g = (np.asarray(each.astype("float32"), np.float64) for each in (x, weights))
-    e = np.exp(x - x.max(-1, keepdims=True))
-    p = e / e.sum(-1, keepdims=True)
+    x, g = (np.asarray(each.astype("float32")) for each in (x, weights))
+    p = exact_softmax(x, -1)
     if what == "forward":
         return p if operation == "softmax" else np.log(p)
     if operation == "softmax":
@@ -80,7 +81,7 @@ def timed(calls: dict[str, Callable[[], Any]], rounds: int, results: int) -> dic
             jax.block_until_ready(call())
             if turn >= 0:
                 times[name].append((time.perf_counter() - begun) * 1e3 / results)
-    return {name: [round(f(of), 4) for f in (statistics.median, min, max)] for name, of in times.items()}
+    return {name: median_and_range(of, 4) for name, of in times.items()}
 
 
 def case(
@@ -114,12 +115,8 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "platform": device.platform,
         "device": device.device_kind if device.platform != "cpu" else platform.machine(),
         "processors": len(os.sched_getaffinity(0)),
-        "load before": os.getloadavg()[0],
-        "versions": {
-            "onsoftmax": ons.__version__,
-            "python": platform.python_version(),
-            "jax": jax.__version__,
-        },
+        "load_before": load(),
+        "versions": {"onsoftmax": ons.__version__, "python": platform.python_version(), **versions(["jax"])},
         "rounds": options.rounds,
     }
 

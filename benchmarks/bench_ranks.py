@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from torch.distributed.tensor import DTensor, Shard, init_device_mesh
 from onsoftmax import distributed
 from onsoftmax._torch.ranks import gather
 from onsoftmax.bench.document import write
+from onsoftmax.bench.figures import median_and_range
 from onsoftmax.bench.machine import about_cpu, about_gpu
 
 OPERATIONS = ["log_softmax", "softmax", "logsumexp"]
@@ -184,7 +184,7 @@ def rounds_of(ranks: Ranks, contestants: dict[str, list[Callable[[], Any]]], rou
     for _ in range(rounds):
         for name, turn in turns.items():
             times[name].append(ranks.time([next(turn) for _ in range(CALLS)]))
-    return {name: [round(f(of), 5) for f in (statistics.median, min, max)] for name, of in times.items()}
+    return {name: median_and_range(of, 5) for name, of in times.items()}
 
 
 def forward(function: Any, operation: str, x: Any, ranks: Ranks) -> Callable[[], Any]:

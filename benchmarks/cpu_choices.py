@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import statistics
 import sys
 import time
@@ -96,11 +95,7 @@ def main() -> int:
     args = parser.parse_args()
     total, rounds = (2**18, 3) if args.quick else (2**24, args.rounds)
     config = ons.show_config()
-    about = {
-        **about_cpu(),
-        "rounds": rounds,
-        "load_before": round(os.getloadavg()[0], 2),
-    }
+    about = {**about_cpu(), "rounds": rounds}
     ons.set_num_threads(1)
     lines = []
     print("| rows | choice | ways | ms | ms | ratio |\n| --- | --- | --- | ---: | ---: | ---: |")

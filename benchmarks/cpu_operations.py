@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import statistics
 import sys
 import time
 import timeit
@@ -29,7 +27,9 @@ from onsoftmax._cli.arguments import parse_shape
 from onsoftmax.bench.answers import error_eps, exact, good_enough
 from onsoftmax.bench.contestants import Array, installed, numpy_formula
 from onsoftmax.bench.document import write
+from onsoftmax.bench.figures import median_and_range
 from onsoftmax.bench.machine import about_cpu
+from onsoftmax.bench.runs import name_of
 
 OPERATIONS = {"gradients": ("softmax_backward", "log_softmax_backward"), "topk": ("softmax_topk",)}
 SHAPES = {
@@ -117,7 +117,7 @@ def measure(timers: dict[str, timeit.Timer], rounds: int) -> dict[str, list[floa
             while time.perf_counter() < end:
                 timer.timeit(calls[name])
             samples[name].append(timer.timeit(calls[name]) / calls[name])
-    return {name: [statistics.median(s), min(s), max(s)] for name, s in samples.items()}
+    return {name: median_and_range(of) for name, of in samples.items()}
 
 
 def print_row(case: dict[str, Any], seconds: dict[str, list[float]], first: bool) -> None:
@@ -148,7 +148,6 @@ def main() -> int:
     rounds = args.rounds or (3 if args.quick else 21)
     shapes = args.shapes or [parse_case(shape) for shape in SHAPES[args.what].split()]
     about: dict[str, Any] = {**about_cpu(), "dtype": args.dtype, "rounds": rounds}
-    about["load_before"] = round(os.getloadavg()[0], 2)
     cases: list[dict[str, Any]] = []
     for operation in OPERATIONS[args.what]:
         for threads in args.threads:
@@ -156,8 +155,7 @@ def main() -> int:
             installed("torch").set_num_threads(threads)
             for shape, axis, k in shapes[1:3] if args.quick and not args.shapes else shapes:
                 seconds = measure(lines(operation, (shape, axis, k), args.dtype), rounds)
-                name = "x".join(map(str, shape)) + (f"@{axis}" if axis != -1 else "")
-                case = {"operation": operation, "shape": name, "threads": threads}
+                case = {"operation": operation, "shape": name_of((shape, axis)), "threads": threads}
                 case |= {"k": k} if args.what == "topk" else {}
                 print_row(case, seconds, first=not cases)
                 cases.append({**case, "seconds": seconds})

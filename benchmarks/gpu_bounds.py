@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpu_options import DTYPES, listed
+from gpu_options import listed
 from gpu_report import markdown
 
+from onsoftmax._types import DTYPES
 from onsoftmax.bench.document import write
 
 TOTAL = 2**28

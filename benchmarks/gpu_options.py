@@ -17,8 +17,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+from onsoftmax._types import DTYPES
+
 PEERS = ["torch", "unfused", "compile", "triton", "liger", "quack"]
-DTYPES = ["float16", "bfloat16", "float32", "float64"]
 SECONDS, QUICK_SECONDS = 390, 75
 ROUNDS, QUICK_ROUNDS = 7, 3
 SWEEP = 32, 2**22

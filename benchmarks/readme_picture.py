@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from onsoftmax.bench.chart import points_of
+
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 SHORTEST, LONGEST = 128, 2**20
 CONTESTANTS = {  # name in the document -> name in the picture, colour on light, on dark
@@ -43,13 +45,10 @@ def draw(document: dict[str, Any], dark: bool) -> Path:
             cases = [c for c in document["cases"] if c["part"] == "bands" and c["dtype"] == dtype]
             cases = [c for c in cases if SHORTEST <= c["N"] <= LONGEST]
             for name, (label, *shades) in CONTESTANTS.items():
-                points = [(c["N"], c["figures"].get(name, {}).get("x_copy")) for c in cases]
-                found = [(N, share) for N, share in points if share is not None]
-                whole = [(N, share) for N, share in found if N & (N - 1) == 0]
-                others = [(N, share) for N, share in found if N & (N - 1)]
+                powers, others = points_of(name, cases, "x_copy")
                 style = {"color": shades[dark], "zorder": 3 if name == "auto" else 2}
                 panel.plot(
-                    *zip(*whole, strict=True), label=label, linewidth=3 if name == "auto" else 1.4, **style
+                    *zip(*powers, strict=True), label=label, linewidth=3 if name == "auto" else 1.4, **style
                 )
                 if others:
                     panel.plot(*zip(*others, strict=True), "x", markersize=6, **style)

@@ -78,13 +78,20 @@ def _look(name: str) -> dict[str, Any]:
     return {"color": "gray", "linestyle": ":"} if name.startswith("copy") else {"linewidth": 1.2}
 
 
+Points = list[tuple[int, float]]
+
+
+def points_of(name: str, cases: list[dict[str, Any]], key: str) -> tuple[Points, Points]:
+    """(N, figure) of a contestant: where N is a power of two, and the others."""
+    found = [(case["N"], case["figures"].get(name, {}).get(key)) for case in cases]
+    points = [(N, value) for N, value in found if value is not None]
+    return [p for p in points if p[0] & (p[0] - 1) == 0], [p for p in points if p[0] & (p[0] - 1)]
+
+
 def plot_line(panel: Any, name: str, cases: list[dict[str, Any]], key: str) -> None:
     """A line through the powers of two, and crosses for the other lengths."""
-    points = [(case["N"], case["figures"].get(name, {}).get(key)) for case in cases]
-    points = [(N, value) for N, value in points if value is not None]
-    powers = [p for p in points if p[0] & (p[0] - 1) == 0]
-    others = [p for p in points if p[0] & (p[0] - 1)]
-    if not points:
+    powers, others = points_of(name, cases, key)
+    if not powers and not others:
         return
     look = _look(name)
     (line,) = panel.plot(*zip(*powers, strict=True) if powers else ([], []), marker=".", label=name, **look)

@@ -14,6 +14,12 @@ def rounded(value: float | None) -> float | str | None:
     return str(value)
 
 
+def median_and_range(samples: list[float], digits: int | None = None) -> list[float]:
+    """Median, lowest and highest; rounded where digits are given."""
+    found = [statistics.median(samples), min(samples), max(samples)]
+    return found if digits is None else [round(each, digits) for each in found]
+
+
 def figures_of(
     samples: list[float], error: float | None, moved: int, copy_moved: int, copy_samples: list[float]
 ) -> dict[str, Any]:

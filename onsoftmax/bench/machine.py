@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import re
 import subprocess
@@ -30,8 +31,13 @@ def processor() -> str:
     return found[1] if found else "unknown"
 
 
+def load() -> float:
+    """What others have the processors do: figures of a busy machine are slower than its own."""
+    return round(os.getloadavg()[0], 2)
+
+
 def about_cpu() -> dict[str, Any]:
-    """When a run on the CPU was made, on what and with what."""
+    """When a run on the CPU was made, on what and with what, and how busy the machine was before."""
     config = _core.config()
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -40,6 +46,7 @@ def about_cpu() -> dict[str, Any]:
         "isa": config["isa"],
         "compiler": config["compiler"],
         "versions": {"onsoftmax": __version__, "python": platform.python_version(), **versions()},
+        "load_before": load(),
     }
 
 

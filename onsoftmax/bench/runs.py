@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from .._cli.files import CommandError
 from .._plan.copy_speed import last_level_cache
 from .._plan.memory import free_memory
 from .figures import rounded
-from .machine import driver, processor, versions
+from .machine import driver, load, processor, versions
 from .progress import progress
 
 Shape = tuple[tuple[int, ...], int]
@@ -120,7 +119,7 @@ def _on_cpu(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     from .cpu_timing import make_buffers, run_case
 
     dtype = numpy_type(request.dtype)
-    load = round(os.getloadavg()[0], 2)
+    load_before = load()
     cases = []
     for shape in progress(_shapes_that_fit(request, dtype)):
         lengths, axis = shape
@@ -136,7 +135,7 @@ def _on_cpu(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {
         "machine": f"{processor()}, {request.threads} threads",
         "threads": request.threads,
-        "load_before": load,
+        "load_before": load_before,
     }, cases
 
 
