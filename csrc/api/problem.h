@@ -153,21 +153,17 @@ typedef enum { ONS_ROW_FORM, ONS_COLUMN_FORM } ons_form;
  * the column form. */
 typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED } ons_loader;
 
-/* Which of its kernels a method runs on a GPU: the one that bears its name (in the column form
- * fused_block_of_columns for fused_block); fused_warp_staged; cluster_few_rows; cluster_smem; those
- * of operations which take a gradient, and of these the one that stages rows; and those of the
- * operation that selects, among them the ones of short rows (topk/sorted.cu) and of a large k
- * (topk/large.cu). */
+/* Which of its kernels a method runs on a GPU. */
 typedef enum {
-    ONS_OWN,
-    ONS_STAGED,
-    ONS_FEW_ROWS,
-    ONS_SMEM,
-    ONS_WITH_GRADIENT,
-    ONS_WITH_GRADIENT_STAGED,
-    ONS_SELECTING,
-    ONS_SELECTING_SORTED,
-    ONS_SELECTING_LARGE
+    ONS_OWN,           /* the kernel of its name; fused_block_of_columns in the column form */
+    ONS_STAGED,        /* fused_warp_staged */
+    ONS_FEW_ROWS,      /* cluster_few_rows */
+    ONS_SMEM,          /* cluster_smem */
+    ONS_WITH_GRADIENT, /* the method's kernels for operations that take a gradient */
+    ONS_WITH_GRADIENT_STAGED, /* the same, where a block stages its rows in shared memory */
+    ONS_SELECTING,            /* the method's kernels for the operation that selects (cuda/topk) */
+    ONS_SELECTING_SORTED,     /* topk/sorted.cu, of short rows */
+    ONS_SELECTING_LARGE       /* topk/large.cu, of a large k */
 } ons_variant;
 
 typedef struct {

@@ -12,8 +12,8 @@
 #include "kernel/launch_packs.cuh"
 #include "team/strip.cuh"
 
-/* The most threads of a block; WARPS fit a multiprocessor: two blocks or more, and where an
- * operation takes a gradient as many as there is room for. */
+/* The most threads of a block. WARPS warps fit a multiprocessor: those of two blocks. Where an
+ * operation takes a gradient, they are as many blocks as find room. */
 template <typename Ops, int WARPS>
 constexpr int MAX_THREADS = std::is_same_v<Ops, gradients> ? GRADIENT_THREADS : WARPS / 2 * WARP;
 

@@ -68,7 +68,7 @@ class row_in_place {
     staged_chunks<T, K, LANES> chunks;
 };
 
-/* `used`: the chunks of a lane after these are 0 in all lanes. */
+/* Only the first `used` chunks of a lane have elements. */
 template <typename Tile>
 struct staged_gradient_tile : gradient_tile<Tile> {
     int used;

@@ -1,5 +1,5 @@
-/* block.cuh - the team of a block: its warps share a row, and meet through shared memory once for
- * each part. How many warps they are is not in the result. */
+/* block.cuh - the team of a block: its warps share a row. They meet through shared memory, once for
+ * each part. The result does not show how many warps they are. */
 #ifndef ONS_TEAM_BLOCK_CUH
 #define ONS_TEAM_BLOCK_CUH
 
@@ -7,7 +7,7 @@
 
 struct in_any_order;
 
-/* Of at most so many warps. Every thread brings each kind of part once. */
+/* A block has at most WARPS warps. Every thread brings each kind of part once. */
 template <int WARPS, bool STREAM_ = false>
 struct block {
     static_assert(WARPS <= WARP);
