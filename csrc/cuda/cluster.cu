@@ -12,8 +12,8 @@
 #include "kernel/launch_packs.cuh"
 #include "team/strip.cuh"
 
-/* The most threads of a block. WARPS warps fit a multiprocessor: those of two blocks. Where an
- * operation takes a gradient, they are as many blocks as find room. */
+/* The most threads of a block. A multiprocessor must hold WARPS warps: two blocks of them, or with
+ * a gradient as many blocks of GRADIENT_THREADS as they make. */
 template <typename Ops, int WARPS>
 constexpr int MAX_THREADS = std::is_same_v<Ops, gradients> ? GRADIENT_THREADS : WARPS / 2 * WARP;
 

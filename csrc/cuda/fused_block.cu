@@ -19,7 +19,7 @@ constexpr int MAX_THREADS =
     : K == BLOCK_CHUNKS  ? Rows::BLOCK_THREADS
                          : (UNALIGNED_ROW_CHUNKS / K + WARP - 1) / WARP * WARP;
 
-/* How many such blocks fit a multiprocessor; 0: as many as do. */
+/* So many such blocks a multiprocessor must hold; 0: there is no such demand. */
 template <typename Rows, int K>
 constexpr int BLOCKS_OF_ROWS =
     (K > BLOCK_CHUNKS ? UNALIGNED_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /

@@ -21,7 +21,7 @@
  *   ONE_REFERENCE          whether all that share a row are near
  *   FETCHES                whether later rows are fetched ahead
  *   STREAM                 whether results go past the caches
- *   TESTS_ACCESSES         whether each access tests a row's alignment, in 16 bits too */
+ *   TESTS_ACCESSES         whether 16-bit rows too are tested for alignment at each access */
 #ifndef ONS_HELD_CUH
 #define ONS_HELD_CUH
 

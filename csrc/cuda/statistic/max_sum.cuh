@@ -6,7 +6,7 @@
 #include "finish.cuh"
 
 struct max_sum {
-    /* Something is kept of the elements until all is known of their row. */
+    /* Whether finish() puts the results into x; else results() gives them one by one. */
     static constexpr bool KEEPS = true;
 
     /* The form in which a tile is held. */

@@ -1,5 +1,5 @@
 /* block.cuh - the team of a block: its warps share a row. They meet through shared memory, once for
- * each part. The result does not show how many warps they are. */
+ * each part. A sum in fixed point does not show how many warps they are. */
 #ifndef ONS_TEAM_BLOCK_CUH
 #define ONS_TEAM_BLOCK_CUH
 

@@ -1,6 +1,6 @@
 /* cluster.cuh - the team of a cluster: the warps of its blocks share a row (sm_90 and later). The
- * lanes of a warp are near each other. Each warp sends its part to every block, and a block goes on
- * once all have arrived: no warp waits for another of its block. */
+ * lanes of a warp are near each other. Each warp sends its part to every block, and waits for
+ * the parts of all. They need no barrier of the block. */
 #ifndef ONS_TEAM_CLUSTER_CUH
 #define ONS_TEAM_CLUSTER_CUH
 
