@@ -153,19 +153,6 @@ typedef enum { ONS_ROW_FORM, ONS_COLUMN_FORM } ons_form;
  * the column form. */
 typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED } ons_loader;
 
-/* Which of its kernels a method runs on a GPU. */
-typedef enum {
-    ONS_OWN,           /* the kernel of its name; fused_block_of_columns in the column form */
-    ONS_STAGED,        /* fused_warp_staged */
-    ONS_FEW_ROWS,      /* cluster_few_rows */
-    ONS_SMEM,          /* cluster_smem */
-    ONS_WITH_GRADIENT, /* the method's kernels for operations that take a gradient */
-    ONS_WITH_GRADIENT_STAGED, /* the same, where a block stages its rows in shared memory */
-    ONS_SELECTING,            /* the method's kernels for the operation that selects (cuda/topk) */
-    ONS_SELECTING_SORTED,     /* topk/sorted.cu, of short rows */
-    ONS_SELECTING_LARGE       /* topk/large.cu, of a large k */
-} ons_variant;
-
 typedef struct {
     ons_method method;
     const char *reason; /* why this one, in words */
@@ -194,8 +181,10 @@ typedef struct {
     int64_t blocks_a_row;  /* blocks that share a row; 0 where a block has several rows */
     int elements_a_thread; /* of a row, held at once in its registers */
     int lanes;             /* of a warp that share a row, in fused_warp */
+    int64_t clusters;      /* that take the rows in turn, in cluster_smem, */
+    int smem_tiles, slots; /* and what each warp has in shared memory (cuda/rows/smem.cuh) */
     ons_loader loader;
-    ons_variant variant;
+    int family;          /* of kernels, in cuda/kernels.def */
     int64_t longest_row; /* that the method can hold; 0: any */
     bool starts_early;   /* before the kernel ahead of it in its stream has ended */
     double copy_speed;   /* of this GPU, in bytes a second, of its bandwidth; 0: not known */

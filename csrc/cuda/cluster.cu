@@ -69,7 +69,7 @@ static ons_status with_warps(int threads, Method method) {
     return method(std::integral_constant<int, USUAL>());
 }
 
-static ons_status launch_gradient(const launch_request &request) {
+ons_status launch_gradients_in_cluster(const launch_request &request) {
     return with_gradient_rows(request, [&](auto rows) {
         using Rows = typename decltype(rows)::Rows;
         auto launch_with = [&](auto K) {
@@ -89,12 +89,9 @@ static ons_status launch_gradient(const launch_request &request) {
     });
 }
 
-ons_status ons_cuda_cluster(const launch_request &request) {
+ons_status launch_cluster(const launch_request &request) {
+    constexpr ons_family FAMILY = ONS_FAMILY_cluster;
     const ons_plan *plan = request.plan;
-    if (plan->variant == ONS_SMEM) return cluster_smem(request);
-    if (plan->variant == ONS_FEW_ROWS) return cluster_few_rows(request);
-    if (plan->variant == ONS_SELECTING) return topk_cluster(request);
-    if (plan->variant == ONS_WITH_GRADIENT) return launch_gradient(request);
     auto launch_as = [&](auto form) {
         using Form = decltype(form);
         return [&request, plan](auto ops, auto rows) {
@@ -108,9 +105,10 @@ ons_status ons_cuda_cluster(const launch_request &request) {
         };
     };
     if (plan->loader == ONS_PACKED)
-        return with_packs<kinds_in_cluster>(request, launch_as(block_of_packs<CHUNK<float>>()));
-    if (plan->form == ONS_COLUMN_FORM) return with_columns(request, launch_as(block_of_columns()));
-    return with_rows<kinds_in_cluster, aligned_kernels::HELD>(request, launch_as(block_a_row()));
+        return with_packs<FAMILY>(request, launch_as(block_of_packs<CHUNK<float>>()));
+    if (plan->form == ONS_COLUMN_FORM)
+        return with_columns<FAMILY>(request, launch_as(block_of_columns()));
+    return with_rows<FAMILY>(request, launch_as(block_a_row()));
 }
 
 template <typename Rows, typename Form>

@@ -92,25 +92,18 @@ __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 1)
 #endif
 }
 
-/* Rows without gaps, whatever the result. */
-struct kinds_in_few_rows {
-    template <typename Ops>
-    static constexpr ons_kinds_of_rows KINDS = ONS_CONTIGUOUS_ROWS;
-};
-
-ons_status cluster_few_rows(const launch_request &request) {
+ons_status launch_cluster_few_rows(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_contiguous_rows<kinds_in_few_rows, aligned_kernels::HELD>(
-        request, [&](auto ops, auto rows) -> ons_status {
-            using Ops = decltype(ops);
-            using Rows = typename decltype(rows)::Rows;
-            launch_shape shape = {plan->blocks_a_row, plan->threads};
-            shape.cluster = (int)plan->blocks_a_row;
-            const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
-            return with_constant<MAX_SHARERS / 2, MAX_SHARERS>(sharers, [&](auto SHARERS) {
-                return launch_strips(request, shape,
-                                     cluster_few_rows_kernel<Ops, Rows, decltype(SHARERS)::value>,
-                                     rows.arguments);
-            });
+    return with_rows<ONS_FAMILY_cluster_few_rows>(request, [&](auto ops, auto rows) -> ons_status {
+        using Ops = decltype(ops);
+        using Rows = typename decltype(rows)::Rows;
+        launch_shape shape = {plan->blocks_a_row, plan->threads};
+        shape.cluster = (int)plan->blocks_a_row;
+        const int sharers = CLUSTER_CHUNKS / (plan->elements_a_thread / Rows::V);
+        return with_constant<MAX_SHARERS / 2, MAX_SHARERS>(sharers, [&](auto SHARERS) {
+            return launch_strips(request, shape,
+                                 cluster_few_rows_kernel<Ops, Rows, decltype(SHARERS)::value>,
+                                 rows.arguments);
         });
+    });
 }

@@ -163,27 +163,17 @@ static ons_status launch_smem(const launch_request &request,
                               const rows_of<contiguous_rows<X, ALL_ALIGNED>> &rows) {
     using Rows = contiguous_rows<X, ALL_ALIGNED>;
     const ons_plan *plan = request.plan;
-    const int blocks = (int)plan->blocks_a_row, size = (int)sizeof(typename Rows::Real);
-    ons_gpu gpu;
-    ons_status status = ons_gpu_describe(request.problem->gpu, &gpu);
-    if (status != ONS_OK) return status;
-    const int64_t tiles = ((plan->N + Rows::V - 1) / Rows::V + SMEM_TILE - 1) / SMEM_TILE;
-    const int64_t warps = blocks * (SMEM_THREADS / WARP), rest = tiles - warps * REGISTER_TILES;
-    const int smem_tiles = rest > 0 ? (int)((rest + warps - 1) / warps) : 0;
-    int slots = MIN_SLOTS;
-    while (slots < MAX_SLOTS &&
-           ons_smem_bytes(blocks, size, smem_tiles, slots + 1) <= gpu.shared_bytes)
-        slots++;
-    const int64_t clusters = blocks == 8 ? gpu.clusters_of_8 : gpu.clusters_of_16;
-    launch_shape shape = {blocks * (plan->rows < clusters ? plan->rows : clusters), plan->threads};
-    shape.cluster = blocks;
-    shape.shared_bytes = (int)ons_smem_bytes(blocks, size, smem_tiles, slots) - SMEM_BESIDES;
-    return launch(request, shape, cluster_smem_kernel<Ops, Rows>, rows.arguments, slots,
-                  smem_tiles);
+    launch_shape shape = {plan->clusters * plan->blocks_a_row, plan->threads};
+    shape.cluster = (int)plan->blocks_a_row;
+    shape.shared_bytes = (int)ons_smem_bytes(plan->blocks_a_row, sizeof(typename Rows::Real),
+                                             plan->smem_tiles, plan->slots) -
+                         SMEM_BESIDES;
+    return launch(request, shape, cluster_smem_kernel<Ops, Rows>, rows.arguments, plan->slots,
+                  plan->smem_tiles);
 }
 
-ons_status cluster_smem(const launch_request &request) {
-    return with_contiguous_rows<kinds_in_cluster, aligned_kernels::ALL>(
+ons_status launch_cluster_smem(const launch_request &request) {
+    return with_rows<ONS_FAMILY_cluster_smem>(
         request, [&](auto ops, auto rows) { return launch_smem<decltype(ops)>(request, rows); });
 }
 

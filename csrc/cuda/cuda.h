@@ -14,6 +14,27 @@ extern "C" {
 #define ONS_CONSTANT static inline
 #endif
 
+/* What kernels.def says of a family. */
+typedef enum {
+#define ONS_FAMILY(name, rows, values, aligned) ONS_FAMILY_##name,
+#include "kernels.def"
+#undef ONS_FAMILY
+    ONS_FAMILIES
+} ons_family;
+typedef enum {
+    ONS_NO_ROWS,
+    ONS_GENERAL_ROWS,
+    ONS_CONTIGUOUS_ROWS,
+    ONS_CONTIGUOUS_ALONE_ROWS,
+    ONS_EVERY_ROWS
+} ons_kinds_of_rows;
+typedef enum {
+    ONS_NONE_ALIGNED,
+    ONS_OF_16_BIT_ALIGNED,
+    ONS_IN_TILES_ALIGNED,
+    ONS_ALL_ALIGNED
+} ons_aligned_kernels;
+
 /* The warps that fit a multiprocessor in cluster where an operation takes a gradient; `more`: of
  * GRADIENT_CLUSTER_CHUNKS. */
 ONS_CONSTANT int ons_gradient_warps(bool is_16_bit, bool more) {

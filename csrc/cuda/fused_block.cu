@@ -50,23 +50,21 @@ static ons_status launch_block(const launch_request &request, const Arguments &a
                              arguments);
 }
 
-ons_status ons_cuda_fused_block(const launch_request &request) {
-    const ons_plan *plan = request.plan;
-    if (plan->variant == ONS_SELECTING) return topk_block(request);
-    if (plan->form == ONS_COLUMN_FORM) return fused_block_of_columns(request);
-    if (plan->variant == ONS_WITH_GRADIENT)
-        return with_gradient_rows(request, [&](auto rows) {
-            return launch_block<gradients, typename decltype(rows)::Rows, BLOCK_CHUNKS>(
-                request, rows.arguments);
-        });
-    return with_rows<kinds_in_fused_block, aligned_kernels::HELD>(
-        request, [&](auto ops, auto rows) {
-            using Ops = decltype(ops);
-            using Rows = typename decltype(rows)::Rows;
-            return with_constant<SHORT_CHUNKS, MEDIUM_CHUNKS, BLOCK_CHUNKS, UNALIGNED_CHUNKS,
-                                 UNALIGNED_CHUNKS_16_BIT>(
-                plan->elements_a_thread / Rows::V, [&](auto K) {
-                    return launch_block<Ops, Rows, decltype(K)::value>(request, rows.arguments);
-                });
-        });
+ons_status launch_fused_block(const launch_request &request) {
+    return with_rows<ONS_FAMILY_fused_block>(request, [&](auto ops, auto rows) {
+        using Ops = decltype(ops);
+        using Rows = typename decltype(rows)::Rows;
+        return with_constant<SHORT_CHUNKS, MEDIUM_CHUNKS, BLOCK_CHUNKS, UNALIGNED_CHUNKS,
+                             UNALIGNED_CHUNKS_16_BIT>(
+            request.plan->elements_a_thread / Rows::V, [&](auto K) {
+                return launch_block<Ops, Rows, decltype(K)::value>(request, rows.arguments);
+            });
+    });
+}
+
+ons_status launch_gradients_in_block(const launch_request &request) {
+    return with_gradient_rows(request, [&](auto rows) {
+        return launch_block<gradients, typename decltype(rows)::Rows, BLOCK_CHUNKS>(request,
+                                                                                    rows.arguments);
+    });
 }

@@ -15,20 +15,25 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     held<Ops, Rows, BLOCK_CHUNKS>(args, team);
 }
 
-ons_status fused_block_of_columns(const launch_request &request) {
-    auto launch_as = [&](auto form) {
-        using Form = decltype(form);
-        return [&request](auto ops, auto rows) {
-            using Rows = typename decltype(rows)::Rows;
-            return launch_strips(request, {1, request.plan->threads},
-                                 fused_block_of_columns_kernel<decltype(ops), Rows, Form>,
-                                 rows.arguments);
-        };
+template <typename Form>
+static auto launch_as(const launch_request &request, Form) {
+    return [&request](auto ops, auto rows) {
+        using Rows = typename decltype(rows)::Rows;
+        return launch_strips(request, {1, request.plan->threads},
+                             fused_block_of_columns_kernel<decltype(ops), Rows, Form>,
+                             rows.arguments);
     };
-    if (request.plan->variant == ONS_WITH_GRADIENT)
-        return with_general_gradient(
-            request, [&](auto rows) { return launch_as(block_of_columns())(gradients(), rows); });
+}
+
+ons_status launch_fused_block_of_columns(const launch_request &request) {
+    constexpr ons_family FAMILY = ONS_FAMILY_fused_block_of_columns;
     if (request.plan->loader == ONS_PACKED)
-        return with_packs<kinds_in_fused_block>(request, launch_as(block_of_packs<CHUNK<float>>()));
-    return with_columns(request, launch_as(block_of_columns()));
+        return with_packs<FAMILY>(request, launch_as(request, block_of_packs<CHUNK<float>>()));
+    return with_columns<FAMILY>(request, launch_as(request, block_of_columns()));
+}
+
+ons_status launch_gradients_in_block_of_columns(const launch_request &request) {
+    return with_general_gradient(request, [&](auto rows) {
+        return launch_as(request, block_of_columns())(gradients(), rows);
+    });
 }

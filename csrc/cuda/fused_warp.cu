@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     held<Ops, Rows, K>(args, team);
 }
 
-/* Of which shapes of instances.def there are kernels. */
+/* Of which shapes of kernels.def there are kernels. */
 template <typename Rows>
 constexpr ons_warp_rows SHAPED_AS = ONS_ALL_ROWS;
 template <typename X, bool ALL_ALIGNED>
@@ -31,94 +31,99 @@ constexpr ons_warp_rows SHAPED_AS<contiguous_rows<X, ALL_ALIGNED>> =
 template <typename X>
 constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
 
-/* Calls method(lanes, chunks), constants, with the plan's. */
+/* Both call method(lanes, chunks), constants, with the plan's. */
 template <typename Ops, typename Rows, typename Method>
 static ons_status with_warp_shape(const ons_plan *plan, Method method) {
-    const int chunks = plan->elements_a_thread / Rows::V;
     ons_status status = ONS_E_OPERAND;
 #define ONS_WARP_SHAPE(operations, rows, L, K)                                                   \
     if constexpr (Ops::ONE_A_ROW == ONS_OF_##operations && SHAPED_AS<Rows> == ONS_##rows##_ROWS) \
-        if (plan->lanes == L && chunks == K)                                                     \
+        if (plan->lanes == L && plan->elements_a_thread == K * Rows::V)                          \
             status = method(std::integral_constant<int, L>(), std::integral_constant<int, K>());
-#include "kernel/instances.def"
+#include "kernels.def"
 #undef ONS_WARP_SHAPE
     return status;
+}
+template <int V, typename Method>
+static ons_status with_gradient_shape(const ons_plan *plan, Method method) {
+    ons_status status = ONS_E_OPERAND;
+#define ONS_GRADIENT_SHAPE(L, K)                              \
+    if (plan->lanes == L && plan->elements_a_thread == K * V) \
+        status = method(std::integral_constant<int, L>(), std::integral_constant<int, K>());
+#include "kernels.def"
+#undef ONS_GRADIENT_SHAPE
+    return status;
+}
+
+template <typename Ops, typename Rows, typename Team, int K>
+static ons_status launch_as(const launch_request &request, const typename Rows::arguments &rows,
+                            int shared_bytes = 0) {
+    launch_shape shape = {1, request.plan->threads};
+    shape.shared_bytes = shared_bytes;
+    return launch_strips(request, shape, fused_warp_kernel<Ops, Rows, Team, K>, rows);
+}
+
+ons_status launch_fused_warp(const launch_request &request) {
+    constexpr ons_family FAMILY = ONS_FAMILY_fused_warp;
+    const ons_plan *plan = request.plan;
+    if (plan->loader == ONS_PACKED)
+        return with_packs<FAMILY>(request, [&](auto ops, auto rows) {
+            using Rows = typename decltype(rows)::Rows;
+            return with_constant<4, 8, 16, 32>((int)plan->tile, [&](auto N) {
+                constexpr int ALONG = decltype(N)::value > PACKS_A_LANE ? 2 : 1;
+                return launch_as<decltype(ops), Rows, lanes_of_packs<Rows::C, ALONG>,
+                                 decltype(N)::value / ALONG>(request, rows.arguments);
+            });
+        });
+    if (plan->form == ONS_COLUMN_FORM)
+        return with_columns<FAMILY>(request, [&](auto ops, auto rows) {
+            using Rows = typename decltype(rows)::Rows;
+            return with_constant<1, 2, 4, 8>(plan->elements_a_thread / Rows::V, [&](auto K) {
+                return launch_as<decltype(ops), Rows, lane_a_column, decltype(K)::value>(
+                    request, rows.arguments);
+            });
+        });
+    return with_rows<FAMILY>(request, [&](auto ops, auto rows) {
+        using Rows = typename decltype(rows)::Rows;
+        return with_warp_shape<decltype(ops), Rows>(plan, [&](auto L, auto K) {
+            return launch_as<decltype(ops), Rows, lanes<decltype(L)::value>, decltype(K)::value>(
+                request, rows.arguments);
+        });
+    });
+}
+
+ons_status launch_gradients_in_warp(const launch_request &request) {
+    return with_gradient_rows(request, [&](auto rows) {
+        using Rows = typename decltype(rows)::Rows;
+        return with_gradient_shape<Rows::V>(request.plan, [&](auto L, auto K) {
+            return launch_as<gradients, Rows, lanes<decltype(L)::value>, decltype(K)::value>(
+                request, rows.arguments);
+        });
+    });
 }
 
 template <typename T>
 static ons_status launch_staged_gradients(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const ons_problem *problem = request.problem;
-    launch_shape shape = {1, plan->threads};
-    shape.shared_bytes = 2 * (staged_bytes<T>(plan->width, plan->N) + 15);
-    const int chunks = plan->elements_a_thread / CHUNK<float>;
-    ons_status status = ONS_E_OPERAND;
-#define ONS_GRADIENT_SHAPE(L, K)                                                                \
-    if (plan->lanes == L && chunks == K) {                                                      \
-        using Rows = staged_gradients<T, L>;                                                    \
-        const typename Rows::arguments arguments = {                                            \
-            (const T *)problem->operand[ONS_X].data,                                            \
-            (const T *)problem->operand[ONS_GRADIENT].data,                                     \
-            (T *)problem->operand[ONS_Y].data,                                                  \
-            plan->rows,                                                                         \
-            plan->N,                                                                            \
-            0,                                                                                  \
-            (float)problem->scale_by,                                                           \
-            problem->operation};                                                                \
-        status = launch_strips(request, shape, fused_warp_kernel<gradients, Rows, lanes<L>, K>, \
-                               arguments);                                                      \
-    }
-#include "kernel/instances.def"
-#undef ONS_GRADIENT_SHAPE
-    return status;
+    return with_gradient_shape<CHUNK<float>>(plan, [&](auto L, auto K) {
+        using Rows = staged_gradients<T, decltype(L)::value>;
+        const typename Rows::arguments rows = {(const T *)problem->operand[ONS_X].data,
+                                               (const T *)problem->operand[ONS_GRADIENT].data,
+                                               (T *)problem->operand[ONS_Y].data,
+                                               plan->rows,
+                                               plan->N,
+                                               0,
+                                               (float)problem->scale_by,
+                                               problem->operation};
+        return launch_as<gradients, Rows, lanes<decltype(L)::value>, decltype(K)::value>(
+            request, rows, 2 * (staged_bytes<T>(plan->width, plan->N) + 15));
+    });
 }
 
-ons_status ons_cuda_fused_warp(const launch_request &request) {
-    const ons_plan *plan = request.plan;
-    if (plan->variant == ONS_STAGED) return fused_warp_staged(request);
-    if (plan->variant == ONS_WITH_GRADIENT_STAGED) switch (request.problem->operand[ONS_X].dtype) {
-        case ONS_FLOAT16: return launch_staged_gradients<__half>(request);
-        case ONS_BFLOAT16: return launch_staged_gradients<__nv_bfloat16>(request);
-        default: return launch_staged_gradients<float>(request);
-        }
-    if (plan->variant == ONS_SELECTING) return topk_warp(request);
-    if (plan->variant == ONS_SELECTING_SORTED) return topk_sorted(request);
-    auto launch_as = [&](auto ops, auto rows, auto team, auto K) {
-        return launch_strips(request, {1, plan->threads},
-                             fused_warp_kernel<decltype(ops), typename decltype(rows)::Rows,
-                                               decltype(team), decltype(K)::value>,
-                             rows.arguments);
-    };
-    const int elements = plan->elements_a_thread;
-    if (plan->variant == ONS_WITH_GRADIENT)
-        return with_gradient_rows(request, [&](auto rows) {
-            ons_status status = ONS_E_OPERAND;
-            const int chunks = elements / decltype(rows)::Rows::V;
-#define ONS_GRADIENT_SHAPE(L, K)         \
-    if (plan->lanes == L && chunks == K) \
-        status = launch_as(gradients(), rows, lanes<L>(), std::integral_constant<int, K>());
-#include "kernel/instances.def"
-#undef ONS_GRADIENT_SHAPE
-            return status;
-        });
-    if (plan->loader == ONS_PACKED)
-        return with_packs<kinds_in_fused_warp>(request, [&](auto ops, auto rows) {
-            return with_constant<4, 8, 16, 32>((int)plan->tile, [&](auto N) {
-                constexpr int ALONG = decltype(N)::value > PACKS_A_LANE ? 2 : 1;
-                return launch_as(ops, rows, lanes_of_packs<decltype(rows)::Rows::C, ALONG>(),
-                                 std::integral_constant<int, decltype(N)::value / ALONG>());
-            });
-        });
-    if (plan->form == ONS_COLUMN_FORM)
-        return with_columns(request, [&](auto ops, auto rows) {
-            return with_constant<1, 2, 4, 8>(elements / decltype(rows)::Rows::V, [&](auto K) {
-                return launch_as(ops, rows, lane_a_column(), K);
-            });
-        });
-    return with_rows<kinds_in_fused_warp, aligned_kernels::NONE>(request, [&](auto ops, auto rows) {
-        using Rows = typename decltype(rows)::Rows;
-        return with_warp_shape<decltype(ops), Rows>(plan, [&](auto L, auto K) {
-            return launch_as(ops, rows, lanes<decltype(L)::value>(), K);
-        });
-    });
+ons_status launch_gradients_in_warp_staged(const launch_request &request) {
+    switch (request.problem->operand[ONS_X].dtype) {
+    case ONS_FLOAT16: return launch_staged_gradients<__half>(request);
+    case ONS_BFLOAT16: return launch_staged_gradients<__nv_bfloat16>(request);
+    default: return launch_staged_gradients<float>(request);
+    }
 }

@@ -2,7 +2,7 @@
  * stages all its rows in shared memory at once (staged.cuh), and a lane takes its chunks from
  * there.
  *
- * LANES share a row, K chunks each (instances.def).
+ * LANES share a row, K chunks each (kernels.def).
  *
  * All operations on a row alone have one kernel. Exponentials are kept for those that take them;
  * elements are read again. */
@@ -86,12 +86,12 @@ static ons_status launch_rows_of(const launch_request &request) {
                                      fused_warp_staged_kernel<T, L, decltype(K)::value>, \
                                      arguments);                                         \
             });
-#include "kernel/instances.def"
+#include "kernels.def"
 #undef ONS_STAGED_SHAPES
     return status;
 }
 
-ons_status fused_warp_staged(const launch_request &request) {
+ons_status launch_fused_warp_staged(const launch_request &request) {
     return request.problem->operand[ONS_X].dtype == ONS_FLOAT32
                ? launch_rows_of<float>(request)
                : launch_rows_of<any_16_bit>(request);

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     });
 }
 
-ons_status gradient_split(const launch_request &request) {
+ons_status launch_gradients_in_split(const launch_request &request) {
     return with_gradient_rows_or_columns(request, [&](auto rows, auto form) {
         using Rows = typename decltype(rows)::Rows;
         using Form = decltype(form);

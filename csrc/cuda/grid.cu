@@ -67,14 +67,13 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     }
 }
 
-ons_status ons_cuda_grid(const launch_request &request) {
-    return with_rows_or_columns<kinds_in_grid, aligned_kernels::ALL>(
-        request, [&](auto ops, auto rows, auto form) {
-            using Ops = decltype(ops);
-            using Rows = typename decltype(rows)::Rows;
-            launch_shape shape = {request.plan->blocks_a_row, request.plan->threads};
-            shape.cooperative = true;
-            return launch(request, shape, grid_kernel<Ops, Rows, decltype(form)>, rows.arguments,
-                          (state<typename Rows::Real> *)request.workspace);
-        });
+ons_status launch_grid(const launch_request &request) {
+    return with_rows_or_columns<ONS_FAMILY_grid>(request, [&](auto ops, auto rows, auto form) {
+        using Ops = decltype(ops);
+        using Rows = typename decltype(rows)::Rows;
+        launch_shape shape = {request.plan->blocks_a_row, request.plan->threads};
+        shape.cooperative = true;
+        return launch(request, shape, grid_kernel<Ops, Rows, decltype(form)>, rows.arguments,
+                      (state<typename Rows::Real> *)request.workspace);
+    });
 }

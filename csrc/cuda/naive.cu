@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(PASS_THREADS)
     });
 }
 
-ons_status ons_cuda_naive(const launch_request &request) {
-    return with_rows_or_columns<kinds_in_naive>(request, [&](auto ops, auto rows, auto form) {
+ons_status launch_naive(const launch_request &request) {
+    return with_rows_or_columns<ONS_FAMILY_naive>(request, [&](auto ops, auto rows, auto form) {
         using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         return launch_strips(request, {1, request.plan->threads},

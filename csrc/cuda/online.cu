@@ -35,10 +35,8 @@ __global__ void __launch_bounds__(PASS_THREADS, BLOCKS<Ops, Rows>)
     });
 }
 
-ons_status ons_cuda_online(const launch_request &request) {
-    if (request.plan->variant == ONS_SELECTING) return topk_online(request);
-    if (request.plan->variant == ONS_SELECTING_LARGE) return topk_large(request);
-    return with_rows_or_columns<kinds_in_online>(request, [&](auto ops, auto rows, auto form) {
+ons_status launch_online(const launch_request &request) {
+    return with_rows_or_columns<ONS_FAMILY_online>(request, [&](auto ops, auto rows, auto form) {
         using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         return launch_strips(request, {1, request.plan->threads},

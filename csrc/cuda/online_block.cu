@@ -17,8 +17,8 @@ __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     held<Ops, Rows, BLOCK_CHUNKS, running_pair>(args, team);
 }
 
-ons_status ons_cuda_online_block(const launch_request &request) {
-    return with_rows<kinds_in_online_block>(request, [&](auto ops, auto rows) {
+ons_status launch_online_block(const launch_request &request) {
+    return with_rows<ONS_FAMILY_online_block>(request, [&](auto ops, auto rows) {
         using Rows = typename decltype(rows)::Rows;
         return launch_strips(request, {1, request.plan->threads},
                              online_block_kernel<decltype(ops), Rows>, rows.arguments);

@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(PASS_THREADS)
     });
 }
 
-ons_status ons_cuda_safe(const launch_request &request) {
-    return with_rows_or_columns<kinds_in_safe>(request, [&](auto ops, auto rows, auto form) {
+ons_status launch_safe(const launch_request &request) {
+    return with_rows_or_columns<ONS_FAMILY_safe>(request, [&](auto ops, auto rows, auto form) {
         using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         return launch_strips(request, {1, request.plan->threads},

@@ -93,11 +93,8 @@ __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     });
 }
 
-ons_status ons_cuda_split(const launch_request &request) {
-    if (request.plan->variant == ONS_WITH_GRADIENT) return gradient_split(request);
-    if (request.problem->sums) return exact_sums(request);
-    if (request.plan->variant == ONS_SELECTING) return topk_split(request);
-    return with_rows_or_columns<kinds_in_split>(request, [&](auto ops, auto rows, auto form) {
+ons_status launch_split(const launch_request &request) {
+    return with_rows_or_columns<ONS_FAMILY_split>(request, [&](auto ops, auto rows, auto form) {
         using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
         using Form = decltype(form);

@@ -112,7 +112,7 @@ static choice choose_in_row_form(const gpu_row *row, ons_dtype dtype, const ons_
             "float32 16384x16384: fused_block 1.00, cluster 1.00; bfloat16 32768x8192: fused_block "
             "1.02, cluster 1.01; bfloat16 65520x4097: fused_block 0.98, cluster 0.45"};
     const ons_plan clustered = with_method(ONS_METHOD_cluster, row, plan);
-    if (clustered.method == ONS_METHOD_cluster && clustered.variant != ONS_SMEM)
+    if (clustered.method == ONS_METHOD_cluster && clustered.family != ONS_FAMILY_cluster_smem)
         return (choice){
             ONS_METHOD_cluster, "the row fits the registers of a cluster: one read",
             RESULTS
@@ -177,7 +177,7 @@ static choice choose_for_values(const gpu_row *row, const ons_plan *plan) {
     if (blocks * with_method(ONS_METHOD_online, row, plan).threads >= enough)
         return (choice){ONS_METHOD_online, "one read, tile by tile", NULL};
     if (row->chunks > VALUE_BLOCK_CHUNKS &&
-        with_method(ONS_METHOD_cluster, row, plan).variant == ONS_FEW_ROWS)
+        with_method(ONS_METHOD_cluster, row, plan).family == ONS_FAMILY_cluster_few_rows)
         return (choice){ONS_METHOD_cluster, "few rows: the blocks of a cluster share each one",
                         NULL};
     if (fits(ONS_METHOD_fused_block, row, plan))
@@ -382,6 +382,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
                            ? ONS_METHOD_fused_warp
                            : ONS_METHOD_fused_block;
     ons_status status = ons_shape_on_gpu(&row, plan);
+    if (packed_states) plan->family = ONS_FAMILY_exact_sums;
     if (ons_methods[plan->method].on_chip != ONS_NOTHING_ON_CHIP)
         plan->on_chip_bytes =
             min_of(plan->tile, row.chunks * chunk) * ons_dtype_size(plan->compute);

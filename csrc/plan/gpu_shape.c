@@ -5,14 +5,28 @@
 
 enum { CHUNK_OF_FLOATS = 4 };
 
-/* A row as a method sees it that has kernels for some kinds of rows alone (kinds.def). */
-static gpu_row seen_by(ons_method method, const gpu_row *row) {
-    static const ons_kinds_of_rows kinds[ONS_METHOD_COUNT][2] = {
-#define ONS_KINDS_OF_ROWS(method, rows, values) [ONS_METHOD_##method] = {rows, values},
-#include "../cuda/kernel/kinds.def"
-#undef ONS_KINDS_OF_ROWS
+/* The family of kernels that has a method's name. */
+static ons_family own_family(ons_method method) {
+#define ONS_FAMILY_EVERYWHERE(name) ONS_FAMILY_##name
+#define ONS_FAMILY_CUDA_ONLY(name) ONS_FAMILY_##name
+#define ONS_FAMILY_CPU_ONLY(name) ONS_FAMILIES
+#define ONS_FAMILY_ALIAS_ON_CUDA(name) ONS_FAMILIES
+    static const ons_family families[] = {
+#define ONS_METHOD(name, devices, reads, writes, on_chip, summary) ONS_FAMILY_##devices(name),
+#include "../api/methods.def"
+#undef ONS_METHOD
     };
-    ons_kinds_of_rows kind = kinds[method][has_one_a_row(row)];
+    return families[method];
+}
+
+/* A row as a family sees it that has kernels for some kinds of rows alone. */
+static gpu_row seen_by(ons_family family, const gpu_row *row) {
+    static const ons_kinds_of_rows kinds[][2] = {
+#define ONS_FAMILY(name, rows, values, aligned) {ONS_##rows##_ROWS, ONS_##values##_ROWS},
+#include "../cuda/kernels.def"
+#undef ONS_FAMILY
+    };
+    ons_kinds_of_rows kind = kinds[family][has_one_a_row(row)];
     gpu_row seen = *row;
     if (kind == ONS_EVERY_ROWS) return seen;
     seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS;
@@ -64,7 +78,7 @@ static void shape_warp(const gpu_row *row, int64_t *lanes, int64_t *chunks) {
     } shapes[] = {
 #define ONS_WARP_SHAPE(operations, rows, lanes, chunks) \
     {ONS_OF_##operations, ONS_##rows##_ROWS, lanes, chunks},
-#include "../cuda/kernel/instances.def"
+#include "../cuda/kernels.def"
 #undef ONS_WARP_SHAPE
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -89,7 +103,7 @@ static bool shape_staged(const gpu_row *row, const ons_plan *plan, int64_t *lane
         int lanes, max_chunks;
     } shapes[] = {
 #define ONS_STAGED_SHAPES(rows, lanes, least, most) {ONS_##rows##_ROWS, lanes, most},
-#include "../cuda/kernel/instances.def"
+#include "../cuda/kernels.def"
 #undef ONS_STAGED_SHAPES
     };
     const bool many = plan->rows >= MIN_STAGED_ROWS;
@@ -114,7 +128,7 @@ static void take_warp(const gpu_row *row, ons_plan *plan) {
     bool full = !staged && lanes * chunks >= WARP * WARP_CHUNKS;
     int limit = full ? limit_of_warps(row, plan->rows) : WARP_ROW_THREADS;
     plan->threads = ons_threads_of_warps(row, plan->rows * lanes, limit);
-    plan->variant = staged ? ONS_STAGED : ONS_OWN;
+    if (staged) plan->family = ONS_FAMILY_fused_warp_staged;
     plan->lanes = (int)lanes;
     plan->width = plan->threads / lanes;
     plan->elements_a_thread = (int)(chunks * row->chunk);
@@ -165,6 +179,7 @@ static void take_block(const gpu_row *row, ons_plan *plan) {
     bool fused = plan->method == ONS_METHOD_fused_block;
     int64_t max_lanes = (row->contiguous ? BLOCK_THREADS : ANY_BLOCK_THREADS) / row->threads_a_lane;
     bool in_rows = fused && plan->form == ONS_ROW_FORM;
+    if (fused && !in_rows) plan->family = ONS_FAMILY_fused_block_of_columns;
     int chunks = in_rows ? block_chunks(row) : BLOCK_CHUNKS;
     int64_t threads = ceil_div(row->chunks, chunks) * row->threads_a_lane;
     plan->threads = (int)ceil_div(threads, WARP) * WARP;
@@ -266,7 +281,18 @@ static void take_smem(const gpu_row *row, ons_plan *plan) {
     plan->threads = SMEM_THREADS;
     plan->blocks_a_row = row->chunks <= of_8 ? 8 : 16;
     plan->tile = (row->chunks <= of_8 ? of_8 : of_16) * row->chunk;
-    plan->variant = ONS_SMEM;
+    plan->family = ONS_FAMILY_cluster_smem;
+    const int64_t warps = plan->blocks_a_row * (SMEM_THREADS / WARP);
+    const int64_t tiles = ceil_div(row->chunks, SMEM_CHUNKS * WARP);
+    const int64_t in_registers = warps * (CLUSTER_CHUNKS / SMEM_CHUNKS);
+    plan->smem_tiles = (int)ceil_div(max_of(tiles - in_registers, 0), warps);
+    plan->slots = MIN_SLOTS;
+    while (plan->slots < MAX_SLOTS &&
+           ons_smem_bytes(plan->blocks_a_row, ons_dtype_size(plan->compute), plan->smem_tiles,
+                          plan->slots + 1) <= row->gpu->shared_bytes)
+        plan->slots++;
+    plan->clusters = min_of(
+        plan->rows, plan->blocks_a_row == 8 ? row->gpu->clusters_of_8 : row->gpu->clusters_of_16);
 }
 
 /* Where rows are so few that a multiprocessor has at most one block: as many blocks as that allows,
@@ -284,7 +310,7 @@ static void share_among_few(const gpu_row *row, int64_t max_blocks, ons_plan *pl
     plan->blocks_a_row = max_of(2, ceil_div(parts, of_block));
     plan->threads = (int)(of_block * sharers) * WARP;
     plan->elements_a_thread = (int)(CLUSTER_CHUNKS / sharers) * row->chunk;
-    plan->variant = ONS_FEW_ROWS;
+    plan->family = ONS_FAMILY_cluster_few_rows;
 }
 
 static ons_status take_cluster(const gpu_row *row, bool contiguous, ons_plan *plan) {
@@ -297,7 +323,7 @@ static ons_status take_cluster(const gpu_row *row, bool contiguous, ons_plan *pl
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     shape_cluster(row, blocks, plan);
     if (row->contiguous) take_smem(row, plan);
-    if (contiguous && plan->variant != ONS_SMEM) share_among_few(row, blocks, plan);
+    if (contiguous && plan->family != ONS_FAMILY_cluster_smem) share_among_few(row, blocks, plan);
     return ONS_OK;
 }
 
@@ -331,7 +357,7 @@ static void take_packs(const gpu_row *row, ons_plan *plan) {
 static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     static const int shapes[][2] = {
 #define ONS_GRADIENT_SHAPE(lanes, chunks) {lanes, chunks},
-#include "../cuda/kernel/instances.def"
+#include "../cuda/kernels.def"
 #undef ONS_GRADIENT_SHAPE
     };
     const bool cluster = plan->method == ONS_METHOD_cluster;
@@ -342,7 +368,11 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     const bool gains = row->is_16_bit && row->all_aligned;
     const bool more = has_more && (gains || row->chunks > blocks * threads * BLOCK_CHUNKS);
     const int chunks = more ? GRADIENT_CLUSTER_CHUNKS : BLOCK_CHUNKS;
-    plan->variant = ONS_WITH_GRADIENT;
+    plan->family = plan->method == ONS_METHOD_split        ? ONS_FAMILY_gradients_in_split
+                   : plan->method == ONS_METHOD_fused_warp ? ONS_FAMILY_gradients_in_warp
+                   : cluster                               ? ONS_FAMILY_gradients_in_cluster
+                   : plan->form == ONS_ROW_FORM            ? ONS_FAMILY_gradients_in_block
+                                                : ONS_FAMILY_gradients_in_block_of_columns;
     if (plan->method == ONS_METHOD_split) {
         take_split(row, plan);
         plan->threads = SPLIT_THREADS;
@@ -356,7 +386,8 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
         plan->width = plan->threads / plan->lanes;
         plan->elements_a_thread = shapes[i][1] * row->chunk;
         plan->longest_row = WARP * WARP_CHUNKS * row->chunk;
-        if (row->staged && plan->N <= plan->longest_row) plan->variant = ONS_WITH_GRADIENT_STAGED;
+        if (row->staged && plan->N <= plan->longest_row)
+            plan->family = ONS_FAMILY_gradients_in_warp_staged;
         return ONS_OK;
     }
     plan->elements_a_thread = chunks * row->chunk;
@@ -373,9 +404,9 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
 }
 
 ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
-    const gpu_row seen = seen_by(plan->method, as_it_is), *row = &seen;
+    plan->family = own_family(plan->method);
+    const gpu_row seen = seen_by(plan->family, as_it_is), *row = &seen;
     plan->longest_row = plan->workspace_bytes = plan->tile = 0;
-    plan->variant = ONS_OWN;
     plan->lanes = 0;
     plan->width = row->threads_a_lane;
     plan->loader = row->contiguous ? ONS_CONTIGUOUS : row->masked ? ONS_MASKED : ONS_GENERAL;

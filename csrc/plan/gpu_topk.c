@@ -45,7 +45,7 @@ static bool is_for(topk_sorted_rows rows, const gpu_row *row, const ons_plan *pl
 static const sorted_shape *find_sorted(const gpu_row *row, int64_t k, const ons_plan *plan) {
     static const sorted_shape shapes[] = {
 #define ONS_TOPK_SORTED_SHAPE(rows, lanes, chunks, kept) {TOPK_##rows##_ROWS, lanes, chunks, kept},
-#include "../cuda/kernel/instances.def"
+#include "../cuda/kernels.def"
 #undef ONS_TOPK_SORTED_SHAPE
     };
     if (plan->compute == ONS_FLOAT64) return NULL;
@@ -62,7 +62,7 @@ static const sorted_shape *find_sorted(const gpu_row *row, int64_t k, const ons_
 static bool shape_warp(const gpu_row *row, int64_t k, ons_plan *plan) {
     static const int shapes[][2] = {
 #define ONS_TOPK_SHAPE(lanes, chunks) {lanes, chunks},
-#include "../cuda/kernel/instances.def"
+#include "../cuda/kernels.def"
 #undef ONS_TOPK_SHAPE
     };
     const int count = sizeof shapes / sizeof *shapes;
@@ -71,7 +71,7 @@ static bool shape_warp(const gpu_row *row, int64_t k, ons_plan *plan) {
     const sorted_shape *sorted = find_sorted(row, k, plan);
     plan->longest_row = (int64_t)shapes[count - 1][0] * shapes[count - 1][1] * row->chunk;
     if (plan->N > plan->longest_row) return false;
-    if (sorted) plan->variant = ONS_SELECTING_SORTED;
+    if (sorted) plan->family = ONS_FAMILY_topk_sorted;
     plan->lanes = sorted ? sorted->lanes : (*shape)[0];
     plan->elements_a_thread = (sorted ? sorted->chunks : (*shape)[1]) * row->chunk;
     plan->tile = plan->lanes * plan->elements_a_thread;
@@ -119,7 +119,11 @@ static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
     plan->lanes = 0;
     plan->width = 1;
     plan->workspace_bytes = 0;
-    plan->variant = ONS_SELECTING;
+    plan->family = plan->method == ONS_METHOD_fused_warp    ? ONS_FAMILY_topk_warp
+                   : plan->method == ONS_METHOD_fused_block ? ONS_FAMILY_topk_block
+                   : plan->method == ONS_METHOD_cluster     ? ONS_FAMILY_topk_cluster
+                   : plan->method == ONS_METHOD_split       ? ONS_FAMILY_topk_split
+                                                            : ONS_FAMILY_topk_online;
     plan->blocks_a_row = 1;
     plan->longest_row = LONGEST_ROW;
     plan->elements_a_thread = TOPK_CHUNKS * row->chunk;
@@ -143,7 +147,7 @@ static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
         return ONS_OK;
     }
     if (plan->method == ONS_METHOD_online) {
-        plan->variant = ONS_SELECTING_LARGE;
+        plan->family = ONS_FAMILY_topk_large;
         plan->threads = PASS_THREADS;
         plan->elements_a_thread = TILE_CHUNKS * row->chunk;
         plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
@@ -267,7 +271,4 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     return status;
 }
 
-int ons_topk_reads(const ons_plan *plan) {
-    const bool has_digits_counted = plan->variant == ONS_SELECTING_LARGE;
-    return has_digits_counted ? 3 : 1; /* cuda/topk/large.cu */
-}
+int ons_topk_reads(const ons_plan *plan) { return plan->family == ONS_FAMILY_topk_large ? 3 : 1; }

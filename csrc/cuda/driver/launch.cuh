@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "../../api/problem.h"
+#include "../cuda.h"
 
 struct launch_request {
     const ons_problem *problem;
@@ -14,22 +14,11 @@ struct launch_request {
     ons_kernel_facts *facts; /* filled in place of a launch, where not null */
 };
 
-/* A method: launches its kernels, or describes the last one. */
-typedef ons_status ons_cuda_method(const launch_request &request);
-#define ONS_METHOD(name, devices, reads, writes, on_chip, summary) ons_cuda_method ons_cuda_##name;
-#include "../../api/methods.def"
-#undef ONS_METHOD
-
-ons_cuda_method fused_warp_staged;      /* fused_warp, of short rows together */
-ons_cuda_method fused_block_of_columns; /* fused_block, in the column form */
-ons_cuda_method cluster_smem;           /* cluster, of the longest rows, */
-ons_cuda_method cluster_few_rows;       /* and of few */
-ons_cuda_method gradient_split;         /* split, of operations that take a gradient */
-ons_cuda_method exact_sums;             /* of problem->sums, but for gradients: split */
-/* Of the operation that selects: fused_warp, fused_block, cluster, split, online. */
-ons_cuda_method topk_warp, topk_block, topk_cluster, topk_split, topk_online;
-ons_cuda_method topk_sorted; /* fused_warp, of short rows: the plans with one of its shapes */
-ons_cuda_method topk_large;  /* online, of a large k */
+/* Launches the kernels of a family, or describes the last one. */
+typedef ons_status launcher(const launch_request &request);
+#define ONS_FAMILY(name, rows, values, aligned) launcher launch_##name;
+#include "../kernels.def"
+#undef ONS_FAMILY
 
 /* How a kernel is launched. */
 struct launch_shape {

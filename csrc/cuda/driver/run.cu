@@ -2,14 +2,10 @@
 #include "device.cuh"
 #include "launch.cuh"
 
-#define ONS_ENTRY_EVERYWHERE(name) ons_cuda_##name
-#define ONS_ENTRY_ALIAS_ON_CUDA(name) nullptr
-#define ONS_ENTRY_CPU_ONLY(name) nullptr
-#define ONS_ENTRY_CUDA_ONLY(name) ons_cuda_##name
-static ons_cuda_method *const entries[ONS_METHOD_COUNT] = {
-#define ONS_METHOD(name, devices, reads, writes, on_chip, summary) ONS_ENTRY_##devices(name),
-#include "../../api/methods.def"
-#undef ONS_METHOD
+static launcher *const launchers[] = {
+#define ONS_FAMILY(name, rows, values, aligned) launch_##name,
+#include "../kernels.def"
+#undef ONS_FAMILY
 };
 
 static cudaError_t describe(const void *kernel, const launch_shape &shape, ons_kernel_facts *to) {
@@ -110,7 +106,7 @@ int active_clusters(const void *kernel, int blocks, int threads, int shared_byte
 
 static ons_status start(const launch_request &request) {
     current_gpu here(request.problem->gpu);
-    return here.error == cudaSuccess ? entries[request.plan->method](request)
+    return here.error == cudaSuccess ? launchers[request.plan->family](request)
                                      : status_of(here.error);
 }
 

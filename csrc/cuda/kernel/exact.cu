@@ -159,8 +159,8 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
     }
 }
 
-ons_status exact_sums(const launch_request &request) {
-    return with_rows_or_columns<kinds_in_split>(request, [&](auto ops, auto rows, auto form) {
+ons_status launch_exact_sums(const launch_request &request) {
+    return with_rows_or_columns<ONS_FAMILY_exact_sums>(request, [&](auto ops, auto rows, auto form) {
         using Rows = typename decltype(rows)::Rows;
         using Form = decltype(form);
         const ons_plan *plan = request.plan;

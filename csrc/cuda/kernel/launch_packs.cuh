@@ -33,11 +33,11 @@ ons_status with_packed(const launch_request &request, Method method) {
 
 /* Calls method(operations, rows_of<Rows>), for methods that are written for several rows a thread
  * and have every kind of row. */
-template <typename Kinds, typename Method>
+template <ons_family FAMILY, typename Method>
 ons_status with_packs(const launch_request &request, Method method) {
     return with_operations(request, [&](auto ops) {
         using Ops = decltype(ops);
-        if constexpr (Kinds::template KINDS<Ops> != ONS_EVERY_ROWS)
+        if constexpr (KINDS<FAMILY, Ops> != ONS_EVERY_ROWS)
             return ONS_E_OPERAND;
         else
             return request.problem->operand[ONS_X].dtype == ONS_FLOAT32

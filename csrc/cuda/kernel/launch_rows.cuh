@@ -52,20 +52,28 @@ inline problem_arguments as_it_is(const launch_request &request) {
     return {*request.problem, request.plan->rows, request.plan->N, 0, rows_ahead(request)};
 }
 
-/* For which rows that all begin and end with a pack a method has kernels of their own: for none;
- * for those of 16 bits whose results have the row's shape, which arithmetic bounds; where it reads
- * rows tile by tile, also for those of one value a row; for all. Elsewhere one kernel tests for
- * alignment (alignment_test, load_row). */
-enum class aligned_kernels { NONE, HELD, READ_IN_TILES, ALL };
-template <typename Ops, typename X>
-constexpr bool has_aligned_kernels(aligned_kernels kind) {
-    return kind == aligned_kernels::ALL ||
-           (Ops::ONE_A_ROW ? kind == aligned_kernels::READ_IN_TILES
-                           : kind != aligned_kernels::NONE && sizeof(X) == 2);
-}
+/* What kernels.def says of each family. */
+struct kinds_of_kernels {
+    ons_kinds_of_rows rows, values;
+    ons_aligned_kernels aligned;
+};
+constexpr kinds_of_kernels KINDS_OF[] = {
+#define ONS_FAMILY(name, rows, values, aligned) \
+    {ONS_##rows##_ROWS, ONS_##values##_ROWS, ONS_##aligned##_ALIGNED},
+#include "../kernels.def"
+#undef ONS_FAMILY
+};
+template <ons_family FAMILY, typename Ops>
+constexpr ons_kinds_of_rows KINDS =
+    Ops::ONE_A_ROW ? KINDS_OF[FAMILY].values : KINDS_OF[FAMILY].rows;
+template <ons_family FAMILY, typename Ops, typename X,
+          ons_aligned_kernels ALIGNED = KINDS_OF[FAMILY].aligned>
+constexpr bool HAS_ALIGNED_KERNELS =
+    ALIGNED == ONS_ALL_ALIGNED || (Ops::ONE_A_ROW ? ALIGNED == ONS_IN_TILES_ALIGNED
+                                                  : ALIGNED != ONS_NONE_ALIGNED && sizeof(X) == 2);
 
 /* Calls method(operations, rows_of<Rows>). */
-template <typename Ops, aligned_kernels ALIGNED, typename X, typename Method>
+template <ons_family FAMILY, typename Ops, typename X, typename Method>
 ons_status with_contiguous(const launch_request &request, Method method) {
     const ons_problem *problem = request.problem;
     const ons_plan *plan = request.plan;
@@ -86,7 +94,7 @@ ons_status with_contiguous(const launch_request &request, Method method) {
     };
     using Aligned = contiguous_rows<X, true>;
     using Any = contiguous_rows<X, false>;
-    if constexpr (has_aligned_kernels<Ops, X>(ALIGNED))
+    if constexpr (HAS_ALIGNED_KERNELS<FAMILY, Ops, X>)
         if (Aligned::all_aligned(arguments(Aligned()), Ops::ONE_A_ROW))
             return method(Ops(), rows_of<Aligned>{arguments(Aligned())});
     return method(Ops(), rows_of<Any>{arguments(Any())});
@@ -110,15 +118,6 @@ ons_status with_general(const launch_request &request, Method method) {
     return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
 }
 
-/* Which kinds of rows a method has kernels for, by operations (kinds.def). */
-#define ONS_KINDS_OF_ROWS(method, rows, values)                                    \
-    struct kinds_in_##method {                                                     \
-        template <typename Ops>                                                    \
-        static constexpr ons_kinds_of_rows KINDS = Ops::ONE_A_ROW ? values : rows; \
-    };
-#include "kinds.def"
-#undef ONS_KINDS_OF_ROWS
-
 /* Calls method(the operations that have their kernels together), row_shaped or one_a_row. */
 template <typename Method>
 ons_status with_operations(const launch_request &request, Method method) {
@@ -127,45 +126,39 @@ ons_status with_operations(const launch_request &request, Method method) {
 }
 
 /* Calls method(operations, rows_of<Rows>) with the Rows that fit, in the row form. */
-template <typename Kinds, aligned_kernels ALIGNED = aligned_kernels::READ_IN_TILES, typename Method>
+template <ons_family FAMILY, typename Method>
 ons_status with_rows(const launch_request &request, Method method) {
-    return with_operations(request, [&](auto ops) {
+    return with_operations(request, [&](auto ops) -> ons_status {
         using Ops = decltype(ops);
-        constexpr ons_kinds_of_rows KINDS = Kinds::template KINDS<Ops>;
+        constexpr ons_kinds_of_rows HAS = KINDS<FAMILY, Ops>;
         [[maybe_unused]] const ons_loader loader = request.plan->loader;
-        if constexpr (KINDS != ONS_GENERAL_ROWS)
+        if constexpr (HAS >= ONS_CONTIGUOUS_ROWS)
             if (loader == ONS_CONTIGUOUS)
                 return with_type_of_x(request, [&](auto type) {
-                    return with_contiguous<Ops, ALIGNED, decltype(type)>(request, method);
+                    return with_contiguous<FAMILY, Ops, decltype(type)>(request, method);
                 });
-        if constexpr (KINDS == ONS_EVERY_ROWS)
+        if constexpr (HAS == ONS_EVERY_ROWS)
             if (loader == ONS_MASKED)
                 return with_type_of_x(request, [&](auto type) {
                     return method(Ops(), rows_of<masked_rows<decltype(type)>>{as_it_is(request)});
                 });
-        return with_general<Ops>(request, method);
-    });
-}
-
-/* The same of rows without gaps alone, for variants that have no others. */
-template <typename Kinds, aligned_kernels ALIGNED = aligned_kernels::READ_IN_TILES, typename Method>
-ons_status with_contiguous_rows(const launch_request &request, Method method) {
-    return with_operations(request, [&](auto ops) {
-        using Ops = decltype(ops);
-        if constexpr (Kinds::template KINDS<Ops> == ONS_GENERAL_ROWS)
+        if constexpr (HAS == ONS_NO_ROWS || HAS == ONS_CONTIGUOUS_ALONE_ROWS)
             return ONS_E_OPERAND;
         else
-            return with_type_of_x(request, [&](auto type) {
-                return with_contiguous<Ops, ALIGNED, decltype(type)>(request, method);
-            });
+            return with_general<Ops>(request, method);
     });
 }
 
 /* The same in the column form, a row a lane. */
-template <typename Method>
+template <ons_family FAMILY, typename Method>
 ons_status with_columns(const launch_request &request, Method method) {
-    return with_operations(request,
-                           [&](auto ops) { return with_general<decltype(ops)>(request, method); });
+    return with_operations(request, [&](auto ops) -> ons_status {
+        using Ops = decltype(ops);
+        if constexpr (KINDS<FAMILY, Ops> == ONS_NO_ROWS)
+            return ONS_E_OPERAND;
+        else
+            return with_general<Ops>(request, method);
+    });
 }
 
 #endif

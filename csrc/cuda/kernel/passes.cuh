@@ -72,13 +72,13 @@ __device__ inline void finish_tiles(const Arguments &args, int64_t index, const 
 }
 
 /* Calls method(operations, rows_of<Rows>, who shares a row) with the Rows that fit. */
-template <typename Kinds, aligned_kernels ALIGNED = aligned_kernels::READ_IN_TILES, typename Method>
+template <ons_family FAMILY, typename Method>
 ons_status with_rows_or_columns(const launch_request &request, Method method) {
     if (request.plan->form == ONS_COLUMN_FORM)
-        return with_columns(
+        return with_columns<FAMILY>(
             request, [&](auto ops, auto rows) { return method(ops, rows, block_of_columns()); });
-    return with_rows<Kinds, ALIGNED>(
-        request, [&](auto ops, auto rows) { return method(ops, rows, block_a_row()); });
+    return with_rows<FAMILY>(request,
+                             [&](auto ops, auto rows) { return method(ops, rows, block_a_row()); });
 }
 
 #endif

@@ -56,12 +56,8 @@ enum {
     GRADIENT_THREADS = 256 /* the most of a block where an operation takes a gradient */
 };
 
-/* Of which rows a shape in instances.def is; and whether of operations of one value a row. */
+/* Of which rows a shape in kernels.def is; and whether of operations of one value a row. */
 typedef enum { ONS_16_BIT_ROWS, ONS_ALL_ROWS } ons_warp_rows;
 enum { ONS_OF_ROWS = false, ONS_OF_VALUES = true };
-
-/* Which kinds of rows have kernels of their own (kinds.def): none, all come by one loader;
- * contiguous_rows; or every kind that there is a loader for. */
-typedef enum { ONS_GENERAL_ROWS, ONS_CONTIGUOUS_ROWS, ONS_EVERY_ROWS } ons_kinds_of_rows;
 
 #endif

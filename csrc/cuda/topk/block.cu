@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     if (threadIdx.x == 0) put_pair(args, row, total);
 }
 
-ons_status topk_block(const launch_request &request) {
+ons_status launch_topk_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const int k = (int)request.problem->k, room = k <= 64 ? 128 : 2 * k;
     return with_topk_rows(request, room, [&](auto rows, const auto &arguments) {

@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
 #endif
 }
 
-ons_status topk_cluster(const launch_request &request) {
+ons_status launch_topk_cluster(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const int k = (int)request.problem->k, room = k <= 64 ? 256 : (5 * k / 2 + 67) / 4 * 4;
     return with_topk_rows(request, room, [&](auto rows, const auto &arguments) {

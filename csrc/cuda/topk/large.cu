@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     }
 }
 
-ons_status topk_large(const launch_request &request) {
+ons_status launch_topk_large(const launch_request &request) {
     const ons_plan *plan = request.plan;
     auto launch_with = [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;

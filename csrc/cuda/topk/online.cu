@@ -208,6 +208,8 @@ static ons_status launch_shares(const launch_request &request, bool in_parts) {
         });
 }
 
-ons_status topk_online(const launch_request &request) { return launch_shares(request, false); }
+ons_status launch_topk_online(const launch_request &request) {
+    return launch_shares(request, false);
+}
 
 ons_status topk_of_parts(const launch_request &request) { return launch_shares(request, true); }

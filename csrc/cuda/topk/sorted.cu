@@ -263,7 +263,7 @@ constexpr bool has_shape_of(topk_sorted_rows rows) {
                                            : true;
 }
 
-ons_status topk_sorted(const launch_request &request) {
+ons_status launch_topk_sorted(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const int64_t k = request.problem->k;
     return with_topk_rows(request, 0, [&](auto rows, const auto &of_rows) {
@@ -283,7 +283,7 @@ ons_status topk_sorted(const launch_request &request) {
                 (int)(plan->width * List::words(arguments.room) * sizeof(uint32_t));              \
             status = launch_strips(request, shape, topk_sorted_kernel<Rows, L, K, M>, arguments); \
         }
-#include "../kernel/instances.def"
+#include "../kernels.def"
 #undef ONS_TOPK_SORTED_SHAPE
         }
         return status;

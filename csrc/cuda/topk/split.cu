@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(TOPK_MERGE_THREADS)
     if (threadIdx.x == 0) put_pair(args, row, total);
 }
 
-ons_status topk_split(const launch_request &request) {
+ons_status launch_topk_split(const launch_request &request) {
     const ons_plan *plan = request.plan;
     if (!request.facts) {
         ons_status status = topk_of_parts(request);

@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (exists && lane == 0) put_pair(args, row, total);
 }
 
-ons_status topk_warp(const launch_request &request) {
+ons_status launch_topk_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
     return with_topk_rows(request, (int)topk_warp_room(request.problem->k),
                           [&](auto rows, const auto &arguments) {
@@ -237,7 +237,7 @@ ons_status topk_warp(const launch_request &request) {
             shape.shared_bytes = plan->threads / L * row_bytes;                              \
             status = launch_strips(request, shape, topk_warp_kernel<Rows, L, K>, arguments); \
         }
-#include "../kernel/instances.def"
+#include "../kernels.def"
 #undef ONS_TOPK_SHAPE
                               return status;
                           });
