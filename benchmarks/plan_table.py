@@ -1,4 +1,4 @@
-"""csrc/plan/times.def, of which `ons.plan` has its times, from a file of plan_times.py.
+"""csrc/plan/measured_times.def, of which `ons.plan` has its times, from a file of plan_times.py.
 
 python benchmarks/plan_table.py benchmarks/results/plan-times-h100-2026-11-25.json
 """
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TABLE = Path(__file__).parents[1] / "csrc" / "plan" / "times.def"
+TABLE = Path(__file__).parents[1] / "csrc" / "plan" / "measured_times.def"
 NEAR = 0.03  # what a time may be off by, along the rows and along the lengths
 
 Row = dict[int, float]  # rows -> microseconds
@@ -53,7 +53,7 @@ def without_needless_lengths(series: dict[int, Row]) -> dict[int, Row]:
 
 
 def table(document: dict[str, Any]) -> str:
-    """csrc/plan/times.def."""
+    """csrc/plan/measured_times.def."""
 
     def times(row: Row) -> str:
         thin = sorted(without_needless(row).items())
@@ -63,7 +63,7 @@ def table(document: dict[str, Any]) -> str:
         return {int(key): value for key, value in mapping.items()}
 
     lines = [
-        f"/* plan/times.def - by benchmarks/plan_table.py. {document['gpu']}, {document['date']}.",
+        f"/* plan/measured_times.def - by benchmarks/plan_table.py. {document['gpu']}, {document['date']}.",
         " * TIME(log2 of the rows, time in units of 10 ns); of the copy log2 of the bytes read. */",
         "#ifdef ONS_COPY_TIMES",
         times(numbers(document["copy"])),

@@ -5,7 +5,7 @@
 
 A time is that of a call in a CUDA graph, on rotating arrays of four times the cache together. Answers are
 checked.
-plan_table.py makes csrc/plan/times.def of the file.
+plan_table.py makes csrc/plan/measured_times.def of the file.
 """
 
 from __future__ import annotations

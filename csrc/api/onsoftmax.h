@@ -13,7 +13,7 @@ extern "C" {
 enum {
     ONS_LAST_ROW_OPERATION = ONS_ROW_OPERATIONS - 1,
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ONS_OPERATION_##name,
-#include "../op/other_operations.def"
+#include "../op/gradient_and_topk_operations.def"
 #undef ONS_OPERATION
     ONS_OPERATION_COUNT
 };

@@ -184,6 +184,7 @@ typedef struct {
     int64_t clusters;      /* that take the rows in turn, in cluster_smem, */
     int smem_tiles, slots; /* and what each warp has in shared memory (cuda/rows/smem.cuh) */
     ons_loader loader;
+    bool all_aligned;    /* every row begins and ends with a pack, in all arrays */
     int family;          /* of kernels, in cuda/kernels.def */
     int64_t longest_row; /* that the method can hold; 0: any */
     bool starts_early;   /* before the kernel ahead of it in its stream has ended */

@@ -1,6 +1,7 @@
 /* cluster.cu - the blocks of a thread-block cluster share one row through distributed shared memory
  * (sm_90 and later). Each warp holds its part in registers as in fused_block, and sends its (m, d)
- * to every block of the cluster; a block goes on once all have arrived.
+ * to every block of the cluster (team/cluster.cuh). A block goes on once all have arrived, and
+ * merges them (statistic/merge.cuh).
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
  * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each, of LONG_CLUSTER_THREADS
@@ -15,7 +16,8 @@
 /* The most threads of a block. A multiprocessor must hold WARPS warps: two blocks of them, or with
  * a gradient as many blocks of GRADIENT_THREADS as they make. */
 template <typename Ops, int WARPS>
-constexpr int MAX_THREADS = std::is_same_v<Ops, gradients> ? GRADIENT_THREADS : WARPS / 2 * WARP;
+constexpr int MAX_THREADS =
+    std::is_same_v<Ops, gradient_operations> ? GRADIENT_THREADS : WARPS / 2 * WARP;
 
 template <typename Ops, typename Rows, typename Form, int K, int WARPS>
 __global__ void __launch_bounds__(MAX_THREADS<Ops, WARPS>, WARPS *WARP / MAX_THREADS<Ops, WARPS>)
@@ -50,10 +52,10 @@ launch_shape shape_of(const ons_plan *plan) {
  * each: a few elements of float32 are spilled then. */
 template <typename Rows>
 constexpr bool has_more_warps = false;
-template <typename X, bool ALL_ALIGNED>
-constexpr bool has_more_warps<contiguous_rows<X, ALL_ALIGNED>> =
+template <typename X, alignment ALIGNED>
+constexpr bool has_more_warps<contiguous_rows<X, ALIGNED>> =
     sizeof(typename compute_of<X>::type) == sizeof(float) &&
-    contiguous_rows<X, ALL_ALIGNED>::CLUSTER_WARPS < CLUSTER_WARPS_OF_320_THREADS;
+    contiguous_rows<X, ALIGNED>::CLUSTER_WARPS < CLUSTER_WARPS_OF_320_THREADS;
 
 /* Calls method(the warps that fit a multiprocessor, a constant). */
 template <typename Rows, typename Method>
@@ -76,8 +78,10 @@ ons_status launch_gradients_in_cluster(const launch_request &request) {
             constexpr int CHUNKS = decltype(K)::value,
                           WARPS = ons_gradient_warps(Rows::IS_16_BIT, CHUNKS > BLOCK_CHUNKS);
             return launch_strips(
-                request, shape_of<Rows, block_a_row, row_sum<typename Rows::Real>>(request.plan),
-                cluster_kernel<gradients, Rows, block_a_row, CHUNKS, WARPS>, rows.arguments);
+                request,
+                shape_of<Rows, block_a_row, sum_in_double<typename Rows::Real>>(request.plan),
+                cluster_kernel<gradient_operations, Rows, block_a_row, CHUNKS, WARPS>,
+                rows.arguments);
         };
         const int chunks = request.plan->elements_a_thread / Rows::V;
         if constexpr (Rows::ALL_ALIGNED)
@@ -126,7 +130,7 @@ static int largest_cluster() {
     return 0;
 }
 
-void largest_clusters(int *least, int *most) {
-    *least = largest_cluster<contiguous_rows<float, false>, block_a_row>();
-    *most = largest_cluster<general_rows<double>, block_of_columns>();
+void largest_clusters(int *of_contiguous, int *of_any) {
+    *of_contiguous = largest_cluster<contiguous_rows<float, alignment::EITHER>, block_a_row>();
+    *of_any = largest_cluster<general_rows<double>, block_of_columns>();
 }

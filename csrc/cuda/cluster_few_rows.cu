@@ -8,13 +8,12 @@
 
 #if __CUDA_ARCH__ >= 900
 /* In shared memory: each part of a row is that of SHARERS warps of a block, which has at most WARPS
- * of them. Every thread brings each kind of part once. */
+ * of them. A kernel calls near() once for each kind of part. */
 template <typename Real, int WARPS, int SHARERS>
 class cluster_of_sharers {
    public:
     static constexpr int STRIDE = WARP;
     static constexpr bool CHECK_ROW = false, ONE_REFERENCE = false, FETCHES = false, STREAM = true;
-    static constexpr bool TESTS_ACCESSES = false;
     using sums = in_a_tree;
 
     struct memory {

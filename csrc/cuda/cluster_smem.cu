@@ -158,10 +158,10 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
 #endif
 }
 
-template <typename Ops, typename X, bool ALL_ALIGNED>
+template <typename Ops, typename X, alignment ALIGNED>
 static ons_status launch_smem(const launch_request &request,
-                              const rows_of<contiguous_rows<X, ALL_ALIGNED>> &rows) {
-    using Rows = contiguous_rows<X, ALL_ALIGNED>;
+                              const rows_of<contiguous_rows<X, ALIGNED>> &rows) {
+    using Rows = contiguous_rows<X, ALIGNED>;
     const ons_plan *plan = request.plan;
     launch_shape shape = {plan->clusters * plan->blocks_a_row, plan->threads};
     shape.cluster = (int)plan->blocks_a_row;
@@ -179,6 +179,6 @@ ons_status launch_cluster_smem(const launch_request &request) {
 
 int smem_clusters(int blocks, int shared_bytes) {
     return active_clusters(
-        (const void *)cluster_smem_kernel<row_shaped, contiguous_rows<float, true>>, blocks,
-        SMEM_THREADS, shared_bytes - SMEM_BESIDES);
+        (const void *)cluster_smem_kernel<row_shaped, contiguous_rows<float, alignment::ALL>>,
+        blocks, SMEM_THREADS, shared_bytes - SMEM_BESIDES);
 }

@@ -16,7 +16,7 @@ extern "C" {
 
 /* What kernels.def says of a family. */
 typedef enum {
-#define ONS_FAMILY(name, rows, values, aligned) ONS_FAMILY_##name,
+#define ONS_FAMILY(name, ...) ONS_FAMILY_##name,
 #include "kernels.def"
 #undef ONS_FAMILY
     ONS_FAMILIES
@@ -28,12 +28,7 @@ typedef enum {
     ONS_CONTIGUOUS_ALONE_ROWS,
     ONS_EVERY_ROWS
 } ons_kinds_of_rows;
-typedef enum {
-    ONS_NONE_ALIGNED,
-    ONS_OF_16_BIT_ALIGNED,
-    ONS_IN_TILES_ALIGNED,
-    ONS_ALL_ALIGNED
-} ons_aligned_kernels;
+typedef enum { ONS_NO_ALIGNED, ONS_16_BIT_ALIGNED, ONS_ALL_ALIGNED } ons_aligned_kernels;
 
 /* The warps that fit a multiprocessor in cluster where an operation takes a gradient; `more`: of
  * GRADIENT_CLUSTER_CHUNKS. */
@@ -54,7 +49,7 @@ static inline int64_t ons_smem_bytes(int64_t blocks, int64_t compute_bytes, int6
 
 ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *workspace);
 
-/* merge.cu: of at least one row. */
+/* normalizer_merge.cu: of at least one row. */
 ons_status ons_cuda_merge(const ons_merging *all);
 
 /* The words for one of CUDA's own errors. */

@@ -1,6 +1,6 @@
 /* fused_block.cu - the row stays in the registers of one block. The warps exchange their maxima
- * through shared memory, then the sums of their exponentials. In the column form it is
- * fused_block_of_columns.cu.
+ * through shared memory, then the sums of their exponentials (team/block.cuh). A thread adds up its
+ * own in statistic/sums.cuh. In the column form it is fused_block_of_columns.cu.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at Rows::BLOCK_THREADS threads of
  * BLOCK_CHUNKS chunks. With a gradient it moves 2 reads + 1 write, and GRADIENT_THREADS are the
@@ -21,15 +21,15 @@ constexpr int MAX_THREADS =
 
 /* So many such blocks a multiprocessor must hold; 0: there is no such demand. */
 template <typename Rows, int K>
-constexpr int BLOCKS_OF_ROWS =
+constexpr int MIN_BLOCKS =
     (K > BLOCK_CHUNKS ? UNALIGNED_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /
     MAX_THREADS<Rows, K>;
 
 template <typename Ops, typename Rows, int K>
-__global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
+__global__ void __launch_bounds__(MAX_THREADS<Rows, K>, MIN_BLOCKS<Rows, K>)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work();
-    block<MAX_THREADS<Rows, K> / WARP, std::is_same_v<Ops, gradients>> team;
+    block<MAX_THREADS<Rows, K> / WARP, std::is_same_v<Ops, gradient_operations>> team;
     held<Ops, Rows, K>(args, team);
 }
 
@@ -37,9 +37,10 @@ __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, BLOCKS_OF_ROWS<Rows, K>)
 template <typename Rows>
 constexpr int MAX_CHUNKS_OF = BLOCK_CHUNKS;
 template <>
-constexpr int MAX_CHUNKS_OF<contiguous_rows<float, false>> = UNALIGNED_CHUNKS;
+constexpr int MAX_CHUNKS_OF<contiguous_rows<float, alignment::EITHER>> = UNALIGNED_CHUNKS;
 template <>
-constexpr int MAX_CHUNKS_OF<contiguous_rows<any_16_bit, false>> = UNALIGNED_CHUNKS_16_BIT;
+constexpr int MAX_CHUNKS_OF<contiguous_rows<any_16_bit, alignment::NOT_ALL>> =
+    UNALIGNED_CHUNKS_16_BIT;
 
 template <typename Ops, typename Rows, int K, typename Arguments>
 static ons_status launch_block(const launch_request &request, const Arguments &arguments) {
@@ -64,7 +65,7 @@ ons_status launch_fused_block(const launch_request &request) {
 
 ons_status launch_gradients_in_block(const launch_request &request) {
     return with_gradient_rows(request, [&](auto rows) {
-        return launch_block<gradients, typename decltype(rows)::Rows, BLOCK_CHUNKS>(request,
-                                                                                    rows.arguments);
+        return launch_block<gradient_operations, typename decltype(rows)::Rows, BLOCK_CHUNKS>(
+            request, rows.arguments);
     });
 }

@@ -34,6 +34,6 @@ ons_status launch_fused_block_of_columns(const launch_request &request) {
 
 ons_status launch_gradients_in_block_of_columns(const launch_request &request) {
     return with_general_gradient(request, [&](auto rows) {
-        return launch_as(request, block_of_columns())(gradients(), rows);
+        return launch_as(request, block_of_columns())(gradient_operations(), rows);
     });
 }

@@ -25,8 +25,8 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
 /* Of which shapes of kernels.def there are kernels. */
 template <typename Rows>
 constexpr ons_warp_rows SHAPED_AS = ONS_ALL_ROWS;
-template <typename X, bool ALL_ALIGNED>
-constexpr ons_warp_rows SHAPED_AS<contiguous_rows<X, ALL_ALIGNED>> =
+template <typename X, alignment ALIGNED>
+constexpr ons_warp_rows SHAPED_AS<contiguous_rows<X, ALIGNED>> =
     sizeof(X) == 2 ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
 template <typename X>
 constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
@@ -95,8 +95,8 @@ ons_status launch_gradients_in_warp(const launch_request &request) {
     return with_gradient_rows(request, [&](auto rows) {
         using Rows = typename decltype(rows)::Rows;
         return with_gradient_shape<Rows::V>(request.plan, [&](auto L, auto K) {
-            return launch_as<gradients, Rows, lanes<decltype(L)::value>, decltype(K)::value>(
-                request, rows.arguments);
+            return launch_as<gradient_operations, Rows, lanes<decltype(L)::value>,
+                             decltype(K)::value>(request, rows.arguments);
         });
     });
 }
@@ -107,15 +107,16 @@ static ons_status launch_staged_gradients(const launch_request &request) {
     const ons_problem *problem = request.problem;
     return with_gradient_shape<CHUNK<float>>(plan, [&](auto L, auto K) {
         using Rows = staged_gradients<T, decltype(L)::value>;
-        const typename Rows::arguments rows = {(const T *)problem->operand[ONS_X].data,
+        const typename Rows::arguments rows = {{(const T *)problem->operand[ONS_X].data,
+                                                (T *)problem->operand[ONS_Y].data,
+                                                plan->rows,
+                                                plan->N,
+                                                0,
+                                                {}},
                                                (const T *)problem->operand[ONS_GRADIENT].data,
-                                               (T *)problem->operand[ONS_Y].data,
-                                               plan->rows,
-                                               plan->N,
-                                               0,
                                                (float)problem->scale_by,
                                                problem->operation};
-        return launch_as<gradients, Rows, lanes<decltype(L)::value>, decltype(K)::value>(
+        return launch_as<gradient_operations, Rows, lanes<decltype(L)::value>, decltype(K)::value>(
             request, rows, 2 * (staged_bytes<T>(plan->width, plan->N) + 15));
     });
 }

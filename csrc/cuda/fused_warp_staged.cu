@@ -27,8 +27,8 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     await_earlier_work();
     using Team = lanes<LANES>;
     extern __shared__ __align__(16) unsigned char memory[];
-    const staged_rows<T> staged(args, args.first + (int64_t)blockIdx.x * Team::rows(), Team::rows(),
-                                memory);
+    const staged_rows<T> staged(args, args.x, args.first_row + (int64_t)blockIdx.x * Team::rows(),
+                                Team::rows(), memory);
     staged.read();
     const auto chunks =
         staged.template chunks<K, LANES>(Team::row_of_block(), Team::template chunk<K>());
@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const auto m = Team::near(largest{tile.largest()});
     const auto d = Team::near(exponentiate<in_any_order>(tile, reference(m), x));
     if (args.one_a_row) {
-        const aligned_row<T, T, true> row(
-            nullptr, args.y + (Team::row() + args.first) * args.y_pitch, args.N, args.format);
+        const aligned_row<T, T, false> row(
+            nullptr, args.y + (Team::row() + args.first_row) * args.y_pitch, args.N, args.format);
         put_value<one_a_row>(args, Team::row(), Team::writes(), row, state{m, d});
         return;
     }

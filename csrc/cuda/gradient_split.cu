@@ -15,27 +15,26 @@ __device__ inline Sum *sums_of(Sum *sums, int parts, const part_of_row &part, in
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     gradient_sums_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
-                         int64_t chunks_a_part, row_sum<typename Rows::Real> *sums) {
+                         int64_t chunks_a_part, sum_in_double<typename Rows::Real> *sums) {
     await_earlier_work();
-    using Sum = row_sum<typename Rows::Real>;
+    using Sum = sum_in_double<typename Rows::Real>;
     __shared__ Sum warps[SPLIT_THREADS / WARP * Form::ROWS];
     const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
-    sums = sums_of<Form>(sums, parts, part, args.first);
+    sums = sums_of<Form>(sums, parts, part, args.first_row);
     const int64_t index = part.strip * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
-        with_operation<gradients>(args.operation(), [&](auto op) {
-            Sum sum = {};
-            for_each_tile<Form, TILE_CHUNKS>(
-                row, part.first, part.end,
-                [&](int64_t, const auto &tile) { sum.add(tile.template sum<decltype(op)>()); });
-            if constexpr (Form::ROWS == 1) sum = sum.template over_lanes<WARP>();
-            if (Form::writes()) warps[Form::slot(warp_of_block())] = sum;
-            __syncthreads();
-            if (warp_of_block() > 0) return;
-            sum = {};
-            for (int warp = 0; warp < warps_of_block(); warp++) sum.add(warps[Form::slot(warp)]);
-            if (Form::writes()) sums[Form::slot(blockIdx.x % parts)] = sum;
+    const auto row = Rows::template row<(Form::ROWS > 1)>(args, index);
+    with_operation<gradient_operations>(args.operation(), [&](auto op) {
+        Sum sum = {};
+        for_each_tile<Form, TILE_CHUNKS>(row, part.begin, part.end, [&](int64_t, const auto &tile) {
+            sum.add(tile.template sum<decltype(op)>());
         });
+        if constexpr (Form::ROWS == 1) sum = sum.template over_lanes<WARP>();
+        if (Form::writes()) warps[Form::slot(warp_of_block())] = sum;
+        __syncthreads();
+        if (warp_of_block() > 0) return;
+        sum = {};
+        for (int warp = 0; warp < warps_of_block(); warp++) sum.add(warps[Form::slot(warp)]);
+        if (Form::writes()) sums[Form::slot(blockIdx.x % parts)] = sum;
     });
 }
 
@@ -45,13 +44,13 @@ constexpr int64_t MAX_BLOCKS = 1 << 16; /* of the next two */
 template <typename Real>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     gradient_give_sums_kernel(const __grid_constant__ problem_arguments args, int parts, int width,
-                              const row_sum<Real> *sums) {
+                              const sum_in_double<Real> *sums) {
     await_earlier_work();
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows;
          row += step) {
-        const row_sum<Real> *of_row = sums + row / width * parts * width + row % width;
-        row_sum<Real> sum = {};
+        const sum_in_double<Real> *of_row = sums + row / width * parts * width + row % width;
+        sum_in_double<Real> sum = {};
 #pragma unroll 1
         for (int part = 0; part < parts; part++) sum.add(of_row[part * width]);
         sum.put((double *)row_address(args, row).y);
@@ -61,11 +60,13 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
 /* The sums of all rows from what is given. */
 template <typename Real>
 __global__ void __launch_bounds__(SPLIT_THREADS)
-    gradient_take_sums_kernel(const __grid_constant__ problem_arguments args, row_sum<Real> *sums) {
+    gradient_take_sums_kernel(const __grid_constant__ problem_arguments args,
+                              sum_in_double<Real> *sums) {
     await_earlier_work();
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows; row += step)
-        sums[row] = row_sum<Real>::from((const double *)row_address(args, row, ONS_STATISTIC).x);
+        sums[row] =
+            sum_in_double<Real>::from((const double *)row_address(args, row, ONS_STATISTIC).x);
 }
 
 /* A row has `sums_a_row` sums: one of each part, or one. */
@@ -73,22 +74,23 @@ template <typename Rows, typename Form>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     gradient_finish_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                            int64_t chunks_a_part, int sums_a_row,
-                           const row_sum<typename Rows::Real> *sums) {
+                           const sum_in_double<typename Rows::Real> *sums) {
     await_earlier_work();
-    using Sum = row_sum<typename Rows::Real>;
+    using Sum = sum_in_double<typename Rows::Real>;
     const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
-    sums = sums_of<Form>(sums, sums_a_row, part, args.first);
+    sums = sums_of<Form>(sums, sums_a_row, part, args.first_row);
     const int64_t index = part.strip * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
-        Sum sum = {};
-        if constexpr (Form::ROWS == 1)
-            sum = Sum::by_warp(sums, sums_a_row);
-        else
-            for (int i = 0; i < sums_a_row; i++) sum.add(sums[Form::slot(i)]);
-        with_operation<gradients>(args.operation(), [&](auto op) {
-            using Op = decltype(op);
+    const auto row = Rows::template row<(Form::ROWS > 1)>(args, index);
+    Sum sum = {};
+    if constexpr (Form::ROWS == 1)
+        sum = Sum::by_warp(sums, sums_a_row);
+    else
+        for (int i = 0; i < sums_a_row; i++) sum.add(sums[Form::slot(i)]);
+    with_operation<gradient_operations>(args.operation(), [&](auto op) {
+        using Op = decltype(op);
+        known(row, [&](const auto &row) {
             for_each_tile<Form, TILE_CHUNKS>(
-                row, part.first, part.end, [&](int64_t chunk, const auto &tile) {
+                row, part.begin, part.end, [&](int64_t chunk, const auto &tile) {
                     row.template store<TILE_CHUNKS, Form::STRIDE, true>(
                         chunk, tile.template results<Op>(sum.rounded()), tile.allowed(),
                         Op::EXCLUDED);
@@ -104,7 +106,7 @@ ons_status launch_gradients_in_split(const launch_request &request) {
         const int parts = (int)request.plan->blocks_a_row;
         const int64_t chunks_a_part = request.plan->tile / Rows::V;
         const launch_shape shape = {parts, request.plan->threads};
-        auto *sums = (row_sum<typename Rows::Real> *)request.workspace;
+        auto *sums = (sum_in_double<typename Rows::Real> *)request.workspace;
         const bool given = request.problem->operand[ONS_STATISTIC].data;
         const int64_t blocks = (request.plan->rows + SPLIT_THREADS - 1) / SPLIT_THREADS;
         const launch_shape of_rows = {blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS, SPLIT_THREADS};

@@ -25,45 +25,40 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     int64_t last = ((args.N + Rows::V - 1) / Rows::V - 1) / chunks * chunks;
     int turn = 0;
     for (int64_t first = 0; first < args.rows; first += Form::ROWS, turn ^= 1) {
-        Rows::template visit<(Form::ROWS > 1), TEST_WHEN_HELD<Rows>>(
-            args, first + Form::row(), [&](const auto &row) {
-                state<Real> *strip = states + (int64_t)turn * gridDim.x * Form::ROWS;
+        const auto row = Rows::template row<(Form::ROWS > 1)>(args, first + Form::row());
+        state<Real> *strip = states + (int64_t)turn * gridDim.x * Form::ROWS;
 
-                running_state<Real> so_far;
-                Real x[CLUSTER_CHUNKS * Rows::V]; /* in the end those of the last tile */
-                allowed_bits<CLUSTER_CHUNKS * Rows::V> allowed = 0;
-                for (int64_t at = 0; at <= last; at += chunks) {
-                    auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
-                    online_step(so_far, tile, x);
-                    with_operation<Ops>(args.operation(), [&](auto op) {
-                        if constexpr (decltype(op)::KEEPS == ONS_KEEP_ELEMENTS) tile.take(x);
-                    });
-                    allowed = tile.allowed();
-                }
-                state<Real> block =
-                    merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
-                if (warp_of_block() == 0 && Form::writes()) strip[Form::slot(blockIdx.x)] = block;
-                cooperative_groups::this_grid().sync();
-                state<Real> total = Form::merge_parts(strip, gridDim.x);
-
-                if constexpr (Ops::ONE_A_ROW) {
-                    const bool writes = blockIdx.x == 0 && warp_of_block() == 0 && Form::writes();
-                    put_value<Ops>(args, first + Form::row(), writes, row, total);
-                } else {
-                    const auto constants = constants_in<Ops>(args.operation(), total);
-                    const reference<Real> to(total.m);
-                    Real excluded =
-                        finish_kept<Ops, Real>(args.operation(), x, so_far.m, constants);
-                    row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, allowed,
-                                                                     excluded);
-                    for (int64_t at = last - chunks; at >= 0; at -= chunks) {
-                        auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
-                        excluded = finish_tile_of<Ops>(args.operation(), tile, to, constants, x);
-                        row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x,
-                                                                         tile.allowed(), excluded);
-                    }
-                }
+        running_state<Real> so_far;
+        Real x[CLUSTER_CHUNKS * Rows::V]; /* in the end those of the last tile */
+        allowed_bits<CLUSTER_CHUNKS * Rows::V> allowed = 0;
+        for (int64_t at = 0; at <= last; at += chunks) {
+            auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
+            online_step(so_far, tile, x);
+            with_operation<Ops>(args.operation(), [&](auto op) {
+                if constexpr (decltype(op)::KEEPS == ONS_KEEP_ELEMENTS) tile.take(x);
             });
+            allowed = tile.allowed();
+        }
+        state<Real> block = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts[turn]);
+        if (warp_of_block() == 0 && Form::writes()) strip[Form::slot(blockIdx.x)] = block;
+        cooperative_groups::this_grid().sync();
+        state<Real> total = Form::merge_parts(strip, gridDim.x);
+
+        if constexpr (Ops::ONE_A_ROW) {
+            const bool writes = blockIdx.x == 0 && warp_of_block() == 0 && Form::writes();
+            put_value<Ops>(args, first + Form::row(), writes, row, total);
+        } else {
+            const auto constants = constants_in<Ops>(args.operation(), total);
+            const reference<Real> to(total.m);
+            Real excluded = finish_kept<Ops, Real>(args.operation(), x, so_far.m, constants);
+            row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + last, x, allowed, excluded);
+            for (int64_t at = last - chunks; at >= 0; at -= chunks) {
+                auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);
+                excluded = finish_tile_of<Ops>(args.operation(), tile, to, constants, x);
+                row.template store<CLUSTER_CHUNKS, STRIDE, true>(chunk + at, x, tile.allowed(),
+                                                                 excluded);
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 template <typename Rows>
 constexpr bool IS_UNALIGNED_16_BIT = false;
 template <typename X>
-constexpr bool IS_UNALIGNED_16_BIT<contiguous_rows<X, false>> = sizeof(X) == 2;
+constexpr bool IS_UNALIGNED_16_BIT<contiguous_rows<X, alignment::NOT_ALL>> = sizeof(X) == 2;
 
 /* Where the row is read once, more of it at a time: what two blocks' registers have room for. */
 template <typename Ops, typename Rows, typename Form>
@@ -24,14 +24,13 @@ __global__ void __launch_bounds__(PASS_THREADS, BLOCKS<Ops, Rows>)
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[PASS_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
-        running_state<Real> so_far;
-        for_each_tile<Form, CHUNKS<Ops, Rows, Form>>(
-            row, 0, chunks_of(row), [&](int64_t, const auto &tile) { online_step(so_far, tile); });
-        state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
-        with_operation<Ops>(args.operation(), [&](auto op) {
-            finish_tiles<decltype(op), Form>(args, index, row, 0, chunks_of(row), total);
-        });
+    const auto row = Rows::template row<(Form::ROWS > 1)>(args, index);
+    running_state<Real> so_far;
+    for_each_tile<Form, CHUNKS<Ops, Rows, Form>>(
+        row, 0, chunks_of(row), [&](int64_t, const auto &tile) { online_step(so_far, tile); });
+    state<Real> total = merge_block<Form>(Form::merge_warp(so_far.rounded()), parts);
+    with_operation<Ops>(args.operation(), [&](auto op) {
+        finish_tiles<decltype(op), Form>(args, index, row, 0, chunks_of(row), total);
     });
 }
 

@@ -9,25 +9,24 @@ __global__ void __launch_bounds__(PASS_THREADS)
     using Real = typename Rows::Real;
     __shared__ state<Real> parts[2][PASS_THREADS / WARP * Form::ROWS];
     const int64_t index = (int64_t)blockIdx.x * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
-        state<Real> top = empty_state<Real>();
-        for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
-            top.m = larger(top.m, tile.largest());
-        });
-        Real m = merge_block<Form>(Form::merge_warp(top), parts[0]).m;
+    const auto row = Rows::template row<(Form::ROWS > 1)>(args, index);
+    state<Real> top = empty_state<Real>();
+    for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
+        top.m = larger(top.m, tile.largest());
+    });
+    Real m = merge_block<Form>(Form::merge_warp(top), parts[0]).m;
 
-        reference<Real> to(m);
-        running_state<Real> all;
-        all.m = m;
-        for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
-            Real x[TILE<Real>];
-            all.sum.add(exponentiate(tile, to, x).value());
-        });
-        state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
+    reference<Real> to(m);
+    running_state<Real> all;
+    all.m = m;
+    for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
+        Real x[TILE<Real>];
+        all.sum.add(exponentiate(tile, to, x).value());
+    });
+    state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
 
-        with_operation<Ops>(args.operation(), [&](auto op) {
-            finish_tiles<decltype(op), Form>(args, index, row, 0, chunks_of(row), total);
-        });
+    with_operation<Ops>(args.operation(), [&](auto op) {
+        finish_tiles<decltype(op), Form>(args, index, row, 0, chunks_of(row), total);
     });
 }
 

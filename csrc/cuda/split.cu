@@ -16,8 +16,8 @@ constexpr int CHUNKS =
  * it would be two, though with three a few bytes are spilled. */
 template <typename Rows>
 constexpr int MIN_BLOCKS = 2;
-template <typename X, bool ALL_ALIGNED>
-constexpr int MIN_BLOCKS<contiguous_rows<X, ALL_ALIGNED>> = sizeof(X) <= sizeof(float) ? 3 : 2;
+template <typename X, alignment ALIGNED>
+constexpr int MIN_BLOCKS<contiguous_rows<X, ALIGNED>> = sizeof(X) <= sizeof(float) ? 3 : 2;
 
 /* The states lie in `states` by strip, part and row of the strip. */
 template <typename Rows, typename Form>
@@ -28,16 +28,14 @@ __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     using Real = typename Rows::Real;
     __shared__ state<Real> warps[THREADS<Form> / WARP * Form::ROWS];
     part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
-    Rows::template visit<(Form::ROWS > 1)>(
-        args, part.strip * Form::ROWS + Form::row(), [&](const auto &row) {
-            running_state<Real> so_far;
-            for_each_tile<Form, CHUNKS<Real, Form>>(
-                row, part.first, part.end,
-                [&](int64_t, const auto &tile) { online_step(so_far, tile); });
-            state<Real> mine = merge_block<Form>(Form::merge_warp(so_far.rounded()), warps);
-            states += (args.first * parts + (int64_t)blockIdx.x * Form::ROWS);
-            if (warp_of_block() == 0 && Form::writes()) states[Form::row()] = mine;
-        });
+    const auto row =
+        Rows::template row<(Form::ROWS > 1)>(args, part.strip * Form::ROWS + Form::row());
+    running_state<Real> so_far;
+    for_each_tile<Form, CHUNKS<Real, Form>>(
+        row, part.begin, part.end, [&](int64_t, const auto &tile) { online_step(so_far, tile); });
+    state<Real> mine = merge_block<Form>(Form::merge_warp(so_far.rounded()), warps);
+    states += (args.first_row * parts + (int64_t)blockIdx.x * Form::ROWS);
+    if (warp_of_block() == 0 && Form::writes()) states[Form::row()] = mine;
 }
 
 /* The state of a row from those of its parts. In the row form they are shared out to all threads of
@@ -85,12 +83,11 @@ __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     await_earlier_work();
     part_of_row part(Ops::ONE_A_ROW ? 1 : parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
     const int64_t index = part.strip * Form::ROWS + Form::row();
-    Rows::template visit<(Form::ROWS > 1)>(args, index, [&](const auto &row) {
-        states += (args.first + part.strip * Form::ROWS) * states_a_row;
-        const auto total = merge_row<Form>(states, states_a_row);
-        finish_tiles<Ops, Form, CHUNKS<typename Rows::Real, Form>>(args, index, row, part.first,
-                                                                   part.end, total);
-    });
+    const auto row = Rows::template row<(Form::ROWS > 1)>(args, index);
+    states += (args.first_row + part.strip * Form::ROWS) * states_a_row;
+    const auto total = merge_row<Form>(states, states_a_row);
+    finish_tiles<Ops, Form, CHUNKS<typename Rows::Real, Form>>(args, index, row, part.begin,
+                                                               part.end, total);
 }
 
 ons_status launch_split(const launch_request &request) {

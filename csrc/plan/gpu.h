@@ -12,7 +12,7 @@ typedef struct {
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
     bool is_16_bit;     /* Rows::IS_16_BIT: no gaps, whatever mask and scale */
     bool widened;       /* 16-bit rows that become float32 */
-    bool all_aligned;   /* every row begins and ends with a pack */
+    bool whole_packs;   /* each is some number of packs long */
     bool contiguous; /* rows without gaps, mask and scale, in the row form; of one type, or widened
                       */
     bool masked;     /* the same, whatever their mask and scale */

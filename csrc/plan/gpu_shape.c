@@ -22,7 +22,8 @@ static ons_family own_family(ons_method method) {
 /* A row as a family sees it that has kernels for some kinds of rows alone. */
 static gpu_row seen_by(ons_family family, const gpu_row *row) {
     static const ons_kinds_of_rows kinds[][2] = {
-#define ONS_FAMILY(name, rows, values, aligned) {ONS_##rows##_ROWS, ONS_##values##_ROWS},
+#define ONS_FAMILY(name, rows, aligned_rows, values, aligned_values) \
+    {ONS_##rows##_ROWS, ONS_##values##_ROWS},
 #include "../cuda/kernels.def"
 #undef ONS_FAMILY
     };
@@ -259,7 +260,7 @@ static void shape_cluster(const gpu_row *row, int64_t max_blocks, ons_plan *plan
         room = some_more ? CLUSTER_WARPS_OF_320_THREADS : CLUSTER_WARPS_OF_384_THREADS;
         max_warps = room / 2;
     }
-    ons_share_out(filled, room, max_warps, max_blocks, is_16_bit && !row->all_aligned, plan);
+    ons_share_out(filled, room, max_warps, max_blocks, is_16_bit && !row->whole_packs, plan);
 }
 
 /* The chunks that a cluster of `blocks` holds where rows come to shared memory; 0: none fits. */
@@ -311,6 +312,7 @@ static void share_among_few(const gpu_row *row, int64_t max_blocks, ons_plan *pl
     plan->threads = (int)(of_block * sharers) * WARP;
     plan->elements_a_thread = (int)(CLUSTER_CHUNKS / sharers) * row->chunk;
     plan->family = ONS_FAMILY_cluster_few_rows;
+    plan->loader = ONS_CONTIGUOUS; /* of one value too, unlike cluster */
 }
 
 static ons_status take_cluster(const gpu_row *row, bool contiguous, ons_plan *plan) {
@@ -365,7 +367,7 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any, i = 0;
     /* more chunks where there are kernels with more, for rows that gain by it or would not fit */
     const bool has_more = cluster && row->contiguous && row->chunk == CHUNK_OF_FLOATS;
-    const bool gains = row->is_16_bit && row->all_aligned;
+    const bool gains = row->is_16_bit && row->whole_packs;
     const bool more = has_more && (gains || row->chunks > blocks * threads * BLOCK_CHUNKS);
     const int chunks = more ? GRADIENT_CLUSTER_CHUNKS : BLOCK_CHUNKS;
     plan->family = plan->method == ONS_METHOD_split        ? ONS_FAMILY_gradients_in_split
@@ -399,7 +401,7 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     const int room = ons_gradient_warps(row->is_16_bit, more);
     ons_share_out(ceil_div(row->chunks, chunks * WARP), room, GRADIENT_THREADS / WARP, blocks,
-                  row->is_16_bit && !row->all_aligned, plan);
+                  row->is_16_bit && !row->whole_packs, plan);
     return ONS_OK;
 }
 

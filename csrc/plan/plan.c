@@ -1,5 +1,5 @@
 /* plan.c - problem -> plan: which method, why, what it moves, the scratch it needs. plan/cpu.c and
- * plan/gpu.c choose, and hold all thresholds. */
+ * plan/gpu_choice.c choose, and hold all thresholds. */
 #include "plan.h"
 #include "../api/plan_facts.h"
 

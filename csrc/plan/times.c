@@ -1,5 +1,5 @@
-/* plan/times.c - how long a method takes, as it was measured: plan/times.def has the times of one
- * GPU, over a grid of rows and lengths. Between the grid's points they are interpolated. */
+/* plan/times.c - how long a method takes, as it was measured: plan/measured_times.def has the times
+ * of one GPU, over a grid of rows and lengths. Between the grid's points they are interpolated. */
 #include "../api/plan_facts.h"
 
 #include "plan.h"
@@ -21,12 +21,12 @@ static double number_of(entry l) { return l & (((entry)1 << SHIFT) - 1); }
 #define TIME(rows_log2, units) ENTRY(rows_log2, units),
 static const entry copies[] = {
 #define ONS_COPY_TIMES
-#include "times.def"
+#include "measured_times.def"
 #undef ONS_COPY_TIMES
 };
 static const entry times[] = {
 #define ONS_METHOD_TIMES
-#include "times.def"
+#include "measured_times.def"
 #undef ONS_METHOD_TIMES
 };
 enum { COPIES = sizeof copies / sizeof *copies, TIMES = sizeof times / sizeof *times };

@@ -10,7 +10,7 @@
 #include "../../csrc/cuda/rows/masked.cuh"
 using Rows = masked_rows<float>;
 #else
-using Rows = contiguous_rows<float, false>;
+using Rows = contiguous_rows<float, alignment::EITHER>;
 #endif
 #ifdef OF_ONE_VALUE
 using Ops = one_a_row;

@@ -19,7 +19,7 @@ from onsoftmax import _core
 pytestmark = pytest.mark.skipif(not os.path.isdir(CSRC), reason="the C sources are not beside the tests")
 
 # The headers that the files of a folder of csrc include, beside its own: of whole folders, and single ones.
-LISTS = {"op/operations.def", "op/row_operations.def", "op/other_operations.def"}
+LISTS = {"op/operations.def", "op/row_operations.def", "op/gradient_and_topk_operations.def"}
 MAY_INCLUDE = {
     "api": LISTS,
     "op": set(),
@@ -47,7 +47,7 @@ MAY_INCLUDE = {
         *LISTS,
     },
     "cuda/rows": {"api", "cuda/kernel/shapes.h", "cuda/statistic", "cuda/team"},
-    "cuda/statistic": {"api", "cuda/rows/tile.cuh", "cuda/kernel/shapes.h", *LISTS},
+    "cuda/statistic": {"api", "cuda/kernel/shapes.h", *LISTS},
     "cuda/team": {"cuda/statistic"},
     "cuda/topk": {"cuda/kernel", "cuda/kernels.def", "cuda/rows", "cuda/statistic", "cuda/team"},
     "python": {"api", *LISTS, "xla/ffi.h"},
@@ -277,12 +277,12 @@ def test_a_method_is_the_file_of_its_name_on_cuda():
         with open(os.path.join(CSRC, "cuda", f"{name}.cu")) as file:
             text = file.read()
         assert text.startswith(f"/* {name}.cu - "), "the file says what the method is"
-        assert re.search(rf"^ons_status launch_{name}\(const launch_request &request\)", text, re.M)
+        assert re.search(rf"^ons_status ons_cuda_{name}\(const launch_request &request\)", text, re.M)
         kernels = re.findall(r"__global__ [^{]*?(\w+_kernel)\(", text)
         assert len(kernels) == text.count("__global__") > 0
         assert all(re.fullmatch(rf"{name}(_\w+)?_kernel", kernel) for kernel in kernels), kernels
         others = {*methods_on_cpu(), *methods_on_cuda()} - {name}
-        assert not re.search(rf"\blaunch_({'|'.join(others)})\b", text)
+        assert not re.search(rf"\bons_cuda_({'|'.join(others)})\b", text)
 
 
 def test_one_place_chooses():

@@ -80,7 +80,7 @@ print(ons.__file__)
 """
 
 
-# An operation that takes a gradient: a file, and its line in csrc/op/other_operations.def.
+# An operation that takes a gradient: a file, and its line in csrc/op/gradient_and_topk_operations.def.
 DESCENT = """/* descent.h - y * (sum(dy * y) - dy), a step down the gradient of softmax. */
 
 #ifdef ONS_OPERATION
@@ -202,7 +202,7 @@ def test_an_operation_and_a_method_are_a_file_and_a_line_each(tmp_path):
         with open(tmp_path / "csrc" / name, "a") as file:
             file.write(line + "\n")
     (tmp_path / "csrc" / "op" / "descent.h").write_text(DESCENT)
-    with open(tmp_path / "csrc" / "op" / "other_operations.def", "a") as file:
+    with open(tmp_path / "csrc" / "op" / "gradient_and_topk_operations.def", "a") as file:
         file.write('#include "descent.h"\n')
     leave_out_instruction_sets(tmp_path / "csrc" / "cpu" / "vec")
 

@@ -19,13 +19,13 @@ struct current_gpu {
 
 ons_status status_of(cudaError_t error);
 
-/* merge.cu: the architecture that the kernels were compiled for. It is older than the current GPU's
- * where the driver compiled them from PTX. */
+/* normalizer_merge.cu: the architecture that the kernels were compiled for. It is older than the
+ * current GPU's where the driver compiled them from PTX. */
 int code_architecture();
 
-/* cluster.cu: the most blocks that a cluster of the current GPU may have, by the kernels that take
- * the least and the most of a multiprocessor. */
-void largest_clusters(int *least, int *most);
+/* cluster.cu: the most blocks of a cluster on the current GPU: in the kernels of rows without gaps,
+ * and in those that take any row. */
+void largest_clusters(int *of_contiguous, int *of_any);
 
 /* How many clusters of `blocks` blocks of a kernel the current GPU can run at once. */
 int active_clusters(const void *kernel, int blocks, int threads, int shared_bytes);

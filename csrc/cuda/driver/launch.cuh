@@ -16,7 +16,7 @@ struct launch_request {
 
 /* Launches the kernels of a family, or describes the last one. */
 typedef ons_status launcher(const launch_request &request);
-#define ONS_FAMILY(name, rows, values, aligned) launcher launch_##name;
+#define ONS_FAMILY(name, ...) launcher launch_##name;
 #include "../kernels.def"
 #undef ONS_FAMILY
 
@@ -35,12 +35,12 @@ ons_status start_kernel(const launch_shape &shape, bool early, void *stream, con
                         void **arguments);
 
 /* run.cu: launches a kernel, or describes it. Of a kernel whose first parameter is the arguments of
- * its rows, `first` is the row there that they begin with: it is launched for all strips of the
+ * its rows, `first_row` is the row there that they begin with: it is launched for all strips of the
  * plan. */
 ons_status launch_kernel(const launch_request &request, const launch_shape &shape,
                          const void *kernel, void **arguments);
 ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
-                                const void *kernel, void **arguments, int64_t *first);
+                                const void *kernel, void **arguments, int64_t *first_row);
 
 template <typename... Parameters, typename... Arguments>
 ons_status launch(const launch_request &request, const launch_shape &shape,
@@ -58,7 +58,7 @@ ons_status launch_strips(const launch_request &request, const launch_shape &shap
                          const Arguments &...arguments) {
     auto start = [&](Parameters... values) {
         void *places[] = {(void *)&rows, (void *)&values...};
-        return launch_kernel_strips(request, shape, (const void *)kernel, places, &rows.first);
+        return launch_kernel_strips(request, shape, (const void *)kernel, places, &rows.first_row);
     };
     return start(arguments...);
 }

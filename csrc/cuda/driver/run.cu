@@ -3,7 +3,7 @@
 #include "launch.cuh"
 
 static launcher *const launchers[] = {
-#define ONS_FAMILY(name, rows, values, aligned) launch_##name,
+#define ONS_FAMILY(name, ...) launch_##name,
 #include "../kernels.def"
 #undef ONS_FAMILY
 };
@@ -75,17 +75,17 @@ ons_status launch_kernel(const launch_request &request, const launch_shape &shap
 
 /* One grid after the other, as many as it takes: a grid has at most 2^31 - 1 blocks. */
 ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
-                                const void *kernel, void **arguments, int64_t *first) {
+                                const void *kernel, void **arguments, int64_t *first_row) {
     const ons_plan *plan = request.plan;
     int64_t left = (plan->rows + plan->width - 1) / plan->width;
     const int64_t most = ((1ll << 31) - 1) / shape.blocks;
     if (request.facts) return launch_kernel(request, shape, kernel, arguments);
     ons_status status = ONS_OK;
-    for (*first = 0; left > 0 && status == ONS_OK; left -= most) {
+    for (*first_row = 0; left > 0 && status == ONS_OK; left -= most) {
         launch_shape grid = shape;
         grid.blocks = (left < most ? left : most) * shape.blocks;
         status = launch_kernel(request, grid, kernel, arguments);
-        *first += most * plan->width;
+        *first_row += most * plan->width;
     }
     return status;
 }

@@ -127,17 +127,15 @@ __global__ void __launch_bounds__(EXACT_THREADS<Form>, Form::ROWS == 1 ? 2 : 1)
     await_earlier_work();
     using Real = typename Rows::Real;
     const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
-    Rows::template visit<(Form::ROWS > 1)>(
-        args, part.strip * Form::ROWS + Form::row(), [&](const auto &row) {
+    const auto row = Rows::template row<(Form::ROWS > 1)>(args, part.strip * Form::ROWS + Form::row());
             exact_sum<Real> sum;
-            for_each_tile<Form, TILE_CHUNKS>(row, part.first, part.end,
+            for_each_tile<Form, TILE_CHUNKS>(row, part.begin, part.end,
                                              [&](int64_t, const auto &tile) { sum.add(tile); });
-            states += (args.first * parts + (int64_t)blockIdx.x * Form::ROWS);
+            states += (args.first_row * parts + (int64_t)blockIdx.x * Form::ROWS);
             if constexpr (Form::ROWS == 1)
                 merge_exact_row(sum, states);
             else
                 merge_exact_columns(sum, states);
-        });
 }
 
 constexpr int MERGE_THREADS = 128;

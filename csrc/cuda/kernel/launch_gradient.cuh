@@ -5,7 +5,7 @@
 #include "launch_rows.cuh"
 #include "../team/reduce.cuh"
 #include "../rows/gradient.cuh"
-#include "../statistic/product_sum.cuh"
+#include "../statistic/gradient_sum.cuh"
 
 template <typename Rows, typename Method>
 ons_status with_contiguous_gradient(const launch_request &request, Method method) {
@@ -27,23 +27,20 @@ ons_status with_contiguous_gradient(const launch_request &request, Method method
                                           problem->scale_by,
                                           problem->operation};
     /* whole packs come as fast as the memory gives them; what is fetched twice then costs time */
-    if (!Rows::all_aligned(arguments)) arguments.ahead = rows_ahead(request);
+    if (!request.plan->all_aligned) arguments.ahead = rows_ahead(request);
     return method(rows_of<Rows>{arguments});
 }
 
-/* Of 16 bits, rows that all begin and end with a pack have kernels of their own. */
+/* Of 16 bits, rows that are all aligned have kernels of their own. */
 template <typename T, typename Method>
 ons_status with_gradient_type(const launch_request &request, Method method) {
-    using Aligned = contiguous_gradients<T, true>;
-    using Any = contiguous_gradients<T, false>;
-    if constexpr (sizeof(T) == 2)
-        return with_contiguous_gradient<Aligned>(request, [&](auto rows) {
-            return Aligned::all_aligned(rows.arguments)
-                       ? method(rows)
-                       : with_contiguous_gradient<Any>(request, method);
-        });
-    else
-        return with_contiguous_gradient<Any>(request, method);
+    constexpr bool TWO = sizeof(T) == 2;
+    using Others = contiguous_gradients<T, TWO ? alignment::NOT_ALL : alignment::EITHER>;
+    if constexpr (TWO)
+        if (request.plan->all_aligned)
+            return with_contiguous_gradient<contiguous_gradients<T, alignment::ALL>>(request,
+                                                                                     method);
+    return with_contiguous_gradient<Others>(request, method);
 }
 
 template <typename Method>

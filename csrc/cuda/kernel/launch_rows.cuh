@@ -15,10 +15,9 @@
  * is, nor on the types: all give the same bits. y may be x: nothing may be read through the
  * read-only cache, and a thread writes what it alone has read.
  *
- * Rows::visit<CHECK_ROW, TEST>(arguments, row, body) calls body with the row; to be called by whole
- * warps. CHECK_ROW: the row may lie after the last one, and then has no elements. TEST: see
- * alignment_test. Rows::load_row<K, STRIDE, CHECK_ROW>(arguments, row, chunk) gives the chunks.
- * Rows::ahead<K>(arguments, row, warp) fetches a later row to the L2 cache.
+ * Rows::row<CHECK_ROW>(arguments, index) is a row of this launch, whose load and store are called
+ * by whole warps. CHECK_ROW: it may lie after the last one, and then has no elements.
+ * Rows::ahead<K>(arguments, index, warp) fetches a later row to the L2 cache.
  *
  * 16-bit elements are any_16_bit: one kernel has both types. Their format says which it is, and a
  * flag whether the results have it too or are float32 (widened_row). In fused_warp a lane takes
@@ -52,25 +51,24 @@ inline problem_arguments as_it_is(const launch_request &request) {
     return {*request.problem, request.plan->rows, request.plan->N, 0, rows_ahead(request)};
 }
 
-/* What kernels.def says of each family. */
+/* What kernels.def says of each family, of rows and of values. */
 struct kinds_of_kernels {
-    ons_kinds_of_rows rows, values;
+    ons_kinds_of_rows kinds;
     ons_aligned_kernels aligned;
 };
-constexpr kinds_of_kernels KINDS_OF[] = {
-#define ONS_FAMILY(name, rows, values, aligned) \
-    {ONS_##rows##_ROWS, ONS_##values##_ROWS, ONS_##aligned##_ALIGNED},
+constexpr kinds_of_kernels FAMILIES[][2] = {
+#define ONS_FAMILY(name, rows, aligned_rows, values, aligned_values) \
+    {{ONS_##rows##_ROWS, ONS_##aligned_rows##_ALIGNED},              \
+     {ONS_##values##_ROWS, ONS_##aligned_values##_ALIGNED}},
 #include "../kernels.def"
 #undef ONS_FAMILY
 };
 template <ons_family FAMILY, typename Ops>
-constexpr ons_kinds_of_rows KINDS =
-    Ops::ONE_A_ROW ? KINDS_OF[FAMILY].values : KINDS_OF[FAMILY].rows;
-template <ons_family FAMILY, typename Ops, typename X,
-          ons_aligned_kernels ALIGNED = KINDS_OF[FAMILY].aligned>
+constexpr ons_kinds_of_rows KINDS = FAMILIES[FAMILY][Ops::ONE_A_ROW].kinds;
+template <ons_family FAMILY, typename Ops, typename X>
 constexpr bool HAS_ALIGNED_KERNELS =
-    ALIGNED == ONS_ALL_ALIGNED || (Ops::ONE_A_ROW ? ALIGNED == ONS_IN_TILES_ALIGNED
-                                                  : ALIGNED != ONS_NONE_ALIGNED && sizeof(X) == 2);
+    FAMILIES[FAMILY][Ops::ONE_A_ROW].aligned == ONS_ALL_ALIGNED ||
+    (FAMILIES[FAMILY][Ops::ONE_A_ROW].aligned == ONS_16_BIT_ALIGNED && sizeof(X) == 2);
 
 /* Calls method(operations, rows_of<Rows>). */
 template <ons_family FAMILY, typename Ops, typename X, typename Method>
@@ -92,12 +90,13 @@ ons_status with_contiguous(const launch_request &request, Method method) {
                 element_format<X>(x.dtype),
                 x.dtype != y.dtype};
     };
-    using Aligned = contiguous_rows<X, true>;
-    using Any = contiguous_rows<X, false>;
-    if constexpr (HAS_ALIGNED_KERNELS<FAMILY, Ops, X>)
-        if (Aligned::all_aligned(arguments(Aligned()), Ops::ONE_A_ROW))
-            return method(Ops(), rows_of<Aligned>{arguments(Aligned())});
-    return method(Ops(), rows_of<Any>{arguments(Any())});
+    constexpr bool TWO = HAS_ALIGNED_KERNELS<FAMILY, Ops, X>;
+    using Aligned = contiguous_rows<X, alignment::ALL>;
+    using Others =
+        contiguous_rows<X, TWO && sizeof(X) == 2 ? alignment::NOT_ALL : alignment::EITHER>;
+    if constexpr (TWO)
+        if (plan->all_aligned) return method(Ops(), rows_of<Aligned>{arguments(Aligned())});
+    return method(Ops(), rows_of<Others>{arguments(Others())});
 }
 
 /* Calls body(an element of x's type). */

@@ -10,26 +10,41 @@
 template <typename Real>
 constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
 
-/* Calls visit(chunk, tile) with this thread's chunks of every tile from chunk `first` to `end` that
- * the block's warps take in turn. */
+/* Calls visit(chunk, tile) with this thread's chunks of every tile from chunk `begin` to `end`
+ * that the block's warps take in turn. */
 template <typename Form, int K, typename Rows, typename Visit>
-__device__ inline void for_each_tile(const Rows &row, int64_t first, int64_t end, Visit visit) {
+__device__ inline void for_each_tile(const Rows &row, int64_t begin, int64_t end, Visit visit) {
     constexpr int WARP_TILE = K * Form::LANES_ALONG; /* chunks that a warp's lanes take at once */
-    int64_t from = first + warp_of_block() * WARP_TILE, step = warps_of_block() * WARP_TILE;
-    for (; from < end; from += step) {
-        int64_t chunk = from + Form::template chunk<K>(0);
-        visit(chunk, converted(row.template load<K, Form::STRIDE>(chunk)));
-    }
+    const int64_t step = warps_of_block() * WARP_TILE;
+    known(row, [&](const auto &row) {
+        for (int64_t from = begin + warp_of_block() * WARP_TILE; from < end; from += step) {
+            int64_t chunk = from + Form::template chunk<K>(0);
+            visit(chunk, converted(row.template load<K, Form::STRIDE>(chunk)));
+        }
+    });
+}
+
+/* The same walk. Writes to each tile's place what make(tile, x) puts into x, and for excluded
+ * elements what it returns. */
+template <typename Form, int K, typename Rows, typename Make>
+__device__ inline void rewrite_tiles(const Rows &row, int64_t begin, int64_t end, Make make) {
+    known(row, [&](const auto &row) {
+        for_each_tile<Form, K>(row, begin, end, [&](int64_t chunk, const auto &tile) {
+            typename Rows::Real x[K * Rows::V];
+            const auto excluded = make(tile, x);
+            row.template store<K, Form::STRIDE, true>(chunk, x, tile.allowed(), excluded);
+        });
+    });
 }
 
 /* A block's part of its row, in chunks; a strip has `parts` blocks. */
 struct part_of_row {
-    int64_t strip, first, end;
+    int64_t strip, begin, end;
 
     __device__ part_of_row(int parts, int64_t chunks_a_part, int64_t chunks)
         : strip(blockIdx.x / parts),
-          first(blockIdx.x % parts * chunks_a_part),
-          end(first + chunks_a_part < chunks ? first + chunks_a_part : chunks) {}
+          begin(blockIdx.x % parts * chunks_a_part),
+          end(begin + chunks_a_part < chunks ? begin + chunks_a_part : chunks) {}
 };
 
 template <typename Rows>
@@ -57,16 +72,14 @@ __device__ __forceinline__ Real finish_tile_of(ons_operation operation, const Ti
 template <typename Ops, typename Form, int K = TILE_CHUNKS, typename Arguments, typename Rows,
           typename Real>
 __device__ inline void finish_tiles(const Arguments &args, int64_t index, const Rows &row,
-                                    int64_t first, int64_t end, const state<Real> &total) {
+                                    int64_t begin, int64_t end, const state<Real> &total) {
     if constexpr (Ops::ONE_A_ROW) {
         put_value<Ops>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
     } else {
         const auto constants = constants_in<Ops>(args.operation(), total);
         const reference<Real> to(total.m);
-        for_each_tile<Form, K>(row, first, end, [&](int64_t chunk, const auto &tile) {
-            Real x[K * CHUNK<Real>];
-            const Real excluded = finish_tile_of<Ops>(args.operation(), tile, to, constants, x);
-            row.template store<K, Form::STRIDE, true>(chunk, x, tile.allowed(), excluded);
+        rewrite_tiles<Form, K>(row, begin, end, [&](const auto &tile, auto &x) {
+            return finish_tile_of<Ops>(args.operation(), tile, to, constants, x);
         });
     }
 }

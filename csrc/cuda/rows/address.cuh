@@ -7,8 +7,8 @@
 struct problem_arguments {
     ons_problem problem;
     int64_t rows, N;
-    int64_t first; /* row of this launch */
-    int64_t ahead; /* fetch.cuh */
+    int64_t first_row; /* of this launch */
+    int64_t ahead;     /* prefetch.cuh */
 
     __device__ ons_operation operation() const { return problem.operation; }
 };
@@ -51,7 +51,7 @@ struct row_address {
     /* `from`: the operand that is read. */
     __device__ row_address(const problem_arguments &arguments, int64_t row, ons_role from = ONS_X) {
         const ons_problem &problem = arguments.problem;
-        row += arguments.first;
+        row += arguments.first_row;
         if (row >= arguments.rows) row = 0; /* not to be read: its N is 0 */
         const char *scale_at = problem.operand[ONS_SCALE].data;
         x = problem.operand[from].data;

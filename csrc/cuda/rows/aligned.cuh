@@ -21,8 +21,8 @@ class row_pointers {
     element_format<X> row_format;
 };
 
-/* A row whose x and y begin with a pack; NO_TAIL: and end with one. */
-template <typename X, typename Y, bool NO_TAIL, typename Pointers = row_pointers<X, Y>>
+/* TAIL: it may end between two packs. */
+template <typename X, typename Y, bool TAIL, typename Pointers = row_pointers<X, Y>>
 class aligned_row {
    public:
     using Real = typename compute_of<X>::type;
@@ -48,11 +48,11 @@ class aligned_row {
             const int count = left - place<STRIDE, V>(k * V);
             if (count >= V)
                 tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
-            else if (NO_TAIL || count <= 0)
+            else if (!TAIL || count <= 0)
                 tile.raw[k].cut(0, tile.format);
         }
         const int end = last_place<K, STRIDE, V>(left);
-        if (!NO_TAIL && end < left && end + V > left) { /* the tail */
+        if (TAIL && end < left && end + V > left) {
             pack<X, V> last = edge(from + end, 0, left - end);
             last.cut(left - end, tile.format);
 #pragma unroll
@@ -78,7 +78,7 @@ class aligned_row {
         for (int k = 0; k < K; k++)
             if (place<STRIDE, V>(k * V) + V <= left)
                 write_pack<STREAM>((pack<Y, V> *)to + k * STRIDE, raw[k]);
-        if (!NO_TAIL && end < left && end + V > left) {
+        if (TAIL && end < left && end + V > left) {
             pack<Y, V> last = chunk_at<STRIDE, V>(raw, end);
 #pragma unroll
             for (int i = 0; i < V; i++)

@@ -246,7 +246,6 @@ struct lanes_of_packs {
     static constexpr int ACROSS = WARP / ALONG; /* lanes */
     static constexpr int STRIDE = ALONG;
     static constexpr bool CHECK_ROW = true, ONE_REFERENCE = true, FETCHES = false, STREAM = false;
-    static constexpr bool TESTS_ACCESSES = true;
     using sums = in_a_tree;
 
     /* The first of this thread's columns. */

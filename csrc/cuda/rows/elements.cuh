@@ -7,7 +7,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "../statistic/exponential.cuh"
+#include "../statistic/over_lanes.cuh"
 #include "../../api/problem.h"
 
 /* An element of 16 bits, float16 or bfloat16: which of them it is, a kernel learns at run time. */
@@ -15,7 +15,7 @@ struct any_16_bit {
     unsigned short bits;
 };
 
-/* The arithmetic's type for an element's, and the elements of a chunk: 16 bytes of that type. */
+/* The arithmetic's type for an element's. */
 template <typename T>
 struct compute_of {
     using type = float;
@@ -24,8 +24,6 @@ template <>
 struct compute_of<double> {
     using type = double;
 };
-template <typename Real>
-constexpr int CHUNK = 16 / sizeof(Real);
 
 /* A bit for each of n elements, clear where `where` excludes it. */
 template <int n>

@@ -115,19 +115,13 @@ class general_rows {
     template <int K>
     __device__ static void ahead(const arguments &, int64_t, int) {}
 
-    template <bool CHECK_ROW, alignment_test = alignment_test::PER_ROW, typename Body>
-    __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
-        body(general_rows(args, row));
-    }
-
-    template <int K, int STRIDE, bool CHECK_ROW>
-    __device__ __forceinline__ static tile<K> load_row(const arguments &args, int64_t row,
-                                                       int64_t chunk) {
-        return general_rows(args, row).load<K, STRIDE>(chunk);
+    template <bool CHECK_ROW>
+    __device__ __forceinline__ static general_rows row(const arguments &args, int64_t index) {
+        return general_rows(args, index);
     }
 
     __device__ general_rows(const arguments &args, int64_t row)
-        : N(row + args.first < args.rows ? args.N : 0),
+        : N(row + args.first_row < args.rows ? args.N : 0),
           problem(args.problem),
           at(args, row, FROM) {}
 

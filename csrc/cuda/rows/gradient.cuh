@@ -4,7 +4,7 @@
 #ifndef ONS_GRADIENT_CUH
 #define ONS_GRADIENT_CUH
 
-#include "../statistic/row_sum.cuh"
+#include "../statistic/sum_in_double.cuh"
 #include "contiguous.cuh"
 #include "general.cuh"
 
@@ -75,8 +75,8 @@ struct gradient_tile {
      * that an addition seldom waits for another. `used`: the chunks after these are 0 in all lanes.
      */
     template <typename Op>
-    __device__ __forceinline__ row_sum<Real> sum(int used = K) const {
-        row_sum<Real> chain[V];
+    __device__ __forceinline__ sum_in_double<Real> sum(int used = K) const {
+        sum_in_double<Real> chain[V];
 #pragma unroll
         for (int k = 0; k < K; k++) {
             if (k >= used) break;
@@ -128,6 +128,17 @@ class gradient_row {
         y.template store<K, STRIDE, STREAM>(chunk, dx, allowed, excluded);
     }
 
+    /* Calls body with this row, its two inputs as what they are. */
+    template <typename Body>
+    __device__ __forceinline__ void known(Body body) const {
+        ::known(y, [&](const auto &of_y) {
+            ::known(dy, [&](const auto &of_dy) {
+                body(gradient_row<std::decay_t<decltype(of_y)>, std::decay_t<decltype(of_dy)>>(
+                    of_y, of_dy, scale));
+            });
+        });
+    }
+
     int64_t N;
 
    private:
@@ -135,15 +146,17 @@ class gradient_row {
     OfY y;
     OfGradient dy;
 };
+template <typename OfY, typename OfGradient, typename Body>
+__device__ __forceinline__ void known(const gradient_row<OfY, OfGradient> &row, Body body) {
+    row.known(body);
+}
 
-/* Rows without gaps of one type; ALL_ALIGNED as in contiguous_rows. */
-template <typename T, bool ALL_ALIGNED_>
+/* Rows without gaps of one type. */
+template <typename T, alignment ALIGNED>
 struct contiguous_gradients {
-    static constexpr bool ALL_ALIGNED = ALL_ALIGNED_;
-    using Rows = contiguous_rows<T, ALL_ALIGNED>;
-    using Real = typename Rows::Real;
-    static constexpr int V = Rows::V;
-    static constexpr bool IS_16_BIT = Rows::IS_16_BIT,
+    using Real = typename compute_of<T>::type;
+    static constexpr int V = CHUNK<Real>;
+    static constexpr bool IS_16_BIT = sizeof(T) == 2, ALL_ALIGNED = ALIGNED == alignment::ALL,
                           HAS_CLUSTER_CHUNKS = sizeof(T) <= sizeof(float),
                           EMPTY_WARPS_LEAVE = false;
     /* blocks that fit a multiprocessor; 0: as many as do */
@@ -155,51 +168,30 @@ struct contiguous_gradients {
         T *dx;
         int64_t y_pitch, dy_pitch, dx_pitch; /* in elements */
         int64_t rows, N;
-        int64_t first; /* row of this launch */
-        int64_t ahead; /* fetch.cuh */
+        int64_t first_row; /* of this launch */
+        int64_t ahead;     /* prefetch.cuh */
         double scale;
         ons_operation which;
 
         __device__ ons_operation operation() const { return which; }
     };
 
-    static bool all_aligned(const arguments &args) {
-        const uintptr_t pointers = (uintptr_t)args.y | (uintptr_t)args.dy | (uintptr_t)args.dx;
-        return (args.N | args.y_pitch | args.dy_pitch | args.dx_pitch) % V == 0 &&
-               pointers % sizeof(pack<T, V>) == 0;
-    }
-
-    template <bool CHECK_ROW, alignment_test TEST = alignment_test::PER_ROW, typename Body>
-    __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
-        row += args.first;
-        const int64_t N = CHECK_ROW && row >= args.rows ? 0 : args.N;
-        const T *y = args.y + row * args.y_pitch, *dy = args.dy + row * args.dy_pitch;
-        T *dx = args.dx + row * args.dx_pitch;
-        auto with = [&](auto of_y, auto of_dy) {
-            body(gradient_row<decltype(of_y), decltype(of_dy)>(of_y, of_dy, args.scale));
-        };
-        using without_tail = aligned_row<T, T, true>;
-        using maybe_aligned = maybe_aligned_row<T, T>;
-        using aligned = aligned_row<T, T, false>;
-        using unaligned = unaligned_row<T, T>;
-        if constexpr (ALL_ALIGNED)
-            with(without_tail(y, dx, N), without_tail(dy, dx, N));
-        else if constexpr (IS_16_BIT)
-            with(unaligned(y, dx, N), unaligned(dy, dx, N));
-        else if constexpr (TEST == alignment_test::PER_ACCESS)
-            with(maybe_aligned(y, dx, N), maybe_aligned(dy, dx, N));
-        else if (__all_sync(~0u, are_aligned<T, T, V>(y, dx) && are_aligned<T, T, V>(dy, dx)))
-            with(aligned(y, dx, N), aligned(dy, dx, N));
-        else
-            with(unaligned(y, dx, N), unaligned(dy, dx, N));
+    template <bool CHECK_ROW>
+    __device__ __forceinline__ static auto row(const arguments &args, int64_t index) {
+        using of_one = row_without_gaps<ALIGNED, T, T>;
+        index += args.first_row;
+        const int64_t N = CHECK_ROW && index >= args.rows ? 0 : args.N;
+        const T *y = args.y + index * args.y_pitch, *dy = args.dy + index * args.dy_pitch;
+        T *dx = args.dx + index * args.dx_pitch;
+        return gradient_row<of_one, of_one>(of_one(y, dx, N), of_one(dy, dx, N), args.scale);
     }
 
     /* Prefetches, for the `warp`-th warp of those that share row `row` with K chunks a lane, the
-     * same part of the row args.ahead rows later (fetch.cuh). */
+     * same part of the row args.ahead rows later (prefetch.cuh). */
     template <int K>
     __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
         constexpr int PART = K * WARP * V, BYTES = PART * (int)sizeof(T);
-        row += args.first + args.ahead;
+        row += args.first_row + args.ahead;
         if (row >= args.rows) return;
         const T *y = args.y + row * args.y_pitch, *dy = args.dy + row * args.dy_pitch;
         fetch_bytes<BYTES>((const char *)(y + warp * PART), (const char *)(y + args.N));
@@ -223,10 +215,10 @@ struct general_gradients {
     template <int K>
     __device__ static void ahead(const arguments &, int64_t, int) {}
 
-    template <bool CHECK_ROW, alignment_test = alignment_test::PER_ROW, typename Body>
-    __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
-        const of_y y(args, row);
-        body(gradient_row<of_y, of_gradient>(y, of_gradient(args, row), y.scale()));
+    template <bool CHECK_ROW>
+    __device__ __forceinline__ static auto row(const arguments &args, int64_t index) {
+        const of_y y(args, index);
+        return gradient_row<of_y, of_gradient>(y, of_gradient(args, index), y.scale());
     }
 };
 

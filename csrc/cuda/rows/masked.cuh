@@ -145,31 +145,32 @@ struct masked_rows {
                          BLOCKS = IS_16_BIT ? 2 : 1;
     static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
 
-    template <bool CHECK_ROW, alignment_test = alignment_test::PER_ROW, typename Body>
-    __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
-        const int64_t N = CHECK_ROW && row + args.first >= args.rows ? 0 : args.N;
+    template <bool CHECK_ROW>
+    __device__ __forceinline__ static auto row(const arguments &args, int64_t index) {
+        const int64_t N = CHECK_ROW && index + args.first_row >= args.rows ? 0 : args.N;
         const int where_step = (int)args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
-        const row_address at(args, row);
-        auto with = [&](const auto &plain) {
-            body(masked_row<T, std::decay_t<decltype(plain)>>(plain, at, where_step));
-        };
+        const row_address at(args, index);
         const T *x = (const T *)at.x;
         const element_format<T> format(args.problem.operand[ONS_X].dtype);
+        constexpr alignment ALIGNED = IS_16_BIT ? alignment::NOT_ALL : alignment::EITHER;
+        const row_without_gaps<ALIGNED, T, T> own(x, (T *)at.y, N, format);
+        auto with = [&](const auto &plain) {
+            return masked_row<T, std::decay_t<decltype(plain)>>(plain, at, where_step);
+        };
         if constexpr (IS_16_BIT)
-            with(widened_row(unaligned_row<T, T>(x, (T *)at.y, N, format),
-                             maybe_aligned_row<T, float>(x, (float *)at.y, N, format),
-                             args.problem.operand[ONS_Y].dtype == ONS_FLOAT32));
+            return with(widened_row(own, either_row<T, float>(x, (float *)at.y, N, format),
+                                    args.problem.operand[ONS_Y].dtype == ONS_FLOAT32));
         else
-            with(maybe_aligned_row<T, T>(x, (T *)at.y, N, format));
+            return with(own);
     }
 
     /* Prefetches, for the `warp`-th warp of those that share row `row` with K chunks a lane, the
-     * same part of the row args.ahead rows later (fetch.cuh). */
+     * same part of the row args.ahead rows later (prefetch.cuh). */
     template <int K>
     __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
         constexpr int PART = K * WARP * V;
         row += args.ahead;
-        if (row + args.first >= args.rows) return;
+        if (row + args.first_row >= args.rows) return;
         const row_address at(args, row);
         const T *x = (const T *)at.x;
         fetch_bytes<PART * sizeof(T)>((const char *)(x + warp * PART), (const char *)(x + args.N));

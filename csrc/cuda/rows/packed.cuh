@@ -39,7 +39,7 @@ class packed_columns {
         int64_t width;
         uint32_t inverse; /* 2^32 / width; 0 where the rows' numbers take more than 32 bits */
         int64_t rows, N;
-        int64_t first; /* row of this launch */
+        int64_t first_row; /* of this launch */
         ons_operation which;
         element_format<X> format;
         bool widens; /* float32 results of 16-bit elements */
@@ -47,9 +47,9 @@ class packed_columns {
         __device__ ons_operation operation() const { return which; }
     };
 
-    template <bool CHECK_ROW, alignment_test = alignment_test::PER_ROW, typename Body>
-    __device__ __forceinline__ static void visit(const arguments &args, int64_t row, Body body) {
-        body(packed_columns(args, row + args.first));
+    template <bool CHECK_ROW>
+    __device__ __forceinline__ static packed_columns row(const arguments &args, int64_t index) {
+        return packed_columns(args, index + args.first_row);
     }
 
     __device__ packed_columns(const arguments &args, int64_t row)

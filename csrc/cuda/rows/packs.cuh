@@ -141,16 +141,10 @@ __device__ inline P between(const P &low, const P &high, int bytes) {
     return out;
 }
 
-/* Where a kernel tests whether a row is aligned: once around all that it does with the row, which
- * is then there twice; or at each load and store, so that what lies between is there once. The
- * first is for kernels that load a row tile by tile. */
-enum class alignment_test { PER_ROW, PER_ACCESS };
-
-/* Whether a row is aligned, in x and in y: begins with a pack. */
-template <typename X, typename Y, int V>
-__device__ inline bool are_aligned(const X *x, const Y *y) {
-    return (uintptr_t)x % sizeof(pack<X, V>) == 0 && (uintptr_t)y % sizeof(pack<Y, V>) == 0;
-}
+/* A row is aligned where it begins and ends with a pack. A kernel is for launches whose rows are
+ * ALL aligned in all their arrays, for those of which NOT_ALL are, or for both (EITHER): there each
+ * load and store looks at the address of its row. */
+enum class alignment { ALL, NOT_ALL, EITHER };
 
 /* Whether all K chunks of a thread lie in the row, of which it has `left` elements. */
 template <int K, int STRIDE, int V>

@@ -25,9 +25,9 @@
 template <typename Rows>
 class rows_in_smem;
 
-template <typename X, bool ALL_ALIGNED>
-class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
-    using Rows = contiguous_rows<X, ALL_ALIGNED>;
+template <typename X, alignment ALIGNED>
+class rows_in_smem<contiguous_rows<X, ALIGNED>> {
+    using Rows = contiguous_rows<X, ALIGNED>;
     using Pack = pack<X, Rows::V>;
     static constexpr int V = Rows::V, PACK = (int)sizeof(Pack);
 
@@ -36,10 +36,11 @@ class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
     static constexpr int CHUNKS = SLOT_BYTES / PACK / WARP, SLOTS = SMEM_CHUNKS / CHUNKS;
     static_assert(SLOTS * CHUNKS == SMEM_CHUNKS);
 
-    /* One kind of row for all, even those that begin with a pack: with two the instructions would
-     * not stay in the cache. */
+    /* One kind of row for all that are not all aligned: with two the instructions would not stay in
+     * the cache. */
     template <typename Y>
-    using row_to = std::conditional_t<ALL_ALIGNED, aligned_row<X, Y, true>, unaligned_row<X, Y>>;
+    using row_to = std::conditional_t<ALIGNED == alignment::ALL, aligned_row<X, Y, false>,
+                                      unaligned_row<X, Y>>;
 
     /* `memory_` has SLOT_ROOM bytes for each of the warp's slots, `barriers_` an mbarrier. The warp
      * takes row `row` and every `step`-th from there. */
@@ -150,12 +151,12 @@ class rows_in_smem<contiguous_rows<X, ALL_ALIGNED>> {
     __device__ __forceinline__ void take(int begin, Pack *raw) {
         await();
         if ((uintptr_t)(x + args.N) > limit) take_end(begin);
-        const int bytes = ALL_ALIGNED ? 0 : off % PACK, lane = threadIdx.x % WARP;
+        const int bytes = ALIGNED == alignment::ALL ? 0 : off % PACK, lane = threadIdx.x % WARP;
         const Pack *from = (const Pack *)(memory + taken * SLOT_ROOM + (off - bytes)) + lane;
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++)
-            raw[k] =
-                ALL_ALIGNED ? from[k * WARP] : between(from[k * WARP], from[k * WARP + 1], bytes);
+            raw[k] = ALIGNED == alignment::ALL ? from[k * WARP]
+                                               : between(from[k * WARP], from[k * WARP + 1], bytes);
         if (++taken == slots) {
             taken = 0;
             parity ^= 1;

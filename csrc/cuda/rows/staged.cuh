@@ -16,7 +16,7 @@ struct staged_arguments {
     const T *x;
     T *y;
     int64_t rows, N;
-    int64_t first; /* row of this launch */
+    int64_t first_row; /* of this launch */
     element_format<T> format;
 };
 
@@ -104,24 +104,26 @@ class staged_chunks {
     const element_format<T> &format;
 };
 
-/* `rows` rows from `first` on; the array may end earlier. `memory_`: staged_bytes, aligned. */
+/* `rows` rows of an array x from row `first` on; the array may end earlier. Its results go to
+ * args.y. `memory_`: staged_bytes, aligned. */
 template <typename T>
 class staged_rows {
     static constexpr int PACK = 16, SIZE = (int)sizeof(T);
 
    public:
-    __device__ staged_rows(const staged_arguments<T> &args_, int64_t first_, int rows,
+    __device__ staged_rows(const staged_arguments<T> &args_, const T *x_, int64_t first_, int rows,
                            unsigned char *memory_)
         : args(args_),
+          x(x_),
           first(first_ * args_.N),
           memory(memory_),
-          before((int)((uintptr_t)(args_.x + first) % PACK)),
+          before((int)((uintptr_t)(x + first) % PACK)),
           end(before + (int)(args_.rows - first_ < rows ? args_.rows - first_ : rows) *
                            (int)args_.N * SIZE) {}
 
     /* The two halves of read(), so that several of these can be under way at once. */
     __device__ void start() const {
-        const char *from = (const char *)(args.x + first) - before;
+        const char *from = (const char *)(x + first) - before;
         each_pack([&](int at) { __pipeline_memcpy_async(memory + at, from + at, PACK); });
         __pipeline_commit();
         each_other([&](int at) { *(T *)(memory + at) = *(const T *)(from + at); });
@@ -185,6 +187,7 @@ class staged_rows {
     }
 
     const staged_arguments<T> &args;
+    const T *x;
     int64_t first; /* element of the array */
     unsigned char *memory;
     int before, end; /* of its bytes in `memory`, which begins with the pack of the first one */

@@ -85,60 +85,70 @@ struct staged_gradients {
     static constexpr int V = CHUNK<float>;
     static constexpr bool IS_16_BIT = sizeof(T) == 2;
 
-    struct arguments {
-        const T *y, *dy;
-        T *dx;
-        int64_t rows, N;
-        int64_t first; /* row of this launch */
+    struct arguments : staged_arguments<T> { /* of y and of dx */
+        const T *dy;
         float scale;
         ons_operation which;
 
         __device__ ons_operation operation() const { return which; }
     };
 
-    class row {
+    class staged_row {
        public:
-        __device__ row(T *y_, T *dy_, int N_, const arguments &args_)
-            : y(y_), dy(dy_), N(N_), args(args_) {}
+        /* Reads the rows of the block; when it goes, their results are written. All threads of the
+         * block have one. */
+        __device__ explicit staged_row(const arguments &args_)
+            : args(args_), y(rows_of(args_.x, memory())) {
+            const staged_rows<T> dy = rows_of(args.dy, memory() + bytes());
+            y.start();
+            dy.start();
+            dy.arrive();
+            N = first() + Team::row_of_block() < args.rows ? (int)args.N : 0;
+        }
+
+        __device__ ~staged_row() { y.write(); }
+        staged_row(const staged_row &) = delete;
 
         template <int K, int STRIDE>
         __device__ __forceinline__ auto load(int64_t) const {
             const int used = ((int)args.N + LANES * V - 1) / (LANES * V);
             return staged_gradient_tile<raw_tile<T, K>>{
-                {row_in_place<T, LANES, K>(y, N).load(), row_in_place<T, LANES, K>(dy, N).load(),
-                 args.scale},
-                used};
+                {of_y<K>().load(), of_y<K>(bytes() / (int)sizeof(T)).load(), args.scale}, used};
         }
         template <int K, int STRIDE, bool STREAM, typename Result>
         __device__ __forceinline__ void store(int64_t, const Result &result, allowed_bits<K * V>,
                                               float) const {
-            row_in_place<T, LANES, K>(y, N).store(result);
+            of_y<K>().store(result);
         }
 
        private:
-        T *y, *dy;
-        int N;
+        using Team = lanes<LANES>;
+        __device__ int64_t first() const {
+            return args.first_row + (int64_t)blockIdx.x * Team::rows();
+        }
+        __device__ int bytes() const { return staged_bytes<T>(Team::rows(), args.N) + 15 & ~15; }
+        __device__ static unsigned char *memory() {
+            extern __shared__ __align__(16) unsigned char memory_of_block[];
+            return memory_of_block;
+        }
+        __device__ staged_rows<T> rows_of(const T *x, unsigned char *at) const {
+            return {args, x, first(), Team::rows(), at};
+        }
+
+        /* This thread's row of y; of dy where that begins so many elements later. */
+        template <int K>
+        __device__ row_in_place<T, LANES, K> of_y(int later = 0) const {
+            return {y.row(Team::row_of_block()) + later, N};
+        }
+
         const arguments &args;
+        const staged_rows<T> y;
+        int N;
     };
 
-    /* To be called by the whole block. */
-    template <bool CHECK_ROW, alignment_test, typename Body>
-    __device__ __forceinline__ static void visit(const arguments &args, int64_t, Body body) {
-        using Team = lanes<LANES>;
-        extern __shared__ __align__(16) unsigned char memory[];
-        const int64_t first = args.first + (int64_t)blockIdx.x * Team::rows();
-        const int bytes = staged_bytes<T>(Team::rows(), args.N) + 15 & ~15;
-        const staged_arguments<T> of_y = {args.y, args.dx, args.rows, args.N, 0, {}},
-                                  of_dy = {args.dy, args.dx, args.rows, args.N, 0, {}};
-        const staged_rows<T> y(of_y, first, Team::rows(), memory),
-            dy(of_dy, first, Team::rows(), memory + bytes);
-        y.start();
-        dy.start();
-        dy.arrive();
-        const int of_block = Team::row_of_block();
-        body(row(y.row(of_block), dy.row(of_block), first + of_block < args.rows ? (int)args.N : 0,
-                 args));
-        y.write();
+    template <bool CHECK_ROW>
+    __device__ __forceinline__ static staged_row row(const arguments &args, int64_t) {
+        return staged_row(args);
     }
 };
 

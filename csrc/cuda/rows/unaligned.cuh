@@ -76,8 +76,8 @@ __device__ __forceinline__ void write_warp_tile(T *to, int rounds, const pack<T,
 
 /* ------- Any row ------- */
 
-/* A row whose x or y begins between two packs. A whole warp reads its chunks word by word (16 bits:
- * as above). Fewer lanes, and those of float64, each read the pack in which their chunk begins and
+/* A row whose x or y begins between two packs. A whole warp reads its chunks element by element (16
+ * bits: word by word, as above). Fewer lanes each read the pack in which their chunk begins and
  * get the chunk's end from the lane that reads the next one. A lane writes the pack that ends in
  * its chunk, with the end of the chunk before from the lane that has it. To be called by all the
  * STRIDE lanes that share the row. */
@@ -99,8 +99,8 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
             load_warp_tile(x, chunk, bytes, tile);
             return tile;
         }
-        if constexpr (sizeof(X) == 4 && STRIDE == WARP) {
-            load_words(x + chunk * V, elements_left(base::N, chunk * V), tile);
+        if constexpr (sizeof(X) >= 4 && STRIDE == WARP) {
+            load_one_by_one(x + chunk * V, elements_left(base::N, chunk * V), tile);
             return tile;
         }
         const int ahead = bytes / (int)sizeof(X), lane = threadIdx.x % STRIDE;
@@ -203,18 +203,16 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
 
    private:
     template <int K>
-    __device__ __forceinline__ static void load_words(const X *from, int left,
-                                                      raw_tile<X, K> &tile) {
+    __device__ __forceinline__ static void load_one_by_one(const X *from, int left,
+                                                           raw_tile<X, K> &tile) {
         if (has_all<K, WARP, V>(left)) {
 #pragma unroll
-            for (int e = 0; e < K * V; e++)
-                tile.raw[e / V].word[e % V] = ((const unsigned *)from)[place<WARP, V>(e)];
+            for (int e = 0; e < K * V; e++) tile.raw[e / V].put(e % V, from[place<WARP, V>(e)]);
             return;
         }
 #pragma unroll
         for (int e = 0; e < K * V; e++)
-            if (place<WARP, V>(e) < left)
-                tile.raw[e / V].word[e % V] = ((const unsigned *)from)[place<WARP, V>(e)];
+            if (place<WARP, V>(e) < left) tile.raw[e / V].put(e % V, from[place<WARP, V>(e)]);
 #pragma unroll
         for (int k = 0; k < K; k++) tile.raw[k].cut(left - place<WARP, V>(k * V), tile.format);
     }

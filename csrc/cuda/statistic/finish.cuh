@@ -3,7 +3,7 @@
 #define ONS_FINISH_CUH
 
 #include "operation.cuh"
-#include "../rows/tile.cuh"
+#include "sums.cuh"
 
 /* Fills x with what Op keeps of a tile: its lifted exponentials, or its elements. Returns the sum
  * of the exponentials. */
@@ -147,7 +147,7 @@ __device__ inline row_constants<Real> constants_in(ons_operation operation,
 template <typename Op, typename Arguments, typename Row, typename Real>
 __device__ __forceinline__ void put_value(const Arguments &args, int64_t index, bool writes,
                                           const Row &row, const state<Real> &total) {
-    if (writes && index + args.first < args.rows)
+    if (writes && index + args.first_row < args.rows)
         Op::value(args.operation(), total, [&](auto value) { row.put(value); });
 }
 

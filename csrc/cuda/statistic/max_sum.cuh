@@ -7,17 +7,17 @@
 
 struct max_sum {
     /* Whether finish() puts the results into x; else results() gives them one by one. */
-    static constexpr bool KEEPS = true;
+    static constexpr bool FILLS_X = true;
 
     /* The form in which a tile is held. */
     template <typename Tile>
-    __device__ static auto held(const Tile &tile) {
+    __device__ static auto as_held(const Tile &tile) {
         return converted(tile);
     }
 
     /* The part that is known before the elements are taken up. */
     template <typename Tile>
-    __device__ static auto first(const Tile &tile) {
+    __device__ static auto part(const Tile &tile) {
         return largest{tile.largest()};
     }
 
@@ -36,7 +36,8 @@ struct max_sum {
             return constants_of<Op>(whole);
     }
 
-    /* Replaces what is kept, which is relative to m, by results. OfRow: of_row's, or whole's. */
+    /* Replaces what is kept, which is relative to m, by results. of_row: what the function of that
+     * name gives; the whole state where all that share a row are near. */
     template <typename Op, bool ONE_REFERENCE, typename Tile, typename M, typename OfRow,
               typename Real, int n>
     __device__ __forceinline__ static void finish(const Tile &, const M &m, const OfRow &of_row,

@@ -4,7 +4,7 @@
 #define ONS_MERGE_CUH
 
 #include "pair.cuh"
-#include "row_sum.cuh"
+#include "sum_in_double.cuh"
 
 /* The state of what one thread has seen so far of a long row, tile by tile. */
 template <typename Real>
@@ -58,23 +58,24 @@ __device__ inline state<Real> merge_by_warp(const state<Real> *parts, int count)
     return {m, sum_over_warp_in_scale(sum.rounded())};
 }
 
-/* The state of parts first, first + step, ... below count, in that order. */
+/* The state of parts begin, begin + step, and so on before `end`, in that order. */
 template <typename Real>
-__device__ inline state<Real> merge_some(const state<Real> *parts, int first, int count, int step) {
-    state<Real> all = first < count ? parts[first] : empty_state<Real>();
-    if (first + step >= count) return all;
+__device__ inline state<Real> merge_some(const state<Real> *parts, int begin, int end, int step) {
+    state<Real> all = begin < end ? parts[begin] : empty_state<Real>();
+    if (begin + step >= end) return all;
 #pragma unroll 1
-    for (int i = first + step; i < count; i += step) all.m = larger(all.m, parts[i].m);
+    for (int i = begin + step; i < end; i += step) all.m = larger(all.m, parts[i].m);
     long_sum<Real> sum;
 #pragma unroll 1
-    for (int i = first; i < count; i += step) sum.add(parts[i].d * rescale(parts[i].m, all.m));
+    for (int i = begin; i < end; i += step) sum.add(parts[i].d * rescale(parts[i].m, all.m));
     all.d = sum.rounded();
     return all;
 }
 
-/* The same, of parts that warps hold in registers, one each. A row has at most 2^19 elements there,
- * a part some 2^11. Where all maxima are ordinary, the d relative to the largest fit a fixed_sum:
- * they add up to at least 1/2. Times 2^-MERGE_SHIFT, 2^19 is 2^13 and 2^11 is 32. */
+/* The same of the parts of a row that warps hold in registers. Such a row has at most 2^19
+ * elements, and a part some 2^11. Where all maxima are ordinary, a fixed_sum takes each d relative
+ * to the largest maximum, times 2^-MERGE_SHIFT: a part then adds at most 32, the row at most 2^13,
+ * and the sum is no smaller than 2^-7. */
 constexpr int MERGE_SHIFT = 6;
 template <typename Real>
 __device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int count) {
@@ -102,8 +103,9 @@ __device__ inline state<float> merge_held_by_warp(const state<float> *parts, int
 }
 
 template <typename Real>
-__device__ inline row_sum<Real> merge_held_by_warp(const row_sum<Real> *parts, int count) {
-    return row_sum<Real>::by_warp(parts, count);
+__device__ inline sum_in_double<Real> merge_held_by_warp(const sum_in_double<Real> *parts,
+                                                         int count) {
+    return sum_in_double<Real>::by_warp(parts, count);
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* operation.cuh - what the operations on a row alone are on a GPU; product_sum.cuh has those that
+/* operation.cuh - what the operations on a row alone are on a GPU; gradient_sum.cuh has those that
  * take a gradient.
  *
  * The file of an operation NAME defines here a struct NAME. Where the result has the row's shape,

@@ -1,16 +1,16 @@
-/* parts.cuh - parts: what a lane, a warp or a block knows so far of what its row adds up, and how
- * it becomes that of all who share the row. A part has
+/* parts.cuh - a part: what a lane, a warp or a block knows so far of what its row adds up. It
+ * becomes what all know who share the row. A part has
  *
  *   over_lanes<LANES>()       the part of LANES neighbouring lanes, in all of them
  *   by_warp(parts, count)     the part of `count` others in shared memory, 32 or fewer, in all
  *                             lanes of a warp; static
  *   value()                   the number that it stands for
  *
- * fixed_sum (lanes.cuh) and row_sum (row_sum.cuh) are parts too. */
+ * fixed_sum (lanes.cuh) and sum_in_double (sum_in_double.cuh) are parts too. */
 #ifndef ONS_PARTS_CUH
 #define ONS_PARTS_CUH
 
-#include "lanes.cuh"
+#include "over_lanes.cuh"
 
 /* Where nothing needs to be known before a row is added up. */
 struct nothing {

@@ -6,8 +6,8 @@
 #include "finish.cuh"
 #include "merge.cuh"
 
-/* One tile of Algorithm 3: the maximum so far, the sum moved to it, and the tile added, of which x
- * gets the exponentials relative to it. */
+/* One tile of algorithm 3: takes the maximum so far, moves the sum to it, and adds the tile. x gets
+ * the tile's exponentials, relative to that maximum. */
 template <typename Tile, typename Real, int n>
 __device__ inline void online_step(running_state<Real> &so_far, const Tile &tile, Real (&x)[n]) {
     Real m = larger(so_far.m, tile.largest());
@@ -37,15 +37,15 @@ struct pair_part {
 };
 
 struct running_pair {
-    static constexpr bool KEEPS = true;
+    static constexpr bool FILLS_X = true;
 
     template <typename Tile>
-    __device__ static const Tile &held(const Tile &tile) {
+    __device__ static const Tile &as_held(const Tile &tile) {
         return tile;
     }
-    /* The operation has no part in the pair. */
+    /* The pair of the whole tile. It is the same in all operations. */
     template <typename Tile>
-    __device__ __forceinline__ static auto first(const Tile &tile) {
+    __device__ __forceinline__ static auto part(const Tile &tile) {
         using Real = typename Tile::Real;
         running_state<Real> so_far;
 #pragma unroll

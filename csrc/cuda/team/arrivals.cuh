@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "../statistic/lanes.cuh"
+#include "../statistic/over_lanes.cuh"
 
 #if __CUDA_ARCH__ >= 900
 

@@ -4,16 +4,14 @@
 #define ONS_TEAM_BLOCK_CUH
 
 #include "../statistic/pair.cuh"
+#include "../statistic/sums.cuh"
 
-struct in_any_order;
-
-/* A block has at most WARPS warps. Every thread brings each kind of part once. */
+/* A block has at most WARPS warps. A kernel calls near() once for each kind of part. */
 template <int WARPS, bool STREAM_ = false>
 struct block {
     static_assert(WARPS <= WARP);
     static constexpr int STRIDE = WARP;
     static constexpr bool CHECK_ROW = false, ONE_REFERENCE = true, FETCHES = true, STREAM = STREAM_;
-    static constexpr bool TESTS_ACCESSES = false;
     using sums = in_any_order;
 
     __device__ static unsigned row() { return blockIdx.x; }

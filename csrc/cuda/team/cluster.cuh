@@ -7,11 +7,10 @@
 #include <type_traits>
 
 #include "../statistic/merge.cuh"
+#include "../statistic/sums.cuh"
 #include "arrivals.cuh"
 
 #if __CUDA_ARCH__ >= 900
-
-struct in_a_tree; /* rows/tile.cuh */
 
 /* Which warp of the cluster this is, read anew each time. */
 __device__ inline int warp_of_cluster() {
@@ -24,7 +23,6 @@ class cluster {
    public:
     static constexpr int STRIDE = WARP;
     static constexpr bool CHECK_ROW = false, ONE_REFERENCE = false, FETCHES = true, STREAM = true;
-    static constexpr bool TESTS_ACCESSES = false;
     using sums = in_a_tree;
 
     __device__ cluster(const typename Rows::arguments &args_, void *shared_, arrivals &arrived_)

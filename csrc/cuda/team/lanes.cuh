@@ -4,16 +4,12 @@
 #define ONS_TEAM_LANES_CUH
 
 #include "../statistic/pair.cuh"
-
-/* How a thread's exponentials are added up (tile.cuh). */
-struct in_a_tree;
-struct in_any_order;
+#include "../statistic/sums.cuh"
 
 template <int LANES>
 struct lanes {
     static constexpr int STRIDE = LANES;
     static constexpr bool CHECK_ROW = true, ONE_REFERENCE = true, FETCHES = false, STREAM = false;
-    static constexpr bool TESTS_ACCESSES = true;
     using sums = in_any_order;
 
     __device__ static int rows() { return blockDim.x / LANES; }

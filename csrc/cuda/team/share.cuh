@@ -4,7 +4,7 @@
 #ifndef ONS_SHARE_CUH
 #define ONS_SHARE_CUH
 
-#include "../statistic/lanes.cuh"
+#include "../statistic/over_lanes.cuh"
 
 constexpr int REGISTER_TILES = CLUSTER_CHUNKS / SMEM_CHUNKS;
 constexpr int SMEM_TILE = SMEM_CHUNKS * WARP; /* in chunks */

@@ -63,7 +63,6 @@ template <typename Form>
 struct strip {
     static constexpr int STRIDE = Form::STRIDE;
     static constexpr bool CHECK_ROW = true, ONE_REFERENCE = false, FETCHES = false, STREAM = true;
-    static constexpr bool TESTS_ACCESSES = false;
     using sums = in_a_tree;
 
     __device__ static bool leaves() { return false; }
@@ -100,12 +99,12 @@ struct strip_of_block : strip<Form> {
     }
 
     template <typename Make>
-    __device__ static auto far(nothing, row_sum<Real> mine, Make make) {
-        row_sum<Real> *const parts = shared_sums();
+    __device__ static auto far(nothing, sum_in_double<Real> mine, Make make) {
+        sum_in_double<Real> *const parts = shared_sums();
         if (blockDim.x == WARP) return make(mine);
         parts[Form::slot(warp_of_block())] = mine;
         __syncthreads();
-        row_sum<Real> sum;
+        sum_in_double<Real> sum;
         for (int warp = 0; warp < warps_of_block(); warp++) sum.add(parts[Form::slot(warp)]);
         return make(sum);
     }
@@ -120,8 +119,8 @@ struct strip_of_block : strip<Form> {
         __shared__ memory shared;
         return shared;
     }
-    __device__ static row_sum<Real> *shared_sums() {
-        __shared__ row_sum<Real> sums[WARPS * Form::ROWS];
+    __device__ static sum_in_double<Real> *shared_sums() {
+        __shared__ sum_in_double<Real> sums[WARPS * Form::ROWS];
         return sums;
     }
 };

@@ -90,8 +90,8 @@ __device__ __forceinline__ void list_bits(const topk_arguments<Rows> &args, int6
 /* How many blocks fit a multiprocessor. */
 template <typename Rows>
 constexpr int BLOCKS_OF = 2;
-template <typename X, bool ALL_ALIGNED>
-constexpr int BLOCKS_OF<contiguous_rows<X, ALL_ALIGNED>> =
+template <typename X, alignment ALIGNED>
+constexpr int BLOCKS_OF<contiguous_rows<X, ALIGNED>> =
 #if __CUDA_ARCH__ == 750 /* 1024 threads find room */
     2;
 #else
@@ -113,12 +113,12 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     using Team = block<TOPK_BLOCK_THREADS / WARP>;
     __shared__ tops_of_subsets<Real> subsets;
     __shared__ uint32_t listed;
-    const int64_t row = blockIdx.x + args.first;
+    const int64_t row = blockIdx.x + args.first_row;
     const uint32_t chunk = Team::chunk<K>(), first = chunk * V;
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
     if (threadIdx.x == 0) listed = 0;
 
-    const Tile tile = Rows::template load_row<K, WARP, false>(args, blockIdx.x, chunk);
+    const Tile tile = Rows::template row<false>(args, blockIdx.x).template load<K, WARP>(chunk);
     const Real top = tile.largest();
     const Key own = first < N ? key_of(top) : 0;
     const bool by_subsets = k <= MAX_K_BY_SUBSETS;

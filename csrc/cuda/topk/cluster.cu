@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     state<Real> *const states = (state<Real> *)(tops + 4 * blocks_of_row() * warps_of_block());
     __shared__ int listed;
     const int blocks = blocks_of_row(), warps = blocks * warps_of_block();
-    const int64_t row = row_of_blocks() + args.first;
+    const int64_t row = row_of_blocks() + args.first_row;
     const int warp = block_of_row() * warps_of_block() + warp_of_block();
     const uint32_t chunk = block_a_row::chunk<K>(warp), first = chunk * V;
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     arrivals::say_ready();
     await_earlier_work();
 
-    const Tile tile = Rows::template load_row<K, WARP, false>(args, row_of_blocks(), chunk);
+    const Tile tile =
+        Rows::template row<false>(args, row_of_blocks()).template load<K, WARP>(chunk);
     const Real top = tile.largest(), m = max_over_lanes<WARP>(top);
     const Real d = sum_exponentials<in_any_order>(tile, reference<Real>(m))
                        .template over_lanes<WARP>()

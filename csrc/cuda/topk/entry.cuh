@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "../statistic/lanes.cuh"
+#include "../statistic/over_lanes.cuh"
 
 /* A key for each number, an unsigned integer in the same order. 0 is none's. */
 __device__ inline uint32_t key_of(float x) {

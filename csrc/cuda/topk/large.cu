@@ -88,26 +88,25 @@ __global__ void __launch_bounds__(PASS_THREADS)
     for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
         __syncthreads();
         if (threadIdx.x == 0) listed = 0;
-        Rows::template visit<false>(args, row, [&](const auto &from) {
-            running_state<Real> so_far;
-            for_each_tile<block_a_row, TILE_CHUNKS>(
-                from, 0, chunks_of(from),
-                [&](int64_t, const auto &tile) { online_step(so_far, tile); });
-            const state<Real> total =
-                merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
-            const Entry last = find_last(from, (uint32_t)args.k);
-            each_entry(from, [&](const Entry &one) {
-                if (!last.is_before(one)) list[atomicAdd(&listed, 1)] = one;
-            });
-            for (uint32_t i = args.k + threadIdx.x; i < room; i += blockDim.x) list[i] = {};
-            __syncthreads();
-            sort_entries(list, room, threadIdx.x, blockDim.x, [] { __syncthreads(); });
-            topk_of_row<Rows> results(args, row, total);
-            for (uint32_t i = threadIdx.x; i < (uint32_t)args.k; i += blockDim.x)
-                results.put(i, list[i]);
-            results.template end<0>();
-            if (threadIdx.x == 0) put_pair(args, row, total);
+        const auto from = Rows::template row<false>(args, row);
+        running_state<Real> so_far;
+        for_each_tile<block_a_row, TILE_CHUNKS>(
+            from, 0, chunks_of(from),
+            [&](int64_t, const auto &tile) { online_step(so_far, tile); });
+        const state<Real> total =
+            merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
+        const Entry last = find_last(from, (uint32_t)args.k);
+        each_entry(from, [&](const Entry &one) {
+            if (!last.is_before(one)) list[atomicAdd(&listed, 1)] = one;
         });
+        for (uint32_t i = args.k + threadIdx.x; i < room; i += blockDim.x) list[i] = {};
+        __syncthreads();
+        sort_entries(list, room, threadIdx.x, blockDim.x, [] { __syncthreads(); });
+        topk_of_row<Rows> results(args, row, total);
+        for (uint32_t i = threadIdx.x; i < (uint32_t)args.k; i += blockDim.x)
+            results.put(i, list[i]);
+        results.template end<0>();
+        if (threadIdx.x == 0) put_pair(args, row, total);
     }
 }
 

@@ -57,17 +57,19 @@ ons_status with_topk_type(const launch_request &request, int room, Method method
                 element_format<X>(),
                 false};
     };
-    using Aligned = contiguous_rows<X, true>;
-    using Any = contiguous_rows<X, false>;
-    const bool short_tiles = plan->elements_a_thread == TOPK_TILE_CHUNKS * Any::V;
-    if constexpr (BOTH && sizeof(X) <= sizeof(float))
-        if (!(sizeof(X) == 2 && short_tiles) && Aligned::all_aligned(arguments(Aligned()), true))
+    constexpr bool TWO = BOTH && sizeof(X) <= sizeof(float);
+    using Aligned = contiguous_rows<X, alignment::ALL>;
+    using Others =
+        contiguous_rows<X, TWO && sizeof(X) == 2 ? alignment::NOT_ALL : alignment::EITHER>;
+    const bool short_tiles = plan->elements_a_thread == TOPK_TILE_CHUNKS * Others::V;
+    if constexpr (TWO)
+        if (plan->all_aligned && !(sizeof(X) == 2 && short_tiles))
             return with_topk_arguments<Aligned>(request, arguments(Aligned()), room, method);
-    return with_topk_arguments<Any>(request, arguments(Any()), room, method);
+    return with_topk_arguments<Others>(request, arguments(Others()), room, method);
 }
 
 /* Calls method(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has room for
- * `room` entries. BOTH: rows that all begin with a pack have Rows of their own, whose tiles are
+ * `room` entries. BOTH: rows that are all aligned have Rows of their own, whose tiles are
  * longer in 16 bits. */
 template <bool BOTH = false, typename Method>
 ons_status with_topk_rows(const launch_request &request, int room, Method method) {

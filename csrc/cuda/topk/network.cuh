@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "../statistic/lanes.cuh"
+#include "../statistic/over_lanes.cuh"
 
 __device__ __forceinline__ void put_larger_first(uint32_t &a, uint32_t &b) {
     const uint32_t larger_one = max(a, b);

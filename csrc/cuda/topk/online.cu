@@ -19,8 +19,8 @@
 /* How many of the largest blocks fit a multiprocessor with nothing of a tile in local memory. */
 template <typename Rows>
 constexpr int BLOCKS_OF = TOPK_TILE_BLOCKS_OF_OTHERS;
-template <typename X, bool ALL_ALIGNED>
-constexpr int BLOCKS_OF<contiguous_rows<X, ALL_ALIGNED>> =
+template <typename X, alignment ALIGNED>
+constexpr int BLOCKS_OF<contiguous_rows<X, ALIGNED>> =
     sizeof(X) <= sizeof(float) ? TOPK_TILE_BLOCKS : TOPK_TILE_BLOCKS_OF_OTHERS;
 
 /* Chunks that a thread looks at together, so that their reads are under way at once. */

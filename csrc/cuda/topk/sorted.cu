@@ -201,10 +201,10 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
     constexpr int V = Rows::V;
     extern __shared__ __align__(16) uint32_t shared[];
     const int own = threadIdx.x / LANES, lane = threadIdx.x % LANES, rows = blockDim.x / LANES;
-    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first;
+    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first_row;
     const uint32_t k = (uint32_t)args.k;
 
-    const Tile tile = Rows::template load_row<K, LANES, true>(args, index, lane);
+    const Tile tile = Rows::template row<true>(args, index).template load<K, LANES>(lane);
     Real m;
     if constexpr (List::BY_CHUNKS)
         m = tops_of_chunks(tile).largest();

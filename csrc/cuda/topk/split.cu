@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(TOPK_MERGE_THREADS)
     Entry *const list = (Entry *)shared;
     __shared__ int listed;
     auto sync = [] { __syncthreads(); };
-    const int64_t row = blockIdx.x + args.first;
+    const int64_t row = blockIdx.x + args.first_row;
     const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, row * args.parts);
     const uint32_t parts = (uint32_t)args.parts, entries = parts * (uint32_t)args.k;
     /* rank entries of as many parts as it takes are k */

@@ -11,7 +11,7 @@
 template <typename Rows>
 constexpr int CHUNKS_OF = TOPK_TILE_CHUNKS;
 template <typename X>
-constexpr int CHUNKS_OF<contiguous_rows<X, true>> =
+constexpr int CHUNKS_OF<contiguous_rows<X, alignment::ALL>> =
     sizeof(X) == 2 ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
 
 template <typename Rows>
@@ -24,7 +24,7 @@ struct block_share {
     uint32_t begin, end, k;
 
     __device__ explicit block_share(const topk_arguments<Rows> &args)
-        : which(blockIdx.x + args.first), row(which), begin(0), end((uint32_t)args.N) {
+        : which(blockIdx.x + args.first_row), row(which), begin(0), end((uint32_t)args.N) {
         if (args.parts > 1) {
             row = which / args.parts;
             begin = (uint32_t)((which - row * args.parts) * args.part_length);
@@ -36,11 +36,8 @@ struct block_share {
     /* This thread's chunks of a tile, from that chunk of the row on. */
     __device__ __forceinline__ tile_of_thread<Rows> load(const topk_arguments<Rows> &args,
                                                          uint32_t chunk) const {
-        tile_of_thread<Rows> tile;
-        Rows::template visit<false>(args, row - args.first, [&](const auto &from) {
-            tile = from.template load<CHUNKS_OF<Rows>, WARP>(chunk);
-        });
-        return tile;
+        return Rows::template row<false>(args, row - args.first_row)
+            .template load<CHUNKS_OF<Rows>, WARP>(chunk);
     }
 
     /* The elements of one chunk, which each thread may have elsewhere: -inf from `end` on. */
@@ -48,11 +45,10 @@ struct block_share {
     __device__ __forceinline__ void load_chunk(const topk_arguments<Rows> &args, uint32_t at,
                                                Real (&x)[V]) const {
         if constexpr (HAS_PROBLEM<Rows>) {
-            Rows::template visit<false>(args, row - args.first, [&](const auto &from) {
-                const auto tile = from.template load<1, 1>((at + V - 1) / V);
+            const auto tile = Rows::template row<false>(args, row - args.first_row)
+                                  .template load<1, 1>((at + V - 1) / V);
 #pragma unroll
-                for (int i = 0; i < V; i++) x[i] = tile.element(i);
-            });
+            for (int i = 0; i < V; i++) x[i] = tile.element(i);
         } else {
             const auto *const from = args.x + row * args.x_pitch + at;
             using P = pack<std::remove_cv_t<std::remove_reference_t<decltype(*from)>>, V>;

@@ -158,14 +158,14 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     X *const elements = (X *)memory;
     Entry *const list = (Entry *)(shared + rows * bytes_of_elements<Rows, LANES, K>(args.room)) +
                         own * (args.room + LIST_PAD);
-    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first;
+    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first_row;
     const uint32_t N = row < args.rows ? (uint32_t)args.N : 0, first = lane * V;
     auto place_of = [&](unsigned bit) {
         return first + (uint32_t)place<LANES, V>((int)Signs::element(bit));
     };
     auto element_at = [&](unsigned bit) { return to_real<Real>(elements[place_of(bit)]); };
 
-    const Tile tile = Rows::template load_row<K, LANES, true>(args, index, lane);
+    const Tile tile = Rows::template row<true>(args, index).template load<K, LANES>(lane);
     lay_out<LANES>(tile, elements, lane);
     const Real tops[2] = {largest_of_part<2>(tile, 0), largest_of_part<2>(tile, 1)};
     const Real m = max_over_lanes<LANES>(larger(tops[0], tops[1]));

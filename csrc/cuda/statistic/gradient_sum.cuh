@@ -1,21 +1,21 @@
-/* product_sum.cuh - the statistic of an operation that takes a gradient: the sum of the products of
- * the row's elements and their gradients, or of the gradients (row_sum.cuh). */
+/* gradient_sum.cuh - the statistic of an operation that takes a gradient: the sum of the products
+ * of the row's elements and their gradients, or of the gradients (sum_in_double.cuh). */
 #ifndef ONS_PRODUCT_SUM_CUH
 #define ONS_PRODUCT_SUM_CUH
 
 #include "../../api/onsoftmax.h"
 #include "operation.cuh"
-#include "row_sum.cuh"
+#include "sum_in_double.cuh"
 
-struct product_sum {
-    static constexpr bool KEEPS = false; /* but the tile */
+struct gradient_sum {
+    static constexpr bool FILLS_X = false; /* nothing is kept but the tile */
 
     template <typename Tile>
-    __device__ static const Tile &held(const Tile &tile) {
+    __device__ static const Tile &as_held(const Tile &tile) {
         return tile;
     }
     template <typename Tile>
-    __device__ static nothing first(const Tile &) {
+    __device__ static nothing part(const Tile &) {
         return {};
     }
     template <typename Op, typename How, typename Tile, typename Real, int n>
@@ -44,18 +44,18 @@ struct product_sum {
         static constexpr bool ONE_A_ROW = false;              \
         static constexpr float EXCLUDED = (float)(excluded);  \
     };
-#include "../../op/other_operations.def"
+#include "../../op/gradient_and_topk_operations.def"
 #undef ONS_OPERATION
 
 #define ONS_OPERATION_ON_CUDA
-#include "../../op/other_operations.def"
+#include "../../op/gradient_and_topk_operations.def"
 #undef ONS_OPERATION_ON_CUDA
 
 #define OF_GRADIENT(code) code
 #define OF_TOPK(code)
 
-struct gradients : several_operations {
-    using statistic = product_sum;
+struct gradient_operations : several_operations {
+    using statistic = gradient_sum;
     static constexpr bool ONE_A_ROW = false;
 
     template <typename Body>
@@ -63,7 +63,7 @@ struct gradients : several_operations {
         switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     OF_##result(case ONS_OPERATION_##name : body(name()); break;)
-#include "../../op/other_operations.def"
+#include "../../op/gradient_and_topk_operations.def"
 #undef ONS_OPERATION
         default: __builtin_unreachable();
         }

@@ -1,7 +1,7 @@
-/* plan/known_gpus.c - GPUs that a plan can be made for without one, as their makers' data sheets
- * have them; the L2 of an H200 is what its driver says. How many clusters run at once no sheet has:
- * the H200's driver says 15 and 7, an H100 is the same chip, a B200 has 8 graphics processing
- * clusters. The planner asks only whether there are any. */
+/* plan/gpu_datasheets.c - GPUs that a plan can be made for without one, as their makers' data
+ * sheets have them; the L2 of an H200 is what its driver says. How many clusters run at once no
+ * sheet has: the H200's driver says 15 and 7, an H100 is the same chip, a B200 has 8 graphics
+ * processing clusters. The planner asks only whether there are any. */
 #include "../api/onsoftmax.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20 };

@@ -1,5 +1,5 @@
-/* plan/gpu.c - the method that `auto` takes on a GPU, and why. plan/gpu_shape.c says what shape a
- * method has. */
+/* plan/gpu_choice.c - the method that `auto` takes on a GPU, and why. plan/gpu_shape.c says what
+ * shape a method has. */
 #include "../api/packed.h"
 #include "gpu.h"
 
@@ -251,49 +251,55 @@ static bool is_masked(const ons_problem *problem) {
            (!where->data || (where->stride[inner] & ~1ll) == 0);
 }
 
-/* Contiguous rows of at most 32 bits of which not all begin and end with a pack (contiguous.cuh).
- */
-static bool are_unaligned(const ons_problem *problem, int64_t N) {
-    const ons_operand *const operands[] = {&problem->operand[ONS_X], &problem->operand[ONS_Y]};
-    const int64_t chunk = 16 / ons_dtype_size(ONS_FLOAT32);
-    bool between = N % chunk != 0;
-    for (int i = 0; i < 2; i++) {
-        const int64_t pack = chunk * ons_dtype_size(operands[i]->dtype);
-        between |= (uintptr_t)operands[i]->data % (uintptr_t)pack ||
-                   (problem->dims == 2 && operands[i]->stride[0] % pack);
+/* Whether every row begins and ends with a pack in all arrays that have its shape: of as many
+ * elements as the arithmetic's type has in 16 bytes. */
+static bool are_all_aligned(const ons_problem *problem, const ons_plan *plan) {
+    const ons_operation_info *info = &ons_operations[problem->operation];
+    const int64_t elements = 16 / ons_dtype_size(plan->compute);
+    const bool has_role[ONS_OPERANDS] = {
+        [ONS_X] = true,
+        [ONS_Y] = !info->one_a_row && !info->selects && !problem->sums,
+        [ONS_GRADIENT] = info->gradient};
+    if (plan->N % elements != 0) return false;
+    for (int role = 0; role < ONS_OPERANDS; role++) {
+        const ons_operand *operand = &problem->operand[role];
+        const int64_t pack = elements * ons_dtype_size(operand->dtype);
+        if (!has_role[role]) continue;
+        if ((uintptr_t)operand->data % (uintptr_t)pack) return false;
+        for (int dim = 0; dim < problem->dims - problem->reduced_dims; dim++)
+            if (operand->stride[dim] % pack) return false;
     }
-    return between && is_contiguous(problem) &&
-           ons_dtype_size(operands[0]->dtype) <= ons_dtype_size(ONS_FLOAT32);
+    return true;
 }
 
 /* staged.cuh: contiguous rows of one type that lie one after the other, from the same place in a
  * pack on in x and in y. Rows that all begin and end with a pack gain by it in softmax of 16 bits
  * alone, where they are no multiples of 32 bytes: those meet in the same banks of shared memory. */
-static bool can_be_staged(const ons_problem *problem, int64_t N) {
+static bool can_be_staged(const ons_problem *problem, const ons_plan *plan) {
     enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
-    const int64_t size = ons_dtype_size(x->dtype), chunk = 16 / ons_dtype_size(ONS_FLOAT32);
-    const uintptr_t begin = (uintptr_t)x->data;
-    const bool whole = N % chunk == 0 && begin % (uintptr_t)(chunk * size) == 0;
-    const bool pays = !whole || (problem->operation == ONS_OPERATION_softmax && size == 2 &&
-                                 N > LONGEST_BY_LANES_16_BIT && N % BANKS_MEET != 0);
+    const int64_t size = ons_dtype_size(x->dtype), N = plan->N;
+    const bool pays =
+        !plan->all_aligned || (problem->operation == ONS_OPERATION_softmax && size == 2 &&
+                               N > LONGEST_BY_LANES_16_BIT && N % BANKS_MEET != 0);
     return is_contiguous(problem) && problem->dims == 2 && x->dtype == y->dtype &&
            size <= ons_dtype_size(ONS_FLOAT32) && pays && x->stride[0] == N * size &&
            (ons_operations[problem->operation].one_a_row ||
-            ((begin - (uintptr_t)y->data) % 16 == 0 && y->stride[0] == N * size));
+            (((uintptr_t)x->data - (uintptr_t)y->data) % 16 == 0 && y->stride[0] == N * size));
 }
 
 /* The same of a row and its gradient: in all three from the same place in a pack on. */
-static bool can_be_staged_twice(const ons_problem *problem, int64_t N) {
+static bool can_be_staged_twice(const ons_problem *problem, const ons_plan *plan) {
     const ons_role roles[] = {ONS_X, ONS_Y, ONS_GRADIENT};
     int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
     uintptr_t x = (uintptr_t)problem->operand[ONS_X].data;
     if (!is_contiguous_gradient(problem) || problem->dims != 2 || size > 4) return false;
     for (int i = 0; i < 3; i++) {
         const ons_operand *operand = &problem->operand[roles[i]];
-        if ((x - (uintptr_t)operand->data) % 16 || operand->stride[0] != N * size) return false;
+        if ((x - (uintptr_t)operand->data) % 16 || operand->stride[0] != plan->N * size)
+            return false;
     }
-    return N % 4 || x % (uintptr_t)(4 * size);
+    return !plan->all_aligned;
 }
 
 /* packed_columns, of a problem in the column form: all packs of columns, as many as a chunk has
@@ -330,6 +336,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     ons_gpu_to_plan_for(problem, machine, &gpu);
     plan->copy_speed = COPY_SHARE * gpu.bandwidth;
     plan->starts_early = gpu.early_launch;
+    plan->all_aligned = are_all_aligned(problem, plan);
     if (ons_operations[problem->operation].selects) return ons_topk_on_gpu(problem, &gpu, plan);
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
     const bool gradient = ons_operations[problem->operation].gradient;
@@ -352,13 +359,14 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         .threads_a_lane = columns ? WARP : 1,
         .is_16_bit = is_16_bit,
         .widened = is_16_bit && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
-        .all_aligned = plan->N % chunk == 0,
+        .whole_packs = plan->N % chunk == 0,
         .contiguous = contiguous,
         .masked = masked,
-        .unaligned = !columns && are_unaligned(problem, plan->N),
+        .unaligned = contiguous && !plan->all_aligned &&
+                     ons_dtype_size(problem->operand[ONS_X].dtype) <= ons_dtype_size(ONS_FLOAT32),
         .packed = columns && is_packed(problem),
         .gradient = gradient,
-        .staged = !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan->N),
+        .staged = !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan),
         .part_bytes =
             packed_states ? (int)sizeof(ons_packed) : 2 * (int)ons_dtype_size(plan->compute),
         .operation = problem->operation,

@@ -1,7 +1,7 @@
-/* fetch.cuh - prefetches rows of later blocks to the L2 cache, while this block's rows are on their
- * way. A block then waits for the cache alone, though its registers hold one row. Blocks begin in
- * the order of their rows, so each prefetches the row some way ahead: early enough for the memory,
- * and late enough not to displace what is still to be read. */
+/* prefetch.cuh - prefetches rows of later blocks to the L2 cache, while this block's rows are on
+ * their way. A block then waits for the cache alone, though its registers hold one row. Blocks
+ * begin in the order of their rows, so each prefetches the row some way ahead: early enough for the
+ * memory, and late enough not to displace what is still to be read. */
 #ifndef ONS_FETCH_CUH
 #define ONS_FETCH_CUH
 

@@ -1,14 +1,14 @@
-/* row_sum.cuh - what a row adds up for an operation that takes a gradient: the products of two
- * numbers, or numbers of either sign. The sum is taken in double. Products of float are exact
+/* sum_in_double.cuh - what a row adds up for an operation that takes a gradient: the products of
+ * two numbers, or numbers of either sign. The sum is taken in double. Products of float are exact
  * there; a product of double, and the sum of such, is two doubles (Ogita, Rump and Oishi, Accurate
  * sum and dot product, algorithm 5.3). So what cancels does not show in the results. */
-#ifndef ONS_ROW_SUM_CUH
-#define ONS_ROW_SUM_CUH
+#ifndef ONS_SUM_IN_DOUBLE_CUH
+#define ONS_SUM_IN_DOUBLE_CUH
 
-#include "lanes.cuh"
+#include "over_lanes.cuh"
 
 template <typename Real>
-struct row_sum;
+struct sum_in_double;
 
 /* What both have: they are parts (parts.cuh). */
 template <typename Sum>
@@ -31,59 +31,59 @@ struct sum_part {
 };
 
 template <>
-struct row_sum<float> : sum_part<row_sum<float>> {
+struct sum_in_double<float> : sum_part<sum_in_double<float>> {
     double d = 0;
 
-    row_sum() = default;
-    __device__ explicit row_sum(double d_) : d(d_) {}
+    sum_in_double() = default;
+    __device__ explicit sum_in_double(double d_) : d(d_) {}
 
     template <bool PRODUCT>
     __device__ void add(float x, float y) {
         d = PRODUCT ? fma((double)x, (double)y, d) : d + (double)x;
     }
-    __device__ void add(const row_sum &other) { d += other.d; }
-    __device__ row_sum of_lane_across(int lanes) const {
-        return row_sum(__shfl_xor_sync(~0u, d, lanes));
+    __device__ void add(const sum_in_double &other) { d += other.d; }
+    __device__ sum_in_double of_lane_across(int lanes) const {
+        return sum_in_double(__shfl_xor_sync(~0u, d, lanes));
     }
     __device__ double rounded() const { return d; }
 
     /* As two doubles, the sum and what it rounded away, which others take and give. */
     __device__ void put(double *two) const { two[0] = d, two[1] = 0; }
-    __device__ static row_sum from(const double *two) {
-        return row_sum(isfinite(two[0]) ? two[0] + two[1] : two[0]);
+    __device__ static sum_in_double from(const double *two) {
+        return sum_in_double(isfinite(two[0]) ? two[0] + two[1] : two[0]);
     }
 };
 
 template <>
-struct row_sum<double> : sum_part<row_sum<double>> {
+struct sum_in_double<double> : sum_part<sum_in_double<double>> {
     double d = 0, d_low = 0;
 
-    row_sum() = default;
-    __device__ row_sum(double d_, double d_low_) : d(d_), d_low(d_low_) {}
+    sum_in_double() = default;
+    __device__ sum_in_double(double d_, double d_low_) : d(d_), d_low(d_low_) {}
 
     template <bool PRODUCT>
     __device__ void add(double x, double y) {
         if constexpr (PRODUCT) {
             const double product = __dmul_rn(x, y);
-            add(row_sum{product, fma(x, y, -product)});
+            add(sum_in_double{product, fma(x, y, -product)});
         } else {
-            add(row_sum{x, 0});
+            add(sum_in_double{x, 0});
         }
     }
     /* Two-sum (Knuth, TAOCP 2, 4.2.2, theorem B). Both ways round it is the same. */
-    __device__ void add(const row_sum &other) {
+    __device__ void add(const sum_in_double &other) {
         const double sum = __dadd_rn(d, other.d), part = sum - d;
         d_low = (d_low + other.d_low) + ((d - (sum - part)) + (other.d - part));
         d = sum;
     }
-    __device__ row_sum of_lane_across(int lanes) const {
+    __device__ sum_in_double of_lane_across(int lanes) const {
         return {__shfl_xor_sync(~0u, d, lanes), __shfl_xor_sync(~0u, d_low, lanes)};
     }
     /* An infinite sum has rounded NaN away. */
     __device__ double rounded() const { return isfinite(d) ? d + d_low : d; }
 
     __device__ void put(double *two) const { two[0] = d, two[1] = d_low; }
-    __device__ static row_sum from(const double *two) { return {two[0], two[1]}; }
+    __device__ static sum_in_double from(const double *two) { return {two[0], two[1]}; }
 };
 
 #endif

@@ -1,13 +1,17 @@
-/* lanes.cuh - the larger of two numbers, sums that keep what they round away, and both over the
- * lanes of a warp that share a row: LANES of them, a power of two. */
-#ifndef ONS_LANES_CUH
-#define ONS_LANES_CUH
+/* over_lanes.cuh - the larger of two numbers and sums that keep what they round away; and both over
+ * LANES lanes of a warp, a power of two, that share a row. */
+#ifndef ONS_OVER_LANES_CUH
+#define ONS_OVER_LANES_CUH
 
 #include "../kernel/shapes.h"
 #include "exponential.cuh"
 
 __device__ inline int warp_of_block() { return threadIdx.x / WARP; }
 __device__ inline int warps_of_block() { return blockDim.x / WARP; }
+
+/* The elements of a chunk: 16 bytes of the arithmetic's type. */
+template <typename Real>
+constexpr int CHUNK = 16 / sizeof(Real);
 
 /* The first chunk of this lane where the lanes of warps share a row, K chunks each: the part of the
  * row's `warp`-th warp is K times 32 chunks, and a lane has every 32nd of these. */
