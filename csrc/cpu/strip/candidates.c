@@ -20,7 +20,7 @@ static int64_t buffer_bytes(const ons_plan *plan, int64_t count) {
     return values_bytes(plan, count) + places_bytes(count);
 }
 
-/* Of a row: the largest vector for each block of 64 elements (topk_tmpl.h). */
+/* Of a row: the largest vector for each block of 64 elements (topk.h). */
 static int64_t maxima_bytes(const ons_plan *plan) {
     int64_t most = ons_taken_at_once(plan), n = plan->N < most ? plan->N : most;
     return n / 64 * 64;

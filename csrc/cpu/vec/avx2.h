@@ -1,4 +1,4 @@
-/* avx2.h - the vector vocabulary (primitives_tmpl.h) for AVX2 with FMA and F16C. */
+/* avx2.h - the vector vocabulary (vectors.h) for AVX2 with FMA and F16C. */
 #ifndef ONS_CPU_AVX2_H
 #define ONS_CPU_AVX2_H
 

@@ -1,4 +1,4 @@
-/* avx512.h - the vector vocabulary (primitives_tmpl.h) for AVX-512 F, DQ, BW, VL. */
+/* avx512.h - the vector vocabulary (vectors.h) for AVX-512 F, DQ, BW, VL. */
 #ifndef ONS_CPU_AVX512_H
 #define ONS_CPU_AVX512_H
 

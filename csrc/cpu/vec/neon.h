@@ -1,4 +1,4 @@
-/* neon.h - the vector vocabulary (primitives_tmpl.h) for AArch64, whose every processor has
+/* neon.h - the vector vocabulary (vectors.h) for AArch64, whose every processor has
  * NEON with fused multiply-add and the conversions of float16. */
 #ifndef ONS_CPU_NEON_H
 #define ONS_CPU_NEON_H

@@ -1,34 +1,37 @@
-/* whole_batch_tmpl.h - next_batch of batch_tmpl.h for rows of whole quads without a gap in y.
+/* whole_batch.h - next_batch of batch.h for rows of whole quads without a gap in y.
  * All stores are then whole vectors, and past the caches whole cache lines, whichever rows they
- * belong to. Part of primitives_tmpl.h, whose parameters and names it uses. */
+ * belong to. */
+#ifndef ONS_CPU_KERNEL_WHOLE_BATCH_H
+#define ONS_CPU_KERNEL_WHOLE_BATCH_H
+
+#include "batch.h"
 
 /* Of a vector's elements, how many lie in a row of which so many are left. */
-INLINE int64_t FN(own_of)(int64_t left) { return left < 0 ? 0 : left < WIDTH ? left : WIDTH; }
+ONS_ALWAYS int64_t own_of(int64_t left) { return left < 0 ? 0 : left < WIDTH ? left : WIDTH; }
 
 /* Finishes the elements before the first cache line of y, which goes past the caches. Returns
  * how many they are: by so many all rows of the batch are finished ahead. */
-INLINE int64_t FN(finish_to_cache_line)(FN(batches) * at, int64_t N, FN(kind) kind) {
+ONS_ALWAYS int64_t finish_to_cache_line(run_of_batches *at, int64_t N, kind kind) {
     T *shared = at->done > 0 ? at->shared : NULL;
-    FN(finishing)
-    first = FN(begin_finishing)(at->before->first[0], at->before->second[0], at->y, at->kept, N,
-                                kind, true, shared);
+    finishing first = begin_finishing(at->before->first[0], at->before->second[0], at->y, at->kept,
+                                      N, kind, true, shared);
     return first.at;
 }
 
 /* next_batch of full batches of rows of whole quads, which follow each other in y without a gap.
  * Past the caches y is written from its first cache line on, whatever row that is in. What is
  * left goes into `shared`, for the next batch, as in begin_finishing. Rows are finished `turn`
- * rows ahead, a KiB away from the places of x that are read meanwhile (see FN(lag)); not where
+ * rows ahead, a KiB away from the places of x that are read meanwhile (see LAG); not where
  * two batches fill the first cache, which takes them best in the order in which they were
  * written. */
-INLINE void FN(next_whole_batch)(FN(batches) * at, const ons_run_of_rows *run, FN(kind) kind,
+ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run, kind kind,
                                  bool past_caches) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
     T *y = (T *)(void *)at->y;
     const T *before = (const T *)(const void *)at->kept;
     const T *firsts = at->before->first, *seconds = at->before->second;
-    bool exponentials = FN(keeps_exponentials)(kind.operation);
-    int64_t ahead = past_caches ? FN(finish_to_cache_line)(at, N, kind) : 0;
+    bool exponentials = keeps_exponentials(kind.operation);
+    int64_t ahead = past_caches ? finish_to_cache_line(at, N, kind) : 0;
     before += ahead;
     y += ahead;
     int64_t turn = at->batch_rows * bytes <= 8192 ? 1024 / bytes : 0;
@@ -47,28 +50,28 @@ INLINE void FN(next_whole_batch)(FN(batches) * at, const ons_run_of_rows *run, F
             for (int64_t v = 0; v < VECS; v++) {
                 int64_t from = q + v * WIDTH;
                 T *to = exponentials ? e + from : NULL;
-                VEC quad = FN(whole_quad)(to, x + from, shift, floor, false);
+                VEC quad = whole_quad(to, x + from, shift, floor, false);
                 VEC *lane = &at->lanes[i][q / CHUNK][v];
                 *lane = q % CHUNK == 0 ? quad : V(add)(*lane, quad);
             }
-            int64_t last_cache_line = q + QUAD - FN(cache_line);
+            int64_t last_cache_line = q + QUAD - CACHE_LINE;
             for (int64_t j = q; j < last_cache_line; j += WIDTH) {
                 VEC kept = V(held)(V(load)(from + j));
-                VEC done = FN(element)(kind.operation, kept, first, second);
-                FN(put_vector)(to + j, done, past_caches);
+                VEC done = element(kind.operation, kept, first, second);
+                put_vector(to + j, done, past_caches);
             }
             bool cut = past_caches && ahead > 0 && q + QUAD == N; /* by the end of the row */
-            for (int64_t j = last_cache_line; j < last_cache_line + FN(cache_line); j += WIDTH) {
+            for (int64_t j = last_cache_line; j < last_cache_line + CACHE_LINE; j += WIDTH) {
                 int64_t own = WIDTH; /* elements that are not the next row's */
                 if (cut) {
-                    own = FN(own_of)(N - ahead - j);
+                    own = own_of(N - ahead - j);
                     first = V(join)(first, SET_OF(firsts, next), own);
                     second = V(join)(second, SET_OF(seconds, next), own);
                 }
                 VEC kept = V(held)(V(load)(from + j));
-                VEC done = FN(element)(kind.operation, kept, first, second);
+                VEC done = element(kind.operation, kept, first, second);
                 if (!cut || k + 1 < at->batch_rows || own == WIDTH)
-                    FN(put_vector)(to + j, done, past_caches);
+                    put_vector(to + j, done, past_caches);
                 else if (own > 0)
                     V(store)(at->shared, done);
             }
@@ -76,9 +79,11 @@ INLINE void FN(next_whole_batch)(FN(batches) * at, const ons_run_of_rows *run, F
                 even = V(max)(V(load)(behind + k), even);
                 odd = V(max)(V(load)(behind + k + WIDTH), odd);
             }
-            for (int64_t offset = 0; offset < QUAD; offset += FN(cache_line))
-                FN(fetch)(fetch + (q + offset) * (int64_t)sizeof(T));
+            for (int64_t offset = 0; offset < QUAD; offset += CACHE_LINE)
+                fetch_line(fetch + (q + offset) * (int64_t)sizeof(T));
         }
         at->largest[i] = V(max)(even, odd);
     }
 }
+
+#endif

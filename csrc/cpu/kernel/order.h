@@ -1,13 +1,16 @@
-/* order_tmpl.h - puts the candidates for the k largest elements of a row in order: a few by
- * counting how many are above each, more by merging runs of those. Part of primitives_tmpl.h, whose
- * parameters and names it uses. */
+/* order.h - puts the candidates for the k largest elements of a row in order: a few by
+ * counting how many are above each, more by merging runs of those. */
+#ifndef ONS_CPU_KERNEL_ORDER_H
+#define ONS_CPU_KERNEL_ORDER_H
+
+#include "vectors.h"
 
 /* Elements that are put in order at a time: how often is hard to foresee. */
-enum { FN(beside) = 8 };
+enum { BESIDE = 8 };
 
 /* For each of n numbers, a multiple of that, how many are above it, in its bits; of `vectors`
  * vectors of them at a time, a constant. */
-INLINE void FN(count_for_each)(T *counts, const T *x, int64_t n, int64_t vectors) {
+ONS_ALWAYS void count_for_each(T *counts, const T *x, int64_t n, int64_t vectors) {
     for (int64_t l = 0; l < n; l += vectors * WIDTH) {
         VEC own[4], above[4];
         for (int64_t v = 0; v < vectors; v++) {
@@ -25,7 +28,7 @@ INLINE void FN(count_for_each)(T *counts, const T *x, int64_t n, int64_t vectors
     }
 }
 
-INLINE uint64_t FN(count_of)(const T *counts, int64_t i) {
+ONS_ALWAYS uint64_t count_of(const T *counts, int64_t i) {
 #if BITS == 32
     uint32_t count;
 #else
@@ -36,11 +39,11 @@ INLINE uint64_t FN(count_of)(const T *counts, int64_t i) {
 }
 
 /* Puts n numbers in their places, by how many are above each. */
-static ONS_APART void FN(place_by_counts)(T *to, int64_t *to_places, const T *values,
-                                          const int64_t *places, int64_t n, const T *counts) {
+static ONS_APART void place_by_counts(T *to, int64_t *to_places, const T *values,
+                                      const int64_t *places, int64_t n, const T *counts) {
     uint8_t equal[ONS_ORDERED_AT_ONCE] = {0}; /* of those that are at a place */
     for (int64_t i = 0; i < n; i++) {
-        uint64_t before = isnan(values[i]) ? 0 : FN(count_of)(counts, i);
+        uint64_t before = isnan(values[i]) ? 0 : count_of(counts, i);
         int64_t at = (int64_t)before + equal[before]++;
         to[at] = values[i];
         to_places[at] = places[i];
@@ -49,12 +52,12 @@ static ONS_APART void FN(place_by_counts)(T *to, int64_t *to_places, const T *va
 
 /* The same of different ones that are no NaN, and at most 63 with those that fill them up; false
  * where they are not that. */
-INLINE bool FN(place_different)(T *to, int64_t *to_places, const T *values, const int64_t *places,
+ONS_ALWAYS bool place_different(T *to, int64_t *to_places, const T *values, const int64_t *places,
                                 int64_t n, int64_t all, const T *counts) {
     uint64_t seen = 0;
-    for (int64_t i = 0; i < all; i += FN(beside))
-        for (int64_t b = i; b < i + FN(beside); b++) {
-            uint64_t at = FN(count_of)(counts, b);
+    for (int64_t i = 0; i < all; i += BESIDE)
+        for (int64_t b = i; b < i + BESIDE; b++) {
+            uint64_t at = count_of(counts, b);
             to[at] = values[b];
             to_places[at] = places[b];
             seen |= (uint64_t)1 << at;
@@ -64,19 +67,19 @@ INLINE bool FN(place_different)(T *to, int64_t *to_places, const T *values, cons
 
 /* Puts n candidates, at most ONS_ORDERED_AT_ONCE, in descending order, of equal ones the first
  * first. Behind them there is room for some more, which are made -inf. */
-INLINE void FN(order_by_counting)(T *to, int64_t *to_places, T *values, const int64_t *places,
+ONS_ALWAYS void order_by_counting(T *to, int64_t *to_places, T *values, const int64_t *places,
                                   int64_t n, bool few) {
     T counts[ONS_ORDERED_AT_ONCE + 4 * WIDTH];
-    int64_t all = (n + FN(beside) - 1) / FN(beside) * FN(beside);
-    for (int64_t l = 0; l < FN(beside) && n < all; l += WIDTH)
+    int64_t all = (n + BESIDE - 1) / BESIDE * BESIDE;
+    for (int64_t l = 0; l < BESIDE && n < all; l += WIDTH)
         V(store)(values + n + l, V(set)((T)-INFINITY));
-    FN(count_for_each)(counts, values, all, few ? 2 : 4);
-    if (all < 64 && FN(place_different)(to, to_places, values, places, n, all, counts)) return;
-    FN(place_by_counts)(to, to_places, values, places, n, counts);
+    count_for_each(counts, values, all, few ? 2 : 4);
+    if (all < 64 && place_different(to, to_places, values, places, n, all, counts)) return;
+    place_by_counts(to, to_places, values, places, n, counts);
 }
 
 /* Merges runs of n candidates. */
-INLINE void FN(merge_runs)(T *to, int64_t *to_places, const T *from, const int64_t *from_places,
+ONS_ALWAYS void merge_runs(T *to, int64_t *to_places, const T *from, const int64_t *from_places,
                            int64_t n, int64_t run) {
     for (int64_t begin = 0; begin < n; begin += 2 * run) {
         int64_t a = begin, middle = n - begin < run ? n : begin + run, b = middle;
@@ -91,15 +94,15 @@ INLINE void FN(merge_runs)(T *to, int64_t *to_places, const T *from, const int64
     }
 }
 
-static ONS_APART void FN(order_runs)(ons_candidates *row, T *to, int64_t *to_places) {
+static ONS_APART void order_runs(ons_candidates *row, T *to, int64_t *to_places) {
     int64_t n = row->count, *places = row->places, *from_places = to_places;
     T *values = row->values, *from = to;
     for (int64_t i = 0; i < n; i += ONS_ORDERED_AT_ONCE) {
         int64_t run = n - i < ONS_ORDERED_AT_ONCE ? n - i : ONS_ORDERED_AT_ONCE;
-        FN(order_by_counting)(from + i, from_places + i, values + i, places + i, run, false);
+        order_by_counting(from + i, from_places + i, values + i, places + i, run, false);
     }
     for (int64_t run = ONS_ORDERED_AT_ONCE; run < n; run *= 2) {
-        FN(merge_runs)(values, places, from, from_places, n, run);
+        merge_runs(values, places, from, from_places, n, run);
         T *merged = values;
         int64_t *merged_places = places;
         values = from;
@@ -112,9 +115,11 @@ static ONS_APART void FN(order_runs)(ons_candidates *row, T *to, int64_t *to_pla
     memcpy(to_places, from_places, (size_t)n * sizeof *places);
 }
 
-static void FN(order)(ons_candidates *row, void *to, int64_t *to_places) {
+static void order(ons_candidates *row, void *to, int64_t *to_places) {
     if (row->count <= 2 * WIDTH)
-        FN(order_by_counting)(to, to_places, row->values, row->places, row->count, true);
+        order_by_counting(to, to_places, row->values, row->places, row->count, true);
     else
-        FN(order_runs)(row, to, to_places);
+        order_runs(row, to, to_places);
 }
+
+#endif

@@ -1,21 +1,25 @@
-/* bound_tmpl.h - a bound of the k largest elements of a row, before any of them is taken: the k-th
+/* bound.h - a bound of the k largest elements of a row, before any of them is taken: the k-th
  * largest of the maxima of subsets of its elements, since k elements are not below it. Neighbours
- * are in different subsets, so that rising or falling elements give a good bound too. Part of
- * primitives_tmpl.h, whose parameters and names it uses. */
+ * are in different subsets, so that rising or falling elements give a good bound too. */
+#ifndef ONS_CPU_KERNEL_BOUND_H
+#define ONS_CPU_KERNEL_BOUND_H
+
+#include "candidates.h"
+#include "row.h"
 
 /* For a small k the maxima of WIDTH rows are sorted side by side, a subset a vector. */
-enum { FN(sorted) = 16, FN(max_sorted) = 2 * FN(sorted) };
+enum { SORTED = 16, MAX_SORTED = 2 * SORTED };
 
 /* For a larger one those of a row, a subset a lane: enough a lane that lanes differ little. */
-enum { FN(max_by_lanes) = FN(sorted) / 2 * WIDTH };
+enum { MAX_BY_LANES = SORTED / 2 * WIDTH };
 
 /* For a still larger one the bound is found by halving. */
-enum { FN(min_subsets) = 64, FN(max_subsets) = 1024 };
+enum { MIN_SUBSETS = 64, MAX_SUBSETS = 1024 };
 
 /* The largest of each of `vectors` vectors of subsets, a constant, of n elements, and of what lies
  * `subsets` elements behind each; -inf where there is none. */
-INLINE void FN(subset_maxima)(T *maxima, const T *x, int64_t n, int64_t subsets, int64_t vectors) {
-    VEC m[FN(max_sorted)];
+ONS_ALWAYS void subset_maxima(T *maxima, const T *x, int64_t n, int64_t subsets, int64_t vectors) {
+    VEC m[MAX_SORTED];
     int64_t j = 0;
     for (int64_t v = 0; v < vectors; v++) m[v] = V(set)((T)-INFINITY);
     for (; j + vectors * WIDTH <= n; j += subsets)
@@ -30,9 +34,9 @@ INLINE void FN(subset_maxima)(T *maxima, const T *x, int64_t n, int64_t subsets,
 
 /* What comes must be above it to be among the k: the number before this one, which is not among the
  * candidates yet. Before -inf there is none. */
-INLINE void FN(raise_below)(ons_candidates *row, T least) {
+ONS_ALWAYS void raise_below(ons_candidates *row, T least) {
     if (least == (T)-INFINITY) return;
-    double below = (double)FN(of_key)(FN(key)(least) - 1);
+    double below = (double)of_key(key(least) - 1);
     if (below > row->least) row->least = below;
 }
 
@@ -56,7 +60,7 @@ INLINE void FN(raise_below)(ons_candidates *row, T least) {
 /* clang-format on */
 
 /* Puts 16 vectors in descending order, lane by lane. */
-static void FN(sort)(VEC *a) {
+static void sort(VEC *a) {
     VEC other;
 #define PAIR(i, j)              \
     other = V(min)(a[i], a[j]); \
@@ -69,116 +73,115 @@ static void FN(sort)(VEC *a) {
 
 /* The k-th largest of each lane, of two times 16 in descending order: i of the first and k - i of
  * the second are not below the smaller one of the last of these. */
-INLINE VEC FN(kth_of_two)(const VEC *a, int64_t k) {
-    const VEC *b = a + FN(sorted);
+ONS_ALWAYS VEC kth_of_two(const VEC *a, int64_t k) {
+    const VEC *b = a + SORTED;
     VEC kth = V(max)(a[k - 1], b[k - 1]);
     for (int64_t i = 1; i < k; i++) kth = V(max)(V(min)(a[i - 1], b[k - i - 1]), kth);
     return kth;
 }
 
 /* Of `count` rows, at most WIDTH; of a NaN the maxima know nothing. `subsets`: a constant. */
-INLINE void FN(raise_by_sorting)(ons_candidates *rows, const ons_state *states, ons_tile x,
+ONS_ALWAYS void raise_by_sorting(ons_candidates *rows, const ons_state *states, ons_tile x,
                                  int64_t count, int64_t n, int64_t of_blocks, int64_t subsets) {
-    T maxima[WIDTH][FN(max_sorted)], kth[WIDTH];
-    VEC sorted[FN(max_sorted)];
+    T maxima[WIDTH][MAX_SORTED], kth[WIDTH];
+    VEC sorted[MAX_SORTED];
     int64_t k = rows->k, some = of_blocks >= subsets ? of_blocks : n;
     for (int64_t i = 0; i < WIDTH; i++) {
         bool there = i < count && !isnan(states[i].m);
         const T *from = there && of_blocks >= subsets ? rows[i].maxima : ROW(x, i);
-        FN(subset_maxima)(maxima[i], from, there ? some : 0, subsets, subsets / WIDTH);
+        subset_maxima(maxima[i], from, there ? some : 0, subsets, subsets / WIDTH);
     }
     for (int64_t g = 0; g < subsets; g += 4)
         V(load_columns)(sorted + g, (const char *)&maxima[0][g], sizeof *maxima);
-    for (int64_t g = 0; g < subsets; g += FN(sorted)) FN(sort)(sorted + g);
-    V(store)(kth, subsets == FN(sorted) ? sorted[k - 1] : FN(kth_of_two)(sorted, k));
-    for (int64_t i = 0; i < count; i++) FN(raise_below)(&rows[i], kth[i]);
+    for (int64_t g = 0; g < subsets; g += SORTED) sort(sorted + g);
+    V(store)(kth, subsets == SORTED ? sorted[k - 1] : kth_of_two(sorted, k));
+    for (int64_t i = 0; i < count; i++) raise_below(&rows[i], kth[i]);
 }
 
 /* The same for a larger k, of a row alone: `least` is a number that a few more than k maxima are
- * above, of those between low and high (FN(divide)). */
-static void FN(raise_between)(ons_candidates *row, const T *maxima, int64_t n, T low, T high,
-                              int64_t above) {
+ * above, of those between low and high (divide). */
+static void raise_between(ons_candidates *row, const T *maxima, int64_t n, T low, T high,
+                          int64_t above) {
     int64_t k = row->k;
-    T least = FN(divide)(maxima, n, k, k + k / 8, low, high, &above);
+    T least = divide(maxima, n, k, k + k / 8, low, high, &above);
     if (above < k)
-        FN(raise_below)(row, least);
+        raise_below(row, least);
     else if ((double)least > row->least)
         row->least = (double)least;
 }
 
-static void FN(raise_by_halving)(ons_candidates *row, const T *x, int64_t n) {
-    T maxima[FN(max_subsets)];
-    int64_t k = row->k, subsets = FN(min_subsets);
-    while (subsets < 4 * k && subsets < FN(max_subsets)) subsets *= 2;
+static void raise_by_halving(ons_candidates *row, const T *x, int64_t n) {
+    T maxima[MAX_SUBSETS];
+    int64_t k = row->k, subsets = MIN_SUBSETS;
+    while (subsets < 4 * k && subsets < MAX_SUBSETS) subsets *= 2;
     if (subsets < k || n < 2 * k) return;
     if (n >= 2 * subsets) {
         for (int64_t l = 0; l < subsets; l += 2 * WIDTH)
-            FN(subset_maxima)(maxima + l, x + l, n - l, subsets, 2);
+            subset_maxima(maxima + l, x + l, n - l, subsets, 2);
         x = maxima;
         n = subsets;
     }
-    T low = (T)row->least, high = FN(largest)(x, n);
-    int64_t above = FN(count_above)(x, n, high);
-    if (above < k && FN(count_above)(x, n, low) >= k)
-        FN(raise_between)(row, x, n, low, high, above);
+    T low = (T)row->least, high = largest(x, n);
+    int64_t above = count_above(x, n, high);
+    if (above < k && count_above(x, n, low) >= k) raise_between(row, x, n, low, high, above);
 }
 
 /* Its subsets are sorted lane by lane, which leaves little to halve: so many as each lane has of
  * the k are above the lowest of these, and fewer are above the highest. */
-static void FN(raise_by_lanes)(ons_candidates *row, const T *x, int64_t n) {
-    enum { SUBSETS = FN(max_sorted) * WIDTH };
-    VEC sorted[FN(max_sorted)];
+static void raise_by_lanes(ons_candidates *row, const T *x, int64_t n) {
+    enum { SUBSETS = MAX_SORTED * WIDTH };
+    VEC sorted[MAX_SORTED];
     T maxima[SUBSETS];
     int64_t of_lane = (row->k + WIDTH - 1) / WIDTH;
     for (int64_t l = 0; l < SUBSETS; l += 2 * WIDTH)
-        FN(subset_maxima)(maxima + l, x + l, n - l, SUBSETS, 2);
-    for (int64_t g = 0; g < FN(max_sorted); g++) sorted[g] = V(load)(maxima + g * WIDTH);
-    for (int64_t g = 0; g < FN(max_sorted); g += FN(sorted)) FN(sort)(sorted + g);
-    VEC kth = FN(kth_of_two)(sorted, of_lane), zero = V(set)(0);
+        subset_maxima(maxima + l, x + l, n - l, SUBSETS, 2);
+    for (int64_t g = 0; g < MAX_SORTED; g++) sorted[g] = V(load)(maxima + g * WIDTH);
+    for (int64_t g = 0; g < MAX_SORTED; g += SORTED) sort(sorted + g);
+    VEC kth = kth_of_two(sorted, of_lane), zero = V(set)(0);
     T least = -V(max_lanes)(V(sub)(zero, kth));
     if (least == (T)-INFINITY)
-        FN(raise_by_halving)(row, x, n);
+        raise_by_halving(row, x, n);
     else
-        FN(raise_between)
-    (row, maxima, SUBSETS, FN(of_key)(FN(key)(least) - 1), V(max_lanes)(kth), 0);
+        raise_between(row, maxima, SUBSETS, of_key(key(least) - 1), V(max_lanes)(kth), 0);
 }
 
 /* A row that is not sorted beside others. `of_blocks`: how many maxima there are of blocks. */
-static ONS_APART void FN(raise_alone)(ons_candidates *row, const T *x, int64_t n, int64_t of_blocks,
-                                      bool nan) {
-    if (!nan && (of_blocks >= 8 * row->k || of_blocks >= 2 * FN(max_subsets))) {
+static ONS_APART void raise_alone(ons_candidates *row, const T *x, int64_t n, int64_t of_blocks,
+                                  bool nan) {
+    if (!nan && (of_blocks >= 8 * row->k || of_blocks >= 2 * MAX_SUBSETS)) {
         x = row->maxima;
         n = of_blocks;
     }
-    if (!nan && row->k <= FN(max_by_lanes) && n >= FN(max_sorted) * WIDTH)
-        FN(raise_by_lanes)(row, x, n);
+    if (!nan && row->k <= MAX_BY_LANES && n >= MAX_SORTED * WIDTH)
+        raise_by_lanes(row, x, n);
     else
-        FN(raise_by_halving)(row, x, n);
+        raise_by_halving(row, x, n);
 }
 
-static ONS_APART void FN(raise_side_by_side)(ons_candidates *rows, const ons_state *states,
-                                             ons_tile x, int64_t count, int64_t n,
-                                             int64_t of_blocks) {
-    if (rows->k <= FN(sorted) / 2 && n > FN(sorted))
-        FN(raise_by_sorting)(rows, states, x, count, n, of_blocks, FN(sorted));
-    else if (n > FN(max_sorted))
-        FN(raise_by_sorting)(rows, states, x, count, n, of_blocks, FN(max_sorted));
+static ONS_APART void raise_side_by_side(ons_candidates *rows, const ons_state *states, ons_tile x,
+                                         int64_t count, int64_t n, int64_t of_blocks) {
+    if (rows->k <= SORTED / 2 && n > SORTED)
+        raise_by_sorting(rows, states, x, count, n, of_blocks, SORTED);
+    else if (n > MAX_SORTED)
+        raise_by_sorting(rows, states, x, count, n, of_blocks, MAX_SORTED);
 }
 
 /* Raises `least` of `count` rows, at most WIDTH, before n elements of each are taken, where much of
  * them is to be expected above it. `blocks`: the maxima of max_of_blocks are there. */
-INLINE void FN(raise)(ons_candidates *rows, const ons_state *states, ons_tile x, int64_t count,
+ONS_ALWAYS void raise(ons_candidates *rows, const ons_state *states, ons_tile x, int64_t count,
                       int64_t n, bool blocks) {
-    int64_t of_blocks = blocks ? n / FN(at_once) * WIDTH : 0;
+    int64_t of_blocks = blocks ? n / AT_ONCE * WIDTH : 0;
     bool sorted = false;
     for (int64_t i = 0; i < count; i++) {
         if (!rows[i].many || rows[i].closed) continue;
         if (rows[i].k == 1 && !isnan(states[i].m))
-            FN(raise_below)(&rows[i], (T)states[i].m);
-        else if (rows[i].k <= FN(sorted) && !isnan(states[i].m))
+            raise_below(&rows[i], (T)states[i].m);
+        else if (rows[i].k <= SORTED && !isnan(states[i].m))
             sorted = true;
         else
-            FN(raise_alone)(&rows[i], ROW(x, i), n, of_blocks, isnan(states[i].m));
+            raise_alone(&rows[i], ROW(x, i), n, of_blocks, isnan(states[i].m));
     }
-    if (sorted) FN(raise_side_by_side)(rows, states, x, count, n, of_blocks);
+    if (sorted) raise_side_by_side(rows, states, x, count, n, of_blocks);
 }
+
+#endif

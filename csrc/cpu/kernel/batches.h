@@ -1,82 +1,86 @@
-/* batches_tmpl.h - a run of rows, batch after batch (batch_tmpl.h,
- * whole_batch_tmpl.h). Part of primitives_tmpl.h, whose parameters and names it uses. */
+/* batches.h - a run of rows, batch after batch (batch.h,
+ * whole_batch.h). */
+#ifndef ONS_CPU_KERNEL_BATCHES_H
+#define ONS_CPU_KERNEL_BATCHES_H
+
+#include "whole_batch.h"
 
 /* The buffer for batch g: of two in turn, or of three where rows are converted. */
-INLINE T *FN(room_of_batch)(const ons_run_of_rows *run, int64_t g, int64_t batch_rows) {
+ONS_ALWAYS T *room_of_batch(const ons_run_of_rows *run, int64_t g, int64_t batch_rows) {
     int64_t turn = run->convert ? (g + 3) % 3 : (g + 2) % 2;
     return (T *)run->kept + turn * batch_rows * run->pitch;
 }
 
 /* Converts batch g into its buffer where that is needed. Returns where its rows are. */
-INLINE const char *FN(take_batch)(const ons_run_of_rows *run, int64_t g, int64_t batch_rows,
+ONS_ALWAYS const char *take_batch(const ons_run_of_rows *run, int64_t g, int64_t batch_rows,
                                   int64_t rows) {
     if (!run->convert) return (const char *)run->x.data + g * batch_rows * run->x.across;
-    T *room = FN(room_of_batch)(run, g, batch_rows);
+    T *room = room_of_batch(run, g, batch_rows);
     if (rows > 0) run->convert(run->from, g * batch_rows, rows, room, run->pitch);
     return (const char *)room;
 }
 
 /* The lanes of all rows are added up and compared once their batch is done: in each row that
  * would be a chain of long instructions, which delays the next row. */
-INLINE bool FN(batches_of_kind)(const ons_run_of_rows *run, FN(kind) kind) {
-    FN(batch) batches[2] = {0}, *now = batches, *before = batches + 1;
-    int64_t N = run->N, bytes = N * run->x.along, batch_rows = FN(rows_in_batch)(N);
-    int64_t fetched = (run->convert ? 2 : 1) * batch_rows + (FN(ahead) + bytes - 1) / bytes;
+ONS_ALWAYS bool batches_of_kind(const ons_run_of_rows *run, kind kind) {
+    batch batches[2] = {0}, *now = batches, *before = batches + 1;
+    int64_t N = run->N, bytes = N * run->x.along, batch_rows = rows_in_batch(N);
+    int64_t fetched = (run->convert ? 2 : 1) * batch_rows + (AHEAD + bytes - 1) / bytes;
     T shared[WIDTH];
-    FN(batches)
-    at = {.batch_rows = batch_rows, .y = run->y.data, .kept = run->kept, .shared = shared};
+    run_of_batches at = {
+        .batch_rows = batch_rows, .y = run->y.data, .kept = run->kept, .shared = shared};
     at.across = run->convert ? run->pitch * (int64_t)sizeof(T) : run->x.across;
     at.fetch = (const char *)run->x.data + fetched * run->x.across;
-    at.follow = FN(follow_each_other)(run, kind);
-    bool values = FN(is_one_a_row)(kind.operation);
-    bool wide = FN(size_as)(kind.y) != 2 && !values; /* constants */
+    at.follow = follow_each_other(run, kind);
+    bool values = is_one_a_row(kind.operation);
+    bool wide = size_as(kind.y) != 2 && !values; /* constants */
     bool past_caches = wide && run->past_caches && (uintptr_t)run->y.data % sizeof(T) == 0 &&
                        run->y.across % sizeof(T) == 0;
-    bool follow = WIDTH > 1 && wide && FN(size_as)(kind.x) != 2 &&
+    bool follow = WIDTH > 1 && wide && size_as(kind.x) != 2 &&
                   run->y.across == N * (int64_t)sizeof(T) &&
                   (uintptr_t)run->y.data % sizeof(T) == 0;
-    bool exponentials = FN(keeps_exponentials)(kind.operation);
+    bool exponentials = keeps_exponentials(kind.operation);
     int64_t pitch = run->pitch * (int64_t)sizeof(T);
     at.kept_across = exponentials ? pitch : at.across;
     bool whole =
         follow && N % QUAD == 0 && run->pitch == N && at.kept_across == N * (int64_t)sizeof(T);
     at.rows = run->count < batch_rows ? run->count : batch_rows;
-    at.behind = FN(take_batch)(run, 0, batch_rows, at.rows);
-    FN(largest_of)(now->m, at.behind, at.across, at.rows, batch_rows, N, kind.x);
-    at.anchored = FN(set_references_of_batch)(now);
+    at.behind = take_batch(run, 0, batch_rows, at.rows);
+    largest_of(now->m, at.behind, at.across, at.rows, batch_rows, N, kind.x);
+    at.anchored = set_references_of_batch(now);
     VEC sum = V(set)(0);
     int64_t left = run->count - at.rows;
     for (int64_t g = 0; at.rows > 0 || at.rows_before > 0; g++) {
         at.rows_behind = left < batch_rows ? left : batch_rows;
         at.x = at.behind;
-        at.behind = FN(take_batch)(run, g + 1, batch_rows, at.rows_behind);
-        at.e = FN(room_of_batch)(run, g, batch_rows);
-        if (exponentials) at.kept = (const char *)FN(room_of_batch)(run, g - 1, batch_rows);
+        at.behind = take_batch(run, g + 1, batch_rows, at.rows_behind);
+        at.e = room_of_batch(run, g, batch_rows);
+        if (exponentials) at.kept = (const char *)room_of_batch(run, g - 1, batch_rows);
         at.now = now;
         at.before = before;
         /* told apart for the compiler where that shows in the time */
         bool full = at.rows_before == batch_rows && at.rows_behind == batch_rows && !at.anchored;
         if (full && whole && past_caches)
-            FN(next_whole_batch)(&at, run, kind, true);
+            next_whole_batch(&at, run, kind, true);
         else if (full && whole)
-            FN(next_whole_batch)(&at, run, kind, false);
+            next_whole_batch(&at, run, kind, false);
         else if (full && wide && past_caches)
-            FN(next_batch)(&at, run, kind, true, true);
+            next_batch(&at, run, kind, true, true);
         else if (full && wide)
-            FN(next_batch)(&at, run, kind, true, false);
+            next_batch(&at, run, kind, true, false);
         else
-            FN(next_batch)(&at, run, kind, false, past_caches);
-        FN(batch) *behind = before;
+            next_batch(&at, run, kind, false, past_caches);
+        batch *behind = before;
         V(store)(behind->m, V(max_rows)(at.largest));
-        at.anchored = FN(set_references_of_batch)(behind);
-        FN(end_batch)(kind.operation, now, at.lanes, N, run->convert != NULL);
+        at.anchored = set_references_of_batch(behind);
+        end_batch(kind.operation, now, at.lanes, N, run->convert != NULL);
         if (values) {
             char *y = at.y + at.rows_before * run->y.across;
             ons_tile to = {y, run->y.along, run->y.across};
-            ons_tile from = {(char *)at.x, FN(size_as)(kind.x), at.across};
-            FN(store_values)(to, run->dtype, now->first, now->m, at.rows, from, kind.x, N);
+            ons_tile from = {(char *)at.x, size_as(kind.x), at.across};
+            store_values(to, run->dtype, now->first, now->m, at.rows, from, kind.x, N);
         }
-        if (!values) sum = FN(add_rows)(sum, now, at.rows);
+        if (!values) sum = add_rows(sum, now, at.rows);
         if (!exponentials) at.kept = at.x;
         before = now;
         now = behind;
@@ -88,12 +92,14 @@ INLINE bool FN(batches_of_kind)(const ons_run_of_rows *run, FN(kind) kind) {
         left -= at.rows_behind;
     }
     if (run->past_caches) V(fence)();
-    return FN(has_nan)(sum);
+    return has_nan(sum);
 }
 
 /* y of type `as`, from an x of that type or from converted rows. */
-INLINE bool FN(batches_to)(const ons_run_of_rows *run, ons_operation operation, ons_dtype as) {
-    if (as != OWN && run->convert && !FN(is_one_a_row)(operation))
-        return FN(batches_of_kind)(run, FN(kind_of)(operation, OWN, as));
-    return FN(batches_of_kind)(run, FN(kind_of)(operation, as, as));
+ONS_ALWAYS bool batches_to(const ons_run_of_rows *run, ons_operation operation, ons_dtype as) {
+    if (as != OWN && run->convert && !is_one_a_row(operation))
+        return batches_of_kind(run, kind_of(operation, OWN, as));
+    return batches_of_kind(run, kind_of(operation, as, as));
 }
+
+#endif

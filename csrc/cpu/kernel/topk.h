@@ -1,20 +1,25 @@
-/* topk_tmpl.h - the k largest elements of a row, from its tiles in order: what becomes a candidate
- * (candidates_tmpl.h). Part of primitives_tmpl.h, whose parameters and names it uses.
+/* topk.h - the k largest elements of a row, from its tiles in order: what becomes a candidate
+ * (candidates.h).
  *
  * `least` rises when there are too many candidates, and before a part of the row is taken of which
- * too many are to be expected (bound_tmpl.h). */
+ * too many are to be expected (bound.h). */
+#ifndef ONS_CPU_KERNEL_TOPK_H
+#define ONS_CPU_KERNEL_TOPK_H
+
+#include "bound.h"
+#include "column.h"
 
 /* As max_row; and for each lane of a block of at_once elements their largest one, for take_row. */
-static void FN(max_of_blocks_row)(const ons_rows *rows, ons_candidates *candidates, ons_tile tile,
-                                  int64_t n, int64_t at) {
+static void max_of_blocks_row(const ons_rows *rows, ons_candidates *candidates, ons_tile tile,
+                              int64_t n, int64_t at) {
     for (int64_t i = 0; i < rows->width; i++) {
         const T *x = ROW(tile, i);
-        T *maxima = (T *)candidates[i].maxima + at / FN(at_once) * WIDTH;
+        T *maxima = (T *)candidates[i].maxima + at / AT_ONCE * WIDTH;
         VEC m = V(set)((T)-INFINITY), nans = V(set)(0);
         int64_t j = 0;
-        for (; j + FN(at_once) <= n; j += FN(at_once), maxima += WIDTH) {
+        for (; j + AT_ONCE <= n; j += AT_ONCE, maxima += WIDTH) {
             VEC block = V(set)((T)-INFINITY);
-            for (int64_t l = j; l < j + FN(at_once); l += 4 * WIDTH) {
+            for (int64_t l = j; l < j + AT_ONCE; l += 4 * WIDTH) {
                 VEC a = V(load)(x + l), b = V(load)(x + l + WIDTH);
                 VEC c = V(load)(x + l + 2 * WIDTH), d = V(load)(x + l + 3 * WIDTH);
                 block = V(max)(V(max)(a, V(max)(b, block)), V(max)(c, d));
@@ -35,7 +40,7 @@ static void FN(max_of_blocks_row)(const ons_rows *rows, ons_candidates *candidat
 
 /* Appends the elements that have a bit to `count` others; `beside` at a time, a constant, the last
  * one again: how often is hard to foresee. */
-INLINE int64_t FN(append)(T *values, int64_t *places, int64_t count, const T *x, uint64_t bits,
+ONS_ALWAYS int64_t append(T *values, int64_t *places, int64_t count, const T *x, uint64_t bits,
                           int64_t place, int64_t beside) {
     if (!bits) return count;
     uint64_t last = (uint64_t)1 << (63 - __builtin_clzll(bits));
@@ -53,23 +58,23 @@ INLINE int64_t FN(append)(T *values, int64_t *places, int64_t count, const T *x,
 }
 
 /* Takes the n elements of a short row, for all of which there is room: most blocks have some. */
-INLINE void FN(take_short)(ons_candidates *row, const T *x, int64_t n) {
+ONS_ALWAYS void take_short(ons_candidates *row, const T *x, int64_t n) {
     T *values = row->values;
     int64_t *places = row->places, count = 0;
     VEC limit = V(set)((T)row->least);
-    for (int64_t j = 0; j < n; j += FN(at_once)) {
-        uint64_t bits = FN(above)(x + j, n - j, limit);
-        count = FN(append)(values, places, count, x + j, bits, j, 4);
+    for (int64_t j = 0; j < n; j += AT_ONCE) {
+        uint64_t bits = bits_above(x + j, n - j, limit);
+        count = append(values, places, count, x + j, bits, j, 4);
     }
     row->count = count;
 }
 
 /* Takes n elements that lie side by side, at most ONS_BLOCK, the first of them at `place` of the
  * row. `maxima`: those of max_of_blocks, or NULL where NaN may have been in the way. */
-static void FN(take_elements)(ons_candidates *row, const T *x, int64_t n, int64_t place,
-                              const T *maxima) {
-    uint16_t hit[ONS_BLOCK / FN(at_once)];
-    int64_t blocks = maxima ? n / FN(at_once) : 0, hits = 0;
+static void take_elements(ons_candidates *row, const T *x, int64_t n, int64_t place,
+                          const T *maxima) {
+    uint16_t hit[ONS_BLOCK / AT_ONCE];
+    int64_t blocks = maxima ? n / AT_ONCE : 0, hits = 0;
     if (row->closed) return;
     T *values = row->values;
     int64_t *places = row->places, count = row->count, taken = 0;
@@ -78,15 +83,15 @@ static void FN(take_elements)(ons_candidates *row, const T *x, int64_t n, int64_
         hit[hits] = (uint16_t)b;
         hits += V(above)(V(load)(maxima + b * WIDTH), limit) != 0;
     }
-    for (int64_t b = blocks; b * FN(at_once) < n; b++) hit[hits++] = (uint16_t)b;
+    for (int64_t b = blocks; b * AT_ONCE < n; b++) hit[hits++] = (uint16_t)b;
     for (int64_t h = 0; h < hits; h++) {
-        int64_t j = (int64_t)hit[h] * FN(at_once), before = count;
-        uint64_t bits = FN(above)(x + j, n - j, limit);
-        count = FN(append)(values, places, count, x + j, bits, place + j, 2);
+        int64_t j = (int64_t)hit[h] * AT_ONCE, before = count;
+        uint64_t bits = bits_above(x + j, n - j, limit);
+        count = append(values, places, count, x + j, bits, place + j, 2);
         taken += count - before;
-        if (count <= row->room - FN(at_once)) continue;
+        if (count <= row->room - AT_ONCE) continue;
         row->count = count;
-        FN(cut)(row);
+        cut(row);
         count = row->count;
         if (row->closed) return;
         limit = V(set)((T)row->least);
@@ -95,33 +100,32 @@ static void FN(take_elements)(ons_candidates *row, const T *x, int64_t n, int64_
     row->many = taken >= row->k || row->least == -INFINITY;
 }
 
-static void FN(take_row)(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
-                         int64_t place) {
+static void take_row(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
+                     int64_t place) {
     for (int64_t i = 0; i < rows->width; i++) {
         if (i % WIDTH == 0) {
             int64_t left = rows->width - i;
             ons_tile from = {ROW(x, i), x.along, x.across};
-            FN(raise)
-            (candidates + i, rows->state + i, from, left < WIDTH ? left : WIDTH, n, true);
+            raise(candidates + i, rows->state + i, from, left < WIDTH ? left : WIDTH, n, true);
         }
-        if (candidates[i].room >= n + FN(at_once) && place == 0) {
-            FN(take_short)(&candidates[i], ROW(x, i), n);
+        if (candidates[i].room >= n + AT_ONCE && place == 0) {
+            take_short(&candidates[i], ROW(x, i), n);
             continue;
         }
         bool nan = isnan(rows->state[i].m);
-        FN(take_elements)(&candidates[i], ROW(x, i), n, place, nan ? NULL : candidates[i].maxima);
+        take_elements(&candidates[i], ROW(x, i), n, place, nan ? NULL : candidates[i].maxima);
     }
 }
 
-static void FN(max_of_blocks_column)(const ons_rows *rows, ons_candidates *candidates,
-                                     ons_tile tile, int64_t n, int64_t at) {
+static void max_of_blocks_column(const ons_rows *rows, ons_candidates *candidates, ons_tile tile,
+                                 int64_t n, int64_t at) {
     (void)candidates, (void)at;
-    FN(max_column)(rows, ONS_NO_TILE, tile, n);
+    max_column(rows, ONS_NO_TILE, tile, n);
 }
 
 /* A column of which something is above its `least` is gathered, and taken as a row. */
-static void FN(take_column)(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
-                            int64_t place) {
+static void take_column(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
+                        int64_t place) {
     T least[ONS_MAX_WIDTH], column[ONS_COLUMN_TILE];
     int64_t width = rows->width;
     for (int64_t i = 0; i < width; i++) least[i] = (T)candidates[i].least;
@@ -133,8 +137,10 @@ static void FN(take_column)(const ons_rows *rows, ons_candidates *candidates, on
             int64_t at = i + __builtin_ctz(bits);
             for (int64_t j = 0; j < n; j++) column[j] = AT(x, j)[at];
             ons_tile row = {column, sizeof(T), 0};
-            FN(raise)(&candidates[at], &rows->state[at], row, 1, n, false);
-            FN(take_elements)(&candidates[at], column, n, place, NULL);
+            raise(&candidates[at], &rows->state[at], row, 1, n, false);
+            take_elements(&candidates[at], column, n, place, NULL);
         }
     }
 }
+
+#endif

@@ -1,8 +1,13 @@
-/* fused_columns_tmpl.h - neighbouring rows that lie side by side, strip after strip. While the
+/* fused_columns.h - neighbouring rows that lie side by side, strip after strip. While the
  * exponentials of a strip are computed, the strip before is finished. The one behind is read
  * from memory, compared, and takes the buffer of the strip before. So two strips stay in the
- * caches, and the core computes while memory moves. Adds up as row_tmpl.h does. Part of
- * primitives_tmpl.h, whose parameters and names it uses. */
+ * caches, and the core computes while memory moves. Adds up as row.h does. */
+#ifndef ONS_CPU_KERNEL_FUSED_COLUMNS_H
+#define ONS_CPU_KERNEL_FUSED_COLUMNS_H
+
+#include "batch.h"
+#include "column.h"
+#include "columns.h"
 
 #define VECTORS (ONS_MAX_COLUMNS / WIDTH)
 
@@ -13,36 +18,35 @@ typedef struct {
     int64_t vectors; /* that hold a row of it */
     T *kept;         /* its elements; then their exponentials, where these are kept */
     T m[ONS_MAX_COLUMNS], shift[ONS_MAX_COLUMNS], floor[ONS_MAX_COLUMNS];
-    T first[FN(cache_line) + ONS_MAX_COLUMNS + WIDTH],
-        second[FN(cache_line) + ONS_MAX_COLUMNS + WIDTH];
-    FN(wide) d[VECTORS], d_low[VECTORS];
-} FN(columns);
+    T first[CACHE_LINE + ONS_MAX_COLUMNS + WIDTH], second[CACHE_LINE + ONS_MAX_COLUMNS + WIDTH];
+    wide d[VECTORS], d_low[VECTORS];
+} columns;
 
 /* What is too large for the stack of a small thread. */
 typedef struct {
-    FN(columns) strips[3];
+    columns strips[3];
     double sums[2 * ONS_SUMS][ONS_MAX_COLUMNS]; /* of the strip in the middle */
-} FN(strips);
-_Static_assert(sizeof(FN(strips)) <= ONS_STRIPS_BYTES, "room for strips");
+} strips;
+_Static_assert(sizeof(strips) <= ONS_STRIPS_BYTES, "room for strips");
 
 /* The strips of a pipeline. */
-typedef struct FN(pipeline) {
-    FN(columns) * before, *now, *behind;
+typedef struct pipeline {
+    columns *before, *now, *behind;
     const char *after; /* row 0 of the strip behind the one behind */
     int64_t N, x_along, y_along, where_along, pitch;
     const ons_run_of_columns *run;
     double *sums;
     bool past_caches; /* how the rows of y are written: */
-    enum { FN(by_vectors), FN(in_a_row), FN(by_cache_lines), FN(in_parts) } y;
-    void (*give_apart)(const struct FN(pipeline) *, int64_t j, int64_t n); /* the last two */
+    enum { BY_VECTORS, IN_A_ROW, BY_CACHE_LINES, IN_PARTS } y;
+    void (*give_apart)(const struct pipeline *, int64_t j, int64_t n); /* the last two */
     int64_t finished; /* elements of the strip before, where y is in a row */
     /* where elements that do not fill a cache line may wait: whether rows of y begin where the
      * strip before ends, and whether the one behind does */
     bool continues, goes_on;
-} FN(pipeline);
+} pipeline;
 
 /* Column i's vector of a kept row; in tight rows, the next one begins where its columns end. */
-INLINE void FN(keep)(T *row, int64_t i, int64_t pitch, VEC a, bool tight) {
+ONS_ALWAYS void keep(T *row, int64_t i, int64_t pitch, VEC a, bool tight) {
     if (tight)
         STORE_AT(row, i, pitch, a);
     else
@@ -50,9 +54,9 @@ INLINE void FN(keep)(T *row, int64_t i, int64_t pitch, VEC a, bool tight) {
 }
 
 /* Compares `n` rows from j on of the strip behind, and copies them over the strip before. */
-INLINE void FN(take_in)(const FN(pipeline) * with, int64_t j, int64_t n, FN(kind) kind, bool plain,
+ONS_ALWAYS void take_in(const pipeline *with, int64_t j, int64_t n, kind kind, bool plain,
                         bool tight) {
-    FN(columns) *behind = with->behind;
+    columns *behind = with->behind;
     int64_t width = behind->at.width, x_along = with->x_along, pitch = with->pitch;
     double scale = plain ? 1.0 : with->run->scale;
     bool each = !plain && behind->at.scale;
@@ -63,13 +67,12 @@ INLINE void FN(take_in)(const FN(pipeline) * with, int64_t j, int64_t n, FN(kind
     T *to = behind->kept + j * pitch;
     for (int64_t i = 0; i < width; i += WIDTH) {
         VEC m = V(load)(behind->m + i);
-        FN(scales) scales;
-        if (each) FN(take_scales)(&scales, with->run, behind->at, i);
+        scales scales;
+        if (each) take_scales(&scales, with->run, behind->at, i);
         for (int64_t k = 0; k < n; k++) {
             const char *mask = where ? where + k * with->where_along : NULL;
-            VEC a =
-                FN(take_at)(x + k * x_along, mask, i, width, kind.x, scale, each ? &scales : NULL);
-            FN(keep)(to + k * pitch, i, pitch, a, tight);
+            VEC a = take_at(x + k * x_along, mask, i, width, kind.x, scale, each ? &scales : NULL);
+            keep(to + k * pitch, i, pitch, a, tight);
             m = V(max)(a, m);
         }
         V(store)(behind->m + i, m);
@@ -77,27 +80,25 @@ INLINE void FN(take_in)(const FN(pipeline) * with, int64_t j, int64_t n, FN(kind
 }
 
 /* One vector of the strip before. */
-INLINE VEC FN(finished_columns)(const FN(columns) * before, const T *kept, int64_t i,
-                                FN(kind) kind) {
-    const T *first = before->first + FN(cache_line) + i,
-            *second = before->second + FN(cache_line) + i;
-    return FN(element)(kind.operation, V(load)(kept), V(load)(first), V(load)(second));
+ONS_ALWAYS VEC finished_columns(const columns *before, const T *kept, int64_t i, kind kind) {
+    const T *first = before->first + CACHE_LINE + i, *second = before->second + CACHE_LINE + i;
+    return element(kind.operation, V(load)(kept), V(load)(first), V(load)(second));
 }
 
 /* Writes `n` rows from j on of the strip before to y, where all of them are whole vectors. */
-INLINE void FN(give_vectors)(const FN(pipeline) * with, int64_t j, int64_t n, FN(kind) kind) {
-    const FN(columns) *before = with->before;
+ONS_ALWAYS void give_vectors(const pipeline *with, int64_t j, int64_t n, kind kind) {
+    const columns *before = with->before;
     int64_t width = before->at.width, y_along = with->y_along, pitch = with->pitch;
     bool past_caches = with->past_caches;
     if (width == 0) return;
     char *to = before->at.y + j * y_along;
     const T *kept = before->kept + j * pitch;
     for (int64_t i = 0; i < width; i += WIDTH) {
-        VEC first = V(load)(before->first + FN(cache_line) + i);
-        VEC second = V(load)(before->second + FN(cache_line) + i);
+        VEC first = V(load)(before->first + CACHE_LINE + i);
+        VEC second = V(load)(before->second + CACHE_LINE + i);
         for (int64_t k = 0; k < n; k++) {
-            VEC done = FN(element)(kind.operation, V(load)(kept + k * pitch + i), first, second);
-            FN(put)(to + k * y_along + i * FN(size_as)(kind.y), done, kind, past_caches);
+            VEC done = element(kind.operation, V(load)(kept + k * pitch + i), first, second);
+            put(to + k * y_along + i * size_as(kind.y), done, kind, past_caches);
         }
     }
 }
@@ -105,69 +106,67 @@ INLINE void FN(give_vectors)(const FN(pipeline) * with, int64_t j, int64_t n, FN
 /* The same past the caches, of rows that may begin and end inside a cache line. Elements that do
  * not fill one wait in front of the row that begins where this one ends: the neighbours write
  * the other part of it, and it must not go to memory before. */
-INLINE void FN(give_cache_lines)(const FN(pipeline) * with, int64_t j, int64_t n, FN(kind) kind) {
-    const FN(columns) *before = with->before;
+ONS_ALWAYS void give_cache_lines(const pipeline *with, int64_t j, int64_t n, kind kind) {
+    const columns *before = with->before;
     int64_t width = before->at.width, pitch = with->pitch;
     for (int64_t k = j; k < j + n; k++) {
         char *row = before->at.y + k * with->y_along;
         T *y = (T *)(void *)row, *behind = with->now->kept + k * pitch;
         const T *e = before->kept + k * pitch;
         bool continues = with->continues, goes_on = with->goes_on;
-        int64_t i = 0, head = continues ? 0 : FN(before_cache_line)(y, width);
-        for (; i < head; i += WIDTH)
-            STORE_AT(y, i, head, FN(finished_columns)(before, e + i, i, kind));
+        int64_t i = 0, head = continues ? 0 : before_cache_line(y, width);
+        for (; i < head; i += WIDTH) STORE_AT(y, i, head, finished_columns(before, e + i, i, kind));
         i = continues ? -(int64_t)((uintptr_t)y % 64 / sizeof(T)) : head;
-        for (; i + FN(cache_line) <= width; i += FN(cache_line))
-            for (int64_t v = i; v < i + FN(cache_line); v += WIDTH)
-                V(stream)(y + v, FN(finished_columns)(before, e + v, v, kind));
+        for (; i + CACHE_LINE <= width; i += CACHE_LINE)
+            for (int64_t v = i; v < i + CACHE_LINE; v += WIDTH)
+                V(stream)(y + v, finished_columns(before, e + v, v, kind));
         for (; !goes_on && i < width; i += WIDTH)
-            STORE_AT(y, i, width, FN(finished_columns)(before, e + i, i, kind));
-        for (int64_t v = FN(cache_line); goes_on && v > 0; v -= WIDTH)
+            STORE_AT(y, i, width, finished_columns(before, e + i, i, kind));
+        for (int64_t v = CACHE_LINE; goes_on && v > 0; v -= WIDTH)
             V(store)(behind - v, V(load)(e + width - v));
     }
 }
 
 /* The same of rows that follow each other in y without a gap, to the end of row j - 1 at least. */
-INLINE void FN(give_in_a_row)(FN(pipeline) * with, int64_t j, FN(kind) kind) {
-    const FN(columns) *before = with->before;
+ONS_ALWAYS void give_in_a_row(pipeline *with, int64_t j, kind kind) {
+    const columns *before = with->before;
     int64_t width = before->at.width, at = with->finished, i = at % width;
     int64_t last = with->N * width - WIDTH, end = j * width;
     T *y = (T *)(void *)before->at.y;
     const T *e = before->kept;
     for (; at < end && at <= last; at += WIDTH) {
-        V(stream)(y + at, FN(finished_columns)(before, e + at, i, kind));
+        V(stream)(y + at, finished_columns(before, e + at, i, kind));
         i = i + WIDTH < width ? i + WIDTH : i + WIDTH - width;
     }
     if (j == with->N) V(store_part)
-    (y + at, FN(finished_columns)(before, e + at, i, kind), last + WIDTH - at);
+    (y + at, finished_columns(before, e + at, i, kind), last + WIDTH - at);
     with->finished = at;
 }
 
 /* The same of rows that end in the midst of a vector, or are of another type. */
-INLINE void FN(give_in_parts)(const FN(pipeline) * with, int64_t j, int64_t n, FN(kind) kind) {
-    const FN(columns) *before = with->before;
+ONS_ALWAYS void give_in_parts(const pipeline *with, int64_t j, int64_t n, kind kind) {
+    const columns *before = with->before;
     int64_t width = before->at.width;
     for (int64_t k = j; k < j + n; k++) {
         char *row = before->at.y + k * with->y_along;
         const T *e = before->kept + k * with->pitch;
         for (int64_t i = 0; i < width; i += WIDTH)
-            FN(put_at)(row, i, width, FN(finished_columns)(before, e + i, i, kind), kind);
+            put_at(row, i, width, finished_columns(before, e + i, i, kind), kind);
     }
 }
 
 /* Either of them: a function of its own, since it would take registers where it is called. */
-INLINE void FN(give_apart)(const FN(pipeline) * with, int64_t j, int64_t n,
-                           ons_operation operation) {
-    FN(kind) kind = {operation, with->run->x_dtype, with->run->y_dtype, OWN};
-    if (with->y == FN(by_cache_lines))
-        FN(give_cache_lines)(with, j, n, kind);
+ONS_ALWAYS void give_apart(const pipeline *with, int64_t j, int64_t n, ons_operation operation) {
+    kind kind = {operation, with->run->x_dtype, with->run->y_dtype, OWN};
+    if (with->y == BY_CACHE_LINES)
+        give_cache_lines(with, j, n, kind);
     else
-        FN(give_in_parts)(with, j, n, kind);
+        give_in_parts(with, j, n, kind);
 }
 
 /* The rows to fetch before row j of the strip behind is read, or NULL. */
-INLINE const char *FN(rows_to_fetch)(const FN(pipeline) * with, int64_t j) {
-    int64_t ahead = j + FN(rows_ahead);
+ONS_ALWAYS const char *rows_to_fetch(const pipeline *with, int64_t j) {
+    int64_t ahead = j + ROWS_AHEAD;
     if (with->behind->at.width == 0) return NULL;
     return ahead < with->N ? with->behind->at.x + ahead * with->x_along
                            : with->after + (ahead - with->N) * with->x_along;
@@ -177,75 +176,73 @@ INLINE const char *FN(rows_to_fetch)(const FN(pipeline) * with, int64_t j) {
  * stores them there if they are kept. Their sums go to `lane`, a vector for each WIDTH columns;
  * `add`: they are added to what is there. `fetch`, where given, are four rows that are fetched
  * meanwhile, one cache line after the other: many at once would delay all that waits for memory. */
-INLINE void FN(exponentials_of)(const FN(pipeline) * with, VEC *lane, T *e, int64_t count, bool add,
-                                const char *fetch, FN(kind) kind, bool tight) {
-    const FN(columns) *now = with->now;
-    int64_t pitch = with->pitch, apart = LANES * pitch, size = FN(size_as)(kind.x);
-    bool keeps = FN(keeps_exponentials)(kind.operation);
+ONS_ALWAYS void exponentials_of(const pipeline *with, VEC *lane, T *e, int64_t count, bool add,
+                                const char *fetch, kind kind, bool tight) {
+    const columns *now = with->now;
+    int64_t pitch = with->pitch, apart = LANES * pitch, size = size_as(kind.x);
+    bool keeps = keeps_exponentials(kind.operation);
     if (count <= 0) return;
     for (int64_t begin = 0; begin < now->at.width; begin += 64 / size) {
         int64_t end = begin + 64 / size < now->at.width ? begin + 64 / size : now->at.width;
         for (int64_t k = 0; k < 4 && fetch; k++)
-            FN(fetch)(fetch + k * with->x_along + begin * size);
+            fetch_line(fetch + k * with->x_along + begin * size);
         for (int64_t i = begin; i < end; i += WIDTH) {
             VEC four[4], shift = V(load)(now->shift + i), floor = V(load)(now->floor + i);
             for (int64_t k = 0; k < 4; k++)
                 four[k] = k < count ? V(load)(e + k * apart + i) : V(set)(0);
             if (count >= 4)
-                FN(exponential_each)(four, 4, shift, floor);
+                exponential_each(four, 4, shift, floor);
             else
-                for (int64_t k = 0; k < count; k++)
-                    four[k] = FN(exponential)(four[k], shift, floor);
+                for (int64_t k = 0; k < count; k++) four[k] = exponential(four[k], shift, floor);
             for (int64_t k = 0; k < 4 && k < count && keeps; k++)
-                FN(keep)(e + k * apart, i, pitch, four[k], tight);
-            VEC sum = FN(sum_of_four)(four);
+                keep(e + k * apart, i, pitch, four[k], tight);
+            VEC sum = sum_of_four(four);
             lane[i / WIDTH] = add ? V(add)(lane[i / WIDTH], sum) : sum;
         }
     }
 }
 
 /* Rows j to j + n of the neighbours. */
-INLINE void FN(pass_rows)(FN(pipeline) * with, int64_t j, int64_t n, FN(kind) kind, bool plain,
-                          bool tight) {
-    if (with->y == FN(by_vectors))
-        FN(give_vectors)(with, j, n, kind);
-    else if (with->y == FN(in_a_row))
-        FN(give_in_a_row)(with, j + n, kind);
+ONS_ALWAYS void pass_rows(pipeline *with, int64_t j, int64_t n, kind kind, bool plain, bool tight) {
+    if (with->y == BY_VECTORS)
+        give_vectors(with, j, n, kind);
+    else if (with->y == IN_A_ROW)
+        give_in_a_row(with, j + n, kind);
     else
         with->give_apart(with, j, n);
-    FN(take_in)(with, j, n, kind, plain, tight);
+    take_in(with, j, n, kind, plain, tight);
 }
 
 /* Adds the sums of lanes l to the running sums, or sets these where they are the first. `two`:
  * there are sums of both chunks. */
-INLINE void FN(sum_lanes)(const FN(columns) * now, double *sums, int64_t l, VEC (*lanes)[VECTORS],
+ONS_ALWAYS void sum_lanes(const columns *now, double *sums, int64_t l, VEC (*lanes)[VECTORS],
                           bool two, bool first, bool once) {
     int64_t pitch = now->vectors * WIDTH;
     for (int64_t v = 0; v < now->vectors; v++, sums += WIDTH) {
         VEC other = two ? lanes[1][v] : V(set)(0);
         if (!first) {
-            FN(add_to_columns)(sums, l, pitch, lanes[0][v], other);
+            add_to_columns(sums, l, pitch, lanes[0][v], other);
             continue;
         }
-        FN(wide_store)(sums + l * pitch, FN(wide_add)(FN(widen)(lanes[0][v]), FN(widen)(other)));
-        if (BITS == 64 && !once) FN(wide_store)(sums + (ONS_SUMS + l) * pitch, FN(wide_zero)());
+        wide_store(sums + l * pitch, wide_add(widen(lanes[0][v]), widen(other)));
+        if (BITS == 64 && !once) wide_store(sums + (ONS_SUMS + l) * pitch, wide_zero());
     }
 }
 
 /* d += the running sums of each column. */
-static void FN(end_columns)(FN(columns) * now, const double *sums, int64_t pitch, bool short_rows,
-                            bool once) {
+static void end_columns(columns *now, const double *sums, int64_t pitch, bool short_rows,
+                        bool once) {
     for (int64_t v = 0; v < now->vectors; v++) {
-        FN(wide) term, low;
-        FN(totals_of_columns)(&term, &low, sums + v * WIDTH, pitch, short_rows, once);
-        FN(add_term)(&now->d[v], &now->d_low[v], term);
-        if (BITS == 64) now->d_low[v] = FN(wide_add)(now->d_low[v], low);
+        wide term, low;
+        totals_of_columns(&term, &low, sums + v * WIDTH, pitch, short_rows, once);
+        add_term(&now->d[v], &now->d_low[v], term);
+        if (BITS == 64) now->d_low[v] = wide_add(now->d_low[v], low);
     }
 }
 
 /* Computes the exponentials and sums of a strip; meanwhile its neighbours are read and written. */
-INLINE void FN(pass)(FN(pipeline) * with, FN(kind) kind, bool plain, bool tight) {
-    FN(columns) *now = with->now;
+ONS_ALWAYS void pass(pipeline *with, kind kind, bool plain, bool tight) {
+    columns *now = with->now;
     int64_t N = with->N, pitch = with->pitch, sums_pitch = now->vectors * WIDTH, done = 0, row = 0;
     VEC lanes[2][VECTORS];
     for (int64_t j = 0; j < N; j += STEP) {
@@ -254,72 +251,71 @@ INLINE void FN(pass)(FN(pipeline) * with, FN(kind) kind, bool plain, bool tight)
             memset(with->sums, 0, sizeof(double) * (size_t)(2 * ONS_SUMS * sums_pitch));
         for (int64_t l = 0; l < ONS_SUMS && j + l < N; l++) {
             for (int64_t k = 0; k < 2; k++) {
-                int64_t at = j + l + k * OTHER, count = FN(of_lane)(N - at);
+                int64_t at = j + l + k * OTHER, count = of_lane(N - at);
                 for (int64_t q = 0; q < 2; q++, count -= 4) {
                     T *e = now->kept + (at + q * QUAD) * pitch;
                     done += count < 0 ? 0 : count < 4 ? count : 4;
                     bool pass = done - row >= 4;
-                    const char *fetch = pass ? FN(rows_to_fetch)(with, row) : NULL;
+                    const char *fetch = pass ? rows_to_fetch(with, row) : NULL;
                     if (count >= 4)
-                        FN(exponentials_of)(with, lanes[k], e, 4, q > 0, fetch, kind, tight);
+                        exponentials_of(with, lanes[k], e, 4, q > 0, fetch, kind, tight);
                     else
-                        FN(exponentials_of)(with, lanes[k], e, count, q > 0, fetch, kind, tight);
+                        exponentials_of(with, lanes[k], e, count, q > 0, fetch, kind, tight);
                     if (!pass) continue;
-                    FN(pass_rows)(with, row, 4, kind, plain, tight);
+                    pass_rows(with, row, 4, kind, plain, tight);
                     row += 4;
                 }
             }
-            FN(sum_lanes)(now, with->sums, l, lanes, j + l + OTHER < N, first, N <= STEP);
+            sum_lanes(now, with->sums, l, lanes, j + l + OTHER < N, first, N <= STEP);
         }
         if ((j + STEP) % ONS_BLOCK == 0 || j + STEP >= N)
-            FN(end_columns)(now, with->sums, sums_pitch, N <= 2 * LANES, N <= STEP);
+            end_columns(now, with->sums, sums_pitch, N <= 2 * LANES, N <= STEP);
     }
-    if (row < N) FN(pass_rows)(with, row, N - row, kind, plain, tight);
+    if (row < N) pass_rows(with, row, N - row, kind, plain, tight);
 }
 
 /* Sets shift and floor of a strip, before its exponentials. Subtracts the anchor of columns that
  * have one (ons_strip_anchor). */
-static void FN(set_references_of_columns)(FN(columns) * now, const ons_run_of_columns *run) {
+static void set_references_of_columns(columns *now, const ons_run_of_columns *run) {
     for (int64_t i = 0; i < now->vectors * WIDTH; i += WIDTH) {
         VEC m = V(load)(now->m + i);
-        if (FN(any_far)(m)) {
-            VEC by = FN(anchors)(m);
+        if (any_far(m)) {
+            VEC by = anchors(m);
             for (T *e = now->kept, *end = e + run->N * run->pitch; e < end; e += run->pitch)
-                FN(keep)(e, i, run->pitch, V(sub)(V(load)(e + i), by), true);
+                keep(e, i, run->pitch, V(sub)(V(load)(e + i), by), true);
             m = V(sub)(m, by);
             V(store)(now->m + i, m);
-            m = FN(nearer)(m);
+            m = nearer(m);
         }
-        FN(references_of_lanes)(m, now->shift + i, now->floor + i);
-        now->d[i / WIDTH] = now->d_low[i / WIDTH] = FN(wide_zero)();
+        references_of_lanes(m, now->shift + i, now->floor + i);
+        now->d[i / WIDTH] = now->d_low[i / WIDTH] = wide_zero();
     }
 }
 
 /* Sets first and second of a strip, before it is finished. Those of the strip before are copied
  * in front, for the elements that wait there, and the first ones are repeated behind the last.
  * Returns `sum` plus all of them, which is NaN where one is. */
-INLINE VEC FN(end_strip)(ons_operation operation, FN(columns) * now, const FN(columns) * before,
-                         VEC sum) {
-    T *first = now->first + FN(cache_line), *second = now->second + FN(cache_line);
+ONS_ALWAYS VEC end_strip(ons_operation operation, columns *now, const columns *before, VEC sum) {
+    T *first = now->first + CACHE_LINE, *second = now->second + CACHE_LINE;
     int64_t width = now->at.width, front = before->at.width;
     for (int64_t i = 0; i < width; i += WIDTH) {
         int64_t v = i / WIDTH, there = width - i < WIDTH ? width - i : WIDTH;
-        FN(sums_of_rows)
-        rows = {now->d[v], &now->d_low[v], V(load)(now->m + i), V(set)(0), V(load)(now->shift + i)};
-        FN(rows)(operation, &rows, first + i, second + i);
+        sums_of_rows rows = {now->d[v], &now->d_low[v], V(load)(now->m + i), V(set)(0),
+                             V(load)(now->shift + i)};
+        end_batch_rows(operation, &rows, first + i, second + i);
         VEC both = V(add)(V(load)(first + i), V(load)(second + i));
         sum = V(add)(sum, V(join)(both, V(set)(0), there));
     }
     V(store)(first + width, V(load)(first));
     V(store)(second + width, V(load)(second));
-    for (int64_t i = 0; front >= FN(cache_line) && i < FN(cache_line); i += WIDTH) {
+    for (int64_t i = 0; front >= CACHE_LINE && i < CACHE_LINE; i += WIDTH) {
         V(store)(now->first + i, V(load)(before->first + front + i));
         V(store)(now->second + i, V(load)(before->second + front + i));
     }
     return sum;
 }
 
-INLINE void FN(begin_columns)(FN(columns) * columns, const ons_run_of_columns *run, int64_t index) {
+ONS_ALWAYS void begin_columns(columns *columns, const ons_run_of_columns *run, int64_t index) {
     columns->at = index < run->count ? run->at(run->from, run->first + index) : ONS_NO_COLUMNS;
     columns->vectors = (columns->at.width + WIDTH - 1) / WIDTH;
     for (int64_t i = 0; i < columns->vectors * WIDTH; i++) columns->m[i] = (T)-INFINITY;
@@ -327,7 +323,7 @@ INLINE void FN(begin_columns)(FN(columns) * columns, const ons_run_of_columns *r
 
 /* Chooses how the rows of y are written: as whole vectors; past the caches as vectors across
  * rows without a gap, or as whole cache lines; or with the end of each row apart. */
-INLINE void FN(begin_strip)(FN(pipeline) * with, FN(kind) kind, bool past_caches) {
+ONS_ALWAYS void begin_strip(pipeline *with, kind kind, bool past_caches) {
     const ons_columns *at = &with->before->at;
     uintptr_t bytes = (uintptr_t)at->y;
     bool aligned = bytes % 64 == 0 && with->y_along % 64 == 0;
@@ -335,64 +331,65 @@ INLINE void FN(begin_strip)(FN(pipeline) * with, FN(kind) kind, bool past_caches
         past_caches && kind.y == OWN && (bytes | (uintptr_t)with->y_along) % sizeof(T) == 0;
     with->past_caches = past_caches;
     with->continues = with->goes_on;
-    with->goes_on = with->run->waits && FN(goes_on)(at, &with->now->at);
-    with->y = past_caches ? FN(by_cache_lines) : FN(in_parts);
-    if (at->width == 0 || (at->width % FN(cache_line) == 0 && (aligned || !past_caches))) {
-        with->y = FN(by_vectors);
+    with->goes_on = with->run->waits && is_continued_by(at, &with->now->at);
+    with->y = past_caches ? BY_CACHE_LINES : IN_PARTS;
+    if (at->width == 0 || (at->width % CACHE_LINE == 0 && (aligned || !past_caches))) {
+        with->y = BY_VECTORS;
     } else if (past_caches && at->width >= WIDTH && with->pitch == at->width &&
                with->y_along == at->width * (int64_t)sizeof(T)) {
-        with->y = FN(in_a_row);
-        with->finished = FN(unaligned)((const T *)(const void *)at->y, at->width);
+        with->y = IN_A_ROW;
+        with->finished = unaligned((const T *)(const void *)at->y, at->width);
         for (int64_t i = 0; i < with->finished; i += WIDTH)
             STORE_AT((T *)(void *)at->y, i, with->finished,
-                     FN(finished_columns)(with->before, with->before->kept + i, i, kind));
+                     finished_columns(with->before, with->before->kept + i, i, kind));
     }
 }
 
-INLINE bool FN(columns_of_kind)(const ons_run_of_columns *run, ons_operation operation,
-                                void (*give_apart)(const FN(pipeline) *, int64_t, int64_t)) {
-    FN(kind) plain = FN(kind_of)(operation, OWN, OWN);
-    FN(kind) any = {operation, run->x_dtype, run->y_dtype, OWN};
-    FN(strips) *room_of_strips = run->strips;
-    FN(columns) *strips = room_of_strips->strips;
-    FN(pipeline)
-    with = {.before = strips,
-            .now = strips + 1,
-            .behind = strips + 2,
-            .sums = *room_of_strips->sums,
-            .N = run->N,
-            .x_along = run->x_along,
-            .y_along = run->y_along,
-            .where_along = run->where_along,
-            .pitch = run->pitch,
-            .run = run,
-            .give_apart = give_apart};
-    T *room[2] = {FN(kept_strip)(run, 0), FN(kept_strip)(run, 1)};
+ONS_ALWAYS bool columns_of_kind(const ons_run_of_columns *run, ons_operation operation,
+                                void (*give_apart)(const pipeline *, int64_t, int64_t)) {
+    kind plain = kind_of(operation, OWN, OWN);
+    kind any = {operation, run->x_dtype, run->y_dtype, OWN};
+    strips *room_of_strips = run->strips;
+    columns *strips = room_of_strips->strips;
+    pipeline with = {.before = strips,
+                     .now = strips + 1,
+                     .behind = strips + 2,
+                     .sums = *room_of_strips->sums,
+                     .N = run->N,
+                     .x_along = run->x_along,
+                     .y_along = run->y_along,
+                     .where_along = run->where_along,
+                     .pitch = run->pitch,
+                     .run = run,
+                     .give_apart = give_apart};
+    T *room[2] = {kept_strip(run, 0), kept_strip(run, 1)};
     VEC sum = V(set)(0);
-    FN(begin_columns)(with.before, run, run->count);
-    FN(begin_columns)(with.now, run, run->count);
+    begin_columns(with.before, run, run->count);
+    begin_columns(with.now, run, run->count);
     with.now->kept = room[1];
     /* strip i is read, strip i - 1 computed, strip i - 2 written */
     for (int64_t i = 0; i < run->count + 2; i++) {
-        FN(begin_columns)(with.behind, run, i);
+        begin_columns(with.behind, run, i);
         with.behind->kept = with.before->kept = room[i % 2];
         ons_columns after =
             i + 1 < run->count ? run->at(run->from, run->first + i + 1) : with.behind->at;
         with.after = after.x;
-        FN(begin_strip)(&with, any, run->past_caches);
-        if (!FN(is_plain)(run, with.behind->at))
-            FN(pass)(&with, any, false, false);
+        begin_strip(&with, any, run->past_caches);
+        if (!is_plain(run, with.behind->at))
+            pass(&with, any, false, false);
         else if (run->pitch % WIDTH != 0)
-            FN(pass)(&with, plain, true, true);
+            pass(&with, plain, true, true);
         else
-            FN(pass)(&with, plain, true, false);
-        sum = FN(end_strip)(operation, with.now, with.before, sum);
-        FN(set_references_of_columns)(with.behind, run);
-        FN(columns) *free = with.before;
+            pass(&with, plain, true, false);
+        sum = end_strip(operation, with.now, with.before, sum);
+        set_references_of_columns(with.behind, run);
+        columns *free = with.before;
         with.before = with.now;
         with.now = with.behind;
         with.behind = free;
     }
     if (run->past_caches) V(fence)();
-    return FN(has_nan)(sum);
+    return has_nan(sum);
 }
+
+#endif

@@ -1,5 +1,4 @@
-/* operation_tmpl.h - what the operations of operations.def do, by a constant that says which. Part
- * of primitives_tmpl.h, whose parameters and names it uses.
+/* operation.h - what the operations of operations.def do, by a constant that says which.
  *
  * The file of an operation NAME whose result has the row's shape defines here
  *
@@ -27,13 +26,19 @@
  *                                                       plain: power is 1
  *
  * One whose result is a pair has nothing here: its states are what it writes. */
+#ifndef ONS_CPU_KERNEL_OPERATION_H
+#define ONS_CPU_KERNEL_OPERATION_H
+
+#include "exponential.h"
+#include "logarithm.h"
+#include "sum.h"
 
 /* The states of WIDTH rows. */
-INLINE void FN(states_of)(ons_state *states, const FN(sums_of_rows) * rows) {
+ONS_ALWAYS void states_of(ons_state *states, const sums_of_rows *rows) {
     double d[WIDTH], low[WIDTH] = {0};
     T m[WIDTH], shift[WIDTH];
-    FN(wide_store)(d, rows->d);
-    if (rows->d_low) FN(wide_store)(low, *rows->d_low);
+    wide_store(d, rows->d);
+    if (rows->d_low) wide_store(low, *rows->d_low);
     V(store)(m, rows->m);
     V(store)(shift, rows->shift);
     for (int64_t i = 0; i < WIDTH; i++) {
@@ -43,29 +48,29 @@ INLINE void FN(states_of)(ons_state *states, const FN(sums_of_rows) * rows) {
 }
 
 /* e^m relative to 2^c, as it is added to d. */
-INLINE double FN(top_exponential_of)(double of_row, double c) {
+ONS_ALWAYS double top_exponential_of(double of_row, double c) {
     VEC m = V(set)((T)of_row), shift = V(set)((T)(MAGIC + STEPS * (LIFT - c)));
     T largest[WIDTH];
-    V(store)(largest, FN(exponential)(m, shift, V(sub)(m, V(set)(1))));
+    V(store)(largest, exponential(m, shift, V(sub)(m, V(set)(1))));
     return (double)*largest * LOWERED;
 }
-static double FN(top_exponential)(double m) { return FN(top_exponential_of)(m, ons_reference(m)); }
+static double top_exponential(double m) { return top_exponential_of(m, ons_reference(m)); }
 
 /* log(sum(e^(x - m))) of rows whose m is finite. */
-INLINE double FN(log_of_sum)(const ons_state *state) {
-    return ons_log_of_sum(state->d, state->d_low, FN(top_exponential_of)(state->m, state->c),
-                          state->m, state->c, LOG_OF_ONE, false);
+ONS_ALWAYS double log_of_sum(const ons_state *state) {
+    return ons_log_of_sum(state->d, state->d_low, top_exponential_of(state->m, state->c), state->m,
+                          state->c, LOG_OF_ONE, false);
 }
 
 /* The same of WIDTH rows, in a loop that becomes one of vectors. */
-INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
+ONS_ALWAYS void logs_of_sums(const sums_of_rows *rows, double *logs) {
     double d[WIDTH], low[WIDTH] = {0}, m[WIDTH], shift[WIDTH], largest[WIDTH];
     VEC floor = V(sub)(rows->m, V(set)(1));
-    FN(wide_store)(d, rows->d);
-    if (rows->d_low) FN(wide_store)(low, *rows->d_low);
-    FN(wide_store)(m, FN(widen)(rows->m));
-    FN(wide_store)(shift, FN(widen)(rows->shift));
-    FN(wide_store)(largest, FN(widen)(FN(exponential)(rows->m, rows->shift, floor)));
+    wide_store(d, rows->d);
+    if (rows->d_low) wide_store(low, *rows->d_low);
+    wide_store(m, widen(rows->m));
+    wide_store(shift, widen(rows->shift));
+    wide_store(largest, widen(exponential(rows->m, rows->shift, floor)));
 #if !defined(__clang__) /* gcc would take a short loop apart before it is one of vectors */
 #pragma GCC unroll 1
 #endif
@@ -77,14 +82,14 @@ INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
 }
 
 /* One by one, for operations that have nothing better for WIDTH rows. */
-#define ROWS_ONE_BY_ONE(name)                                                           \
-    INLINE void FN(name##_rows)(const FN(sums_of_rows) * rows, T * first, T * second) { \
-        ons_state states[WIDTH];                                                        \
-        T anchor[WIDTH];                                                                \
-        FN(states_of)(states, rows);                                                    \
-        V(store)(anchor, rows->anchor);                                                 \
-        for (int64_t i = 0; i < WIDTH; i++)                                             \
-            FN(name##_row)(&states[i], (double)anchor[i], first + i, second + i);       \
+#define ROWS_ONE_BY_ONE(name)                                                    \
+    ONS_ALWAYS void name##_rows(const sums_of_rows *rows, T *first, T *second) { \
+        ons_state states[WIDTH];                                                 \
+        T anchor[WIDTH];                                                         \
+        states_of(states, rows);                                                 \
+        V(store)(anchor, rows->anchor);                                          \
+        for (int64_t i = 0; i < WIDTH; i++)                                      \
+            name##_row(&states[i], (double)anchor[i], first + i, second + i);    \
     }
 
 #define ONS_OPERATION_ON_CPU
@@ -107,48 +112,49 @@ INLINE void FN(logs_of_sums)(const FN(sums_of_rows) * rows, double *logs) {
 #define OF_GRADIENT_TOPK(code)
 #define OF_GRADIENT_GRADIENT(code) code
 
-INLINE void FN(row)(ons_operation operation, const ons_state *state, double anchor, T *first,
-                    T *second) {
+ONS_ALWAYS void end_row(ons_operation operation, const ons_state *state, double anchor, T *first,
+                        T *second) {
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_##result(case ONS_OPERATION_##name : FN(name##_row)(state, anchor, first, second); break;)
+    OF_##result(case ONS_OPERATION_##name : name##_row(state, anchor, first, second); break;)
 #include "../../op/operations.def"
 #undef ONS_OPERATION
     default: break;
     }
 }
 
-INLINE void FN(rows)(ons_operation operation, const FN(sums_of_rows) * rows, T *first, T *second) {
+ONS_ALWAYS void end_batch_rows(ons_operation operation, const sums_of_rows *rows, T *first,
+                               T *second) {
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_##result(case ONS_OPERATION_##name : FN(name##_rows)(rows, first, second); break;)
+    OF_##result(case ONS_OPERATION_##name : name##_rows(rows, first, second); break;)
 #include "../../op/operations.def"
 #undef ONS_OPERATION
     default: break;
     }
 }
 
-INLINE VEC FN(element)(ons_operation operation, VEC kept, VEC first, VEC second) {
+ONS_ALWAYS VEC element(ons_operation operation, VEC kept, VEC first, VEC second) {
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_##result(case ONS_OPERATION_##name : return FN(name##_element)(kept, first, second);)
+    OF_##result(case ONS_OPERATION_##name : return name##_element(kept, first, second);)
 #include "../../op/operations.def"
 #undef ONS_OPERATION
     default: return kept;
     }
 }
 
-INLINE VEC FN(plain_element)(ons_operation operation, VEC kept, VEC row) {
+ONS_ALWAYS VEC plain_element(ons_operation operation, VEC kept, VEC row) {
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_##result(case ONS_OPERATION_##name : return FN(name##_plain_element)(kept, row);)
+    OF_##result(case ONS_OPERATION_##name : return name##_plain_element(kept, row);)
 #include "../../op/operations.def"
 #undef ONS_OPERATION
     default: return kept;
     }
 }
 
-INLINE bool FN(keeps_exponentials)(ons_operation operation) {
+ONS_ALWAYS bool keeps_exponentials(ons_operation operation) {
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     case ONS_OPERATION_##name: return ONS_KEEP_##keeps == ONS_KEEP_EXPONENTIALS;
@@ -158,7 +164,7 @@ INLINE bool FN(keeps_exponentials)(ons_operation operation) {
     }
 }
 
-INLINE bool FN(is_one_a_row)(ons_operation operation) {
+ONS_ALWAYS bool is_one_a_row(ons_operation operation) {
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     VALUE_OF_##result(case ONS_OPERATION_##name : return true;)
@@ -168,12 +174,14 @@ INLINE bool FN(is_one_a_row)(ons_operation operation) {
     }
 }
 
-INLINE void FN(values)(ons_operation operation, const FN(sums_of_rows) * rows, T *values) {
+ONS_ALWAYS void values(ons_operation operation, const sums_of_rows *rows, T *values) {
     switch (operation) {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    VALUE_OF_##result(case ONS_OPERATION_##name : FN(name##_values)(rows, values); break;)
+    VALUE_OF_##result(case ONS_OPERATION_##name : name##_values(rows, values); break;)
 #include "../../op/operations.def"
 #undef ONS_OPERATION
     default: break;
     }
 }
+
+#endif

@@ -1,9 +1,12 @@
-/* short_tmpl.h - whole rows that fill their lanes at most twice, WIDTH of them at once:
- * a vector is the same element of every row. Adds up as row_tmpl.h does. Part of primitives_tmpl.h,
- * whose parameters and names it uses. */
+/* short.h - whole rows that fill their lanes at most twice, WIDTH of them at once:
+ * a vector is the same element of every row. Adds up as row.h does. */
+#ifndef ONS_CPU_KERNEL_SHORT_H
+#define ONS_CPU_KERNEL_SHORT_H
+
+#include "batch.h"
 
 /* The four elements from j on; where the row has fewer, its last four. */
-INLINE int64_t FN(four_from)(int64_t j, int64_t N) { return j + 4 <= N || N < 4 ? j : N - 4; }
+ONS_ALWAYS int64_t four_from(int64_t j, int64_t N) { return j + 4 <= N || N < 4 ? j : N - 4; }
 
 /* Where the finished rows of a batch are stored without a gap before they are copied to y, so
  * that all stores are whole vectors: what one row writes too much, the next one overwrites. */
@@ -11,12 +14,12 @@ typedef struct {
     T *y;
     int64_t pitch; /* elements */
     bool apart;    /* it is not y itself */
-} FN(finished);
+} finished;
 
 /* n finished elements to y, which is aligned to an element; the last ones, where they do not fill a
  * vector, only when `all`. Returns how many went. */
-INLINE int64_t FN(send)(T *y, const T *from, int64_t n, bool past_caches, bool all) {
-    int64_t head = FN(unaligned)(y, n), j;
+ONS_ALWAYS int64_t send(T *y, const T *from, int64_t n, bool past_caches, bool all) {
+    int64_t head = unaligned(y, n), j;
 #define BODY(a, j) (a)
     EACH_VECTOR(y, from, head, BODY);
     if (past_caches)
@@ -30,62 +33,62 @@ INLINE int64_t FN(send)(T *y, const T *from, int64_t n, bool past_caches, bool a
 }
 
 /* The buffer for the finished rows of a batch, one of three; the third is for converted rows. */
-INLINE T *FN(room_apart)(const ons_run_of_rows *run, int64_t turn) {
+ONS_ALWAYS T *room_apart(const ons_run_of_rows *run, int64_t turn) {
     return (T *)run->kept + turn * (BATCH * run->pitch + WIDTH);
 }
 
 /* Where a batch of rows is in the compute type. */
-INLINE ons_tile FN(rows_at)(const ons_run_of_rows *run, int64_t first) {
+ONS_ALWAYS ons_tile rows_at(const ons_run_of_rows *run, int64_t first) {
     if (!run->convert) return (ons_tile){ROW(run->x, first), run->x.along, run->x.across};
-    T *converted = FN(room_apart)(run, 2) + first % ONS_CONVERTED_SHORT_ROWS * run->N;
+    T *converted = room_apart(run, 2) + first % ONS_CONVERTED_SHORT_ROWS * run->N;
     return (ons_tile){converted, sizeof(T), run->N * (int64_t)sizeof(T)};
 }
 
 /* The same of the batch that is next. Rows are converted many at a time, and without a gap:
  * vectors are loaded across rows that were stored shortly before, and must wait until the caches
  * have them. */
-INLINE ons_tile FN(take_rows)(const ons_run_of_rows *run, int64_t first) {
+ONS_ALWAYS ons_tile take_rows(const ons_run_of_rows *run, int64_t first) {
     int64_t left = run->count - first;
     if (run->convert && first % ONS_CONVERTED_SHORT_ROWS == 0)
         run->convert(run->from, first,
                      left < ONS_CONVERTED_SHORT_ROWS ? left : ONS_CONVERTED_SHORT_ROWS,
-                     FN(room_apart)(run, 2), run->N);
-    return FN(rows_at)(run, first);
+                     room_apart(run, 2), run->N);
+    return rows_at(run, first);
 }
 
 /* A copy of rows that are too few or too short for whole vectors. */
-typedef T FN(padded_rows)[BATCH][2 * LANES];
+typedef T padded_rows[BATCH][2 * LANES];
 
 /* Transposes a batch: each element of its rows becomes a vector. Rows that are missing are 0, or
  * whatever lies there; so is what is loaded past the end of rows of fewer than 4. */
-INLINE void FN(columns_of_rows)(VEC *e, const ons_run_of_rows *run, int64_t first, int64_t rows,
-                                FN(padded_rows) padded) {
+ONS_ALWAYS void columns_of_rows(VEC *e, const ons_run_of_rows *run, int64_t first, int64_t rows,
+                                padded_rows padded) {
     int64_t N = run->N;
-    ons_tile x = FN(take_rows)(run, first);
+    ons_tile x = take_rows(run, first);
     /* whether four elements of the last row lie inside the rows of the run */
     int64_t row = N * (int64_t)sizeof(T), behind = run->count - first - BATCH;
     bool reads_past_end = x.across >= row && behind * x.across + row >= 4 * (int64_t)sizeof(T);
     if (rows == 1 && N >= 4) {
         x.across = 0; /* every lane has that row */
     } else if (rows < BATCH || (N < 4 && !reads_past_end)) {
-        memset(padded, 0, sizeof(FN(padded_rows)));
+        memset(padded, 0, sizeof(padded_rows));
         for (int64_t i = 0; i < rows; i++) memcpy(padded[i], ROW(x, i), (size_t)N * sizeof(T));
         x = (ons_tile){padded, sizeof(T), sizeof *padded};
     }
     for (int64_t j = 0; j < N; j += 4) {
-        int64_t from = FN(four_from)(j, N);
+        int64_t from = four_from(j, N);
         V(load_columns)(e + from, (const char *)x.data + from * (int64_t)sizeof(T), x.across);
     }
 }
 
 /* The reverse, to where the rows are finished. */
-INLINE void FN(rows_of_columns)(FN(finished) to, const VEC *e, int64_t N, int64_t rows,
-                                FN(padded_rows) padded) {
+ONS_ALWAYS void rows_of_columns(finished to, const VEC *e, int64_t N, int64_t rows,
+                                padded_rows padded) {
     bool whole = to.apart || (rows == BATCH && N >= 4);
     T *y = whole ? to.y : padded[0];
     int64_t pitch = whole ? to.pitch : (int64_t)(sizeof *padded / sizeof(T));
     for (int64_t j = 0; j < N; j += 4) {
-        int64_t from = FN(four_from)(j, N);
+        int64_t from = four_from(j, N);
         V(store_columns)(y + from, pitch, e + from);
     }
     for (int64_t i = 0; i < rows && !whole; i++)
@@ -94,8 +97,8 @@ INLINE void FN(rows_of_columns)(FN(finished) to, const VEC *e, int64_t N, int64_
 
 /* Computes the results of BATCH rows in place, of which vector j of x has element j; or the
  * value of each, in `first` of the batch. */
-INLINE void FN(finish_columns)(ons_operation operation, VEC *x, int64_t N, FN(batch) * batch) {
-    bool exponentials = FN(keeps_exponentials)(operation);
+ONS_ALWAYS void finish_columns(ons_operation operation, VEC *x, int64_t N, batch *batch) {
+    bool exponentials = keeps_exponentials(operation);
     VEC even = V(set)((T)-INFINITY), odd = even, apart[2 * LANES], *e = exponentials ? x : apart;
     for (int64_t j = 0; j + 2 <= N; j += 2) {
         even = V(max)(x[j], even);
@@ -103,39 +106,38 @@ INLINE void FN(finish_columns)(ons_operation operation, VEC *x, int64_t N, FN(ba
     }
     if (N % 2 != 0) even = V(max)(x[N - 1], even);
     V(store)(batch->m, V(max)(even, odd));
-    if (FN(set_references_of_batch)(batch))
+    if (set_references_of_batch(batch))
         for (int64_t j = 0; j < N; j++) x[j] = V(sub)(x[j], V(load)(batch->anchor));
     VEC shift = V(load)(batch->shift), floor = V(load)(batch->floor);
     for (int64_t j = 0; j < N && !exponentials; j++) e[j] = x[j];
     int64_t done = 0;
-    for (; done + 4 <= N; done += 4) FN(exponential_each)(e + done, 4, shift, floor);
-    for (; done < N; done++) FN(exponential_each)(e + done, 1, shift, floor);
-    batch->d = FN(total_of_short)(e, N);
-    FN(end_rows)(operation, batch, NULL, true);
-    if (FN(is_one_a_row)(operation)) return;
+    for (; done + 4 <= N; done += 4) exponential_each(e + done, 4, shift, floor);
+    for (; done < N; done++) exponential_each(e + done, 1, shift, floor);
+    batch->d = total_of_short(e, N);
+    end_rows_of_batch(operation, batch, NULL, true);
+    if (is_one_a_row(operation)) return;
     VEC first = V(load)(batch->first), second = V(load)(batch->second);
-    for (int64_t j = 0; j < N; j++) x[j] = FN(element)(operation, x[j], first, second);
+    for (int64_t j = 0; j < N; j++) x[j] = element(operation, x[j], first, second);
 }
 
 /* Computes a batch of short rows. Adds their first and second to `sum`. */
-INLINE VEC FN(batch_of_columns)(const ons_run_of_rows *run, ons_operation operation, int64_t first,
-                                int64_t rows, FN(finished) to, VEC sum) {
-    FN(batch) batch;
+ONS_ALWAYS VEC batch_of_columns(const ons_run_of_rows *run, ons_operation operation, int64_t first,
+                                int64_t rows, finished to, VEC sum) {
+    batch batch;
     VEC x[2 * LANES];
-    FN(padded_rows) padded;
-    const char *next = (const char *)ROW(run->x, first) + FN(ahead);
+    padded_rows padded;
+    const char *next = (const char *)ROW(run->x, first) + AHEAD;
     for (int64_t offset = 0; offset < BATCH * run->x.across; offset += 64)
         __builtin_prefetch(next + offset);
-    FN(columns_of_rows)(x, run, first, rows, padded);
-    FN(finish_columns)(operation, x, run->N, &batch);
-    if (FN(is_one_a_row)(operation)) {
+    columns_of_rows(x, run, first, rows, padded);
+    finish_columns(operation, x, run->N, &batch);
+    if (is_one_a_row(operation)) {
         ons_tile y = {ROW(run->y, first), run->y.along, run->y.across};
-        FN(store_values)
-        (y, run->dtype, batch.first, batch.m, rows, FN(rows_at)(run, first), OWN, run->N);
+        store_values(y, run->dtype, batch.first, batch.m, rows, rows_at(run, first), OWN, run->N);
         return sum;
     }
-    FN(rows_of_columns)(to, x, run->N, rows, padded);
-    return FN(add_rows)(sum, &batch, rows);
+    rows_of_columns(to, x, run->N, rows, padded);
+    return add_rows(sum, &batch, rows);
 }
 
 /* Rows without a gap are finished in a buffer, and so are rows of a y of another type. A batch
@@ -147,54 +149,56 @@ typedef struct {
     int64_t ahead;   /* elements that did not fill a vector, and wait in front of the next batch */
     int64_t waiting; /* elements of the batch before and in front of it; its rows where y is of
                         another type */
-} FN(sending);
+} sending;
 
 /* Elements that do not fill a vector are sent with the next batch, in front of it. */
-INLINE void FN(send_batch)(FN(sending) * at, const ons_run_of_rows *run, int64_t turn, int64_t rows,
+ONS_ALWAYS void send_batch(sending *at, const ons_run_of_rows *run, int64_t turn, int64_t rows,
                            bool first) {
     T *y = (T *)(void *)at->y;
     if (!first) {
         const T *from = at->apart[1 - turn];
-        int64_t sent = FN(send)(y, from, at->waiting, run->past_caches, rows == 0);
+        int64_t sent = send(y, from, at->waiting, run->past_caches, rows == 0);
         memcpy(at->apart[turn], from + sent, (size_t)(at->waiting - sent) * sizeof(T));
         y += sent;
     }
     at->y = (char *)y;
     at->waiting = at->ahead + rows * run->N;
-    at->ahead = (at->waiting - (first ? FN(unaligned)(y, at->waiting) : 0)) % WIDTH;
+    at->ahead = (at->waiting - (first ? unaligned(y, at->waiting) : 0)) % WIDTH;
 }
 
-INLINE void FN(send_converted)(FN(sending) * at, const ons_run_of_rows *run, int64_t turn,
+ONS_ALWAYS void send_converted(sending *at, const ons_run_of_rows *run, int64_t turn,
                                int64_t rows) {
     int64_t N = run->N, size = ons_dtype_size(run->dtype), across = run->y.across;
     int64_t at_once = across == N * size ? at->waiting : 1;
     for (int64_t i = 0; i < at->waiting; i += at_once, at->y += at_once * across)
-        FN(store)(at->y, size, run->dtype, at->apart[1 - turn] + i * N, at_once * N);
+        store(at->y, size, run->dtype, at->apart[1 - turn] + i * N, at_once * N);
     at->waiting = rows;
 }
 
-INLINE bool FN(short_rows)(const ons_run_of_rows *run, ons_operation operation) {
+ONS_ALWAYS bool short_rows(const ons_run_of_rows *run, ons_operation operation) {
     int64_t N = run->N, size = (int64_t)sizeof(T);
     bool other_type = run->dtype != OWN;
     bool follow = run->y.across == N * size && (uintptr_t)run->y.data % sizeof(T) == 0;
     bool apart = other_type || (follow && (run->past_caches || N % WIDTH != 0));
-    if (FN(is_one_a_row)(operation)) apart = other_type = false;
-    FN(sending) at = {run->y.data, {FN(room_apart)(run, 0), FN(room_apart)(run, 1)}, 0, 0};
+    if (is_one_a_row(operation)) apart = other_type = false;
+    sending at = {run->y.data, {room_apart(run, 0), room_apart(run, 1)}, 0, 0};
     VEC sum = V(set)(0);
     for (int64_t i = 0; i < run->count + (apart ? BATCH : 0); i += BATCH) {
         int64_t left = run->count - i, rows = left < 0 ? 0 : left < BATCH ? left : BATCH;
         int64_t turn = i / BATCH % 2;
-        FN(finished) to_y = {ROW(run->y, i), run->y.across / size, false};
-        FN(finished) to_room = {at.apart[turn] + at.ahead, N, true};
+        finished to_y = {ROW(run->y, i), run->y.across / size, false};
+        finished to_room = {at.apart[turn] + at.ahead, N, true};
         if (rows > 0 && apart)
-            sum = FN(batch_of_columns)(run, operation, i, rows, to_room, sum);
+            sum = batch_of_columns(run, operation, i, rows, to_room, sum);
         else if (rows > 0)
-            sum = FN(batch_of_columns)(run, operation, i, rows, to_y, sum);
+            sum = batch_of_columns(run, operation, i, rows, to_y, sum);
         if (other_type)
-            FN(send_converted)(&at, run, turn, rows);
+            send_converted(&at, run, turn, rows);
         else if (apart)
-            FN(send_batch)(&at, run, turn, rows, i == 0);
+            send_batch(&at, run, turn, rows, i == 0);
     }
     if (run->past_caches) V(fence)();
-    return FN(has_nan)(sum);
+    return has_nan(sum);
 }
+
+#endif

@@ -1,0 +1,176 @@
+/* gradient.h - what the operations that take a gradient dy beside the row y add up of a row:
+ * dy * y, or dy.
+ *
+ * The sum is one of doubles. Of products of floats those of a block are added up before
+ * (products.h). Other floats become double one by one, where a product is exact. Of double
+ * elements a product is taken as two doubles, and so is the sum (Ogita, Rump and Oishi, Accurate
+ * sum and dot product, algorithm 5.3): what is rounded on the way does not show in the results,
+ * however much cancels. */
+#ifndef ONS_CPU_KERNEL_GRADIENT_H
+#define ONS_CPU_KERNEL_GRADIENT_H
+
+#include "products.h"
+
+/* A part of the sum for each lane of a vector, and what is to be added to it: the first n elements
+ * of a vector of dy, times those of one of y where that is given. */
+typedef struct {
+    wide d, low; /* low in float64 alone */
+} terms;
+ONS_ALWAYS terms no_terms(void) { return (terms){wide_zero(), wide_zero()}; }
+ONS_ALWAYS void add_terms(terms *terms, const T *dy, const T *y, int64_t n) {
+    wide term = widen(some_or_0(dy, n)), other = y ? widen(some_or_0(y, n)) : term;
+    EACH_PART {
+        f64_vec *d = &terms->d.part[k], *low = &terms->low.part[k], a = term.part[k];
+        if (BITS == 32) {
+            *d = y ? f64_fma(a, other.part[k], *d) : f64_add(*d, a);
+        } else {
+            f64_vec product = y ? f64_mul(a, other.part[k]) : a;
+            if (y) *low = f64_sub(*low, f64_rest(a, other.part[k], product));
+            two_sum(d, low, product);
+        }
+    }
+}
+
+/* A row's sum goes into its state's d: the state of one whose m is 0. */
+ONS_ALWAYS void add_to_state(ons_state *state, double d, double low) {
+    state->m = state->c = 0.0;
+    ons_state_add(state, d);
+    state->d_low += low;
+}
+
+/* Two vectors side by side, so that an addition seldom waits for the one before. */
+ONS_ALWAYS void terms_of_row(terms *two, const T *dy, const T *y, int64_t n) {
+    two[0] = two[1] = no_terms();
+#define AT_Y(j) (y ? y + (j) : y)
+    int64_t j = 0;
+    for (; j + 2 * WIDTH <= n; j += 2 * WIDTH) {
+        add_terms(&two[0], dy + j, AT_Y(j), WIDTH);
+        add_terms(&two[1], dy + j + WIDTH, AT_Y(j + WIDTH), WIDTH);
+    }
+    if (j + WIDTH <= n) {
+        add_terms(&two[0], dy + j, AT_Y(j), WIDTH);
+        j += WIDTH;
+    }
+    if (j < n) add_terms(&two[1], dy + j, AT_Y(j), n - j);
+#undef AT_Y
+}
+
+/* Of floats in double. */
+ONS_ALWAYS double sum_of_terms(const T *dy, const T *y, int64_t n) {
+    terms two[2];
+    terms_of_row(two, dy, y, n);
+    wide all = wide_add(two[0].d, two[1].d);
+    return sum_of_wide(&all);
+}
+static ONS_APART double sum_in_double(const T *dy, const T *y, int64_t n) {
+    return sum_of_terms(dy, y, n);
+}
+/* Whether a sum by blocks is right: none of them overflowed, and what products below the normal
+ * numbers lost does not show. */
+ONS_ALWAYS bool blocks_hold(double d) { return fabs(d) >= 0x1p-100 && fabs(d) < INFINITY; }
+
+/* Of floats, by blocks unless these do not hold, which is seldom: that is a call, as it would take
+ * registers. */
+ONS_ALWAYS double sum_of_part(const T *dy, const T *y, int64_t n, bool in_double) {
+    if (!y) return sum_of_terms(dy, NULL, n);
+    double d = in_double ? NAN : sum_of_products(dy, y, n);
+    return blocks_hold(d) ? d : sum_in_double(dy, y, n);
+}
+
+ONS_ALWAYS void add_part(ons_state *state, const T *dy, const T *y, int64_t n, bool in_double) {
+    if (BITS == 32) {
+        add_to_state(state, sum_of_part(dy, y, n, in_double), 0);
+        return;
+    }
+    terms two[2];
+    terms_of_row(two, dy, y, n);
+    double d[WIDTH], low[WIDTH];
+    add_term(&two[0].d, &two[0].low, two[1].d);
+    wide_store(d, two[0].d);
+    wide_store(low, wide_add(two[0].low, two[1].low));
+    for (int64_t l = 0; l < WIDTH; l++) add_to_state(state, d[l], low[l]);
+}
+
+ONS_ALWAYS void add_gradient_row(const ons_rows *rows, ons_tile dy, ons_tile y, int64_t n,
+                                 bool products) {
+    for (int64_t i = 0; i < rows->width; i++)
+        add_part(&rows->state[i], ROW(dy, i), products ? ROW(y, i) : NULL, n, rows->sums_in_double);
+}
+
+/* Of `left` columns from column i on, at most WIDTH. */
+ONS_ALWAYS terms terms_of_columns(ons_tile dy, ons_tile y, int64_t i, int64_t left, int64_t n,
+                                  bool products) {
+    terms terms = no_terms();
+    for (int64_t j = 0; j < n; j++)
+        add_terms(&terms, AT(dy, j) + i, products ? AT(y, j) + i : NULL, left);
+    return terms;
+}
+
+ONS_ALWAYS void add_gradient_column(const ons_rows *rows, ons_tile dy, ons_tile y, int64_t n,
+                                    bool products) {
+    enum { CACHE_LINE = CACHE_LINE };
+    for (int64_t i = 0; i < rows->width; i += CACHE_LINE) {
+        int64_t left = rows->width - i < CACHE_LINE ? rows->width - i : CACHE_LINE;
+        double of_blocks[CACHE_LINE], d[CACHE_LINE] = {0}, low[CACHE_LINE] = {0};
+        bool blocks = BITS == 32 && products && !rows->sums_in_double, hold = blocks;
+        if (blocks && left == CACHE_LINE)
+            sums_of_products(of_blocks, dy, y, i, CACHE_LINE, n);
+        else if (blocks)
+            sums_of_products(of_blocks, dy, y, i, left, n);
+        for (int64_t l = 0; l < left && hold; l++) hold = blocks_hold(of_blocks[l]);
+        for (int64_t v = 0; v < left && !hold; v += WIDTH) {
+            terms terms = left - v >= WIDTH ? terms_of_columns(dy, y, i + v, WIDTH, n, products)
+                                            : terms_of_columns(dy, y, i + v, left - v, n, products);
+            wide_store(d + v, terms.d);
+            wide_store(low + v, terms.low);
+        }
+        for (int64_t l = 0; l < left; l++)
+            add_to_state(&rows->state[i + l],
+                         blocks && blocks_hold(of_blocks[l]) ? of_blocks[l] : d[l], low[l]);
+    }
+}
+
+/* An infinite sum has rounded NaN away. */
+ONS_ALWAYS double sum_of_state(const ons_state *state) {
+    return isfinite(state->d) ? state->d + state->d_low : state->d;
+}
+
+/* What the elements of a row need: of its sum and of its scale. The scale is `power`, the largest
+ * power of two that is not above it, but at least 1, times `scale`. It comes before the products,
+ * which may be below the normal numbers without it: what they round away must not be multiplied. */
+typedef struct {
+    T first, second, power, scale;
+} gradient_row;
+
+ONS_ALWAYS gradient_row gradient_row_of(ons_operation operation, double sum, double scale) {
+    gradient_row row = {0, 0, 1, (T)scale};
+    const T size = row.scale < 0 ? -row.scale : row.scale;
+    if (size >= 2 && size < (T)INFINITY) {
+        row.power = (T)ldexp(1.0, ilogb((double)size));
+        row.scale /= row.power;
+    }
+    switch (operation) {
+#define ONS_OPERATION(name, result, keeps, excluded, summary)                           \
+    OF_GRADIENT_##result(case ONS_OPERATION_##name                                      \
+                         : name##_row(sum, (double)row.power, &row.first, &row.second); \
+                         break;)
+#include "../../op/operations.def"
+#undef ONS_OPERATION
+    default: break;
+    }
+    return row;
+}
+
+/* To the arrays of the rows. */
+ONS_ALWAYS void end_gradients(ons_operation operation, const ons_rows *rows, const double *scale) {
+    for (int64_t i = 0; i < rows->width; i++) {
+        const gradient_row row =
+            gradient_row_of(operation, sum_of_state(&rows->state[i]), scale[i]);
+        ((T *)rows->first)[i] = row.first;
+        ((T *)rows->second)[i] = row.second;
+        ((T *)rows->shift)[i] = row.power;
+        ((T *)rows->floor)[i] = row.scale;
+    }
+}
+
+#endif
