@@ -87,15 +87,15 @@ typedef VEC batch_lanes[BATCH][MAX_CHUNKS][VECS];
 
 /* Computes first and second from d. `d_low`: what d rounded away, or NULL; `converted`: the
  * anchor was already subtracted from the elements in memory. */
-ONS_ALWAYS void end_rows_of_batch(ons_operation operation, batch *batch, const wide *d_low,
+ONS_ALWAYS void end_rows_of_batch(const operation *operation, batch *batch, const wide *d_low,
                                   bool converted) {
     VEC anchor = converted ? V(set)(0) : V(load)(batch->anchor);
     sums_of_rows rows = {batch->d, d_low, V(load)(batch->m), anchor, V(load)(batch->shift)};
-    if (is_one_a_row(operation)) {
+    if (operation->one_a_row) {
         rows.anchor = V(load)(batch->anchor);
-        values(operation, &rows, batch->first);
+        operation->values(&rows, batch->first);
     } else {
-        end_batch_rows(operation, &rows, batch->first, batch->second);
+        operation->rows(&rows, batch->first, batch->second);
     }
 }
 
@@ -115,7 +115,7 @@ static void store_values(ons_tile y, ons_dtype y_dtype, T *values, const T *m, i
 }
 
 /* From the lanes to first and second, or to the values, which are then in `first`. */
-ONS_ALWAYS void end_batch(ons_operation operation, batch *batch, batch_lanes lanes, int64_t N,
+ONS_ALWAYS void end_batch(const operation *operation, batch *batch, batch_lanes lanes, int64_t N,
                           bool converted) {
     sums sums[BATCH];
     wide low;
@@ -152,7 +152,7 @@ static ONS_APART void anchored_lanes(VEC (*lanes)[VECS], const batch *batch, int
     if (x != (const char *)e) load(e, x, size_as(kind.x), kind.x, n);
     subtract(e, &anchor, false, n);
     for (int64_t j = 0; j < n; j += CHUNK, lanes++) {
-        T *to = keeps_exponentials(kind.operation) ? e + j : NULL;
+        T *to = kind.operation->keeps_exponentials ? e + j : NULL;
         lanes_of(*lanes, shift, floor, to, e + j, n - j, false, true);
     }
 }
@@ -184,7 +184,7 @@ ONS_ALWAYS void next_batch(run_of_batches *at, const ons_run_of_rows *run, kind 
     const char *x = at->x, *behind = at->behind, *fetch = at->fetch;
     for (int64_t i = 0; i < batch_rows; i++, x += across, behind += across, fetch += fetch_across) {
         T *e = at->e + i * run->pitch;
-        bool finishes = !is_one_a_row(kind.operation) && (full || i < at->rows_before);
+        bool finishes = !kind.operation->one_a_row && (full || i < at->rows_before);
         int64_t n = full || i < at->rows ? N : 0;
         VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
         meanwhile with;

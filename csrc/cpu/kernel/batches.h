@@ -32,14 +32,14 @@ ONS_ALWAYS bool batches_of_kind(const ons_run_of_rows *run, kind kind) {
     at.across = run->convert ? run->pitch * (int64_t)sizeof(T) : run->x.across;
     at.fetch = (const char *)run->x.data + fetched * run->x.across;
     at.follow = follow_each_other(run, kind);
-    bool values = is_one_a_row(kind.operation);
+    bool values = kind.operation->one_a_row;
     bool wide = size_as(kind.y) != 2 && !values; /* constants */
     bool past_caches = wide && run->past_caches && (uintptr_t)run->y.data % sizeof(T) == 0 &&
                        run->y.across % sizeof(T) == 0;
     bool follow = WIDTH > 1 && wide && size_as(kind.x) != 2 &&
                   run->y.across == N * (int64_t)sizeof(T) &&
                   (uintptr_t)run->y.data % sizeof(T) == 0;
-    bool exponentials = keeps_exponentials(kind.operation);
+    bool exponentials = kind.operation->keeps_exponentials;
     int64_t pitch = run->pitch * (int64_t)sizeof(T);
     at.kept_across = exponentials ? pitch : at.across;
     bool whole =
@@ -96,9 +96,8 @@ ONS_ALWAYS bool batches_of_kind(const ons_run_of_rows *run, kind kind) {
 }
 
 /* y of type `as`, from an x of that type or from converted rows. */
-ONS_ALWAYS bool batches_to(const ons_run_of_rows *run, ons_operation operation, ons_dtype as) {
-    if (as != OWN && run->convert && !is_one_a_row(operation))
-        return batches_of_kind(run, kind_of(operation, OWN, as));
+ONS_ALWAYS bool batches_to(const ons_run_of_rows *run, const operation *operation, ons_dtype as) {
+    if (as != OWN && run->convert) return batches_of_kind(run, kind_of(operation, OWN, as));
     return batches_of_kind(run, kind_of(operation, as, as));
 }
 

@@ -153,16 +153,16 @@ static void sum_plain_column(const ons_rows *rows, ons_tile e, int64_t n) {
     sum_column(rows, ONS_NO_TILE, e, n, true);
 }
 
-ONS_ALWAYS void finish_column(ons_operation operation, const ons_rows *rows, ons_tile y, ons_tile x,
-                              int64_t n) {
+ONS_ALWAYS void finish_column(const operation *operation, const ons_rows *rows, ons_tile y,
+                              ons_tile x, int64_t n) {
     const T *shift = rows->shift, *floor = rows->floor;
     const T *first = rows->first, *second = rows->second;
-    bool exponentials = keeps_exponentials(operation);
+    bool exponentials = operation->keeps_exponentials;
     int64_t width = rows->width;
     for (int64_t j = 0; j < n; j++) {
 #define BODY(a, i)                                                                               \
-    element(                                                                                     \
-        operation,                                                                               \
+    operation->element(                                                                          \
+                                                                                                 \
         exponentials ? exponential(a, LOAD_AT(shift, i, width), LOAD_AT(floor, i, width)) : (a), \
         LOAD_AT(first, i, width), LOAD_AT(second, i, width))
         EACH_VECTOR(AT(y, j), AT(x, j), width, BODY);
@@ -170,12 +170,12 @@ ONS_ALWAYS void finish_column(ons_operation operation, const ons_rows *rows, ons
     }
 }
 
-ONS_ALWAYS void finish_kept_column(ons_operation operation, const ons_rows *rows, ons_tile y,
+ONS_ALWAYS void finish_kept_column(const operation *operation, const ons_rows *rows, ons_tile y,
                                    ons_tile kept, int64_t n) {
     const T *first = rows->first, *second = rows->second;
     int64_t width = rows->width;
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i) element(operation, a, LOAD_AT(first, i, width), LOAD_AT(second, i, width))
+#define BODY(a, i) operation->element(a, LOAD_AT(first, i, width), LOAD_AT(second, i, width))
         EACH_VECTOR(AT(y, j), AT(kept, j), width, BODY);
 #undef BODY
     }
@@ -189,12 +189,12 @@ static void exp_column(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) 
     }
 }
 
-ONS_ALWAYS void finish_plain_column(ons_operation operation, const ons_rows *rows, ons_tile y,
+ONS_ALWAYS void finish_plain_column(const operation *operation, const ons_rows *rows, ons_tile y,
                                     ons_tile kept, int64_t n) {
     T row[ONS_MAX_WIDTH];
     for (int64_t i = 0; i < rows->width; i++) row[i] = (T)rows->state[i].d;
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i) plain_element(operation, a, LOAD_AT(row, i, rows->width))
+#define BODY(a, i) operation->plain_element(a, LOAD_AT(row, i, rows->width))
         EACH_VECTOR(AT(y, j), AT(kept, j), rows->width, BODY);
 #undef BODY
     }

@@ -70,7 +70,7 @@ ONS_ALWAYS T *place_of(const kept *kept, int64_t i) {
 
 /* What row i is finished from, once its sum is known: its exponentials, or its elements. */
 ONS_ALWAYS const void *kept_of(kind kind, const T *room, const char *x) {
-    return keeps_exponentials(kind.operation) ? (const void *)room : (const void *)x;
+    return kind.operation->keeps_exponentials ? (const void *)room : (const void *)x;
 }
 
 /* kind.x is T where rows are converted: each lies where its exponentials will be. */
@@ -116,7 +116,7 @@ ONS_ALWAYS bool rows_of_kind(const ons_run_of_rows *run, kind kind) {
         }
         if (far)
             anchored_exponentials(&rows, e, x, N, kind.x, anchor,
-                                  keeps_exponentials(kind.operation));
+                                  kind.operation->keeps_exponentials);
         else if (size_as(kind.y) != 2 && with.before.past_caches)
             row_exponentials(&rows, e, x, N, &with, kind, true);
         else
@@ -124,7 +124,7 @@ ONS_ALWAYS bool rows_of_kind(const ons_run_of_rows *run, kind kind) {
         end_finishing(&with.before, kind);
         m = end_maximum(&with.behind, kind.x);
         /* of a converted row the anchor was subtracted in memory */
-        end_row(kind.operation, &state, run->convert ? 0.0 : anchor, &first, &second);
+        kind.operation->row(&state, run->convert ? 0.0 : anchor, &first, &second);
         nan |= isnan(first) || isnan(second);
         with.before = begin_finishing(first, second, y, kept_of(kind, e, x), N, kind,
                                       run->past_caches, follow && i > 0 ? shared : NULL);
@@ -137,7 +137,7 @@ ONS_ALWAYS bool rows_of_kind(const ons_run_of_rows *run, kind kind) {
 }
 
 /* Rows of y of type `as`, from an x of that type or from converted rows. */
-ONS_ALWAYS bool rows_to(const ons_run_of_rows *run, ons_operation operation, ons_dtype as) {
+ONS_ALWAYS bool rows_to(const ons_run_of_rows *run, const operation *operation, ons_dtype as) {
     if (as != OWN && run->convert) return rows_of_kind(run, kind_of(operation, OWN, as));
     return rows_of_kind(run, kind_of(operation, as, as));
 }

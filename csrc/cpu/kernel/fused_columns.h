@@ -82,7 +82,7 @@ ONS_ALWAYS void take_in(const pipeline *with, int64_t j, int64_t n, kind kind, b
 /* One vector of the strip before. */
 ONS_ALWAYS VEC finished_columns(const columns *before, const T *kept, int64_t i, kind kind) {
     const T *first = before->first + CACHE_LINE + i, *second = before->second + CACHE_LINE + i;
-    return element(kind.operation, V(load)(kept), V(load)(first), V(load)(second));
+    return kind.operation->element(V(load)(kept), V(load)(first), V(load)(second));
 }
 
 /* Writes `n` rows from j on of the strip before to y, where all of them are whole vectors. */
@@ -97,7 +97,7 @@ ONS_ALWAYS void give_vectors(const pipeline *with, int64_t j, int64_t n, kind ki
         VEC first = V(load)(before->first + CACHE_LINE + i);
         VEC second = V(load)(before->second + CACHE_LINE + i);
         for (int64_t k = 0; k < n; k++) {
-            VEC done = element(kind.operation, V(load)(kept + k * pitch + i), first, second);
+            VEC done = kind.operation->element(V(load)(kept + k * pitch + i), first, second);
             put(to + k * y_along + i * size_as(kind.y), done, kind, past_caches);
         }
     }
@@ -156,7 +156,7 @@ ONS_ALWAYS void give_in_parts(const pipeline *with, int64_t j, int64_t n, kind k
 }
 
 /* Either of them: a function of its own, since it would take registers where it is called. */
-ONS_ALWAYS void give_apart(const pipeline *with, int64_t j, int64_t n, ons_operation operation) {
+ONS_ALWAYS void give_apart(const pipeline *with, int64_t j, int64_t n, const operation *operation) {
     kind kind = {operation, with->run->x_dtype, with->run->y_dtype, OWN};
     if (with->y == BY_CACHE_LINES)
         give_cache_lines(with, j, n, kind);
@@ -180,7 +180,7 @@ ONS_ALWAYS void exponentials_of(const pipeline *with, VEC *lane, T *e, int64_t c
                                 const char *fetch, kind kind, bool tight) {
     const columns *now = with->now;
     int64_t pitch = with->pitch, apart = LANES * pitch, size = size_as(kind.x);
-    bool keeps = keeps_exponentials(kind.operation);
+    bool keeps = kind.operation->keeps_exponentials;
     if (count <= 0) return;
     for (int64_t begin = 0; begin < now->at.width; begin += 64 / size) {
         int64_t end = begin + 64 / size < now->at.width ? begin + 64 / size : now->at.width;
@@ -295,14 +295,14 @@ static void set_references_of_columns(columns *now, const ons_run_of_columns *ru
 /* Sets first and second of a strip, before it is finished. Those of the strip before are copied
  * in front, for the elements that wait there, and the first ones are repeated behind the last.
  * Returns `sum` plus all of them, which is NaN where one is. */
-ONS_ALWAYS VEC end_strip(ons_operation operation, columns *now, const columns *before, VEC sum) {
+ONS_ALWAYS VEC end_strip(const operation *operation, columns *now, const columns *before, VEC sum) {
     T *first = now->first + CACHE_LINE, *second = now->second + CACHE_LINE;
     int64_t width = now->at.width, front = before->at.width;
     for (int64_t i = 0; i < width; i += WIDTH) {
         int64_t v = i / WIDTH, there = width - i < WIDTH ? width - i : WIDTH;
         sums_of_rows rows = {now->d[v], &now->d_low[v], V(load)(now->m + i), V(set)(0),
                              V(load)(now->shift + i)};
-        end_batch_rows(operation, &rows, first + i, second + i);
+        operation->rows(&rows, first + i, second + i);
         VEC both = V(add)(V(load)(first + i), V(load)(second + i));
         sum = V(add)(sum, V(join)(both, V(set)(0), there));
     }
@@ -345,7 +345,7 @@ ONS_ALWAYS void begin_strip(pipeline *with, kind kind, bool past_caches) {
     }
 }
 
-ONS_ALWAYS bool columns_of_kind(const ons_run_of_columns *run, ons_operation operation,
+ONS_ALWAYS bool columns_of_kind(const ons_run_of_columns *run, const operation *operation,
                                 void (*give_apart)(const pipeline *, int64_t, int64_t)) {
     kind plain = kind_of(operation, OWN, OWN);
     kind any = {operation, run->x_dtype, run->y_dtype, OWN};

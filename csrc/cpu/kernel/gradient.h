@@ -91,10 +91,11 @@ ONS_ALWAYS void add_part(ons_state *state, const T *dy, const T *y, int64_t n, b
     for (int64_t l = 0; l < WIDTH; l++) add_to_state(state, d[l], low[l]);
 }
 
-ONS_ALWAYS void add_gradient_row(const ons_rows *rows, ons_tile dy, ons_tile y, int64_t n,
-                                 bool products) {
+ONS_ALWAYS void add_gradient_row(const operation *operation, const ons_rows *rows, ons_tile dy,
+                                 ons_tile y, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++)
-        add_part(&rows->state[i], ROW(dy, i), products ? ROW(y, i) : NULL, n, rows->sums_in_double);
+        add_part(&rows->state[i], ROW(dy, i), operation->adds_products ? ROW(y, i) : NULL, n,
+                 rows->sums_in_double);
 }
 
 /* Of `left` columns from column i on, at most WIDTH. */
@@ -106,9 +107,9 @@ ONS_ALWAYS terms terms_of_columns(ons_tile dy, ons_tile y, int64_t i, int64_t le
     return terms;
 }
 
-ONS_ALWAYS void add_gradient_column(const ons_rows *rows, ons_tile dy, ons_tile y, int64_t n,
-                                    bool products) {
-    enum { CACHE_LINE = CACHE_LINE };
+ONS_ALWAYS void add_gradient_column(const operation *operation, const ons_rows *rows, ons_tile dy,
+                                    ons_tile y, int64_t n) {
+    bool products = operation->adds_products;
     for (int64_t i = 0; i < rows->width; i += CACHE_LINE) {
         int64_t left = rows->width - i < CACHE_LINE ? rows->width - i : CACHE_LINE;
         double of_blocks[CACHE_LINE], d[CACHE_LINE] = {0}, low[CACHE_LINE] = {0};
@@ -142,27 +143,20 @@ typedef struct {
     T first, second, power, scale;
 } gradient_row;
 
-ONS_ALWAYS gradient_row gradient_row_of(ons_operation operation, double sum, double scale) {
+ONS_ALWAYS gradient_row gradient_row_of(const operation *operation, double sum, double scale) {
     gradient_row row = {0, 0, 1, (T)scale};
     const T size = row.scale < 0 ? -row.scale : row.scale;
     if (size >= 2 && size < (T)INFINITY) {
         row.power = (T)ldexp(1.0, ilogb((double)size));
         row.scale /= row.power;
     }
-    switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary)                           \
-    OF_GRADIENT_##result(case ONS_OPERATION_##name                                      \
-                         : name##_row(sum, (double)row.power, &row.first, &row.second); \
-                         break;)
-#include "../../op/operations.def"
-#undef ONS_OPERATION
-    default: break;
-    }
+    operation->gradient_row(sum, (double)row.power, &row.first, &row.second);
     return row;
 }
 
 /* To the arrays of the rows. */
-ONS_ALWAYS void end_gradients(ons_operation operation, const ons_rows *rows, const double *scale) {
+ONS_ALWAYS void end_gradients(const operation *operation, const ons_rows *rows,
+                              const double *scale) {
     for (int64_t i = 0; i < rows->width; i++) {
         const gradient_row row =
             gradient_row_of(operation, sum_of_state(&rows->state[i]), scale[i]);

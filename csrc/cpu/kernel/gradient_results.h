@@ -12,18 +12,9 @@ typedef struct {
     bool plain;
 } gradient_of;
 
-ONS_ALWAYS VEC gradient_element(ons_operation operation, VEC dy, VEC y, gradient_of of) {
-    VEC dx = y;
-    switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary)                                   \
-    OF_GRADIENT_##result(case ONS_OPERATION_##name                                              \
-                         : dx = name##_element(dy, y, of.first, of.second, of.power, of.plain); \
-                         break;)
-#include "../../op/operations.def"
-#undef ONS_OPERATION
-    default: break;
-    }
-    return V(mul)(dx, of.scale);
+ONS_ALWAYS VEC gradient_element(const operation *operation, VEC dy, VEC y, gradient_of of) {
+    return V(mul)(operation->gradient_element(dy, y, of.first, of.second, of.power, of.plain),
+                  of.scale);
 }
 
 /* dx may be dy or y: what is read twice must be read before it is written. */
@@ -32,7 +23,7 @@ ONS_ALWAYS VEC gradient_element(ons_operation operation, VEC dy, VEC y, gradient
 #define BODY(a, j) gradient_element(operation, LOAD_DY(j, head - (j)), a, of)
 
 /* Whole cache lines past the caches. dx is aligned to its elements. */
-ONS_ALWAYS void gradient_past_caches(ons_operation operation, T *dx, const T *dy, const T *y,
+ONS_ALWAYS void gradient_past_caches(const operation *operation, T *dx, const T *dy, const T *y,
                                      int64_t n, gradient_of of) {
     int64_t j = before_cache_line(dx, n), head = j;
     EACH_VECTOR(dx, y, head, BODY);
@@ -49,8 +40,8 @@ ONS_ALWAYS void gradient_past_caches(ons_operation operation, T *dx, const T *dy
 }
 
 /* The first and the last vector overlap others, so they are made first and written last. */
-ONS_ALWAYS void gradient_vectors(ons_operation operation, T *dx, const T *dy, const T *y, int64_t n,
-                                 gradient_of of) {
+ONS_ALWAYS void gradient_vectors(const operation *operation, T *dx, const T *dy, const T *y,
+                                 int64_t n, gradient_of of) {
     int64_t j = unaligned(dx, n);
     VEC first = ELEMENT_AT(0), last = ELEMENT_AT(n - WIDTH);
     for (; j + 2 * WIDTH <= n; j += 2 * WIDTH) {
@@ -72,7 +63,7 @@ ONS_ALWAYS enum writing writing_of(const ons_rows *rows, ons_tile dx, int64_t n)
     return rows->past_caches && pays ? PAST_CACHES : n < WIDTH ? FEW : WHOLE_VECTORS;
 }
 
-ONS_ALWAYS void finish_gradient_as(ons_operation operation, T *dx, const T *dy, const T *y,
+ONS_ALWAYS void finish_gradient_as(const operation *operation, T *dx, const T *dy, const T *y,
                                    int64_t n, gradient_row row, enum writing writing, bool plain) {
     gradient_of of = {V(set)(row.first), V(set)(row.second), V(set)(row.power), V(set)(row.scale),
                       plain};
@@ -84,8 +75,8 @@ ONS_ALWAYS void finish_gradient_as(ons_operation operation, T *dx, const T *dy, 
     else
         EACH_VECTOR(dx, y, head, BODY);
 }
-ONS_ALWAYS void finish_gradient(ons_operation operation, T *dx, const T *dy, const T *y, int64_t n,
-                                gradient_row row, enum writing writing) {
+ONS_ALWAYS void finish_gradient(const operation *operation, T *dx, const T *dy, const T *y,
+                                int64_t n, gradient_row row, enum writing writing) {
     if (row.power == 1)
         finish_gradient_as(operation, dx, dy, y, n, row, writing, true);
     else
@@ -95,7 +86,7 @@ ONS_ALWAYS void finish_gradient(ons_operation operation, T *dx, const T *dy, con
 #undef LOAD_DY
 #undef ELEMENT_AT
 
-ONS_ALWAYS void finish_gradient_row(ons_operation operation, const ons_rows *rows, ons_tile dx,
+ONS_ALWAYS void finish_gradient_row(const operation *operation, const ons_rows *rows, ons_tile dx,
                                     ons_tile dy, ons_tile y, int64_t n) {
     const T *first = rows->first, *second = rows->second, *power = rows->shift,
             *scale = rows->floor;
@@ -117,22 +108,22 @@ ONS_ALWAYS double sum_of_row(const T *dy, const T *y, int64_t n, int64_t tile, b
 
 /* Row after row, so that the second pass finds each in the caches. Of rows of one tile one_tile and
  * writing are constants: without the other ways the compiler keeps more in registers. */
-ONS_ALWAYS void gradient_rows_of(ons_operation operation, const ons_rows *rows, ons_tile dx,
+ONS_ALWAYS void gradient_rows_of(const operation *operation, const ons_rows *rows, ons_tile dx,
                                  ons_tile dy, ons_tile y, int64_t n, int64_t tile,
-                                 const double *scale, bool products, bool one_tile,
-                                 enum writing writing) {
+                                 const double *scale, bool one_tile, enum writing writing) {
+    bool products = operation->adds_products;
     for (int64_t i = 0; i < rows->width; i++) {
         double sum = sum_of_row(ROW(dy, i), products ? ROW(y, i) : NULL, n, tile, one_tile);
         finish_gradient(operation, ROW(dx, i), ROW(dy, i), ROW(y, i), n,
                         gradient_row_of(operation, sum, scale[i]), writing);
     }
 }
-ONS_ALWAYS void gradient_rows(ons_operation operation, const ons_rows *rows, ons_tile dx,
-                              ons_tile dy, ons_tile y, int64_t n, int64_t tile, const double *scale,
-                              bool products) {
+ONS_ALWAYS void gradient_rows(const operation *operation, const ons_rows *rows, ons_tile dx,
+                              ons_tile dy, ons_tile y, int64_t n, int64_t tile,
+                              const double *scale) {
     enum writing writing = writing_of(rows, dx, n);
 #define ROWS_OF(one_tile, writing) \
-    gradient_rows_of(operation, rows, dx, dy, y, n, tile, scale, products, one_tile, writing)
+    gradient_rows_of(operation, rows, dx, dy, y, n, tile, scale, one_tile, writing)
     if (n <= tile && writing == WHOLE_VECTORS)
         ROWS_OF(true, WHOLE_VECTORS);
     else if (n <= tile && writing == PAST_CACHES)
@@ -142,7 +133,7 @@ ONS_ALWAYS void gradient_rows(ons_operation operation, const ons_rows *rows, ons
 #undef ROWS_OF
 }
 
-ONS_ALWAYS void finish_gradient_column_as(ons_operation operation, const ons_rows *rows,
+ONS_ALWAYS void finish_gradient_column_as(const operation *operation, const ons_rows *rows,
                                           ons_tile dx, ons_tile dy, ons_tile y, int64_t n,
                                           bool plain) {
     const T *first = rows->first, *second = rows->second, *power = rows->shift,
@@ -159,8 +150,8 @@ ONS_ALWAYS void finish_gradient_column_as(ons_operation operation, const ons_row
 #undef OF
     }
 }
-ONS_ALWAYS void finish_gradient_column(ons_operation operation, const ons_rows *rows, ons_tile dx,
-                                       ons_tile dy, ons_tile y, int64_t n) {
+ONS_ALWAYS void finish_gradient_column(const operation *operation, const ons_rows *rows,
+                                       ons_tile dx, ons_tile dy, ons_tile y, int64_t n) {
     bool plain = true;
     for (int64_t i = 0; i < rows->width; i++) plain &= ((const T *)rows->shift)[i] == 1;
     if (plain)

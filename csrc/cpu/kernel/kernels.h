@@ -19,52 +19,22 @@
 #include "move.h"
 #endif
 
-/* A constant that says the operation makes a function of what is written for all. */
-#define RUN(name, operation, type, body) \
-    static bool operation##_##name(const type *run) { return body; }
-/* Apart: the compiler would keep in memory in all of these what it must in one. */
-#define SHORT_COLUMNS(name, operation, N, plain)                              \
-    static ONS_APART bool operation##_##name(const ons_run_of_columns *run) { \
-        return short_columns_of(run, ONS_OPERATION_##operation, N, plain);    \
-    }
+/* For each kind of operation: the functions that each of them makes of what is written for all. */
 #define FINISH(name, operation)                                                               \
     static void operation##_##name(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) { \
-        name(ONS_OPERATION_##operation, rows, y, x, n);                                       \
+        name(&operation, rows, y, x, n);                                                      \
     }
-
-#if BITS == 32
-#define HALF_BATCHES(operation)                                  \
-    RUN(half_batches, operation, ons_run_of_rows,                \
-        batches_to(run, ONS_OPERATION_##operation, ONS_FLOAT16)) \
-    RUN(bfloat_batches, operation, ons_run_of_rows,              \
-        batches_to(run, ONS_OPERATION_##operation, ONS_BFLOAT16))
-#define HALF_PIPELINES(operation)                              \
-    RUN(half_rows, operation, ons_run_of_rows,                 \
-        rows_to(run, ONS_OPERATION_##operation, ONS_FLOAT16))  \
-    RUN(bfloat_rows, operation, ons_run_of_rows,               \
-        rows_to(run, ONS_OPERATION_##operation, ONS_BFLOAT16)) \
-    HALF_BATCHES(operation)
-#define ROWS(operation, name)                    \
-    {[ONS_FLOAT16] = operation##_half_##name,    \
-     [ONS_BFLOAT16] = operation##_bfloat_##name, \
-     [OWN] = operation##_own_##name}
-#else
-#define HALF_BATCHES(operation)
-#define HALF_PIPELINES(operation)
-#define ROWS(operation, name) {[OWN] = operation##_own_##name}
-#endif
-
-#define ENDINGS_OF_ROW(operation)                                                          \
-    static void operation##_end_rows(const ons_rows *rows) {                               \
-        for (int64_t i = 0; i < rows->width; i++)                                          \
-            end_row(ONS_OPERATION_##operation, &rows->state[i], 0.0, (T *)rows->first + i, \
-                    (T *)rows->second + i);                                                \
-    }                                                                                      \
-    FINISH(finish_row, operation)                                                          \
-    FINISH(finish_kept_row, operation)                                                     \
-    FINISH(finish_plain_row, operation)                                                    \
-    FINISH(finish_column, operation)                                                       \
-    FINISH(finish_kept_column, operation)                                                  \
+#define ENDINGS_OF_ROW(operation)                                         \
+    static void operation##_end_rows(const ons_rows *rows) {              \
+        T *first = rows->first, *second = rows->second;                   \
+        for (int64_t i = 0; i < rows->width; i++)                         \
+            operation##_row(&rows->state[i], 0.0, first + i, second + i); \
+    }                                                                     \
+    FINISH(finish_row, operation)                                         \
+    FINISH(finish_kept_row, operation)                                    \
+    FINISH(finish_plain_row, operation)                                   \
+    FINISH(finish_column, operation)                                      \
+    FINISH(finish_kept_column, operation)                                 \
     FINISH(finish_plain_column, operation)
 
 #define ENDINGS_OF_VALUE(operation)                                                                \
@@ -73,106 +43,117 @@
             set_element(values, i, (T)operation##_value(&rows->state[i], anchor ? anchor[i] : 0)); \
     }
 
-#define ENDINGS_OF_PAIR(operation)
-#define ENDINGS_OF_TOPK(operation)
-
-#define ENDINGS_OF_GRADIENT(operation)                                                            \
-    GRADIENT_ENDINGS(operation, row)                                                              \
-    GRADIENT_ENDINGS(operation, column)                                                           \
-    static void operation##_end_gradients(const ons_rows *rows, const double *scale) {            \
-        end_gradients(ONS_OPERATION_##operation, rows, scale);                                    \
-    }                                                                                             \
-    static void operation##_gradients(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y, \
-                                      int64_t n, int64_t tile, const double *scale) {             \
-        gradient_rows(ONS_OPERATION_##operation, rows, dx, dy, y, n, tile, scale,                 \
-                      operation##_adds_products);                                                 \
-    }
-#define GRADIENT_ENDINGS(operation, form)                                                          \
+#define GRADIENTS(operation, form)                                                                 \
     static void operation##_add_##form(const ons_rows *rows, ons_tile dy, ons_tile y, int64_t n) { \
-        add_gradient_##form(rows, dy, y, n, operation##_adds_products);                            \
+        add_gradient_##form(&operation, rows, dy, y, n);                                           \
     }                                                                                              \
     static void operation##_finish_##form(const ons_rows *rows, ons_tile dx, ons_tile dy,          \
                                           ons_tile y, int64_t n) {                                 \
-        finish_gradient_##form(ONS_OPERATION_##operation, rows, dx, dy, y, n);                     \
+        finish_gradient_##form(&operation, rows, dx, dy, y, n);                                    \
+    }
+#define ENDINGS_OF_GRADIENT(operation)                                                            \
+    GRADIENTS(operation, row)                                                                     \
+    GRADIENTS(operation, column)                                                                  \
+    static void operation##_end_gradients(const ons_rows *rows, const double *scale) {            \
+        end_gradients(&operation, rows, scale);                                                   \
+    }                                                                                             \
+    static void operation##_gradients(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y, \
+                                      int64_t n, int64_t tile, const double *scale) {             \
+        gradient_rows(&operation, rows, dx, dy, y, n, tile, scale);                               \
     }
 
+#define ENDINGS_OF_PAIR(operation)
+#define ENDINGS_OF_TOPK(operation)
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ENDINGS_OF_##result(name)
 #include "../../op/operations.def"
 #undef ONS_OPERATION
 
+/* The same in the table. */
+#define ENDING_OF_ROW(name, form)                                         \
+    [ONS_OPERATION_##name] = {.end_rows = name##_end_rows,                \
+                              .finish = name##_finish_##form,             \
+                              .finish_kept = name##_finish_kept_##form,   \
+                              .finish_plain = name##_finish_plain_##form, \
+                              .plain_row = name##_plain_row},
+#define ENDING_OF_VALUE(name, form) \
+    [ONS_OPERATION_##name] = {.values = name##_end_values, .plain_row = name##_plain_row},
+#define ENDING_OF_GRADIENT(name, form)                               \
+    [ONS_OPERATION_##name] = {.gradient_rows = name##_gradients,     \
+                              .add_gradient = name##_add_##form,     \
+                              .end_gradients = name##_end_gradients, \
+                              .finish_gradient = name##_finish_##form},
+#define ENDING_OF_PAIR(name, form)
+#define ENDING_OF_TOPK(name, form)
+
 #ifndef WITHOUT_PIPELINES
-#define RUNS_OF_ROW(operation)                                                                    \
-    RUN(own_rows, operation, ons_run_of_rows, rows_to(run, ONS_OPERATION_##operation, OWN))       \
-    RUN(own_batches, operation, ons_run_of_rows, batches_to(run, ONS_OPERATION_##operation, OWN)) \
-    HALF_PIPELINES(operation)                                                                     \
-    RUN(short_rows, operation, ons_run_of_rows, short_rows(run, ONS_OPERATION_##operation))       \
-    static ONS_APART void operation##_give_apart(const pipeline *with, int64_t j, int64_t n) {    \
-        give_apart(with, j, n, ONS_OPERATION_##operation);                                        \
-    }                                                                                             \
-    RUN(columns, operation, ons_run_of_columns,                                                   \
-        columns_of_kind(run, ONS_OPERATION_##operation, operation##_give_apart))                  \
-    SHORT_COLUMNS(columns_of_two, operation, 2, true)                                             \
-    SHORT_COLUMNS(columns_of_three, operation, 3, true)                                           \
-    SHORT_COLUMNS(columns_of_four, operation, 4, true)                                            \
-    SHORT_COLUMNS(columns_of_some, operation, run->N, true)                                       \
-    SHORT_COLUMNS(changed_columns, operation, run->N, false)                                      \
-    static bool operation##_short_columns(const ons_run_of_columns *run) {                        \
-        if (!is_plain(run, run->at(run->from, run->first)))                                       \
-            return operation##_changed_columns(run);                                              \
-        switch (run->N) {                                                                         \
-        case 2: return operation##_columns_of_two(run);                                           \
-        case 3: return operation##_columns_of_three(run);                                         \
-        case 4: return operation##_columns_of_four(run);                                          \
-        default: return operation##_columns_of_some(run);                                         \
-        }                                                                                         \
-    }
-
-/* From converted rows there is one function of values, whatever type y has. */
+#define RUN(name, operation, type, run_all) \
+    static bool operation##_##name(const type *run) { return run_all; }
+/* For each type of y. */
 #if BITS == 32
-#define HALF_VALUES(name, operation, as)            \
-    RUN(name, operation, ons_run_of_rows,           \
-        run->convert ? operation##_own_batches(run) \
-                     : batches_to(run, ONS_OPERATION_##operation, as))
+#define RUNS(name, operation)                                                             \
+    RUN(own_##name, operation, ons_run_of_rows, name##_to(run, &operation, OWN))          \
+    RUN(half_##name, operation, ons_run_of_rows, name##_to(run, &operation, ONS_FLOAT16)) \
+    RUN(bfloat_##name, operation, ons_run_of_rows, name##_to(run, &operation, ONS_BFLOAT16))
+#define OF_TYPES(name, operation)                \
+    {[ONS_FLOAT16] = operation##_half_##name,    \
+     [ONS_BFLOAT16] = operation##_bfloat_##name, \
+     [OWN] = operation##_own_##name}
 #else
-#define HALF_VALUES(name, operation, as)
+#define RUNS(name, operation) \
+    RUN(own_##name, operation, ons_run_of_rows, name##_to(run, &operation, OWN))
+#define OF_TYPES(name, operation) {[OWN] = operation##_own_##name}
 #endif
-#define RUNS_OF_VALUE(operation)                                                                  \
-    RUN(own_batches, operation, ons_run_of_rows, batches_to(run, ONS_OPERATION_##operation, OWN)) \
-    HALF_VALUES(half_batches, operation, ONS_FLOAT16)                                             \
-    HALF_VALUES(bfloat_batches, operation, ONS_BFLOAT16)                                          \
-    RUN(short_rows, operation, ons_run_of_rows, short_rows(run, ONS_OPERATION_##operation))
-
+/* Apart: the compiler would keep in memory in all of these what it must in one. */
+#define SHORT_COLUMNS(name, operation, N, plain)                              \
+    static ONS_APART bool operation##_##name(const ons_run_of_columns *run) { \
+        return short_columns_of(run, &operation, N, plain);                   \
+    }
+#define RUNS_OF_ROW(operation)                                                                 \
+    RUNS(rows, operation)                                                                      \
+    RUNS(batches, operation)                                                                   \
+    RUN(short_rows, operation, ons_run_of_rows, short_rows(run, &operation))                   \
+    static ONS_APART void operation##_give_apart(const pipeline *with, int64_t j, int64_t n) { \
+        give_apart(with, j, n, &operation);                                                    \
+    }                                                                                          \
+    RUN(columns, operation, ons_run_of_columns,                                                \
+        columns_of_kind(run, &operation, operation##_give_apart))                              \
+    SHORT_COLUMNS(columns_of_two, operation, 2, true)                                          \
+    SHORT_COLUMNS(columns_of_three, operation, 3, true)                                        \
+    SHORT_COLUMNS(columns_of_four, operation, 4, true)                                         \
+    SHORT_COLUMNS(columns_of_some, operation, run->N, true)                                    \
+    SHORT_COLUMNS(changed_columns, operation, run->N, false)                                   \
+    static bool operation##_short_columns(const ons_run_of_columns *run) {                     \
+        if (!is_plain(run, run->at(run->from, run->first)))                                    \
+            return operation##_changed_columns(run);                                           \
+        switch (run->N) {                                                                      \
+        case 2: return operation##_columns_of_two(run);                                        \
+        case 3: return operation##_columns_of_three(run);                                      \
+        case 4: return operation##_columns_of_four(run);                                       \
+        default: return operation##_columns_of_some(run);                                      \
+        }                                                                                      \
+    }
+#define RUNS_OF_VALUE(operation) \
+    RUNS(batches, operation)     \
+    RUN(short_rows, operation, ons_run_of_rows, short_rows(run, &operation))
 #define RUNS_OF_PAIR(operation)
 #define RUNS_OF_TOPK(operation)
 #define RUNS_OF_GRADIENT(operation)
-
 #define ONS_OPERATION(name, result, keeps, excluded, summary) RUNS_OF_##result(name)
 #include "../../op/operations.def"
 #undef ONS_OPERATION
-#endif
 
-#define ENDING_OF_ROW(name, form) \
-    {name##_end_rows,             \
-     name##_finish_##form,        \
-     name##_finish_kept_##form,   \
-     name##_finish_plain_##form,  \
-     NULL,                        \
-     name##_plain_row},
-#define ENDING_OF_VALUE(name, form) {.values = name##_end_values, .plain_row = name##_plain_row},
-#define ENDING_OF_PAIR(name, form) {NULL},
-#define ENDING_OF_TOPK(name, form) {NULL},
-#define ENDING_OF_GRADIENT(name, form)      \
-    {.gradient_rows = name##_gradients,     \
-     .add_gradient = name##_add_##form,     \
-     .end_gradients = name##_end_gradients, \
-     .finish_gradient = name##_finish_##form},
-#define PIPELINES_OF_PAIR(name) {.short_rows = NULL},
-#define PIPELINES_OF_TOPK(name) {.short_rows = NULL},
-#define PIPELINES_OF_GRADIENT(name) {.short_rows = NULL},
-#define PIPELINES_OF_ROW(name)                                                 \
-    {ROWS(name, rows), ROWS(name, batches), name##_short_rows, name##_columns, \
-     name##_short_columns},
-#define PIPELINES_OF_VALUE(name) {.batches = ROWS(name, batches), .short_rows = name##_short_rows},
+#define PIPELINES_OF_ROW(name)                                    \
+    [ONS_OPERATION_##name] = {.rows = OF_TYPES(rows, name),       \
+                              .batches = OF_TYPES(batches, name), \
+                              .short_rows = name##_short_rows,    \
+                              .columns = name##_columns,          \
+                              .short_columns = name##_short_columns},
+#define PIPELINES_OF_VALUE(name) \
+    [ONS_OPERATION_##name] = {.batches = OF_TYPES(batches, name), .short_rows = name##_short_rows},
+#define PIPELINES_OF_PAIR(name)
+#define PIPELINES_OF_TOPK(name)
+#define PIPELINES_OF_GRADIENT(name)
+#endif
 
 const ons_kernels KERNELS = {
     .row = {max_row, set_references, sum_exp_row, exp_store_sum_row, end_block_row, exp_row,

@@ -1,4 +1,4 @@
-/* operation.h - what the operations of operations.def do, by a constant that says which.
+/* operation.h - what the operations of operations.def do.
  *
  * The file of an operation NAME whose result has the row's shape defines here
  *
@@ -96,92 +96,37 @@ ONS_ALWAYS void logs_of_sums(const sums_of_rows *rows, double *logs) {
 #include "../../op/operations.def"
 #undef ONS_OPERATION_ON_CPU
 
-#define OF_ROW(code) code
-#define OF_VALUE(code)
-#define VALUE_OF_ROW(code)
-#define VALUE_OF_VALUE(code) code
-#define OF_PAIR(code)
-#define VALUE_OF_PAIR(code)
-#define OF_GRADIENT(code)
-#define VALUE_OF_GRADIENT(code)
-#define OF_TOPK(code)
-#define VALUE_OF_TOPK(code)
-#define OF_GRADIENT_ROW(code)
-#define OF_GRADIENT_VALUE(code)
-#define OF_GRADIENT_PAIR(code)
-#define OF_GRADIENT_TOPK(code)
-#define OF_GRADIENT_GRADIENT(code) code
+/* The functions of an operation. It is handed down as the address of a constant, to where the
+ * compiler makes of each call through it the function itself. */
+typedef struct {
+    bool keeps_exponentials; /* not the elements */
+    bool one_a_row, adds_products;
+    void (*row)(const ons_state *state, double anchor, T *first, T *second);
+    void (*rows)(const sums_of_rows *rows, T *first, T *second);
+    VEC (*element)(VEC kept, VEC first, VEC second);
+    VEC (*plain_element)(VEC kept, VEC row);
+    void (*values)(const sums_of_rows *rows, T *values);
+    void (*gradient_row)(double sum, double power, T *first, T *second);
+    VEC (*gradient_element)(VEC dy, VEC y, VEC first, VEC second, VEC power, bool plain);
+} operation;
 
-ONS_ALWAYS void end_row(ons_operation operation, const ons_state *state, double anchor, T *first,
-                        T *second) {
-    switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_##result(case ONS_OPERATION_##name : name##_row(state, anchor, first, second); break;)
+#define OPERATION_OF_ROW(name, keeps)                                    \
+    static const operation name = {                                      \
+        .keeps_exponentials = ONS_KEEP_##keeps == ONS_KEEP_EXPONENTIALS, \
+        .row = name##_row,                                               \
+        .rows = name##_rows,                                             \
+        .element = name##_element,                                       \
+        .plain_element = name##_plain_element};
+#define OPERATION_OF_VALUE(name, keeps) \
+    static const operation name = {.one_a_row = true, .values = name##_values};
+#define OPERATION_OF_GRADIENT(name, keeps)                                \
+    static const operation name = {.adds_products = name##_adds_products, \
+                                   .gradient_row = name##_row,            \
+                                   .gradient_element = name##_element};
+#define OPERATION_OF_PAIR(name, keeps)
+#define OPERATION_OF_TOPK(name, keeps)
+#define ONS_OPERATION(name, result, keeps, excluded, summary) OPERATION_OF_##result(name, keeps)
 #include "../../op/operations.def"
 #undef ONS_OPERATION
-    default: break;
-    }
-}
-
-ONS_ALWAYS void end_batch_rows(ons_operation operation, const sums_of_rows *rows, T *first,
-                               T *second) {
-    switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_##result(case ONS_OPERATION_##name : name##_rows(rows, first, second); break;)
-#include "../../op/operations.def"
-#undef ONS_OPERATION
-    default: break;
-    }
-}
-
-ONS_ALWAYS VEC element(ons_operation operation, VEC kept, VEC first, VEC second) {
-    switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_##result(case ONS_OPERATION_##name : return name##_element(kept, first, second);)
-#include "../../op/operations.def"
-#undef ONS_OPERATION
-    default: return kept;
-    }
-}
-
-ONS_ALWAYS VEC plain_element(ons_operation operation, VEC kept, VEC row) {
-    switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    OF_##result(case ONS_OPERATION_##name : return name##_plain_element(kept, row);)
-#include "../../op/operations.def"
-#undef ONS_OPERATION
-    default: return kept;
-    }
-}
-
-ONS_ALWAYS bool keeps_exponentials(ons_operation operation) {
-    switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    case ONS_OPERATION_##name: return ONS_KEEP_##keeps == ONS_KEEP_EXPONENTIALS;
-#include "../../op/operations.def"
-#undef ONS_OPERATION
-    default: return false;
-    }
-}
-
-ONS_ALWAYS bool is_one_a_row(ons_operation operation) {
-    switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    VALUE_OF_##result(case ONS_OPERATION_##name : return true;)
-#include "../../op/operations.def"
-#undef ONS_OPERATION
-    default: return false;
-    }
-}
-
-ONS_ALWAYS void values(ons_operation operation, const sums_of_rows *rows, T *values) {
-    switch (operation) {
-#define ONS_OPERATION(name, result, keeps, excluded, summary) \
-    VALUE_OF_##result(case ONS_OPERATION_##name : name##_values(rows, values); break;)
-#include "../../op/operations.def"
-#undef ONS_OPERATION
-    default: break;
-    }
-}
 
 #endif

@@ -21,12 +21,12 @@ ONS_ALWAYS void fetch_line(const char *place) { __builtin_prefetch(place, 0, 2);
 /* What is constant in a pipeline: the operation, the types of x and y, and of what is kept of a row
  * until it is finished, its exponentials or its elements. */
 typedef struct {
-    ons_operation operation;
+    const operation *operation;
     ons_dtype x, y, kept;
 } kind;
 
-ONS_ALWAYS kind kind_of(ons_operation operation, ons_dtype x, ons_dtype y) {
-    return (kind){operation, x, y, keeps_exponentials(operation) ? OWN : x};
+ONS_ALWAYS kind kind_of(const operation *operation, ons_dtype x, ons_dtype y) {
+    return (kind){operation, x, y, operation->keeps_exponentials ? OWN : x};
 }
 
 ONS_ALWAYS void put_vector(T *y, VEC a, bool past_caches) {
@@ -43,7 +43,7 @@ ONS_ALWAYS void put(char *y, VEC a, kind kind, bool past_caches) {
         return;
     }
     if (kind.y == ONS_BFLOAT16) {
-        if (keeps_exponentials(kind.operation))
+        if (kind.operation->keeps_exponentials)
             V(store_quotient_bfloat)(y, a);
         else
             V(store_bfloat)(y, a);
@@ -89,20 +89,20 @@ typedef struct {
 /* The result of the vector of elements from j on. */
 ONS_ALWAYS VEC finished_at(const finishing *f, int64_t j, kind kind) {
     VEC kept = take(f->kept + j * size_as(kind.kept), kind.kept);
-    return element(kind.operation, kept, f->first, f->second);
+    return kind.operation->element(kept, f->first, f->second);
 }
 
 /* The same of the first `left` of them; nothing behind those is read. */
 ONS_ALWAYS VEC finished_part(const finishing *f, int64_t j, int64_t left, kind kind) {
     const char *from = f->kept + j * size_as(kind.kept);
     VEC kept;
-    if (keeps_exponentials(kind.operation)) /* there is room behind them */
+    if (kind.operation->keeps_exponentials) /* there is room behind them */
         kept = take(from, kind.kept);
     else if (size_as(kind.kept) == 2)
         kept = take_part_of_16(from, left, kind.kept);
     else
         kept = V(load_part)((const T *)(const void *)from, left);
-    return element(kind.operation, kept, f->first, f->second);
+    return kind.operation->element(kept, f->first, f->second);
 }
 
 ONS_ALWAYS void finish_vectors(finishing *f, int64_t vectors, kind kind, bool past_caches) {
@@ -126,7 +126,7 @@ ONS_ALWAYS int64_t vectors_to_cache_line(const T *y, int64_t head, int64_t n) {
  * stores would wait. */
 ONS_ALWAYS finishing begin_finishing(T first, T second, char *y, const void *kept, int64_t n,
                                      kind kind, bool past_caches, T *shared) {
-    bool apart = keeps_exponentials(kind.operation) || kept != (const void *)y;
+    bool apart = kind.operation->keeps_exponentials || kept != (const void *)y;
     finishing f = {y, kept, V(set)(first), V(set)(second), 0, n, past_caches, apart, NULL};
     T *to = (T *)(void *)y;
     if (size_as(kind.y) == 2 || (uintptr_t)y % sizeof(T) != 0) f.past_caches = false;
@@ -235,7 +235,7 @@ ONS_ALWAYS void quad_meanwhile(VEC *quads, VEC shift, VEC floor, T *e, const cha
             if (!past_caches) four[k] = V(held)(four[k]); /* long rows from memory lose by it */
         }
         exponential_each(four, 4, shift, floor);
-        for (int64_t k = 0; k < 4 && keeps_exponentials(kind.operation); k++)
+        for (int64_t k = 0; k < 4 && kind.operation->keeps_exponentials; k++)
             V(store)(e + at + k * LANES, four[k]);
         quads[v] = sum_of_four(four);
     }
@@ -265,7 +265,7 @@ ONS_ALWAYS void last_quad(VEC *quads, VEC shift, VEC floor, T *e, const char *x,
     }
     for (int64_t v = 0; v < VECS; v++) {
         int64_t at = v * WIDTH;
-        T *to = keeps_exponentials(kind.operation) ? e + at : NULL;
+        T *to = kind.operation->keeps_exponentials ? e + at : NULL;
         quads[v] = part_of_quad(to, from + at, n - at, shift, floor, false, true);
     }
 }

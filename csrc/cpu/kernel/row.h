@@ -152,9 +152,9 @@ ONS_ALWAYS int64_t before_cache_line(const T *y, int64_t n) {
     return head < n ? head : n;
 }
 
-ONS_ALWAYS void finish_row(ons_operation operation, const ons_rows *rows, ons_tile y, ons_tile x,
+ONS_ALWAYS void finish_row(const operation *operation, const ons_rows *rows, ons_tile y, ons_tile x,
                            int64_t n) {
-    bool exponentials = keeps_exponentials(operation);
+    bool exponentials = operation->keeps_exponentials;
     for (int64_t i = 0; i < rows->width; i++) {
         VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
         VEC first = SET_OF(rows->first, i), second = SET_OF(rows->second, i);
@@ -163,7 +163,7 @@ ONS_ALWAYS void finish_row(ons_operation operation, const ons_rows *rows, ons_ti
         bool past_caches = rows->past_caches && (uintptr_t)to % sizeof(T) == 0;
         int64_t j = past_caches ? before_cache_line(to, n) : unaligned(to, n);
 #define BODY(a, j) \
-    element(operation, exponentials ? exponential(a, shift, floor) : (a), first, second)
+    operation->element(exponentials ? exponential(a, shift, floor) : (a), first, second)
         EACH_VECTOR(to, from, j, BODY);
         for (; j + 4 * WIDTH <= n; j += 4 * WIDTH) {
             VEC four[4];
@@ -174,7 +174,7 @@ ONS_ALWAYS void finish_row(ons_operation operation, const ons_rows *rows, ons_ti
             }
             if (exponentials) exponential_each(four, 4, shift, floor);
             for (int64_t k = 0; k < 4; k++) {
-                VEC done = element(operation, four[k], first, second);
+                VEC done = operation->element(four[k], first, second);
                 if (past_caches)
                     V(stream)(to + j + k * WIDTH, done);
                 else
@@ -188,14 +188,14 @@ ONS_ALWAYS void finish_row(ons_operation operation, const ons_rows *rows, ons_ti
 
 static void fence(void) { V(fence)(); }
 
-ONS_ALWAYS void finish_kept_row(ons_operation operation, const ons_rows *rows, ons_tile y,
+ONS_ALWAYS void finish_kept_row(const operation *operation, const ons_rows *rows, ons_tile y,
                                 ons_tile kept, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
         VEC first = SET_OF(rows->first, i), second = SET_OF(rows->second, i);
         T *to = ROW(y, i);
         const T *from = ROW(kept, i);
         int64_t head = unaligned(to, n);
-#define BODY(a, j) element(operation, a, first, second)
+#define BODY(a, j) operation->element(a, first, second)
         EACH_VECTOR(to, from, head, BODY);
         EACH_VECTOR(to + head, from + head, n - head, BODY);
 #undef BODY
@@ -210,11 +210,11 @@ static void exp_row(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
     }
 }
 
-ONS_ALWAYS void finish_plain_row(ons_operation operation, const ons_rows *rows, ons_tile y,
+ONS_ALWAYS void finish_plain_row(const operation *operation, const ons_rows *rows, ons_tile y,
                                  ons_tile kept, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
         VEC row = V(set)((T)rows->state[i].d);
-#define BODY(a, j) plain_element(operation, a, row)
+#define BODY(a, j) operation->plain_element(a, row)
         EACH_VECTOR(ROW(y, i), ROW(kept, i), n, BODY);
 #undef BODY
     }

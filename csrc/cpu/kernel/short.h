@@ -97,8 +97,8 @@ ONS_ALWAYS void rows_of_columns(finished to, const VEC *e, int64_t N, int64_t ro
 
 /* Computes the results of BATCH rows in place, of which vector j of x has element j; or the
  * value of each, in `first` of the batch. */
-ONS_ALWAYS void finish_columns(ons_operation operation, VEC *x, int64_t N, batch *batch) {
-    bool exponentials = keeps_exponentials(operation);
+ONS_ALWAYS void finish_columns(const operation *operation, VEC *x, int64_t N, batch *batch) {
+    bool exponentials = operation->keeps_exponentials;
     VEC even = V(set)((T)-INFINITY), odd = even, apart[2 * LANES], *e = exponentials ? x : apart;
     for (int64_t j = 0; j + 2 <= N; j += 2) {
         even = V(max)(x[j], even);
@@ -115,14 +115,14 @@ ONS_ALWAYS void finish_columns(ons_operation operation, VEC *x, int64_t N, batch
     for (; done < N; done++) exponential_each(e + done, 1, shift, floor);
     batch->d = total_of_short(e, N);
     end_rows_of_batch(operation, batch, NULL, true);
-    if (is_one_a_row(operation)) return;
+    if (operation->one_a_row) return;
     VEC first = V(load)(batch->first), second = V(load)(batch->second);
-    for (int64_t j = 0; j < N; j++) x[j] = element(operation, x[j], first, second);
+    for (int64_t j = 0; j < N; j++) x[j] = operation->element(x[j], first, second);
 }
 
 /* Computes a batch of short rows. Adds their first and second to `sum`. */
-ONS_ALWAYS VEC batch_of_columns(const ons_run_of_rows *run, ons_operation operation, int64_t first,
-                                int64_t rows, finished to, VEC sum) {
+ONS_ALWAYS VEC batch_of_columns(const ons_run_of_rows *run, const operation *operation,
+                                int64_t first, int64_t rows, finished to, VEC sum) {
     batch batch;
     VEC x[2 * LANES];
     padded_rows padded;
@@ -131,7 +131,7 @@ ONS_ALWAYS VEC batch_of_columns(const ons_run_of_rows *run, ons_operation operat
         __builtin_prefetch(next + offset);
     columns_of_rows(x, run, first, rows, padded);
     finish_columns(operation, x, run->N, &batch);
-    if (is_one_a_row(operation)) {
+    if (operation->one_a_row) {
         ons_tile y = {ROW(run->y, first), run->y.along, run->y.across};
         store_values(y, run->dtype, batch.first, batch.m, rows, rows_at(run, first), OWN, run->N);
         return sum;
@@ -175,12 +175,12 @@ ONS_ALWAYS void send_converted(sending *at, const ons_run_of_rows *run, int64_t 
     at->waiting = rows;
 }
 
-ONS_ALWAYS bool short_rows(const ons_run_of_rows *run, ons_operation operation) {
+ONS_ALWAYS bool short_rows(const ons_run_of_rows *run, const operation *operation) {
     int64_t N = run->N, size = (int64_t)sizeof(T);
     bool other_type = run->dtype != OWN;
     bool follow = run->y.across == N * size && (uintptr_t)run->y.data % sizeof(T) == 0;
     bool apart = other_type || (follow && (run->past_caches || N % WIDTH != 0));
-    if (is_one_a_row(operation)) apart = other_type = false;
+    if (operation->one_a_row) apart = other_type = false;
     sending at = {run->y.data, {room_apart(run, 0), room_apart(run, 1)}, 0, 0};
     VEC sum = V(set)(0);
     for (int64_t i = 0; i < run->count + (apart ? BATCH : 0); i += BATCH) {

@@ -93,8 +93,8 @@ ONS_ALWAYS VEC short_columns(const ons_run_of_columns *run, ons_columns at, cons
 }
 
 /* N a constant, or the run's. */
-ONS_ALWAYS bool short_columns_of(const ons_run_of_columns *run, ons_operation operation, int64_t N,
-                                 bool plain) {
+ONS_ALWAYS bool short_columns_of(const ons_run_of_columns *run, const operation *operation,
+                                 int64_t N, bool plain) {
     kind kind = kind_of(operation, plain ? OWN : run->x_dtype, plain ? OWN : run->y_dtype);
     bool past_caches = run->past_caches && run->y_dtype == OWN;
     VEC sum = V(set)(0);

@@ -30,7 +30,7 @@ ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run,
     T *y = (T *)(void *)at->y;
     const T *before = (const T *)(const void *)at->kept;
     const T *firsts = at->before->first, *seconds = at->before->second;
-    bool exponentials = keeps_exponentials(kind.operation);
+    bool exponentials = kind.operation->keeps_exponentials;
     int64_t ahead = past_caches ? finish_to_cache_line(at, N, kind) : 0;
     before += ahead;
     y += ahead;
@@ -57,7 +57,7 @@ ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run,
             int64_t last_cache_line = q + QUAD - CACHE_LINE;
             for (int64_t j = q; j < last_cache_line; j += WIDTH) {
                 VEC kept = V(held)(V(load)(from + j));
-                VEC done = element(kind.operation, kept, first, second);
+                VEC done = kind.operation->element(kept, first, second);
                 put_vector(to + j, done, past_caches);
             }
             bool cut = past_caches && ahead > 0 && q + QUAD == N; /* by the end of the row */
@@ -69,7 +69,7 @@ ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run,
                     second = V(join)(second, SET_OF(seconds, next), own);
                 }
                 VEC kept = V(held)(V(load)(from + j));
-                VEC done = element(kind.operation, kept, first, second);
+                VEC done = kind.operation->element(kept, first, second);
                 if (!cut || k + 1 < at->batch_rows || own == WIDTH)
                     put_vector(to + j, done, past_caches);
                 else if (own > 0)
