@@ -14,16 +14,16 @@ ONS_ALWAYS void log_softmax_row(const ons_state *state, double anchor, T *first,
 }
 
 ONS_ALWAYS void log_softmax_rows(const sums_of_rows *rows, T *first, T *second) {
-    V(store)(first, V(add)(V(add)(rows->m, rows->anchor), V(sub)(rows->m, rows->m)));
+    V(store)(first, (rows->m + rows->anchor) + (rows->m - rows->m));
     double logs[WIDTH];
     logs_of_sums(rows, logs);
     for (int64_t i = 0; i < WIDTH; i++) second[i] = (T)logs[i];
 }
 
-ONS_ALWAYS VEC log_softmax_element(VEC x, VEC m, VEC log_d) { return V(sub)(V(sub)(x, m), log_d); }
+ONS_ALWAYS VEC log_softmax_element(VEC x, VEC m, VEC log_d) { return (x - m) - log_d; }
 
 ONS_ALWAYS double log_softmax_plain_row(double d) { return log(d); }
-ONS_ALWAYS VEC log_softmax_plain_element(VEC x, VEC log_d) { return V(sub)(x, log_d); }
+ONS_ALWAYS VEC log_softmax_plain_element(VEC x, VEC log_d) { return x - log_d; }
 
 #endif
 

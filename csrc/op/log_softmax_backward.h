@@ -31,10 +31,11 @@ static ONS_APART VEC log_softmax_backward_above(VEC dx, VEC dy, VEC y, VEC sum) 
 
 ONS_ALWAYS VEC log_softmax_backward_element(VEC dy, VEC y, VEC first, VEC second, VEC power,
                                             bool plain) {
-    VEC e = V(mul)(lifted_exponential_of_log(y), second), more = plain ? dy : V(mul)(dy, power);
+    VEC e = lifted_exponential_of_log(y) * second, more = dy;
+    if (!plain) more *= power;
     VEC dx = V(fnma)(e, first, more);
     if (__builtin_expect(V(any_outside)(V(max)(y, V(set)(0)), V(set)(LOG_LARGEST)), false)) {
-        VEC sum = V(mul)(V(mul)(first, second), V(set)((T)(1 / LOG_LOWERED)));
+        VEC sum = (first * second) * V(set)((T)(1 / LOG_LOWERED));
         return log_softmax_backward_above(dx, more, y, sum);
     }
     return dx;

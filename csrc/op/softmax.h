@@ -21,24 +21,25 @@ ONS_ALWAYS void softmax_rows(const sums_of_rows *rows, T *first, T *second) {
     wide inverse, rest, d = rows->d;
     f64_vec one = f64_set(1);
     EACH_PART {
-        f64_vec all = low ? f64_add(d.part[k], low->part[k]) : d.part[k];
-        inverse.part[k] = f64_div(one, all);
+        f64_vec all = d.part[k];
+        if (low) all += low->part[k];
+        inverse.part[k] = one / all;
     }
-    VEC nearest = V(narrow)(inverse.part), none = V(sub)(rows->m, rows->m); /* NaN, or 0 */
+    VEC nearest = V(narrow)(inverse.part), none = rows->m - rows->m; /* NaN, or 0 */
     wide by = widen(nearest);
     EACH_PART {
         rest.part[k] = f64_rest(by.part[k], d.part[k], one);
-        if (low) rest.part[k] = f64_sub(rest.part[k], f64_mul(by.part[k], low->part[k]));
-        rest.part[k] = f64_mul(rest.part[k], by.part[k]);
+        if (low) rest.part[k] -= by.part[k] * low->part[k];
+        rest.part[k] *= by.part[k];
     }
-    V(store)(first, V(add)(nearest, none));
+    V(store)(first, nearest + none);
     V(store)(second, V(narrow)(rest.part));
 }
 
 ONS_ALWAYS VEC softmax_element(VEC e, VEC first, VEC second) { return V(times)(e, first, second); }
 
 ONS_ALWAYS double softmax_plain_row(double d) { return d; }
-ONS_ALWAYS VEC softmax_plain_element(VEC e, VEC d) { return V(div)(e, d); }
+ONS_ALWAYS VEC softmax_plain_element(VEC e, VEC d) { return e / d; }
 
 #endif
 

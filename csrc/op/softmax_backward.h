@@ -19,11 +19,11 @@ ONS_ALWAYS void softmax_backward_row(double sum, double power, T *first, T *seco
 
 ONS_ALWAYS VEC softmax_backward_element(VEC dy, VEC y, VEC first, VEC second, VEC power,
                                         bool plain) {
-    if (plain) return V(mul)(y, V(sub)(dy, first));
+    if (plain) return y * (dy - first);
     /* where second is 0 it is 0, neither -0 nor NaN, as if nothing was subtracted */
     VEC finite = V(between)(y, V(set)(0), V(set)((T)INFINITY));
-    VEC less = V(add)(V(mul)(finite, second), V(set)(0));
-    return V(sub)(V(mul)(V(mul)(y, power), V(sub)(dy, first)), less);
+    VEC less = finite * second + V(set)(0);
+    return (y * power) * (dy - first) - less;
 }
 
 #endif

@@ -99,7 +99,7 @@ ONS_ALWAYS void descent_row(double sum, double power, T *first, T *second) {
 
 ONS_ALWAYS VEC descent_element(VEC dy, VEC y, VEC first, VEC second, VEC power, bool plain) {
     (void)second, (void)plain;
-    return V(mul)(V(mul)(y, power), V(sub)(first, dy));
+    return (y * power) * (first - dy);
 }
 
 #endif

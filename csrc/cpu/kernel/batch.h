@@ -26,10 +26,10 @@ typedef struct {
 ONS_ALWAYS void references_of_lanes(VEC m, T *shift, T *floor) {
     VEC magic = V(set)((T)MAGIC);
     VEC c = V(fma)(m, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
-    c = V(sub)(V(add)(c, magic), magic);
+    c = (c + magic) - magic;
     V(store)(shift, V(fma)(c, V(set)(-STEPS), V(set)((T)(MAGIC + STEPS * LIFT))));
-    VEC below = V(sub)(c, V(set)((T)BELOW));
-    V(store)(floor, V(mul)(below, V(set)((T)(1 / ONS_LOG2_E))));
+    VEC below = c - V(set)((T)BELOW);
+    V(store)(floor, below * V(set)((T)(1 / ONS_LOG2_E)));
 }
 
 /* Whether a lane is larger than ONS_LARGEST_REFERENCE, or infinite. */
@@ -38,7 +38,7 @@ ONS_ALWAYS bool any_far(VEC m) { return V(any_outside)(m, V(set)((T)ONS_LARGEST_
 /* What an infinite m is taken for. */
 ONS_ALWAYS VEC nearer(VEC m) {
     VEC zero = V(set)(0), bound = V(set)((T)-ONS_LARGEST_REFERENCE);
-    return V(sub)(zero, V(max)(bound, V(sub)(zero, V(max)(bound, m))));
+    return zero - V(max)(bound, zero - V(max)(bound, m));
 }
 
 /* The anchors of rows of these maxima (ons_needs_anchor); 0 where a row needs none. */
@@ -53,7 +53,7 @@ ONS_ALWAYS bool set_references_of_batch(batch *batch) {
     if (__builtin_expect(far, false)) {
         anchor = anchors(m);
         far = V(any_outside)(anchor, V(set)(0));
-        m = V(sub)(m, anchor);
+        m -= anchor;
         V(store)(batch->m, m);
         m = nearer(m);
     }
@@ -64,8 +64,8 @@ ONS_ALWAYS bool set_references_of_batch(batch *batch) {
 
 /* What the first `rows` rows need, added to a sum, which is NaN for good once a row is. */
 ONS_ALWAYS VEC add_rows(VEC sum, const batch *batch, int64_t rows) {
-    VEC both = V(add)(V(load)(batch->first), V(load)(batch->second));
-    return V(add)(sum, V(join)(both, V(set)(0), rows));
+    VEC both = V(load)(batch->first) + V(load)(batch->second);
+    return sum + V(join)(both, V(set)(0), rows);
 }
 
 ONS_ALWAYS bool has_nan(VEC sum) {

@@ -138,7 +138,7 @@ static void raise_by_lanes(ons_candidates *row, const T *x, int64_t n) {
     for (int64_t g = 0; g < MAX_SORTED; g++) sorted[g] = V(load)(maxima + g * WIDTH);
     for (int64_t g = 0; g < MAX_SORTED; g += SORTED) sort(sorted + g);
     VEC kth = kth_of_two(sorted, of_lane), zero = V(set)(0);
-    T least = -V(max_lanes)(V(sub)(zero, kth));
+    T least = -V(max_lanes)(zero - kth);
     if (least == (T)-INFINITY)
         raise_by_halving(row, x, n);
     else

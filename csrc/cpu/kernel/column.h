@@ -97,8 +97,7 @@ ONS_ALWAYS VEC lane_of_columns(const ons_rows *rows, int64_t i, ons_tile e, ons_
                                int64_t n, VEC shift, VEC floor, bool plain, bool whole) {
     int64_t count = whole ? TERMS : of_lane(n - j);
     VEC quad = quad_of_columns(rows, i, e, x, j, count, shift, floor, plain, whole);
-    return V(add)(quad,
-                  quad_of_columns(rows, i, e, x, j + QUAD, count - 4, shift, floor, plain, whole));
+    return quad + quad_of_columns(rows, i, e, x, j + QUAD, count - 4, shift, floor, plain, whole);
 }
 
 /* STEP elements from j on, or as many as there are before n, of the columns from i on that fill a

@@ -70,7 +70,7 @@ ONS_ALWAYS VEC take_at(const char *x, const char *where, int64_t i, int64_t widt
     if (!each && scale == 1.0 && !where) return take(from, as);
     if (!each) return changed(from, as, scale, is_exact(scale), where);
     VEC a = take(from, as);
-    a = each->exact ? V(mul)(a, each->nearest) : products(a, each->of_column);
+    a = each->exact ? (VEC)(a * each->nearest) : products(a, each->of_column);
     return where ? V(where)(where, a, V(set)((T)-INFINITY)) : a;
 }
 

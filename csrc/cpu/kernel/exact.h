@@ -17,12 +17,12 @@ static void add_exact(double digit[ONS_DIGITS], double c, const void *elements, 
         const VEC a = n - j >= WIDTH ? V(load)(x + j) : V(load_part)(x + j, n - j);
         wide e = widen(exponential(a, shift, floor));
         EACH_PART {
-            f64_vec rest = f64_mul(e.part[k], lowered);
+            f64_vec rest = e.part[k] * lowered;
             for (int d = 0; d < ONS_DIGITS; d++) {
                 const f64_vec magic = f64_set(ONS_DIGIT_MAGIC(d, 1.0));
-                const f64_vec some = f64_sub(f64_add(rest, magic), magic);
-                sum[d].part[k] = f64_add(sum[d].part[k], some);
-                rest = f64_sub(rest, some);
+                const f64_vec some = (rest + magic) - magic;
+                sum[d].part[k] += some;
+                rest -= some;
             }
         }
     }

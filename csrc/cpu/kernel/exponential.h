@@ -29,7 +29,7 @@ ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, VEC shift, VEC floor)
     V(limited) limited[4];
     EACH limited[k] = V(limit)(&x[k], floor);
     EACH t[k] = V(fma)(x[k], V(set)((T)(STEPS * ONS_LOG2_E)), shift);
-    EACH r[k] = V(sub)(t[k], shift); /* n */
+    EACH r[k] = t[k] - shift; /* n */
 #if BITS == 32
     EACH x[k] = V(fnma)(r[k], V(set)((T)(0x1.62e43p-1 / STEPS)), x[k]);
     EACH r[k] = V(fnma)(r[k], V(set)((T)(-0x1.05c61p-29 / STEPS)), x[k]);
@@ -45,7 +45,7 @@ ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, VEC shift, VEC floor)
 #undef TERM
 #endif
     EACH t[k] = V(power)(t[k]);
-    EACH x[k] = V(mul)(r[k], r[k]);
+    EACH x[k] = r[k] * r[k];
     EACH p[k] = V(fma)(x[k], p[k], r[k]); /* e^r - 1, of which little is rounded away */
     EACH x[k] = V(fma_limited)(limited[k], t[k], p[k], t[k]);
 #undef EACH
@@ -74,16 +74,16 @@ static void set_references(const ons_rows *rows) {
  * in h, so that nothing on the way leaves the normal numbers. The last addend carries NaN. */
 ONS_ALWAYS VEC plain_exponential(VEC x) {
     const T largest = BITS == 32 ? 90 : 712, smallest = BITS == 32 ? -106 : -750;
-    VEC zero = V(set)(0), inside = V(max)(V(set)(-largest), V(sub)(zero, x));
-    inside = V(max)(V(set)(smallest), V(sub)(zero, inside));
+    VEC zero = V(set)(0), inside = V(max)(V(set)(-largest), zero - x);
+    inside = V(max)(V(set)(smallest), zero - inside);
     VEC magic = V(set)((T)MAGIC), h = V(fma)(inside, V(set)((T)(0.5 * ONS_LOG2_E)), magic);
-    h = V(sub)(h, magic);
+    h -= magic;
     VEC shift = V(fma)(h, V(set)(-STEPS), magic), least = V(set)(smallest);
     VEC low = exponential(inside, shift, least), high = V(power)(V(fma)(h, V(set)(STEPS), magic));
 #if BITS == 32
-    low = V(mul)(low, V(set)((T)(1 / (F32_ONE * F32_ONE))));
+    low *= V(set)((T)(1 / (F32_ONE * F32_ONE)));
 #endif
-    return V(fma)(low, high, V(mul)(inside, zero));
+    return V(fma)(low, high, inside * zero);
 }
 
 /* e^x * 2^LOG_LIFT * F32_ONE of logarithms of probabilities, which are not above 0: lifted so far

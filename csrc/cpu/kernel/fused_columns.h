@@ -197,7 +197,7 @@ ONS_ALWAYS void exponentials_of(const pipeline *with, VEC *lane, T *e, int64_t c
             for (int64_t k = 0; k < 4 && k < count && keeps; k++)
                 keep(e + k * apart, i, pitch, four[k], tight);
             VEC sum = sum_of_four(four);
-            lane[i / WIDTH] = add ? V(add)(lane[i / WIDTH], sum) : sum;
+            lane[i / WIDTH] = add ? (VEC)(lane[i / WIDTH] + sum) : sum;
         }
     }
 }
@@ -282,8 +282,8 @@ static void set_references_of_columns(columns *now, const ons_run_of_columns *ru
         if (any_far(m)) {
             VEC by = anchors(m);
             for (T *e = now->kept, *end = e + run->N * run->pitch; e < end; e += run->pitch)
-                keep(e, i, run->pitch, V(sub)(V(load)(e + i), by), true);
-            m = V(sub)(m, by);
+                keep(e, i, run->pitch, V(load)(e + i) - by, true);
+            m -= by;
             V(store)(now->m + i, m);
             m = nearer(m);
         }
@@ -303,8 +303,8 @@ ONS_ALWAYS VEC end_strip(const operation *operation, columns *now, const columns
         sums_of_rows rows = {now->d[v], &now->d_low[v], V(load)(now->m + i), V(set)(0),
                              V(load)(now->shift + i)};
         operation->rows(&rows, first + i, second + i);
-        VEC both = V(add)(V(load)(first + i), V(load)(second + i));
-        sum = V(add)(sum, V(join)(both, V(set)(0), there));
+        VEC both = V(load)(first + i) + V(load)(second + i);
+        sum += V(join)(both, V(set)(0), there);
     }
     V(store)(first + width, V(load)(first));
     V(store)(second + width, V(load)(second));

@@ -22,10 +22,14 @@ ONS_ALWAYS void add_terms(terms *terms, const T *dy, const T *y, int64_t n) {
     EACH_PART {
         f64_vec *d = &terms->d.part[k], *low = &terms->low.part[k], a = term.part[k];
         if (BITS == 32) {
-            *d = y ? f64_fma(a, other.part[k], *d) : f64_add(*d, a);
+            if (y)
+                *d = f64_fma(a, other.part[k], *d);
+            else
+                *d += a;
         } else {
-            f64_vec product = y ? f64_mul(a, other.part[k]) : a;
-            if (y) *low = f64_sub(*low, f64_rest(a, other.part[k], product));
+            f64_vec product = a;
+            if (y) product *= other.part[k];
+            if (y) *low -= f64_rest(a, other.part[k], product);
             two_sum(d, low, product);
         }
     }

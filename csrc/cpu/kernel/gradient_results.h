@@ -13,8 +13,7 @@ typedef struct {
 } gradient_of;
 
 ONS_ALWAYS VEC gradient_element(const operation *operation, VEC dy, VEC y, gradient_of of) {
-    return V(mul)(operation->gradient_element(dy, y, of.first, of.second, of.power, of.plain),
-                  of.scale);
+    return operation->gradient_element(dy, y, of.first, of.second, of.power, of.plain) * of.scale;
 }
 
 /* dx may be dy or y: what is read twice must be read before it is written. */

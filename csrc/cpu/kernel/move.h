@@ -167,7 +167,7 @@ ONS_ALWAYS VEC changed(const char *x, ons_dtype as, double scale, bool exact, co
 #endif
     {
         (void)exact;
-        a = V(mul)(take(x, as), V(set)((T)scale));
+        a = take(x, as) * V(set)((T)scale);
     }
     return where ? V(where)(where, a, V(set)((T)-INFINITY)) : a;
 }

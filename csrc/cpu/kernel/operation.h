@@ -51,7 +51,7 @@ ONS_ALWAYS void states_of(ons_state *states, const sums_of_rows *rows) {
 ONS_ALWAYS double top_exponential_of(double of_row, double c) {
     VEC m = V(set)((T)of_row), shift = V(set)((T)(MAGIC + STEPS * (LIFT - c)));
     T largest[WIDTH];
-    V(store)(largest, exponential(m, shift, V(sub)(m, V(set)(1))));
+    V(store)(largest, exponential(m, shift, m - V(set)(1)));
     return (double)*largest * LOWERED;
 }
 static double top_exponential(double m) { return top_exponential_of(m, ons_reference(m)); }
@@ -65,7 +65,7 @@ ONS_ALWAYS double log_of_sum(const ons_state *state) {
 /* The same of WIDTH rows, in a loop that becomes one of vectors. */
 ONS_ALWAYS void logs_of_sums(const sums_of_rows *rows, double *logs) {
     double d[WIDTH], low[WIDTH] = {0}, m[WIDTH], shift[WIDTH], largest[WIDTH];
-    VEC floor = V(sub)(rows->m, V(set)(1));
+    VEC floor = rows->m - V(set)(1);
     wide_store(d, rows->d);
     if (rows->d_low) wide_store(low, *rows->d_low);
     wide_store(m, widen(rows->m));

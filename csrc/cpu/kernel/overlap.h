@@ -282,7 +282,7 @@ ONS_ALWAYS int64_t lanes_meanwhile(VEC (*lanes)[VECS], VEC shift, VEC floor, T *
         go_on(with, kind, past_caches);
         for (int64_t q = j + QUAD; q < j + CHUNK; q += QUAD) {
             quad_meanwhile(quads, shift, floor, e + q, x + q * size, kind, past_caches);
-            for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = V(add)((*lanes)[v], quads[v]);
+            for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = (*lanes)[v] + quads[v];
             go_on(with, kind, past_caches);
         }
     }
@@ -295,7 +295,7 @@ ONS_ALWAYS int64_t lanes_meanwhile(VEC (*lanes)[VECS], VEC shift, VEC floor, T *
         j += QUAD;
         if (j == n) return n / CHUNK + 1;
         last_quad(quads, shift, floor, e + j, x + j * size, n - j, kind);
-        for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = V(add)((*lanes)[v], quads[v]);
+        for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = (*lanes)[v] + quads[v];
     }
     go_on(with, kind, past_caches);
     return n / CHUNK + 1;

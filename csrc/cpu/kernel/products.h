@@ -17,7 +17,7 @@
 ONS_ALWAYS double sum_of_wide(const wide *all) {
     f64_vec eight[EIGHT];
     for (size_t k = 0; k < EIGHT; k++) eight[k] = k < PARTS ? all->part[k] : f64_set(0);
-    for (size_t k = EIGHT; k < PARTS; k++) eight[0] = f64_add(eight[0], all->part[k]);
+    for (size_t k = EIGHT; k < PARTS; k++) eight[0] += all->part[k];
     return f64_sum_eight(eight);
 }
 
@@ -29,9 +29,8 @@ ONS_ALWAYS VEC some_or_0(const T *p, int64_t n) {
 /* Of a block's four vectors of either row. */
 ONS_ALWAYS wide sum_of_block(const VEC *dy, const VEC *y) {
     VEC two[2];
-    for (int k = 0; k < 2; k++)
-        two[k] = V(fma)(dy[2 * k + 1], y[2 * k + 1], V(mul)(dy[2 * k], y[2 * k]));
-    return widen(V(add)(two[0], two[1]));
+    for (int k = 0; k < 2; k++) two[k] = V(fma)(dy[2 * k + 1], y[2 * k + 1], dy[2 * k] * y[2 * k]);
+    return widen(two[0] + two[1]);
 }
 
 /* Of a block that has n elements. */

@@ -70,7 +70,7 @@ ONS_ALWAYS void lanes_of(VEC *lanes, VEC shift, VEC floor, T *e, const T *x, int
             T *to = e ? e + at : e;
             VEC quad = n - q >= QUAD ? whole_quad(to, x + at, shift, floor, plain)
                                      : part_of_quad(to, x + at, n - at, shift, floor, plain, room);
-            lanes[v] = q == 0 ? quad : V(add)(lanes[v], quad);
+            lanes[v] = q == 0 ? quad : (VEC)(lanes[v] + quad);
         }
 }
 

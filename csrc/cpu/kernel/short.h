@@ -107,7 +107,7 @@ ONS_ALWAYS void finish_columns(const operation *operation, VEC *x, int64_t N, ba
     if (N % 2 != 0) even = V(max)(x[N - 1], even);
     V(store)(batch->m, V(max)(even, odd));
     if (set_references_of_batch(batch))
-        for (int64_t j = 0; j < N; j++) x[j] = V(sub)(x[j], V(load)(batch->anchor));
+        for (int64_t j = 0; j < N; j++) x[j] -= V(load)(batch->anchor);
     VEC shift = V(load)(batch->shift), floor = V(load)(batch->floor);
     for (int64_t j = 0; j < N && !exponentials; j++) e[j] = x[j];
     int64_t done = 0;

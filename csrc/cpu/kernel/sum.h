@@ -25,7 +25,7 @@
 #define OTHER (BITS == 32 ? ONS_SUMS : CHUNK)
 
 /* Four elements of each lane of a vector. */
-ONS_ALWAYS VEC sum_of_four(const VEC *a) { return V(add)(V(add)(a[0], a[1]), V(add)(a[2], a[3])); }
+ONS_ALWAYS VEC sum_of_four(const VEC *a) { return (a[0] + a[1]) + (a[2] + a[3]); }
 
 /* How many of a lane's elements, at most TERMS, are among the `left` that begin with one. */
 ONS_ALWAYS int64_t of_lane(int64_t left) {
@@ -59,15 +59,15 @@ ONS_ALWAYS void wide_store(double *p, wide a) {
 ONS_ALWAYS wide wide_zero(void) { return widen(V(set)(0)); }
 
 ONS_ALWAYS wide wide_add(wide a, wide b) {
-    EACH_PART a.part[k] = f64_add(a.part[k], b.part[k]);
+    EACH_PART a.part[k] += b.part[k];
     return a;
 }
 
 /* *d += term, and *low += what that rounds away. */
 ONS_ALWAYS void two_sum(f64_vec *d, f64_vec *low, f64_vec term) {
-    f64_vec sum = f64_add(*d, term), other = f64_sub(sum, *d);
-    f64_vec d_error = f64_sub(*d, f64_sub(sum, other)), term_error = f64_sub(term, other);
-    *low = f64_add(*low, f64_add(d_error, term_error));
+    f64_vec sum = *d + term, other = sum - *d;
+    f64_vec d_error = *d - (sum - other), term_error = term - other;
+    *low += d_error + term_error;
     *d = sum;
 }
 
@@ -80,7 +80,7 @@ ONS_ALWAYS void run_on(f64_vec *d, f64_vec *low, f64_vec term) {
     if (BITS == 64)
         two_sum(d, low, term);
     else
-        *d = f64_add(*d, term);
+        *d += term;
 }
 
 /* The eight running sums of one row. In memory: eight doubles, and eight that they rounded away. */
@@ -115,7 +115,7 @@ ONS_ALWAYS void term_of(f64_vec *term, VEC (*lanes)[VECS], int64_t chunks) {
     if (STEP == CHUNK || chunks < 2) return;
     f64_vec other[EIGHT];
     V(add_lanes)(other, lanes[1]);
-    for (int k = 0; k < EIGHT; k++) term[k] = f64_add(term[k], other[k]);
+    for (int k = 0; k < EIGHT; k++) term[k] += other[k];
 }
 
 /* Adds several chunks at once to the running sums, or makes running sums of them alone. In each
@@ -141,11 +141,11 @@ ONS_ALWAYS sums sums_of_chunks(VEC (*lanes)[VECS], int64_t chunks, int64_t max_c
 ONS_ALWAYS void total(f64_vec *d, f64_vec *low, bool short_rows) {
     for (int half = ONS_SUMS / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++) {
-            if (BITS == 64) low[l] = f64_add(low[l], low[l + half]);
+            if (BITS == 64) low[l] += low[l + half];
             if (BITS == 64 && !short_rows)
                 two_sum(&d[l], &low[l], d[l + half]);
             else
-                d[l] = f64_add(d[l], d[l + half]);
+                d[l] += d[l + half];
         }
 }
 
@@ -215,7 +215,7 @@ ONS_ALWAYS void totals_of_columns(wide *d, wide *low, const double *sums, int64_
 /* The same of at most 2 * LANES elements which are a vector each, one a column. What is not
  * there is left out: it would add 0. */
 ONS_ALWAYS wide lane(const VEC *e, int64_t l, int64_t count) {
-    return widen(l + LANES < count ? V(add)(e[l], e[l + LANES]) : e[l]);
+    return widen(l + LANES < count ? (VEC)(e[l] + e[l + LANES]) : e[l]);
 }
 #define SUM_OF(n, of_half, half)                                              \
     ONS_ALWAYS wide sum_of_##n(const VEC *e, int64_t l, int64_t count) {      \
@@ -253,7 +253,7 @@ ONS_ALWAYS VEC narrow_at(const double *p, bool *differ) {
     VEC nearest = V(narrow)(all.part);
     wide back = widen(nearest);
     *differ = false;
-    EACH_PART *differ |= f64_any_outside(f64_sub(all.part[k], back.part[k]), f64_set(0));
+    EACH_PART *differ |= f64_any_outside(all.part[k] - back.part[k], f64_set(0));
     return nearest;
 }
 

@@ -6,26 +6,27 @@
  *   KERNELS   the name of the table that kernels.h fills
  *   WITHOUT_PIPELINES   if the primitives are enough
  *
- * vec/<isa>.h defines the operations on vectors. For float, and for double with f64_: f32_t the
+ * Vectors are of a type that C adds, subtracts, multiplies and divides lane by lane. vec/<isa>.h
+ * defines what else is done with them. For float, and for double with f64_: f32_t the
  * element, f32_vec with F32_WIDTH of them, f32_set f32_load f32_store f32_stream (an aligned store
  * past the caches, where there is such a thing, which f32_fence ends) f32_load_columns
  * f32_store_columns (four elements of each of F32_WIDTH rows, a vector of the rows' for each
  * element; row after row) f32_narrow (of F32_WIDTH doubles) f32_load_part f32_store_part (the first
  * k elements; the rest read as -inf) f32_join (the first k elements of a, the rest of b) f32_where
  * (a where the byte is not 0, else b) f32_held (as it is, and loaded once where it is used several
- * times: gcc reads a vector again for each use, twice where it lies across two cache lines) f32_add
- * f32_sub f32_mul f32_div f32_max (NaN where the second operand is; NaN or the second where the
- * first is) f32_min (of numbers) f32_nan_or f32_any_nan (remember the NaN that f32_max drops)
- * f32_max_lanes f32_max_rows (of F32_WIDTH vectors: the largest lane of each) f32_between (a where
- * its size is above low and below high, else 0) f32_above (a bit for each lane of a that is not at
- * or below that of b: for NaN too) f32_add_above (of each lane's bits one more where f32_above has
- * a bit) f32_any_outside (whether a lane of a is above that of b, or below -b) f32_widen (to as
- * many doubles, in one f64_vec or two) f64_rest (c - a * b, rounded once) f32_fma f32_fnma
- * f32_times (a * (factor + low), rounded once) f32_product (of what is in memory and a double of
- * more than 25 bits, rounded once) F32_ONE (what 1 is kept as; F32_LOG_OF_ONE is its logarithm)
- * f32_power (F32_ONE * 2^(k / STEPS), k the integer in the low bits of t) f32_limit and
- * f32_fma_limited (of what is below the floor: 0) f32_beside (vectors whose exponentials are
- * computed side by side: 1, 2 or 4) f32_add_lanes (ONS_LANES_F32 lanes as ONS_SUMS doubles, l and l
+ * times: gcc reads a vector again for each use, twice where it lies across two cache lines) f32_max
+ * (NaN where the second operand is; NaN or the second where the first is) f32_min (of numbers)
+ * f32_nan_or f32_any_nan (remember the NaN that f32_max drops) f32_max_lanes f32_max_rows (of
+ * F32_WIDTH vectors: the largest lane of each) f32_between (a where its size is above low and below
+ * high, else 0) f32_above (a bit for each lane of a that is not at or below that of b: for NaN too)
+ * f32_add_above (of each lane's bits one more where f32_above has a bit) f32_any_outside (whether a
+ * lane of a is above that of b, or below -b) f32_widen (to as many doubles, in one f64_vec or two)
+ * f64_rest (c - a * b, rounded once) f32_fma f32_fnma f32_times (a * (factor + low), rounded once)
+ * f32_product (of what is in memory and a double of more than 25 bits, rounded once) F32_ONE (what
+ * 1 is kept as; F32_LOG_OF_ONE is its logarithm) f32_power (F32_ONE * 2^(k / STEPS), k the integer
+ * in the low bits of t) f32_limit and f32_fma_limited (of what is below the floor: 0) f32_beside
+ * (vectors whose exponentials are computed side by side: 1, 2 or 4) f32_add_lanes (ONS_LANES_F32
+ * lanes as ONS_SUMS doubles, l and l
  * + ONS_SUMS into one) f32_store_quotient_bfloat (of numbers from 0 on, and NaN of any payload). */
 #ifndef ONS_CPU_KERNEL_VECTORS_H
 #define ONS_CPU_KERNEL_VECTORS_H

@@ -52,7 +52,7 @@ ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run,
                 T *to = exponentials ? e + from : NULL;
                 VEC quad = whole_quad(to, x + from, shift, floor, false);
                 VEC *lane = &at->lanes[i][q / CHUNK][v];
-                *lane = q % CHUNK == 0 ? quad : V(add)(*lane, quad);
+                *lane = q % CHUNK == 0 ? quad : (VEC)(*lane + quad);
             }
             int64_t last_cache_line = q + QUAD - CACHE_LINE;
             for (int64_t j = q; j < last_cache_line; j += WIDTH) {

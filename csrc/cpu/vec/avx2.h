@@ -44,10 +44,6 @@ ONS_ALWAYS f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
     return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(out));
 }
 ONS_ALWAYS f32_vec f32_held(f32_vec a) { return a; }
-ONS_ALWAYS f32_vec f32_add(f32_vec a, f32_vec b) { return _mm256_add_ps(a, b); }
-ONS_ALWAYS f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm256_sub_ps(a, b); }
-ONS_ALWAYS f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm256_mul_ps(a, b); }
-ONS_ALWAYS f32_vec f32_div(f32_vec a, f32_vec b) { return _mm256_div_ps(a, b); }
 ONS_ALWAYS f32_vec f32_max(f32_vec a, f32_vec b) { return _mm256_max_ps(a, b); }
 ONS_ALWAYS f32_vec f32_min(f32_vec a, f32_vec b) { return _mm256_min_ps(a, b); }
 ONS_ALWAYS f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
@@ -143,10 +139,6 @@ ONS_ALWAYS f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
     return _mm256_blendv_pd(a, b, _mm256_castsi256_pd(out));
 }
 ONS_ALWAYS f64_vec f64_held(f64_vec a) { return a; }
-ONS_ALWAYS f64_vec f64_add(f64_vec a, f64_vec b) { return _mm256_add_pd(a, b); }
-ONS_ALWAYS f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm256_sub_pd(a, b); }
-ONS_ALWAYS f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm256_mul_pd(a, b); }
-ONS_ALWAYS f64_vec f64_div(f64_vec a, f64_vec b) { return _mm256_div_pd(a, b); }
 ONS_ALWAYS f64_vec f64_max(f64_vec a, f64_vec b) { return _mm256_max_pd(a, b); }
 ONS_ALWAYS f64_vec f64_min(f64_vec a, f64_vec b) { return _mm256_min_pd(a, b); }
 ONS_ALWAYS f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
@@ -205,7 +197,7 @@ ONS_ALWAYS void f64_add_lanes(f64_vec *eight, const f64_vec *lanes) {
 }
 /* l and l + 4, l and l + 2, then the two left */
 ONS_ALWAYS double f64_sum_eight(const f64_vec *eight) {
-    f64_vec four = f64_add(eight[0], eight[1]);
+    f64_vec four = eight[0] + eight[1];
     __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
@@ -268,10 +260,11 @@ ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f6
                        _mm256_permute2f128_pd(a[k], a[k + 2], 0x31));
     return merge(_mm256_unpacklo_pd(two[0], two[1]), _mm256_unpackhi_pd(two[0], two[1]));
 }
+ONS_ALWAYS f64_vec ons_sum_of_two(f64_vec a, f64_vec b) { return a + b; }
 ONS_ALWAYS f64_vec f64_sum_rows(f64_vec (*eight)[2]) {
     f64_vec sums[4];
-    for (int i = 0; i < 4; i++) sums[i] = f64_add(eight[i][0], eight[i][1]);
-    return ons_merge_rows(sums, f64_add);
+    for (int i = 0; i < 4; i++) sums[i] = eight[i][0] + eight[i][1];
+    return ons_merge_rows(sums, ons_sum_of_two);
 }
 ONS_ALWAYS f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
 ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {

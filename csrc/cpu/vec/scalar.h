@@ -57,10 +57,6 @@ ONS_ALWAYS double f64_rest(double a, double b, double c) { return fma(-a, b, c);
     ONS_ALWAYS TYPE P##_join(TYPE a, TYPE b, int64_t k) { return k > 0 ? a : b; }           \
     ONS_ALWAYS TYPE P##_where(const char *where, TYPE a, TYPE b) { return *where ? a : b; } \
     ONS_ALWAYS TYPE P##_held(TYPE a) { return a; }                                          \
-    ONS_ALWAYS TYPE P##_add(TYPE a, TYPE b) { return a + b; }                               \
-    ONS_ALWAYS TYPE P##_sub(TYPE a, TYPE b) { return a - b; }                               \
-    ONS_ALWAYS TYPE P##_mul(TYPE a, TYPE b) { return a * b; }                               \
-    ONS_ALWAYS TYPE P##_div(TYPE a, TYPE b) { return a / b; }                               \
     ONS_ALWAYS TYPE P##_max(TYPE a, TYPE b) { return a > b ? a : b; }                       \
     ONS_ALWAYS TYPE P##_min(TYPE a, TYPE b) { return a < b ? a : b; }                       \
     ONS_ALWAYS TYPE P##_nan_or(TYPE so_far, TYPE a, TYPE b) {                               \
