@@ -1,4 +1,4 @@
-/* columns.h - what both pipelines of columns (fused_columns.h, short_columns.h)
+/* columns.h - what both pipelines of columns (fused_columns.h, short.h)
  * do with a strip's rows between x and y. */
 #ifndef ONS_CPU_KERNEL_COLUMNS_H
 #define ONS_CPU_KERNEL_COLUMNS_H

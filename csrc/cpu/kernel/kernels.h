@@ -6,15 +6,13 @@
 #include "row.h"
 
 #include "column.h"
-#include "exact.h"
 #include "gradient_results.h"
-#include "order.h"
 #include "topk.h"
 #ifndef WITHOUT_PIPELINES
 #include "batches.h"
 #include "fused.h"
 #include "fused_columns.h"
-#include "short_columns.h"
+#include "short.h"
 #else
 #include "move.h"
 #endif

@@ -116,7 +116,7 @@ typedef void ons_order_fn(ons_candidates *row, void *values, int64_t *places);
 typedef double ons_top_exponential_fn(double m);
 
 /* Adds the exponentials of n elements that lie side by side, relative to 2^c, to the digits of
- * exact.h. Their sizes are at most ONS_LARGEST_REFERENCE, or they are far below c. */
+ * sum.h. Their sizes are at most ONS_LARGEST_REFERENCE, or they are far below c. */
 typedef void ons_add_exact_fn(double digit[ONS_DIGITS], double c, const void *x, int64_t n);
 
 /* A thread that stored past the caches calls it before another thread reads that. */
