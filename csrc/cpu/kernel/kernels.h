@@ -2,7 +2,7 @@
 #ifndef ONS_CPU_KERNEL_KERNELS_H
 #define ONS_CPU_KERNEL_KERNELS_H
 
-/* The order is one in which gcc 12 keeps the fewest values of sum_exp_row in memory. */
+/* In this order gcc 12 keeps the fewest values of sum_exp_row in memory. */
 #include "row.h"
 
 #include "column.h"

@@ -3,6 +3,7 @@
 #ifndef ONS_CPU_KERNEL_ROW_H
 #define ONS_CPU_KERNEL_ROW_H
 
+#include "../../api/exact.h"
 #include "operation.h"
 
 #define ROW(tile, i) ((T *)((char *)(tile).data + (i) * (tile).across))
@@ -217,6 +218,34 @@ ONS_ALWAYS void finish_plain_row(const operation *operation, const ons_rows *row
 #define BODY(a, j) operation->plain_element(a, row)
         EACH_VECTOR(ROW(y, i), ROW(kept, i), n, BODY);
 #undef BODY
+    }
+}
+
+/* Adds up exponentials without rounding (api/exact.h). */
+static void add_exact(double digit[ONS_DIGITS], double c, const void *elements, int64_t n) {
+    const T *x = elements;
+    const VEC shift = V(set)((T)(MAGIC + STEPS * (LIFT - c))),
+              floor = V(set)((T)((c - BELOW) / ONS_LOG2_E));
+    const f64_vec lowered = f64_set(BITS == 32 ? LOWERED / F32_ONE : LOWERED);
+    wide sum[ONS_DIGITS];
+    for (int d = 0; d < ONS_DIGITS; d++) sum[d] = wide_zero();
+    for (int64_t j = 0; j < n; j += WIDTH) {
+        const VEC a = n - j >= WIDTH ? V(load)(x + j) : V(load_part)(x + j, n - j);
+        wide e = widen(exponential(a, shift, floor));
+        EACH_PART {
+            f64_vec rest = e.part[k] * lowered;
+            for (int d = 0; d < ONS_DIGITS; d++) {
+                const f64_vec magic = f64_set(ONS_DIGIT_MAGIC(d, 1.0));
+                const f64_vec some = (rest + magic) - magic;
+                sum[d].part[k] += some;
+                rest -= some;
+            }
+        }
+    }
+    for (int d = 0; d < ONS_DIGITS; d++) {
+        double lanes[WIDTH];
+        wide_store(lanes, sum[d]);
+        for (int64_t l = 0; l < WIDTH; l++) digit[d] += lanes[l];
     }
 }
 
