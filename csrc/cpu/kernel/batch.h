@@ -15,7 +15,7 @@ ONS_ALWAYS int64_t rows_in_batch(int64_t N) {
     return BATCH > 1 && BATCH * N * (int64_t)sizeof(T) > 10240 ? BATCH / 2 : BATCH;
 }
 
-/* What there is one of a row. */
+/* The numbers of a batch's rows. */
 typedef struct {
     T m[BATCH], anchor[BATCH], shift[BATCH], floor[BATCH], first[BATCH], second[BATCH];
     wide d;
@@ -35,7 +35,7 @@ ONS_ALWAYS void references_of_lanes(VEC m, T *shift, T *floor) {
 /* Whether a lane is larger than ONS_LARGEST_REFERENCE, or infinite. */
 ONS_ALWAYS bool any_far(VEC m) { return V(any_outside)(m, V(set)((T)ONS_LARGEST_REFERENCE)); }
 
-/* What an infinite m is taken for. */
+/* m, or if it is infinite the number that is taken for it. */
 ONS_ALWAYS VEC nearer(VEC m) {
     VEC zero = V(set)(0), bound = V(set)((T)-ONS_LARGEST_REFERENCE);
     return zero - V(max)(bound, zero - V(max)(bound, m));
@@ -62,7 +62,7 @@ ONS_ALWAYS bool set_references_of_batch(batch *batch) {
     return far;
 }
 
-/* What the first `rows` rows need, added to a sum, which is NaN for good once a row is. */
+/* Adds first and second of the first `rows` rows to a sum, which is NaN for good once a row is. */
 ONS_ALWAYS VEC add_rows(VEC sum, const batch *batch, int64_t rows) {
     VEC both = V(load)(batch->first) + V(load)(batch->second);
     return sum + V(join)(both, V(set)(0), rows);
@@ -143,7 +143,7 @@ static ONS_APART void largest_of(T *largest, const char *x, int64_t across, int6
         largest_as(largest, x, across, rows, batch_rows, N, OWN);
 }
 
-/* What the lanes have of a row that is taken relative to its anchor. At e its exponentials or its
+/* The lanes' sums of a row that is taken relative to its anchor. At e its exponentials or its
  * elements less the anchor are left. */
 static ONS_APART void anchored_lanes(VEC (*lanes)[VECS], const batch *batch, int64_t i, T *e,
                                      const char *x, int64_t n, kind kind) {

@@ -4,7 +4,7 @@
 
 #include "batch.h"
 
-/* Of a vector's elements, how many lie in a row of which so many are left. */
+/* How many elements of a vector lie in a row that has `left` of them left. */
 ONS_ALWAYS int64_t own_of(int64_t left) { return left < 0 ? 0 : left < WIDTH ? left : WIDTH; }
 
 /* Finishes the elements before the first cache line of y, which goes past the caches. Returns

@@ -185,8 +185,8 @@ static ONS_APART void place_by_counts(T *to, int64_t *to_places, const T *values
     }
 }
 
-/* The same of different ones that are no NaN, and at most 63 with those that fill them up; false
- * where they are not that. */
+/* place_by_counts for n different numbers that are no NaN, at most 63 with the -inf that fill them
+ * up. False where two are equal or one is NaN. */
 ONS_ALWAYS bool place_different(T *to, int64_t *to_places, const T *values, const int64_t *places,
                                 int64_t n, int64_t all, const T *counts) {
     uint64_t seen = 0;

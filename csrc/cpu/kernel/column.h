@@ -92,7 +92,7 @@ ONS_ALWAYS void add_to_columns(double *sums, int64_t l, int64_t width, VEC one, 
     wide_store(at, d);
 }
 
-/* The same of TERMS elements of a lane from j on, or of as many as there are before n. */
+/* The sum of TERMS elements of a lane from j on, or of as many as there are before n. */
 ONS_ALWAYS VEC lane_of_columns(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
                                int64_t n, VEC shift, VEC floor, bool plain, bool whole) {
     int64_t count = whole ? TERMS : of_lane(n - j);

@@ -22,7 +22,7 @@ ONS_ALWAYS bool is_continued_by(const ons_columns *at, const ons_columns *next) 
            next->y == at->y + at->width * (int64_t)sizeof(T);
 }
 
-/* What multiplies each column of a vector. */
+/* The scales of a vector's columns, which multiply them. */
 typedef struct {
     const char *of_column; /* doubles */
     VEC nearest;
@@ -30,7 +30,7 @@ typedef struct {
     double room[WIDTH];
 } scales;
 
-/* Of the columns from i on that fill a vector. */
+/* Takes the scales of the columns from i on that fill a vector. */
 ONS_ALWAYS void take_scales(scales *scales, const ons_run_of_columns *run, ons_columns at,
                             int64_t i) {
     int64_t size = sizeof(double), width = at.width - i;

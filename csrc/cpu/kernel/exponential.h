@@ -22,7 +22,7 @@
 #include "../../api/exponential.h"
 #include "vectors.h"
 
-/* Of `count` vectors, step by step side by side. */
+/* The exponentials of `count` vectors, step by step side by side. */
 ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, VEC shift, VEC floor) {
     VEC t[4], r[4], p[4];
 #define EACH for (int64_t k = 0; k < count; k++)
@@ -51,7 +51,7 @@ ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, VEC shift, VEC floor)
 #undef EACH
 }
 
-/* Of `count` vectors, as many side by side as there are registers for. */
+/* The exponentials of `count` vectors, as many side by side as there are registers for. */
 ONS_ALWAYS void exponential_each(VEC *x, int64_t count, VEC shift, VEC floor) {
     int64_t beside = V(beside) < count ? V(beside) : count;
     for (int64_t k = 0; k < count; k += beside) exponentials_beside(x + k, beside, shift, floor);

@@ -24,8 +24,8 @@ ONS_ALWAYS void row_exponentials(const ons_rows *rows, T *e, const char *x, int6
     }
 }
 
-/* The same of a row that is taken relative to its maximum (ons_strip_anchor). At e its exponentials
- * or its elements less the anchor are left. */
+/* The exponentials of a row that is taken relative to its maximum (ons_strip_anchor). At e its
+ * exponentials or its elements less the anchor are left. */
 static void anchored_exponentials(const ons_rows *rows, T *e, const char *x, int64_t n,
                                   ons_dtype as, double anchor, bool keeps_exponentials) {
     if (x != (const char *)e) load(e, x, size_as(as), as, n);

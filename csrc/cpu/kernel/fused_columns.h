@@ -22,7 +22,7 @@ typedef struct {
     wide d[VECTORS], d_low[VECTORS];
 } columns;
 
-/* What is too large for the stack of a small thread. */
+/* The strips and their sums, which are too large for the stack of a small thread. */
 typedef struct {
     columns strips[3];
     double sums[2 * ONS_SUMS][ONS_MAX_COLUMNS]; /* of the strip in the middle */
@@ -103,7 +103,7 @@ ONS_ALWAYS void give_vectors(const pipeline *with, int64_t j, int64_t n, kind ki
     }
 }
 
-/* The same past the caches, of rows that may begin and end inside a cache line. Elements that do
+/* Writes rows past the caches that may begin and end inside a cache line. Elements that do
  * not fill one wait in front of the row that begins where this one ends: the neighbours write
  * the other part of it, and it must not go to memory before. */
 ONS_ALWAYS void give_cache_lines(const pipeline *with, int64_t j, int64_t n, kind kind) {
@@ -127,7 +127,7 @@ ONS_ALWAYS void give_cache_lines(const pipeline *with, int64_t j, int64_t n, kin
     }
 }
 
-/* The same of rows that follow each other in y without a gap, to the end of row j - 1 at least. */
+/* Writes rows that follow each other in y without a gap, to the end of row j - 1 at least. */
 ONS_ALWAYS void give_in_a_row(pipeline *with, int64_t j, kind kind) {
     const columns *before = with->before;
     int64_t width = before->at.width, at = with->finished, i = at % width;
@@ -143,7 +143,7 @@ ONS_ALWAYS void give_in_a_row(pipeline *with, int64_t j, kind kind) {
     with->finished = at;
 }
 
-/* The same of rows that end in the midst of a vector, or are of another type. */
+/* Writes rows that end in the midst of a vector, or are of another type. */
 ONS_ALWAYS void give_in_parts(const pipeline *with, int64_t j, int64_t n, kind kind) {
     const columns *before = with->before;
     int64_t width = before->at.width;
@@ -155,7 +155,8 @@ ONS_ALWAYS void give_in_parts(const pipeline *with, int64_t j, int64_t n, kind k
     }
 }
 
-/* Either of them: a function of its own, since it would take registers where it is called. */
+/* give_cache_lines or give_in_parts. A function of its own, since it would take registers where it
+ * is called. */
 ONS_ALWAYS void give_apart(const pipeline *with, int64_t j, int64_t n, const operation *operation) {
     kind kind = {operation, with->run->x_dtype, with->run->y_dtype, OWN};
     if (with->y == BY_CACHE_LINES)

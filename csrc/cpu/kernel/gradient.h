@@ -33,14 +33,14 @@ ONS_ALWAYS VEC some_or_0(const T *p, int64_t n) {
     return n >= WIDTH ? V(load)(p) : n > 0 ? V(join)(V(load_part)(p, n), V(set)(0), n) : V(set)(0);
 }
 
-/* Of a block's four vectors of either row. */
+/* The sum of a block, from its four vectors of either row. */
 ONS_ALWAYS wide sum_of_block(const VEC *dy, const VEC *y) {
     VEC two[2];
     for (int k = 0; k < 2; k++) two[k] = V(fma)(dy[2 * k + 1], y[2 * k + 1], dy[2 * k] * y[2 * k]);
     return widen(two[0] + two[1]);
 }
 
-/* Of a block that has n elements. */
+/* The sum of a block that has n elements. */
 ONS_ALWAYS wide block_at(const T *dy, const T *y, int64_t n) {
     VEC of_dy[4], of_y[4];
     for (int64_t k = 0; k < 4; k++) {
@@ -59,7 +59,7 @@ ONS_ALWAYS double sum_of_products(const T *dy, const T *y, int64_t n) {
     return sum_of_wide(&sum);
 }
 
-/* The same of `left` columns from column i on, at most a cache line: all of it is read at once. A
+/* The sums of `left` columns from column i on, at most a cache line: all of it is read at once. A
  * block's lane l is row l of memory, and WIDTH, 2 * WIDTH and 3 * WIDTH further. */
 ONS_ALWAYS void sums_of_products(double *sums, ons_tile dy, ons_tile y, int64_t i, int64_t left,
                                  int64_t n) {
@@ -128,7 +128,7 @@ ONS_ALWAYS void terms_of_row(terms *two, const T *dy, const T *y, int64_t n) {
 #undef AT_Y
 }
 
-/* Of floats in double. */
+/* The sum of a row of floats, in double. */
 ONS_ALWAYS double sum_of_terms(const T *dy, const T *y, int64_t n) {
     terms two[2];
     terms_of_row(two, dy, y, n);
@@ -142,8 +142,8 @@ static ONS_APART double sum_in_double(const T *dy, const T *y, int64_t n) {
  * numbers lost does not show. */
 ONS_ALWAYS bool blocks_hold(double d) { return fabs(d) >= 0x1p-100 && fabs(d) < INFINITY; }
 
-/* Of floats, by blocks unless these do not hold, which is seldom: that is a call, as it would take
- * registers. */
+/* The sum of floats: by blocks, and where these do not hold, in double. That is seldom, and a call,
+ * since it would take registers here. */
 ONS_ALWAYS double sum_of_part(const T *dy, const T *y, int64_t n, bool in_double) {
     if (!y) return sum_of_terms(dy, NULL, n);
     double d = in_double ? NAN : sum_of_products(dy, y, n);
@@ -171,7 +171,7 @@ ONS_ALWAYS void add_gradient_row(const operation *operation, const ons_rows *row
                  rows->sums_in_double);
 }
 
-/* Of `left` columns from column i on, at most WIDTH. */
+/* The terms of `left` columns from column i on, at most WIDTH. */
 ONS_ALWAYS terms terms_of_columns(ons_tile dy, ons_tile y, int64_t i, int64_t left, int64_t n,
                                   bool products) {
     terms terms = no_terms();
@@ -209,7 +209,7 @@ ONS_ALWAYS double sum_of_state(const ons_state *state) {
     return isfinite(state->d) ? state->d + state->d_low : state->d;
 }
 
-/* What the elements of a row need: of its sum and of its scale. The scale is `power`, the largest
+/* What the elements of a row need of its sum and of its scale. The scale is `power`, the largest
  * power of two that is not above it, but at least 1, times `scale`. It comes before the products,
  * which may be below the normal numbers without it: what they round away must not be multiplied. */
 typedef struct {

@@ -66,7 +66,7 @@
 #include "../../op/operations.def"
 #undef ONS_OPERATION
 
-/* The same in the table. */
+/* For each kind of operation: these functions in the table. */
 #define ENDING_OF_ROW(name, form)                                         \
     [ONS_OPERATION_##name] = {.end_rows = name##_end_rows,                \
                               .finish = name##_finish_##form,             \

@@ -117,7 +117,7 @@ ONS_ALWAYS double log_of_sum(const ons_state *state) {
                           state->c, LOG_OF_ONE, false);
 }
 
-/* The same of WIDTH rows, in a loop that becomes one of vectors. */
+/* The logarithms of the sums of WIDTH rows, in a loop that becomes one of vectors. */
 ONS_ALWAYS void logs_of_sums(const sums_of_rows *rows, double *logs) {
     double d[WIDTH], low[WIDTH] = {0}, m[WIDTH], shift[WIDTH], largest[WIDTH];
     VEC floor = rows->m - V(set)(1);
@@ -136,7 +136,7 @@ ONS_ALWAYS void logs_of_sums(const sums_of_rows *rows, double *logs) {
     }
 }
 
-/* One by one, for operations that have nothing better for WIDTH rows. */
+/* NAME_rows that calls NAME_row for each row, for operations that have nothing better. */
 #define ROWS_ONE_BY_ONE(name)                                                    \
     ONS_ALWAYS void name##_rows(const sums_of_rows *rows, T *first, T *second) { \
         ons_state states[WIDTH];                                                 \

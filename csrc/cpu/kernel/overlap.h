@@ -64,8 +64,9 @@ ONS_ALWAYS void put_part(char *y, VEC a, int64_t k, ons_dtype as) {
     store(y, 2, as, part, k);
 }
 
-/* Both for what ends a row of 16 bits that is made where it lies. Apart, which no other row is held
- * up by; by value, since what a call points to would stay in memory. */
+/* take_part and put_part for the end of a 16-bit row that is made where it lies. They are calls, so
+ * that other rows are not held up. Vectors are passed by value: behind a pointer they would stay in
+ * memory. */
 static ONS_APART VEC take_part_of_16(const char *x, int64_t k, ons_dtype as) {
     return take_part(x, k, as == ONS_FLOAT16 ? ONS_FLOAT16 : ONS_BFLOAT16);
 }
@@ -92,7 +93,7 @@ ONS_ALWAYS VEC finished_at(const finishing *f, int64_t j, kind kind) {
     return kind.operation->element(kept, f->first, f->second);
 }
 
-/* The same of the first `left` of them; nothing behind those is read. */
+/* The result of the first `left` elements from j on. No element behind these is read. */
 ONS_ALWAYS VEC finished_part(const finishing *f, int64_t j, int64_t left, kind kind) {
     const char *from = f->kept + j * size_as(kind.kept);
     VEC kept;
@@ -255,7 +256,7 @@ ONS_ALWAYS void take_end(T *e, const char *x, int64_t n, ons_dtype as) {
     }
 }
 
-/* The same of one that ends after n elements. There is room behind e. */
+/* The sums of each lane over a quad that ends after n elements. There is room behind e. */
 ONS_ALWAYS void last_quad(VEC *quads, VEC shift, VEC floor, T *e, const char *x, int64_t n,
                           kind kind) {
     const T *from = (const T *)(const void *)x;

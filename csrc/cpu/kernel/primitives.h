@@ -4,8 +4,9 @@
  * row form the elements of a row lie side by side (`along` is the element's size); in the column
  * form the rows do (`across` is). Any alignment will do.
  *
- * Each is written once, in vectors.h, and compiled for each type, form and instruction set;
- * all of them add up in the same order, so a row has the same bits in either form. */
+ * Each is written once for the row form (row.h) and once for the column form (column.h), and is
+ * compiled for each type and instruction set. All of them add up in the same order, so a row has
+ * the same bits in either form. */
 #ifndef ONS_CPU_PRIMITIVES_H
 #define ONS_CPU_PRIMITIVES_H
 
@@ -50,7 +51,7 @@ typedef void ons_set_references_fn(const ons_rows *rows);
  * last tile. Needs shift and floor. */
 typedef void ons_sum_exp_fn(const ons_rows *rows, ons_tile x, int64_t n);
 
-/* The same, and stores each exponential, as it is kept, to e. e may be x. */
+/* sum_exp that also stores each exponential, as it is kept, to e. e may be x. */
 typedef void ons_exp_store_sum_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n);
 
 /* Adds the running sums to the states' d and empties them: to be called after every ONS_BLOCK
@@ -255,7 +256,7 @@ typedef struct {
     ons_run_columns_fn *columns, *short_columns;
 } ons_pipelines;
 
-/* What one instruction set has, for one compute type. */
+/* All functions of one instruction set, for one compute type. */
 typedef struct {
     ons_primitives row, column;
     ons_epilogue end_row[ONS_OPERATION_COUNT], end_column[ONS_OPERATION_COUNT];
@@ -284,9 +285,9 @@ extern const ons_kernels ons_kernels_f32_scalar, ons_kernels_f64_scalar, ons_ker
 /* vec/select.c: what the selected instruction set has for a compute type. */
 const ons_kernels *ons_kernels_for(ons_dtype compute);
 
-/* What must never become a call, however much there is in a file. */
+/* A function that must never become a call, however large the file is. */
 #define ONS_ALWAYS static inline __attribute__((always_inline))
-/* What would take registers from where it is called. */
+/* A function that must stay a call: inline it would take registers from its caller. */
 #if defined(__clang__)
 #define ONS_APART __attribute__((noinline))
 #else
@@ -320,7 +321,7 @@ enum { ONS_CONVERTED_ROWS = 16, ONS_CONVERTED_SHORT_ROWS = 128 };
 
 /* The buffer of ons_run_of_columns in strips, and the largest width of these, long and short. */
 enum { ONS_KEPT_STRIPS = 2, ONS_MAX_COLUMNS = 256, ONS_MAX_SHORT_COLUMNS = 4096 };
-/* What the pipeline of columns keeps of three strips, beside their elements. */
+/* Bytes that the pipeline of columns keeps of three strips, beside their elements. */
 enum { ONS_STRIPS_BYTES = 80 << 10 };
 
 /* The most rows that the column form takes side by side, and elements of each in a tile. */

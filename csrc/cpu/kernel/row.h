@@ -42,7 +42,8 @@ ONS_ALWAYS VEC whole_quad(T *e, const T *x, VEC shift, VEC floor, bool plain) {
     return sum_of_four(four);
 }
 
-/* The same where the row ends after n elements. `room`: memory behind them at e may be written. */
+/* whole_quad where the row ends after n elements. `room`: memory behind them at e may be written.
+ */
 ONS_ALWAYS VEC part_of_quad(T *e, const T *x, int64_t n, VEC shift, VEC floor, bool plain,
                             bool room) {
     VEC four[4];

@@ -46,9 +46,9 @@ ONS_ALWAYS ons_tile rows_at(const ons_run_of_rows *run, int64_t first) {
     return (ons_tile){converted, sizeof(T), run->N * (int64_t)sizeof(T)};
 }
 
-/* The same of the batch that is next. Rows are converted many at a time, and without a gap:
- * vectors are loaded across rows that were stored shortly before, and must wait until the caches
- * have them. */
+/* Where the next batch is in the compute type. Rows are converted many at a time, and without a
+ * gap: vectors are loaded across rows that were stored shortly before, and must wait until the
+ * caches have them. */
 ONS_ALWAYS ons_tile take_rows(const ons_run_of_rows *run, int64_t first) {
     int64_t left = run->count - first;
     if (run->convert && first % ONS_CONVERTED_SHORT_ROWS == 0)

@@ -212,8 +212,8 @@ ONS_ALWAYS void totals_of_columns(wide *d, wide *low, const double *sums, int64_
     }
 }
 
-/* The same of at most 2 * LANES elements which are a vector each, one a column. What is not
- * there is left out: it would add 0. */
+/* The totals of columns of at most 2 * LANES elements: element l of every column is vector e[l].
+ * Elements that are not there are left out: they would add 0. */
 ONS_ALWAYS wide lane(const VEC *e, int64_t l, int64_t count) {
     return widen(l + LANES < count ? (VEC)(e[l] + e[l + LANES]) : e[l]);
 }
@@ -239,8 +239,8 @@ ONS_ALWAYS wide total_of_short(const VEC *e, int64_t count) {
 #undef SUM_OF
 #undef SUM_OF_HALF
 
-/* What there is of WIDTH rows once they are added up: d as it is lifted, what that rounded away or
- * NULL, and each row's m, anchor and shift. */
+/* WIDTH rows once they are added up: d as it is lifted, d_low that d rounded away or NULL, and each
+ * row's m, anchor and shift. */
 typedef struct {
     wide d;
     const wide *d_low;

@@ -15,10 +15,11 @@
 /* For a small k the maxima of WIDTH rows are sorted side by side, a subset a vector. */
 enum { SORTED = 16, MAX_SORTED = 2 * SORTED };
 
-/* For a larger one those of a row, a subset a lane: enough a lane that lanes differ little. */
+/* For a larger k the maxima of one row are sorted, a subset a lane. Each lane has enough subsets
+ * that lanes differ little. */
 enum { MAX_BY_LANES = SORTED / 2 * WIDTH };
 
-/* For a still larger one the bound is found by halving. */
+/* For a still larger k the bound is found by halving. */
 enum { MIN_SUBSETS = 64, MAX_SUBSETS = 1024 };
 
 /* The largest of each of `vectors` vectors of subsets, a constant, of n elements, and of what lies
@@ -85,7 +86,8 @@ ONS_ALWAYS VEC kth_of_two(const VEC *a, int64_t k) {
     return kth;
 }
 
-/* Of `count` rows, at most WIDTH; of a NaN the maxima know nothing. `subsets`: a constant. */
+/* Raises `least` of `count` rows, at most WIDTH, but not of those with a NaN: the maxima pass over
+ * it. `subsets`: a constant. */
 ONS_ALWAYS void raise_by_sorting(ons_candidates *rows, const ons_state *states, ons_tile x,
                                  int64_t count, int64_t n, int64_t of_blocks, int64_t subsets) {
     T maxima[WIDTH][MAX_SORTED], kth[WIDTH];
@@ -103,7 +105,7 @@ ONS_ALWAYS void raise_by_sorting(ons_candidates *rows, const ons_state *states, 
     for (int64_t i = 0; i < count; i++) raise_below(&rows[i], kth[i]);
 }
 
-/* The same for a larger k, of a row alone: `least` is a number that a few more than k maxima are
+/* For a larger k, a row is raised alone: `least` is a number that a few more than k maxima are
  * above, of those between low and high (divide). */
 static void raise_between(ons_candidates *row, const T *maxima, int64_t n, T low, T high,
                           int64_t above) {
@@ -131,8 +133,8 @@ static void raise_by_halving(ons_candidates *row, const T *x, int64_t n) {
     if (above < k && count_above(x, n, low) >= k) raise_between(row, x, n, low, high, above);
 }
 
-/* Its subsets are sorted lane by lane, which leaves little to halve: so many as each lane has of
- * the k are above the lowest of these, and fewer are above the highest. */
+/* Subsets are sorted lane by lane, which leaves little to halve. Each lane has its share of the k:
+ * the k-th largest lies between the lowest and the highest of what the lanes have there. */
 static void raise_by_lanes(ons_candidates *row, const T *x, int64_t n) {
     enum { SUBSETS = MAX_SORTED * WIDTH };
     VEC sorted[MAX_SORTED];

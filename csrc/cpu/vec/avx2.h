@@ -232,7 +232,7 @@ ONS_ALWAYS void f32_store_columns(float *y, int64_t pitch, const f32_vec *column
     y += 4 * pitch;
     for (int i = 0; i < 4; i++) _mm_storeu_ps(y + i * pitch, _mm256_extractf128_ps(rows[i], 1));
 }
-/* Of 4 rows. */
+/* The doubles of 4 rows. */
 ONS_ALWAYS void ons_transpose_doubles(f64_vec *a) {
     f64_vec even0 = _mm256_unpacklo_pd(a[0], a[1]), odd0 = _mm256_unpackhi_pd(a[0], a[1]);
     f64_vec even1 = _mm256_unpacklo_pd(a[2], a[3]), odd1 = _mm256_unpackhi_pd(a[2], a[3]);

@@ -255,7 +255,7 @@ ONS_ALWAYS void f32_store_columns(float *y, int64_t pitch, const f32_vec *column
     ons_transpose(rows);
     for (int i = 0; i < 4; i++) vst1q_f32(y + i * pitch, rows[i]);
 }
-/* Of 2 rows. */
+/* The doubles of 2 rows. */
 ONS_ALWAYS void f64_load_columns(f64_vec *columns, const char *x, int64_t across) {
     const double *row = (const double *)(const void *)x;
     const double *other = (const double *)(const void *)(x + across);
