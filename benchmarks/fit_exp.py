@@ -1,4 +1,4 @@
-"""Fit the constants of csrc/cpu/kernel/exponential_tmpl.h: p(r) ~ e^r for |r| <= ln(2) / (2 * steps).
+"""Fit the constants of csrc/cpu/kernel/exponential.h: p(r) ~ e^r for |r| <= ln(2) / (2 * steps).
 
     python benchmarks/fit_exp.py [--tries N]
 

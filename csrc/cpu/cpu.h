@@ -29,7 +29,7 @@ ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
 double ons_cpu_pair_d(ons_pair pair, ons_dtype compute);
 
 /* How many candidates a row has room for. They are cut to the k largest when it could become too
- * small (topk_tmpl.h). */
+ * small (topk.h). */
 static inline int64_t ons_candidates_room(const ons_plan *plan) {
     enum { BESIDE = 32, AT_ONCE = 64, SHORT = 256 };
     bool all = plan->N <= SHORT || plan->N - plan->k < plan->k + BESIDE;

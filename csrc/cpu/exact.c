@@ -31,8 +31,8 @@ static bool has_near_elements(double m) {
     return m <= ONS_LARGEST_REFERENCE && m >= ONS_FAR_BELOW - ONS_LARGEST_REFERENCE;
 }
 
-/* Of at most SIDE_BY_SIDE elements, `along` bytes apart; or of all that lie side by side, where
- * they are near. */
+/* Adds at most SIDE_BY_SIDE elements, `along` bytes apart; or all that lie side by side, where they
+ * are near. */
 static void take_some(const ons_strip *strip, ons_packed *state, const char *x, int64_t along,
                       int64_t n) {
     const ons_dtype compute = strip->plan->compute;

@@ -11,7 +11,7 @@ void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end);
 /* y of elements begin to end, from the final states; or, with element 0, the value of each row. */
 void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end);
 
-/* Both, for whole rows. */
+/* The statistics and the results of whole rows. */
 void ons_online(ons_strip *strip);
 
 #endif

@@ -71,7 +71,7 @@ static void begin_above(const wave *wave, ons_strip *strip, int64_t before) {
     }
 }
 
-/* Those of all blocks of the strip's rows, from the unit of the first block on. */
+/* Takes the candidates of all blocks of the strip's rows, from the unit of the first block on. */
 static void merge_candidates(const wave *wave, const ons_strip *strip, int64_t unit) {
     for (int64_t i = 0; i < strip->rows.width; i++)
         for (int64_t b = 0; b < wave->blocks; b++)

@@ -8,22 +8,22 @@ ONS_OPERATION(log_softmax, ROW, ELEMENTS, -INFINITY, "x - log(sum(exp(x)))")
 #ifdef ONS_OPERATION_ON_CPU
 
 /* first = m, second = log(sum(e^(x - m))). */
-INLINE void FN(log_softmax_row)(const ons_state *state, double anchor, T *first, T *second) {
+ONS_ALWAYS void log_softmax_row(const ons_state *state, double anchor, T *first, T *second) {
     *first = isfinite(state->m) ? (T)(state->m + anchor) : (T)NAN;
-    *second = (T)FN(log_of_sum)(state);
+    *second = (T)log_of_sum(state);
 }
 
-INLINE void FN(log_softmax_rows)(const FN(sums_of_rows) * rows, T *first, T *second) {
-    V(store)(first, V(add)(V(add)(rows->m, rows->anchor), V(sub)(rows->m, rows->m)));
+ONS_ALWAYS void log_softmax_rows(const sums_of_rows *rows, T *first, T *second) {
+    V(store)(first, (rows->m + rows->anchor) + (rows->m - rows->m));
     double logs[WIDTH];
-    FN(logs_of_sums)(rows, logs);
+    logs_of_sums(rows, logs);
     for (int64_t i = 0; i < WIDTH; i++) second[i] = (T)logs[i];
 }
 
-INLINE VEC FN(log_softmax_element)(VEC x, VEC m, VEC log_d) { return V(sub)(V(sub)(x, m), log_d); }
+ONS_ALWAYS VEC log_softmax_element(VEC x, VEC m, VEC log_d) { return (x - m) - log_d; }
 
-INLINE double FN(log_softmax_plain_row)(double d) { return log(d); }
-INLINE VEC FN(log_softmax_plain_element)(VEC x, VEC log_d) { return V(sub)(x, log_d); }
+ONS_ALWAYS double log_softmax_plain_row(double d) { return log(d); }
+ONS_ALWAYS VEC log_softmax_plain_element(VEC x, VEC log_d) { return x - log_d; }
 
 #endif
 

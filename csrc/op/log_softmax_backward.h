@@ -7,11 +7,11 @@ ONS_OPERATION(log_softmax_backward, GRADIENT, NOTHING, 0.0, "dy - exp(y) * sum(d
 
 #ifdef ONS_OPERATION_ON_CPU
 
-enum { FN(log_softmax_backward_adds_products) = false };
+enum { log_softmax_backward_adds_products = false };
 
 /* The exponential comes lifted. Either a sum that is large enough is lowered in its place: so it
  * keeps its digits where e^y alone would lose them; or the exponential is. */
-INLINE void FN(log_softmax_backward_row)(double sum, double power, T *first, T *second) {
+ONS_ALWAYS void log_softmax_backward_row(double sum, double power, T *first, T *second) {
     bool large = fabs(sum) * power >= 1;
     *first = (T)(large ? sum * (power * (BITS == 32 ? 0x1p-120 : 0x1p-1000)) : sum * power);
     *second = (T)(large ? LOG_LOWERED * (BITS == 32 ? 0x1p120 : 0x1p1000) : LOG_LOWERED);
@@ -19,23 +19,24 @@ INLINE void FN(log_softmax_backward_row)(double sum, double power, T *first, T *
 
 /* Of outputs that are no logarithms of probabilities, for which the lifted exponential is too
  * large: lane by lane, as the lanes beside them must not matter. */
-static ONS_APART VEC FN(log_softmax_backward_above)(VEC dx, VEC dy, VEC y, VEC sum) {
+static ONS_APART VEC log_softmax_backward_above(VEC dx, VEC dy, VEC y, VEC sum) {
     T of[WIDTH], result[WIDTH], plain[WIDTH];
     V(store)(of, y);
     V(store)(result, dx);
-    V(store)(plain, V(fnma)(FN(plain_exponential)(y), sum, dy));
+    V(store)(plain, V(fnma)(plain_exponential(y), sum, dy));
     for (int64_t l = 0; l < WIDTH; l++)
         if (of[l] > LOG_LARGEST) result[l] = plain[l];
     return V(load)(result);
 }
 
-INLINE VEC FN(log_softmax_backward_element)(VEC dy, VEC y, VEC first, VEC second, VEC power,
+ONS_ALWAYS VEC log_softmax_backward_element(VEC dy, VEC y, VEC first, VEC second, VEC power,
                                             bool plain) {
-    VEC e = V(mul)(FN(lifted_exponential_of_log)(y), second), more = plain ? dy : V(mul)(dy, power);
+    VEC e = lifted_exponential_of_log(y) * second, more = dy;
+    if (!plain) more *= power;
     VEC dx = V(fnma)(e, first, more);
     if (__builtin_expect(V(any_outside)(V(max)(y, V(set)(0)), V(set)(LOG_LARGEST)), false)) {
-        VEC sum = V(mul)(V(mul)(first, second), V(set)((T)(1 / LOG_LOWERED)));
-        return FN(log_softmax_backward_above)(dx, more, y, sum);
+        VEC sum = (first * second) * V(set)((T)(1 / LOG_LOWERED));
+        return log_softmax_backward_above(dx, more, y, sum);
     }
     return dx;
 }

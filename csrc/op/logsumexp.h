@@ -7,15 +7,15 @@ ONS_OPERATION(logsumexp, VALUE, NOTHING, 0.0, "log(sum(exp(x)))")
 #ifdef ONS_OPERATION_ON_CPU
 
 /* An infinite maximum is the result: +inf, or -inf of a row with nothing else. */
-INLINE double FN(logsumexp_value)(const ons_state *state, double anchor) {
+ONS_ALWAYS double logsumexp_value(const ons_state *state, double anchor) {
     if (!isfinite(state->m)) return state->m;
-    return (state->m + FN(log_of_sum)(state)) + anchor;
+    return (state->m + log_of_sum(state)) + anchor;
 }
 
-INLINE void FN(logsumexp_values)(const FN(sums_of_rows) * rows, T *values) {
+ONS_ALWAYS void logsumexp_values(const sums_of_rows *rows, T *values) {
     double logs[WIDTH];
     T m[WIDTH], anchor[WIDTH];
-    FN(logs_of_sums)(rows, logs);
+    logs_of_sums(rows, logs);
     V(store)(m, rows->m);
     V(store)(anchor, rows->anchor);
     for (int64_t i = 0; i < WIDTH; i++) {
@@ -24,7 +24,7 @@ INLINE void FN(logsumexp_values)(const FN(sums_of_rows) * rows, T *values) {
     }
 }
 
-INLINE double FN(logsumexp_plain_row)(double d) { return log(d); }
+ONS_ALWAYS double logsumexp_plain_row(double d) { return log(d); }
 
 #endif
 

@@ -8,7 +8,7 @@ ONS_OPERATION(softmax, ROW, EXPONENTIALS, 0.0, "exp(x) / sum(exp(x))")
 
 /* first + second = 1 / d: in two parts, so that e / d is rounded once and an element alone in its
  * row gives 1. */
-INLINE void FN(softmax_row)(const ons_state *state, double anchor, T *first, T *second) {
+ONS_ALWAYS void softmax_row(const ons_state *state, double anchor, T *first, T *second) {
     (void)anchor;
     T nearest = (T)(LOWERED / (state->d + state->d_low));
     double rest = fma(-(double)nearest, state->d, LOWERED) - (double)nearest * state->d_low;
@@ -16,29 +16,30 @@ INLINE void FN(softmax_row)(const ons_state *state, double anchor, T *first, T *
     *second = (T)(rest * (double)nearest * (1.0 / LOWERED));
 }
 
-INLINE void FN(softmax_rows)(const FN(sums_of_rows) * rows, T *first, T *second) {
-    const FN(wide) *low = rows->d_low;
-    FN(wide) inverse, rest, d = rows->d;
+ONS_ALWAYS void softmax_rows(const sums_of_rows *rows, T *first, T *second) {
+    const wide *low = rows->d_low;
+    wide inverse, rest, d = rows->d;
     f64_vec one = f64_set(1);
     EACH_PART {
-        f64_vec all = low ? f64_add(d.part[k], low->part[k]) : d.part[k];
-        inverse.part[k] = f64_div(one, all);
+        f64_vec all = d.part[k];
+        if (low) all += low->part[k];
+        inverse.part[k] = one / all;
     }
-    VEC nearest = V(narrow)(inverse.part), none = V(sub)(rows->m, rows->m); /* NaN, or 0 */
-    FN(wide) by = FN(widen)(nearest);
+    VEC nearest = V(narrow)(inverse.part), none = rows->m - rows->m; /* NaN, or 0 */
+    wide by = widen(nearest);
     EACH_PART {
         rest.part[k] = f64_rest(by.part[k], d.part[k], one);
-        if (low) rest.part[k] = f64_sub(rest.part[k], f64_mul(by.part[k], low->part[k]));
-        rest.part[k] = f64_mul(rest.part[k], by.part[k]);
+        if (low) rest.part[k] -= by.part[k] * low->part[k];
+        rest.part[k] *= by.part[k];
     }
-    V(store)(first, V(add)(nearest, none));
+    V(store)(first, nearest + none);
     V(store)(second, V(narrow)(rest.part));
 }
 
-INLINE VEC FN(softmax_element)(VEC e, VEC first, VEC second) { return V(times)(e, first, second); }
+ONS_ALWAYS VEC softmax_element(VEC e, VEC first, VEC second) { return V(times)(e, first, second); }
 
-INLINE double FN(softmax_plain_row)(double d) { return d; }
-INLINE VEC FN(softmax_plain_element)(VEC e, VEC d) { return V(div)(e, d); }
+ONS_ALWAYS double softmax_plain_row(double d) { return d; }
+ONS_ALWAYS VEC softmax_plain_element(VEC e, VEC d) { return e / d; }
 
 #endif
 

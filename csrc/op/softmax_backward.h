@@ -7,23 +7,23 @@ ONS_OPERATION(softmax_backward, GRADIENT, NOTHING, 0.0, "y * (dy - sum(dy * y))"
 
 #ifdef ONS_OPERATION_ON_CPU
 
-enum { FN(softmax_backward_adds_products) = true };
+enum { softmax_backward_adds_products = true };
 
 /* y * power * (dy - first) - y * second. A sum that is below the normal
  * numbers before it is multiplied is `second`, any other one `first`. */
-INLINE void FN(softmax_backward_row)(double sum, double power, T *first, T *second) {
+ONS_ALWAYS void softmax_backward_row(double sum, double power, T *first, T *second) {
     bool tiny = power > 1 && fabs(sum) < (BITS == 32 ? 0x1p-126 : 0x1p-1022);
     *first = tiny ? 0 : (T)sum;
     *second = tiny ? (T)(sum * power) : 0;
 }
 
-INLINE VEC FN(softmax_backward_element)(VEC dy, VEC y, VEC first, VEC second, VEC power,
+ONS_ALWAYS VEC softmax_backward_element(VEC dy, VEC y, VEC first, VEC second, VEC power,
                                         bool plain) {
-    if (plain) return V(mul)(y, V(sub)(dy, first));
+    if (plain) return y * (dy - first);
     /* where second is 0 it is 0, neither -0 nor NaN, as if nothing was subtracted */
     VEC finite = V(between)(y, V(set)(0), V(set)((T)INFINITY));
-    VEC less = V(add)(V(mul)(finite, second), V(set)(0));
-    return V(sub)(V(mul)(V(mul)(y, power), V(sub)(dy, first)), less);
+    VEC less = finite * second + V(set)(0);
+    return (y * power) * (dy - first) - less;
 }
 
 #endif

@@ -89,17 +89,17 @@ ONS_OPERATION(descent, GRADIENT, NOTHING, 0.0, "y * (sum(dy * y) - dy)")
 
 #ifdef ONS_OPERATION_ON_CPU
 
-enum { FN(descent_adds_products) = true };
+enum { descent_adds_products = true };
 
-INLINE void FN(descent_row)(double sum, double power, T *first, T *second) {
+ONS_ALWAYS void descent_row(double sum, double power, T *first, T *second) {
     (void)power;
     *first = (T)sum;
     *second = 0;
 }
 
-INLINE VEC FN(descent_element)(VEC dy, VEC y, VEC first, VEC second, VEC power, bool plain) {
+ONS_ALWAYS VEC descent_element(VEC dy, VEC y, VEC first, VEC second, VEC power, bool plain) {
     (void)second, (void)plain;
-    return V(mul)(V(mul)(y, power), V(sub)(first, dy));
+    return (y * power) * (first - dy);
 }
 
 #endif

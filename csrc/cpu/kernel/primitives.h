@@ -4,8 +4,9 @@
  * row form the elements of a row lie side by side (`along` is the element's size); in the column
  * form the rows do (`across` is). Any alignment will do.
  *
- * Each is written once, in primitives_tmpl.h, and compiled for each type, form and instruction set;
- * all of them add up in the same order, so a row has the same bits in either form. */
+ * Each is written once for the row form (row.h) and once for the column form (column.h), and is
+ * compiled for each type and instruction set. All of them add up in the same order, so a row has
+ * the same bits in either form. */
 #ifndef ONS_CPU_PRIMITIVES_H
 #define ONS_CPU_PRIMITIVES_H
 
@@ -20,7 +21,7 @@ typedef struct {
 #define ONS_NO_TILE ((ons_tile){NULL, 0, 0})
 
 /* The rows of a tile, and what their exponentials are relative to; the arrays hold one entry a
- * row. An exponential is kept as e^x * 2^(LIFT - c): see exponential_tmpl.h. */
+ * row. An exponential is kept as e^x * 2^(LIFT - c): see exponential.h. */
 typedef struct {
     int64_t width;
     /* what will be read after what sum_exp or exp_store_sum takes, in the array's own type: fetched
@@ -30,13 +31,13 @@ typedef struct {
     bool short_rows;     /* of at most 2 * ONS_LANES_F32 or _F64 elements */
     bool sums_in_double; /* of gradients, no block of them in floats: the sums are the result */
     ons_state *state;
-    /* the running sums of the block of a row that is being added up (sum_tmpl.h): 2 * ONS_SUMS
+    /* the running sums of the block of a row that is being added up (sum.h): 2 * ONS_SUMS
      * doubles, so many apart, for each row; lifted as the exponentials are */
     double *sums;
     int64_t sums_along, sums_across;
     void *shift;          /* of the compute type: a sum with it has n - c in its low bits */
     void *floor;          /* so far below m that what is less gives 0 */
-    void *first, *second; /* what the operation's elements need of each row (operation_tmpl.h) */
+    void *first, *second; /* what the operation's elements need of each row (operation.h) */
 } ons_rows;
 
 /* Raises each state's m to the largest element; to NaN for good where one is NaN. d and c stay. A
@@ -50,7 +51,7 @@ typedef void ons_set_references_fn(const ons_rows *rows);
  * last tile. Needs shift and floor. */
 typedef void ons_sum_exp_fn(const ons_rows *rows, ons_tile x, int64_t n);
 
-/* The same, and stores each exponential, as it is kept, to e. e may be x. */
+/* sum_exp that also stores each exponential, as it is kept, to e. e may be x. */
 typedef void ons_exp_store_sum_fn(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n);
 
 /* Adds the running sums to the states' d and empties them: to be called after every ONS_BLOCK
@@ -79,7 +80,7 @@ typedef void ons_finish_gradient_fn(const ons_rows *rows, ons_tile dx, ons_tile 
 typedef void ons_gradient_rows_fn(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y,
                                   int64_t n, int64_t tile, const double *scale);
 
-/* The candidates for the k largest elements of a row (candidates_tmpl.h), in their order. */
+/* The candidates for the k largest elements of a row (candidates.h), in their order. */
 typedef struct {
     int64_t k, room, count;
     double least; /* what comes is among the k only if it is above this; -inf at first */
@@ -116,7 +117,7 @@ typedef void ons_order_fn(ons_candidates *row, void *values, int64_t *places);
 typedef double ons_top_exponential_fn(double m);
 
 /* Adds the exponentials of n elements that lie side by side, relative to 2^c, to the digits of
- * exact.h. Their sizes are at most ONS_LARGEST_REFERENCE, or they are far below c. */
+ * sum.h. Their sizes are at most ONS_LARGEST_REFERENCE, or they are far below c. */
 typedef void ons_add_exact_fn(double digit[ONS_DIGITS], double c, const void *x, int64_t n);
 
 /* A thread that stored past the caches calls it before another thread reads that. */
@@ -255,7 +256,7 @@ typedef struct {
     ons_run_columns_fn *columns, *short_columns;
 } ons_pipelines;
 
-/* What one instruction set has, for one compute type. */
+/* All functions of one instruction set, for one compute type. */
 typedef struct {
     ons_primitives row, column;
     ons_epilogue end_row[ONS_OPERATION_COUNT], end_column[ONS_OPERATION_COUNT];
@@ -276,26 +277,24 @@ typedef struct {
     const ons_kernels *f32, *f64;
 } ons_isa;
 
-extern const ons_isa ons_isa_scalar;
-#if defined(__x86_64__)
-extern const ons_isa ons_isa_avx2, ons_isa_avx512;
-#elif defined(__aarch64__)
-extern const ons_isa ons_isa_neon;
-#endif
+extern const ons_isa ons_isa_scalar, ons_isa_avx2, ons_isa_avx512, ons_isa_neon;
+extern const ons_kernels ons_kernels_f32_scalar, ons_kernels_f64_scalar, ons_kernels_f32_avx2,
+    ons_kernels_f64_avx2, ons_kernels_f32_avx512, ons_kernels_f64_avx512, ons_kernels_f32_neon,
+    ons_kernels_f64_neon;
 
 /* vec/select.c: what the selected instruction set has for a compute type. */
 const ons_kernels *ons_kernels_for(ons_dtype compute);
 
-/* What must never become a call, however much there is in a file. */
+/* A function that must never become a call, however large the file is. */
 #define ONS_ALWAYS static inline __attribute__((always_inline))
-/* What would take registers from where it is called. */
+/* A function that must stay a call: inline it would take registers from its caller. */
 #if defined(__clang__)
 #define ONS_APART __attribute__((noinline))
 #else
 #define ONS_APART __attribute__((noinline, noclone))
 #endif
 
-/* How a row is added up (sum_tmpl.h): its lanes, the same on every instruction set; the elements
+/* How a row is added up (sum.h): its lanes, the same on every instruction set; the elements
  * of a chunk, which the lanes add in the compute type; the running sums, which take the sums of
  * a chunk; the elements of a block, after which the running sums are added up. */
 enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_CHUNK = 128, ONS_SUMS = 8, ONS_BLOCK = 32768 };
@@ -322,7 +321,7 @@ enum { ONS_CONVERTED_ROWS = 16, ONS_CONVERTED_SHORT_ROWS = 128 };
 
 /* The buffer of ons_run_of_columns in strips, and the largest width of these, long and short. */
 enum { ONS_KEPT_STRIPS = 2, ONS_MAX_COLUMNS = 256, ONS_MAX_SHORT_COLUMNS = 4096 };
-/* What the pipeline of columns keeps of three strips, beside their elements. */
+/* Bytes that the pipeline of columns keeps of three strips, beside their elements. */
 enum { ONS_STRIPS_BYTES = 80 << 10 };
 
 /* The most rows that the column form takes side by side, and elements of each in a tile. */

@@ -20,7 +20,7 @@ static int64_t buffer_bytes(const ons_plan *plan, int64_t count) {
     return values_bytes(plan, count) + places_bytes(count);
 }
 
-/* Of a row: the largest vector for each block of 64 elements (topk_tmpl.h). */
+/* The maxima of a row: a vector for each block of 64 elements (kernel/topk.h). */
 static int64_t maxima_bytes(const ons_plan *plan) {
     int64_t most = ons_taken_at_once(plan), n = plan->N < most ? plan->N : most;
     return n / 64 * 64;
@@ -30,7 +30,8 @@ static int64_t row_bytes(const ons_plan *plan) {
     return buffer_bytes(plan, ons_candidates_room(plan)) + maxima_bytes(plan);
 }
 
-/* Of all rows; behind the last as many as are ordered at once may be written. */
+/* The selected elements of all rows. Behind the last row as many as are ordered at once may be
+ * written. */
 static int64_t selected_count(const ons_plan *plan) {
     return plan->width * plan->k + ONS_ORDERED_AT_ONCE;
 }

@@ -212,7 +212,7 @@ void ons_strip_store_value(const ons_strip *strip, int64_t row, const void *valu
                        1);
 }
 
-/* Of a row with an anchor the state is relative to e^m already. */
+/* The state of a row with an anchor is relative to e^m already. */
 static void store_pairs(const ons_strip *strip, char *to, int64_t across) {
     for (int64_t i = 0; i < strip->rows.width; i++) {
         const ons_state *state = &strip->rows.state[i];

@@ -11,7 +11,7 @@ static int64_t column_pitch(const ons_plan *plan) {
     return ons_padded(plan->width * item_size(plan)) | 64;
 }
 
-/* Of n elements of each row of the strip. */
+/* Bytes of n elements of each row of the strip. */
 static int64_t room_bytes(const ons_plan *plan, int64_t n) {
     return plan->form == ONS_ROW_FORM ? ons_padded(n * plan->width * item_size(plan))
                                       : n * column_pitch(plan);

@@ -54,7 +54,8 @@ void ons_for_each_range(const ons_job *job, ons_range_body *body);
  * call; may be x itself. */
 ons_tile ons_strip_load(ons_strip *strip, int64_t j, int64_t n);
 
-/* The same of x or the gradient, for operations that take one; converted, excluded ones 0. */
+/* Elements j to j + n of x or of the gradient, for operations that take one: converted, excluded
+ * ones 0. */
 ons_tile ons_strip_load_input(ons_strip *strip, ons_role role, int64_t j, int64_t n);
 
 /* As ons_strip_load, for a method that keeps its row at ons_strip_kept: x itself, or the converted
@@ -87,7 +88,7 @@ void ons_strip_convert(const void *from, int64_t first, int64_t count, void *to,
 /* Writes the excluded elements' result in rows of y that are NaN: in others they have it. */
 void ons_strip_exclude_from_nan(const ons_strip *strip);
 
-/* The same of a strip of columns, in all of them. */
+/* Writes the excluded elements' result in all columns of the strip. */
 void ons_strip_exclude_from_columns(const ons_strip *strip);
 
 /* The memory of elements from j on, of these rows and of the next strip's, for rows.next. */

@@ -1,4 +1,4 @@
-/* avx2.c - the primitives for AVX2 with FMA and F16C. */
+/* avx2.c - the primitives for AVX2 with FMA and F16C: in float, as avx2_f64.c in double. */
 #include "../kernel/primitives.h"
 
 #if defined(__x86_64__)
@@ -12,15 +12,12 @@ static bool runs_here(void) {
            __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 }
 
+#define BITS 32
+#define KERNELS ons_kernels_f32_avx2
 #include "target.h"
 ONS_TARGET_BEGIN("avx2,fma,f16c")
 #include "avx2.h"
-
-#define ISA avx2
-#define BITS 32
-#include "../kernel/primitives_tmpl.h"
-#define BITS 64
-#include "../kernel/primitives_tmpl.h"
+#include "../kernel/kernels.h"
 ONS_TARGET_END
 
 const ons_isa ons_isa_avx2 = {"avx2", runs_here, runs_here, &ons_kernels_f32_avx2,

@@ -1,4 +1,4 @@
-/* avx2.h - the vector vocabulary (primitives_tmpl.h) for AVX2 with FMA and F16C. */
+/* avx2.h - the vector vocabulary (vectors.h) for AVX2 with FMA and F16C. */
 #ifndef ONS_CPU_AVX2_H
 #define ONS_CPU_AVX2_H
 
@@ -44,10 +44,6 @@ ONS_ALWAYS f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
     return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(out));
 }
 ONS_ALWAYS f32_vec f32_held(f32_vec a) { return a; }
-ONS_ALWAYS f32_vec f32_add(f32_vec a, f32_vec b) { return _mm256_add_ps(a, b); }
-ONS_ALWAYS f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm256_sub_ps(a, b); }
-ONS_ALWAYS f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm256_mul_ps(a, b); }
-ONS_ALWAYS f32_vec f32_div(f32_vec a, f32_vec b) { return _mm256_div_ps(a, b); }
 ONS_ALWAYS f32_vec f32_max(f32_vec a, f32_vec b) { return _mm256_max_ps(a, b); }
 ONS_ALWAYS f32_vec f32_min(f32_vec a, f32_vec b) { return _mm256_min_ps(a, b); }
 ONS_ALWAYS f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
@@ -143,10 +139,6 @@ ONS_ALWAYS f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
     return _mm256_blendv_pd(a, b, _mm256_castsi256_pd(out));
 }
 ONS_ALWAYS f64_vec f64_held(f64_vec a) { return a; }
-ONS_ALWAYS f64_vec f64_add(f64_vec a, f64_vec b) { return _mm256_add_pd(a, b); }
-ONS_ALWAYS f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm256_sub_pd(a, b); }
-ONS_ALWAYS f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm256_mul_pd(a, b); }
-ONS_ALWAYS f64_vec f64_div(f64_vec a, f64_vec b) { return _mm256_div_pd(a, b); }
 ONS_ALWAYS f64_vec f64_max(f64_vec a, f64_vec b) { return _mm256_max_pd(a, b); }
 ONS_ALWAYS f64_vec f64_min(f64_vec a, f64_vec b) { return _mm256_min_pd(a, b); }
 ONS_ALWAYS f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
@@ -205,7 +197,7 @@ ONS_ALWAYS void f64_add_lanes(f64_vec *eight, const f64_vec *lanes) {
 }
 /* l and l + 4, l and l + 2, then the two left */
 ONS_ALWAYS double f64_sum_eight(const f64_vec *eight) {
-    f64_vec four = f64_add(eight[0], eight[1]);
+    f64_vec four = eight[0] + eight[1];
     __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
@@ -240,7 +232,7 @@ ONS_ALWAYS void f32_store_columns(float *y, int64_t pitch, const f32_vec *column
     y += 4 * pitch;
     for (int i = 0; i < 4; i++) _mm_storeu_ps(y + i * pitch, _mm256_extractf128_ps(rows[i], 1));
 }
-/* Of 4 rows. */
+/* The doubles of 4 rows. */
 ONS_ALWAYS void ons_transpose_doubles(f64_vec *a) {
     f64_vec even0 = _mm256_unpacklo_pd(a[0], a[1]), odd0 = _mm256_unpackhi_pd(a[0], a[1]);
     f64_vec even1 = _mm256_unpacklo_pd(a[2], a[3]), odd1 = _mm256_unpackhi_pd(a[2], a[3]);
@@ -268,10 +260,11 @@ ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f6
                        _mm256_permute2f128_pd(a[k], a[k + 2], 0x31));
     return merge(_mm256_unpacklo_pd(two[0], two[1]), _mm256_unpackhi_pd(two[0], two[1]));
 }
+ONS_ALWAYS f64_vec ons_sum_of_two(f64_vec a, f64_vec b) { return a + b; }
 ONS_ALWAYS f64_vec f64_sum_rows(f64_vec (*eight)[2]) {
     f64_vec sums[4];
-    for (int i = 0; i < 4; i++) sums[i] = f64_add(eight[i][0], eight[i][1]);
-    return ons_merge_rows(sums, f64_add);
+    for (int i = 0; i < 4; i++) sums[i] = eight[i][0] + eight[i][1];
+    return ons_merge_rows(sums, ons_sum_of_two);
 }
 ONS_ALWAYS f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
 ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {

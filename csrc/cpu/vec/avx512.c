@@ -1,4 +1,4 @@
-/* avx512.c - the primitives for AVX-512 F, DQ, BW and VL. */
+/* avx512.c - the primitives for AVX-512 F, DQ, BW and VL: in float, as avx512_f64.c in double. */
 #include "../kernel/primitives.h"
 
 #if defined(__x86_64__)
@@ -14,15 +14,12 @@ static bool runs_here(void) {
  * Zen 4) has VBMI2 and loses a few percent or nothing. */
 static bool suits_here(void) { return runs_here() && __builtin_cpu_supports("avx512vbmi2"); }
 
+#define BITS 32
+#define KERNELS ons_kernels_f32_avx512
 #include "target.h"
 ONS_TARGET_BEGIN("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c")
 #include "avx512.h"
-
-#define ISA avx512
-#define BITS 32
-#include "../kernel/primitives_tmpl.h"
-#define BITS 64
-#include "../kernel/primitives_tmpl.h"
+#include "../kernel/kernels.h"
 ONS_TARGET_END
 
 const ons_isa ons_isa_avx512 = {"avx512", runs_here, suits_here, &ons_kernels_f32_avx512,

@@ -1,4 +1,4 @@
-/* avx512.h - the vector vocabulary (primitives_tmpl.h) for AVX-512 F, DQ, BW, VL. */
+/* avx512.h - the vector vocabulary (vectors.h) for AVX-512 F, DQ, BW, VL. */
 #ifndef ONS_CPU_AVX512_H
 #define ONS_CPU_AVX512_H
 
@@ -37,10 +37,6 @@ ONS_ALWAYS f32_vec f32_held(f32_vec a) {
     __asm__("" : "+v"(a));
     return a;
 }
-ONS_ALWAYS f32_vec f32_add(f32_vec a, f32_vec b) { return _mm512_add_ps(a, b); }
-ONS_ALWAYS f32_vec f32_sub(f32_vec a, f32_vec b) { return _mm512_sub_ps(a, b); }
-ONS_ALWAYS f32_vec f32_mul(f32_vec a, f32_vec b) { return _mm512_mul_ps(a, b); }
-ONS_ALWAYS f32_vec f32_div(f32_vec a, f32_vec b) { return _mm512_div_ps(a, b); }
 ONS_ALWAYS f32_vec f32_max(f32_vec a, f32_vec b) { return _mm512_max_ps(a, b); }
 ONS_ALWAYS f32_vec f32_min(f32_vec a, f32_vec b) { return _mm512_min_ps(a, b); }
 ONS_ALWAYS f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
@@ -133,10 +129,6 @@ ONS_ALWAYS f64_vec f64_held(f64_vec a) {
     __asm__("" : "+v"(a));
     return a;
 }
-ONS_ALWAYS f64_vec f64_add(f64_vec a, f64_vec b) { return _mm512_add_pd(a, b); }
-ONS_ALWAYS f64_vec f64_sub(f64_vec a, f64_vec b) { return _mm512_sub_pd(a, b); }
-ONS_ALWAYS f64_vec f64_mul(f64_vec a, f64_vec b) { return _mm512_mul_pd(a, b); }
-ONS_ALWAYS f64_vec f64_div(f64_vec a, f64_vec b) { return _mm512_div_pd(a, b); }
 ONS_ALWAYS f64_vec f64_max(f64_vec a, f64_vec b) { return _mm512_max_pd(a, b); }
 ONS_ALWAYS f64_vec f64_min(f64_vec a, f64_vec b) { return _mm512_min_pd(a, b); }
 ONS_ALWAYS f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
@@ -282,7 +274,10 @@ ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f6
                         _mm512_shuffle_f64x2(two[k], two[k + 2], 0xdd));
     return merge(_mm512_unpacklo_pd(four[0], four[1]), _mm512_unpackhi_pd(four[0], four[1]));
 }
-ONS_ALWAYS f64_vec f64_sum_rows(f64_vec (*eight)[1]) { return ons_merge_rows(*eight, f64_add); }
+ONS_ALWAYS f64_vec ons_sum_of_two(f64_vec a, f64_vec b) { return a + b; }
+ONS_ALWAYS f64_vec f64_sum_rows(f64_vec (*eight)[1]) {
+    return ons_merge_rows(*eight, ons_sum_of_two);
+}
 ONS_ALWAYS f64_vec f64_max_rows(const f64_vec *a) { return ons_merge_rows(a, f64_max); }
 ONS_ALWAYS f32_vec f32_max_rows(const f32_vec *a) {
     f32_vec two[8], four[4], eight[2];

@@ -1,5 +1,5 @@
-/* neon.c - the primitives for AArch64, with the processor's own rounding to bfloat16 where it has
- * that. */
+/* neon.c - the primitives for AArch64, in float, as neon_f64.c in double; with the processor's own
+ * rounding to bfloat16 where it has that. */
 #include "../kernel/primitives.h"
 
 #if defined(__aarch64__)
@@ -10,13 +10,10 @@
 #include <sys/auxv.h>
 #endif
 
-#include "neon.h"
-
-#define ISA neon
 #define BITS 32
-#include "../kernel/primitives_tmpl.h"
-#define BITS 64
-#include "../kernel/primitives_tmpl.h"
+#define KERNELS ons_kernels_f32_neon
+#include "neon.h"
+#include "../kernel/kernels.h"
 
 /* When the library is loaded, since one array's rows are stored by many calls. */
 __attribute__((constructor)) static void ask_processor(void) {

@@ -1,4 +1,4 @@
-/* neon.h - the vector vocabulary (primitives_tmpl.h) for AArch64, whose every processor has
+/* neon.h - the vector vocabulary (vectors.h) for AArch64, whose every processor has
  * NEON with fused multiply-add and the conversions of float16. */
 #ifndef ONS_CPU_NEON_H
 #define ONS_CPU_NEON_H
@@ -44,10 +44,6 @@ ONS_ALWAYS f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
     return vbslq_f32(vcgtq_u32(vmovl_u16(vget_low_u16(bytes)), vdupq_n_u32(0)), a, b);
 }
 ONS_ALWAYS f32_vec f32_held(f32_vec a) { return a; }
-ONS_ALWAYS f32_vec f32_add(f32_vec a, f32_vec b) { return vaddq_f32(a, b); }
-ONS_ALWAYS f32_vec f32_sub(f32_vec a, f32_vec b) { return vsubq_f32(a, b); }
-ONS_ALWAYS f32_vec f32_mul(f32_vec a, f32_vec b) { return vmulq_f32(a, b); }
-ONS_ALWAYS f32_vec f32_div(f32_vec a, f32_vec b) { return vdivq_f32(a, b); }
 /* NaN where either is: the maximum remembers it by itself, and max_lanes gives it back */
 ONS_ALWAYS f32_vec f32_max(f32_vec a, f32_vec b) { return vmaxq_f32(a, b); }
 ONS_ALWAYS f32_vec f32_min(f32_vec a, f32_vec b) { return vminq_f32(a, b); }
@@ -127,10 +123,6 @@ ONS_ALWAYS f64_vec f64_where(const char *where, f64_vec a, f64_vec b) {
     return vbslq_f64(in, a, b);
 }
 ONS_ALWAYS f64_vec f64_held(f64_vec a) { return a; }
-ONS_ALWAYS f64_vec f64_add(f64_vec a, f64_vec b) { return vaddq_f64(a, b); }
-ONS_ALWAYS f64_vec f64_sub(f64_vec a, f64_vec b) { return vsubq_f64(a, b); }
-ONS_ALWAYS f64_vec f64_mul(f64_vec a, f64_vec b) { return vmulq_f64(a, b); }
-ONS_ALWAYS f64_vec f64_div(f64_vec a, f64_vec b) { return vdivq_f64(a, b); }
 ONS_ALWAYS f64_vec f64_max(f64_vec a, f64_vec b) { return vmaxq_f64(a, b); }
 ONS_ALWAYS f64_vec f64_min(f64_vec a, f64_vec b) { return vminq_f64(a, b); }
 ONS_ALWAYS f64_vec f64_nan_or(f64_vec so_far, f64_vec a, f64_vec b) {
@@ -263,7 +255,7 @@ ONS_ALWAYS void f32_store_columns(float *y, int64_t pitch, const f32_vec *column
     ons_transpose(rows);
     for (int i = 0; i < 4; i++) vst1q_f32(y + i * pitch, rows[i]);
 }
-/* Of 2 rows. */
+/* The doubles of 2 rows. */
 ONS_ALWAYS void f64_load_columns(f64_vec *columns, const char *x, int64_t across) {
     const double *row = (const double *)(const void *)x;
     const double *other = (const double *)(const void *)(x + across);

@@ -1,12 +1,9 @@
-/* scalar.c - the primitives in plain C, for any processor. */
-#include "scalar.h"
-
-#define ISA scalar
-#define WITHOUT_PIPELINES
+/* scalar.c - the primitives in plain C, for any processor: in float, as scalar_f64.c in double. */
 #define BITS 32
-#include "../kernel/primitives_tmpl.h"
-#define BITS 64
-#include "../kernel/primitives_tmpl.h"
+#define KERNELS ons_kernels_f32_scalar
+#define WITHOUT_PIPELINES
+#include "scalar.h"
+#include "../kernel/kernels.h"
 
 static bool runs_here(void) { return true; }
 

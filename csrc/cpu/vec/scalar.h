@@ -1,4 +1,4 @@
-/* scalar.h - the vector vocabulary (primitives_tmpl.h) in plain C: vectors of one element. */
+/* scalar.h - the vector vocabulary (vectors.h) in plain C: vectors of one element. */
 #ifndef ONS_CPU_SCALAR_H
 #define ONS_CPU_SCALAR_H
 
@@ -9,7 +9,7 @@ typedef float f32_t, f32_vec;
 typedef double f64_t, f64_vec;
 
 /* Without a fused multiply-add in hardware float goes by way of double, where the product is exact;
- * double does without, since the reduction's products are exact (primitives_tmpl.h). */
+ * double does without, since the reduction's products are exact (exponential.h). */
 #ifdef FP_FAST_FMAF
 ONS_ALWAYS float f32_fma(float a, float b, float c) { return fmaf(a, b, c); }
 #else
@@ -57,10 +57,6 @@ ONS_ALWAYS double f64_rest(double a, double b, double c) { return fma(-a, b, c);
     ONS_ALWAYS TYPE P##_join(TYPE a, TYPE b, int64_t k) { return k > 0 ? a : b; }           \
     ONS_ALWAYS TYPE P##_where(const char *where, TYPE a, TYPE b) { return *where ? a : b; } \
     ONS_ALWAYS TYPE P##_held(TYPE a) { return a; }                                          \
-    ONS_ALWAYS TYPE P##_add(TYPE a, TYPE b) { return a + b; }                               \
-    ONS_ALWAYS TYPE P##_sub(TYPE a, TYPE b) { return a - b; }                               \
-    ONS_ALWAYS TYPE P##_mul(TYPE a, TYPE b) { return a * b; }                               \
-    ONS_ALWAYS TYPE P##_div(TYPE a, TYPE b) { return a / b; }                               \
     ONS_ALWAYS TYPE P##_max(TYPE a, TYPE b) { return a > b ? a : b; }                       \
     ONS_ALWAYS TYPE P##_min(TYPE a, TYPE b) { return a < b ? a : b; }                       \
     ONS_ALWAYS TYPE P##_nan_or(TYPE so_far, TYPE a, TYPE b) {                               \

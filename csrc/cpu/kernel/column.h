@@ -1,9 +1,13 @@
-/* column_tmpl.h - the primitives on neighbouring rows, which lie side by side. Each row is added up
- * as row_tmpl.h adds it. Part of primitives_tmpl.h, whose parameters and names it uses. */
+/* column.h - the primitives on neighbouring rows, which lie side by side. Each row is added up
+ * as row.h adds it. */
+#ifndef ONS_CPU_KERNEL_COLUMN_H
+#define ONS_CPU_KERNEL_COLUMN_H
+
+#include "operation.h"
 
 #define AT(tile, j) ((T *)((char *)(tile).data + (j) * (tile).along))
 /* Rows of the tile from the one that is read to the one that is fetched. */
-enum { FN(rows_ahead) = 16 };
+enum { ROWS_AHEAD = 16 };
 
 /* column i's vector of a row of the tile, and of an array with an entry a column */
 #define LOAD_AT(p, i, width) \
@@ -17,7 +21,7 @@ enum { FN(rows_ahead) = 16 };
             V(store_part)((p) + (i), a, (width) - (i)); \
     } while (0)
 
-static void FN(max_column)(const ons_rows *rows, ons_tile kept, ons_tile x, int64_t n) {
+static void max_column(const ons_rows *rows, ons_tile kept, ons_tile x, int64_t n) {
     T m[ONS_MAX_WIDTH], nans[ONS_MAX_WIDTH];
     int64_t width = rows->width;
     bool copies = kept.data && kept.data != x.data;
@@ -31,7 +35,7 @@ static void FN(max_column)(const ons_rows *rows, ons_tile kept, ons_tile x, int6
         for (int64_t k = 0; k < 4; k++) at[k] = j + k < n ? j + k : j;
         for (int64_t k = 0; k < 4; k++)
             for (int64_t i = 0; i < width; i += 64 / (int64_t)sizeof(T))
-                __builtin_prefetch(AT(x, at[k] + FN(rows_ahead)) + i);
+                __builtin_prefetch(AT(x, at[k] + ROWS_AHEAD) + i);
         for (int64_t i = 0; i < width; i += WIDTH) {
             VEC four[4];
             for (int64_t k = 0; k < 4; k++) four[k] = LOAD_AT(AT(x, at[k]), i, width);
@@ -51,7 +55,7 @@ static void FN(max_column)(const ons_rows *rows, ons_tile kept, ons_tile x, int6
 /* The exponentials of four elements of a lane from j on, or as many as there are, of the columns
  * from i on that fill a vector: stored where there is e, and added up. `whole`: of WIDTH columns
  * there are four. */
-INLINE VEC FN(quad_of_columns)(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
+ONS_ALWAYS VEC quad_of_columns(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
                                int64_t count, VEC shift, VEC floor, bool plain, bool whole) {
     int64_t width = rows->width;
     VEC four[4];
@@ -59,47 +63,46 @@ INLINE VEC FN(quad_of_columns)(const ons_rows *rows, int64_t i, ons_tile e, ons_
         __builtin_prefetch(AT(rows->next, j + k * LANES) + i, 0, 2);
     if (whole || (count >= 4 && width - i >= WIDTH)) {
         for (int64_t k = 0; k < 4; k++) four[k] = V(load)(AT(x, j + k * LANES) + i);
-        if (!plain) FN(exponential_each)(four, 4, shift, floor);
+        if (!plain) exponential_each(four, 4, shift, floor);
         for (int64_t k = 0; k < 4 && e.data; k++) V(store)(AT(e, j + k * LANES) + i, four[k]);
-        return FN(sum_of_four)(four);
+        return sum_of_four(four);
     }
     for (int64_t k = 0; k < 4; k++) {
         four[k] = V(set)(0);
         if (k >= count) continue;
         four[k] = LOAD_AT(AT(x, j + k * LANES), i, width);
-        if (!plain) four[k] = FN(exponential)(four[k], shift, floor);
+        if (!plain) four[k] = exponential(four[k], shift, floor);
         if (e.data) STORE_AT(AT(e, j + k * LANES), i, width, four[k]);
     }
-    return FN(sum_of_four)(four);
+    return sum_of_four(four);
 }
 
 /* Adds two sums of TERMS elements to running sum l of a vector of columns. `sums` has `width`
  * doubles for each running sum. */
-INLINE void FN(add_to_columns)(double *sums, int64_t l, int64_t width, VEC one, VEC other) {
+ONS_ALWAYS void add_to_columns(double *sums, int64_t l, int64_t width, VEC one, VEC other) {
     double *at = sums + l * width, *rounded_away = at + ONS_SUMS * width;
-    FN(wide) term = FN(wide_add)(FN(widen)(one), FN(widen)(other)), d = FN(wide_load)(at);
+    wide term = wide_add(widen(one), widen(other)), d = wide_load(at);
     if (BITS == 64) {
-        FN(wide) low = FN(wide_load)(rounded_away);
-        FN(add_term)(&d, &low, term);
-        FN(wide_store)(rounded_away, low);
+        wide low = wide_load(rounded_away);
+        add_term(&d, &low, term);
+        wide_store(rounded_away, low);
     } else {
-        d = FN(wide_add)(d, term);
+        d = wide_add(d, term);
     }
-    FN(wide_store)(at, d);
+    wide_store(at, d);
 }
 
-/* The same of TERMS elements of a lane from j on, or of as many as there are before n. */
-INLINE VEC FN(lane_of_columns)(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
+/* The sum of TERMS elements of a lane from j on, or of as many as there are before n. */
+ONS_ALWAYS VEC lane_of_columns(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
                                int64_t n, VEC shift, VEC floor, bool plain, bool whole) {
-    int64_t count = whole ? TERMS : FN(of_lane)(n - j);
-    VEC quad = FN(quad_of_columns)(rows, i, e, x, j, count, shift, floor, plain, whole);
-    return V(add)(
-        quad, FN(quad_of_columns)(rows, i, e, x, j + QUAD, count - 4, shift, floor, plain, whole));
+    int64_t count = whole ? TERMS : of_lane(n - j);
+    VEC quad = quad_of_columns(rows, i, e, x, j, count, shift, floor, plain, whole);
+    return quad + quad_of_columns(rows, i, e, x, j + QUAD, count - 4, shift, floor, plain, whole);
 }
 
 /* STEP elements from j on, or as many as there are before n, of the columns from i on that fill a
  * vector. */
-INLINE void FN(step_of_columns)(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
+ONS_ALWAYS void step_of_columns(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
                                 int64_t n, bool plain, bool whole) {
     VEC shift = V(set)(0), floor = shift;
     if (!plain) {
@@ -107,30 +110,28 @@ INLINE void FN(step_of_columns)(const ons_rows *rows, int64_t i, ons_tile e, ons
         floor = LOAD_AT((const T *)rows->floor, i, rows->width);
     }
     for (int64_t l = 0; l < ONS_SUMS && j + l < n; l++) {
-        VEC one = FN(lane_of_columns)(rows, i, e, x, j + l, n, shift, floor, plain, whole);
-        VEC other =
-            FN(lane_of_columns)(rows, i, e, x, j + l + OTHER, n, shift, floor, plain, whole);
-        FN(add_to_columns)(rows->sums + i, l, rows->sums_along, one, other);
+        VEC one = lane_of_columns(rows, i, e, x, j + l, n, shift, floor, plain, whole);
+        VEC other = lane_of_columns(rows, i, e, x, j + l + OTHER, n, shift, floor, plain, whole);
+        add_to_columns(rows->sums + i, l, rows->sums_along, one, other);
     }
 }
 
-INLINE void FN(sum_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
+ONS_ALWAYS void sum_column(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
     for (int64_t j = 0; j < n; j += STEP)
         for (int64_t i = 0; i < rows->width; i += WIDTH)
             if (n - j >= STEP && rows->width - i >= WIDTH)
-                FN(step_of_columns)(rows, i, e, x, j, n, plain, true);
+                step_of_columns(rows, i, e, x, j, n, plain, true);
             else
-                FN(step_of_columns)(rows, i, e, x, j, n, plain, false);
+                step_of_columns(rows, i, e, x, j, n, plain, false);
 }
 
-static void FN(end_block_column)(const ons_rows *rows, bool plain) {
+static void end_block_column(const ons_rows *rows, bool plain) {
     double d[ONS_MAX_WIDTH], low[ONS_MAX_WIDTH], lowered = plain ? 1.0 : LOWERED;
     for (int64_t i = 0; i < rows->width; i += WIDTH) {
-        FN(wide) total, rest;
-        FN(totals_of_columns)
-        (&total, &rest, rows->sums + i, rows->sums_along, rows->short_rows, false);
-        FN(wide_store)(d + i, total);
-        FN(wide_store)(low + i, rest);
+        wide total, rest;
+        totals_of_columns(&total, &rest, rows->sums + i, rows->sums_along, rows->short_rows, false);
+        wide_store(d + i, total);
+        wide_store(low + i, rest);
     }
     for (int64_t i = 0; i < rows->width; i++) {
         ons_state_add(&rows->state[i], lowered * d[i]);
@@ -139,61 +140,63 @@ static void FN(end_block_column)(const ons_rows *rows, bool plain) {
     memset(rows->sums, 0, (size_t)(BITS / 32 * ONS_SUMS * rows->sums_along) * sizeof(double));
 }
 
-static void FN(sum_exp_column)(const ons_rows *rows, ons_tile x, int64_t n) {
-    FN(sum_column)(rows, ONS_NO_TILE, x, n, false);
+static void sum_exp_column(const ons_rows *rows, ons_tile x, int64_t n) {
+    sum_column(rows, ONS_NO_TILE, x, n, false);
 }
 
-static void FN(exp_store_sum_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
-    FN(sum_column)(rows, e, x, n, false);
+static void exp_store_sum_column(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
+    sum_column(rows, e, x, n, false);
 }
 
-static void FN(sum_plain_column)(const ons_rows *rows, ons_tile e, int64_t n) {
-    FN(sum_column)(rows, ONS_NO_TILE, e, n, true);
+static void sum_plain_column(const ons_rows *rows, ons_tile e, int64_t n) {
+    sum_column(rows, ONS_NO_TILE, e, n, true);
 }
 
-INLINE void FN(finish_column)(ons_operation operation, const ons_rows *rows, ons_tile y, ons_tile x,
-                              int64_t n) {
+ONS_ALWAYS void finish_column(const operation *operation, const ons_rows *rows, ons_tile y,
+                              ons_tile x, int64_t n) {
     const T *shift = rows->shift, *floor = rows->floor;
     const T *first = rows->first, *second = rows->second;
-    bool exponentials = FN(keeps_exponentials)(operation);
+    bool exponentials = operation->keeps_exponentials;
     int64_t width = rows->width;
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i)                                                                                \
-    FN(element)                                                                                   \
-    (operation,                                                                                   \
-     exponentials ? FN(exponential)(a, LOAD_AT(shift, i, width), LOAD_AT(floor, i, width)) : (a), \
-     LOAD_AT(first, i, width), LOAD_AT(second, i, width))
+#define BODY(a, i)                                                                               \
+    operation->element(                                                                          \
+                                                                                                 \
+        exponentials ? exponential(a, LOAD_AT(shift, i, width), LOAD_AT(floor, i, width)) : (a), \
+        LOAD_AT(first, i, width), LOAD_AT(second, i, width))
         EACH_VECTOR(AT(y, j), AT(x, j), width, BODY);
 #undef BODY
     }
 }
 
-INLINE void FN(finish_kept_column)(ons_operation operation, const ons_rows *rows, ons_tile y,
+ONS_ALWAYS void finish_kept_column(const operation *operation, const ons_rows *rows, ons_tile y,
                                    ons_tile kept, int64_t n) {
     const T *first = rows->first, *second = rows->second;
     int64_t width = rows->width;
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i) FN(element)(operation, a, LOAD_AT(first, i, width), LOAD_AT(second, i, width))
+#define BODY(a, i) operation->element(a, LOAD_AT(first, i, width), LOAD_AT(second, i, width))
         EACH_VECTOR(AT(y, j), AT(kept, j), width, BODY);
 #undef BODY
     }
 }
 
-static void FN(exp_column)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
+static void exp_column(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i) FN(plain_exponential)(a)
+#define BODY(a, i) plain_exponential(a)
         EACH_VECTOR(AT(e, j), AT(x, j), rows->width, BODY);
 #undef BODY
     }
 }
 
-INLINE void FN(finish_plain_column)(ons_operation operation, const ons_rows *rows, ons_tile y,
+ONS_ALWAYS void finish_plain_column(const operation *operation, const ons_rows *rows, ons_tile y,
                                     ons_tile kept, int64_t n) {
     T row[ONS_MAX_WIDTH];
     for (int64_t i = 0; i < rows->width; i++) row[i] = (T)rows->state[i].d;
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i) FN(plain_element)(operation, a, LOAD_AT(row, i, rows->width))
+#define BODY(a, i) operation->plain_element(a, LOAD_AT(row, i, rows->width))
         EACH_VECTOR(AT(y, j), AT(kept, j), rows->width, BODY);
 #undef BODY
     }
 }
+
+#endif

@@ -1,4 +1,4 @@
-/* exponential_tmpl.h - e^x. Part of primitives_tmpl.h, whose parameters and names it uses.
+/* exponential.h - e^x.
  *
  * n = rint(STEPS * x * log2(e)) appears in the low bits of t = STEPS * x * log2(e) + shift, where
  * shift is MAGIC + STEPS * (LIFT - c). Then e^x = 2^(n / STEPS) * e^r with r = x - n * (ln2 /
@@ -16,15 +16,20 @@
  * float takes eighths of a power of two from a table, which leaves a polynomial of degree 3; double
  * takes whole powers and degree 11. The constants: python benchmarks/fit_exp.py; the largest error:
  * tests/core/errors.c. */
+#ifndef ONS_CPU_KERNEL_EXPONENTIAL_H
+#define ONS_CPU_KERNEL_EXPONENTIAL_H
 
-/* Of `count` vectors, step by step side by side. */
-INLINE void FN(exponentials_beside)(VEC *x, int64_t count, VEC shift, VEC floor) {
+#include "../../api/exponential.h"
+#include "vectors.h"
+
+/* The exponentials of `count` vectors, step by step side by side. */
+ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, VEC shift, VEC floor) {
     VEC t[4], r[4], p[4];
 #define EACH for (int64_t k = 0; k < count; k++)
     V(limited) limited[4];
     EACH limited[k] = V(limit)(&x[k], floor);
     EACH t[k] = V(fma)(x[k], V(set)((T)(STEPS * ONS_LOG2_E)), shift);
-    EACH r[k] = V(sub)(t[k], shift); /* n */
+    EACH r[k] = t[k] - shift; /* n */
 #if BITS == 32
     EACH x[k] = V(fnma)(r[k], V(set)((T)(0x1.62e43p-1 / STEPS)), x[k]);
     EACH r[k] = V(fnma)(r[k], V(set)((T)(-0x1.05c61p-29 / STEPS)), x[k]);
@@ -40,25 +45,24 @@ INLINE void FN(exponentials_beside)(VEC *x, int64_t count, VEC shift, VEC floor)
 #undef TERM
 #endif
     EACH t[k] = V(power)(t[k]);
-    EACH x[k] = V(mul)(r[k], r[k]);
+    EACH x[k] = r[k] * r[k];
     EACH p[k] = V(fma)(x[k], p[k], r[k]); /* e^r - 1, of which little is rounded away */
     EACH x[k] = V(fma_limited)(limited[k], t[k], p[k], t[k]);
 #undef EACH
 }
 
-/* Of `count` vectors, as many side by side as there are registers for. */
-INLINE void FN(exponential_each)(VEC *x, int64_t count, VEC shift, VEC floor) {
+/* The exponentials of `count` vectors, as many side by side as there are registers for. */
+ONS_ALWAYS void exponential_each(VEC *x, int64_t count, VEC shift, VEC floor) {
     int64_t beside = V(beside) < count ? V(beside) : count;
-    for (int64_t k = 0; k < count; k += beside)
-        FN(exponentials_beside)(x + k, beside, shift, floor);
+    for (int64_t k = 0; k < count; k += beside) exponentials_beside(x + k, beside, shift, floor);
 }
 
-INLINE VEC FN(exponential)(VEC x, VEC shift, VEC floor) {
-    FN(exponentials_beside)(&x, 1, shift, floor);
+ONS_ALWAYS VEC exponential(VEC x, VEC shift, VEC floor) {
+    exponentials_beside(&x, 1, shift, floor);
     return x;
 }
 
-static void FN(set_references)(const ons_rows *rows) {
+static void set_references(const ons_rows *rows) {
     for (int64_t i = 0; i < rows->width; i++) {
         double c = rows->state[i].c;
         ((T *)rows->shift)[i] = (T)(MAGIC + STEPS * (LIFT - c));
@@ -68,26 +72,26 @@ static void FN(set_references)(const ons_rows *rows) {
 
 /* e^x as it is, to inf and through the subnormals: e^x * 2^-h * 2^h with about half of the exponent
  * in h, so that nothing on the way leaves the normal numbers. The last addend carries NaN. */
-INLINE VEC FN(plain_exponential)(VEC x) {
+ONS_ALWAYS VEC plain_exponential(VEC x) {
     const T largest = BITS == 32 ? 90 : 712, smallest = BITS == 32 ? -106 : -750;
-    VEC zero = V(set)(0), inside = V(max)(V(set)(-largest), V(sub)(zero, x));
-    inside = V(max)(V(set)(smallest), V(sub)(zero, inside));
+    VEC zero = V(set)(0), inside = V(max)(V(set)(-largest), zero - x);
+    inside = V(max)(V(set)(smallest), zero - inside);
     VEC magic = V(set)((T)MAGIC), h = V(fma)(inside, V(set)((T)(0.5 * ONS_LOG2_E)), magic);
-    h = V(sub)(h, magic);
+    h -= magic;
     VEC shift = V(fma)(h, V(set)(-STEPS), magic), least = V(set)(smallest);
-    VEC low = FN(exponential)(inside, shift, least),
-        high = V(power)(V(fma)(h, V(set)(STEPS), magic));
+    VEC low = exponential(inside, shift, least), high = V(power)(V(fma)(h, V(set)(STEPS), magic));
 #if BITS == 32
-    low = V(mul)(low, V(set)((T)(1 / (F32_ONE * F32_ONE))));
+    low *= V(set)((T)(1 / (F32_ONE * F32_ONE)));
 #endif
-    return V(fma)(low, high, V(mul)(inside, zero));
+    return V(fma)(low, high, inside * zero);
 }
 
 /* e^x * 2^LOG_LIFT * F32_ONE of logarithms of probabilities, which are not above 0: lifted so far
  * that it has all its digits even where e^x is below the smallest number. Wrong above LOG_LARGEST.
  */
-INLINE VEC FN(lifted_exponential_of_log)(VEC x) {
+ONS_ALWAYS VEC lifted_exponential_of_log(VEC x) {
     const T below = LOG_LIFT + (BITS == 32 ? 126 : 1022) + (BELOW == RAISED_BELOW);
-    return FN(exponential)(x, V(set)((T)(MAGIC + STEPS * LOG_LIFT)),
-                           V(set)((T)(-below / ONS_LOG2_E)));
+    return exponential(x, V(set)((T)(MAGIC + STEPS * LOG_LIFT)), V(set)((T)(-below / ONS_LOG2_E)));
 }
+
+#endif

@@ -1,11 +1,15 @@
-/* row_tmpl.h - the primitives on rows whose elements lie side by side, one row after the other:
- * what ends one row (a chain of a few long instructions) overlaps with what begins the next. Part
- * of primitives_tmpl.h, whose parameters and names it uses. */
+/* row.h - the primitives on rows whose elements lie side by side, one row after the other:
+ * what ends one row (a chain of a few long instructions) overlaps with what begins the next. */
+#ifndef ONS_CPU_KERNEL_ROW_H
+#define ONS_CPU_KERNEL_ROW_H
+
+#include "../../api/exact.h"
+#include "operation.h"
 
 #define ROW(tile, i) ((T *)((char *)(tile).data + (i) * (tile).across))
 #define SET_OF(array, i) V(set)(((const T *)(array))[i])
 
-static void FN(max_row)(const ons_rows *rows, ons_tile kept, ons_tile tile, int64_t n) {
+static void max_row(const ons_rows *rows, ons_tile kept, ons_tile tile, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
         const T *x = ROW(tile, i);
         if (kept.data && kept.data != tile.data) memcpy(ROW(kept, i), x, (size_t)n * sizeof(T));
@@ -29,17 +33,18 @@ static void FN(max_row)(const ons_rows *rows, ons_tile kept, ons_tile tile, int6
 }
 
 /* The exponentials of 4 vectors, LANES elements apart, stored and added up. */
-INLINE VEC FN(whole_quad)(T *e, const T *x, VEC shift, VEC floor, bool plain) {
+ONS_ALWAYS VEC whole_quad(T *e, const T *x, VEC shift, VEC floor, bool plain) {
     VEC four[4];
     for (int64_t k = 0; k < 4; k++) four[k] = V(held)(V(load)(x + k * LANES));
-    if (!plain) FN(exponential_each)(four, 4, shift, floor);
+    if (!plain) exponential_each(four, 4, shift, floor);
     if (e)
         for (int64_t k = 0; k < 4; k++) V(store)(e + k * LANES, four[k]);
-    return FN(sum_of_four)(four);
+    return sum_of_four(four);
 }
 
-/* The same where the row ends after n elements. `room`: memory behind them at e may be written. */
-INLINE VEC FN(part_of_quad)(T *e, const T *x, int64_t n, VEC shift, VEC floor, bool plain,
+/* whole_quad where the row ends after n elements. `room`: memory behind them at e may be written.
+ */
+ONS_ALWAYS VEC part_of_quad(T *e, const T *x, int64_t n, VEC shift, VEC floor, bool plain,
                             bool room) {
     VEC four[4];
     for (int64_t k = 0; k < 4; k++) {
@@ -47,36 +52,35 @@ INLINE VEC FN(part_of_quad)(T *e, const T *x, int64_t n, VEC shift, VEC floor, b
         four[k] = V(set)(0);
         if (left <= 0) continue;
         four[k] = left >= WIDTH ? V(load)(x + j) : V(load_part)(x + j, left);
-        if (!plain) four[k] = FN(exponential)(four[k], shift, floor);
+        if (!plain) four[k] = exponential(four[k], shift, floor);
         if (e && (room || left >= WIDTH))
             V(store)(e + j, four[k]);
         else if (e)
             V(store_part)(e + j, four[k], left);
         if (left < WIDTH) four[k] = V(join)(four[k], V(set)(0), left);
     }
-    return FN(sum_of_four)(four);
+    return sum_of_four(four);
 }
 
 /* The sum of each lane over CHUNK elements, or over the n that are left: of their exponentials,
  * stored where e is given, or (`plain`) of the elements. */
-INLINE void FN(lanes_of)(VEC *lanes, VEC shift, VEC floor, T *e, const T *x, int64_t n, bool plain,
+ONS_ALWAYS void lanes_of(VEC *lanes, VEC shift, VEC floor, T *e, const T *x, int64_t n, bool plain,
                          bool room) {
     for (int64_t v = 0; v < VECS; v++)
         for (int64_t q = 0; q < CHUNK && q < n; q += QUAD) {
             int64_t at = q + v * WIDTH;
             T *to = e ? e + at : e;
-            VEC quad = n - q >= QUAD
-                           ? FN(whole_quad)(to, x + at, shift, floor, plain)
-                           : FN(part_of_quad)(to, x + at, n - at, shift, floor, plain, room);
-            lanes[v] = q == 0 ? quad : V(add)(lanes[v], quad);
+            VEC quad = n - q >= QUAD ? whole_quad(to, x + at, shift, floor, plain)
+                                     : part_of_quad(to, x + at, n - at, shift, floor, plain, room);
+            lanes[v] = q == 0 ? quad : (VEC)(lanes[v] + quad);
         }
 }
 
 /* n elements of a row added to its sums. `next`, where given, is fetched into the caches, as many
  * elements of it. */
-INLINE void FN(sum_elements)(FN(sums) * sums, VEC shift, VEC floor, T *e, const T *x, int64_t n,
+ONS_ALWAYS void sum_elements(sums *sums, VEC shift, VEC floor, T *e, const T *x, int64_t n,
                              bool plain, bool room, const char *next, int64_t next_step) {
-    VEC lanes[FN(chunks_at_once)][VECS];
+    VEC lanes[CHUNKS_AT_ONCE][VECS];
     int64_t chunks = 0;
     for (int64_t j = 0; j < n; j += CHUNK) {
         int64_t bytes = (n - j < CHUNK ? n - j : CHUNK) * next_step;
@@ -84,85 +88,84 @@ INLINE void FN(sum_elements)(FN(sums) * sums, VEC shift, VEC floor, T *e, const 
             __builtin_prefetch(next + j * next_step + offset);
         /* told apart for the compiler: a whole chunk's length is a constant */
         if (n - j >= CHUNK)
-            FN(lanes_of)(lanes[chunks], shift, floor, e ? e + j : e, x + j, CHUNK, plain, room);
+            lanes_of(lanes[chunks], shift, floor, e ? e + j : e, x + j, CHUNK, plain, room);
         else
-            FN(lanes_of)(lanes[chunks], shift, floor, e ? e + j : e, x + j, n - j, plain, room);
-        if (++chunks < FN(chunks_at_once) && j + CHUNK < n) continue;
-        FN(add_chunks)(sums, lanes, chunks);
+            lanes_of(lanes[chunks], shift, floor, e ? e + j : e, x + j, n - j, plain, room);
+        if (++chunks < CHUNKS_AT_ONCE && j + CHUNK < n) continue;
+        add_chunks(sums, lanes, chunks);
         chunks = 0;
     }
 }
 
-INLINE void FN(sum_row)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
+ONS_ALWAYS void sum_row(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
     for (int64_t i = 0; i < rows->width; i++) {
         double *kept = rows->sums + i * rows->sums_across;
-        FN(sums) sums = FN(load_sums)(kept);
+        sums sums = load_sums(kept);
         VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
         const char *next = rows->next.data ? (const char *)ROW(rows->next, i) : NULL;
-        FN(sum_elements)
-        (&sums, shift, floor, e.data ? ROW(e, i) : NULL, ROW(x, i), n, plain, false, next,
-         rows->next.along);
-        FN(store_sums)(kept, &sums);
+        sum_elements(&sums, shift, floor, e.data ? ROW(e, i) : NULL, ROW(x, i), n, plain, false,
+                     next, rows->next.along);
+        store_sums(kept, &sums);
     }
 }
 
 /* The total of a row's sums to its state. */
-INLINE void FN(add_total)(ons_state *state, const FN(sums) * sums, bool short_rows, bool plain) {
+ONS_ALWAYS void add_total(ons_state *state, const sums *sums, bool short_rows, bool plain) {
     double d, low, lowered = plain ? 1.0 : LOWERED;
-    FN(total_of_row)(sums, short_rows, &d, &low);
+    total_of_row(sums, short_rows, &d, &low);
     ons_state_add(state, lowered * d);
     if (BITS == 64) state->d_low += lowered * low;
 }
 
-static void FN(end_block_row)(const ons_rows *rows, bool plain) {
+static void end_block_row(const ons_rows *rows, bool plain) {
     for (int64_t i = 0; i < rows->width; i++) {
         double *kept = rows->sums + i * rows->sums_across;
-        FN(sums) sums = FN(load_sums)(kept);
-        FN(add_total)(&rows->state[i], &sums, rows->short_rows, plain);
-        sums = FN(no_sums)();
-        FN(store_sums)(kept, &sums);
+        sums sums = load_sums(kept);
+        add_total(&rows->state[i], &sums, rows->short_rows, plain);
+        sums = no_sums();
+        store_sums(kept, &sums);
     }
 }
 
-static void FN(sum_exp_row)(const ons_rows *rows, ons_tile x, int64_t n) {
-    FN(sum_row)(rows, ONS_NO_TILE, x, n, false);
+static void sum_exp_row(const ons_rows *rows, ons_tile x, int64_t n) {
+    sum_row(rows, ONS_NO_TILE, x, n, false);
 }
 
-static void FN(exp_store_sum_row)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
-    FN(sum_row)(rows, e, x, n, false);
+static void exp_store_sum_row(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
+    sum_row(rows, e, x, n, false);
 }
 
-static void FN(sum_plain_row)(const ons_rows *rows, ons_tile e, int64_t n) {
-    FN(sum_row)(rows, ONS_NO_TILE, e, n, true);
+static void sum_plain_row(const ons_rows *rows, ons_tile e, int64_t n) {
+    sum_row(rows, ONS_NO_TILE, e, n, true);
 }
 
 /* Elements before the first place where a vector is aligned: a store there crosses no cache line,
  * and can go past the caches. */
-INLINE int64_t FN(unaligned)(const T *y, int64_t n) {
+ONS_ALWAYS int64_t unaligned(const T *y, int64_t n) {
     int64_t head = (int64_t)(-(uintptr_t)y % sizeof(VEC) / sizeof(T));
     return head < n ? head : n;
 }
 
 /* Elements before the first cache line. Stores past the caches must cover whole cache lines: one
  * of which a part is written otherwise goes to memory twice. */
-enum { FN(cache_line) = 64 / sizeof(T) };
-INLINE int64_t FN(before_cache_line)(const T *y, int64_t n) {
+enum { CACHE_LINE = 64 / sizeof(T) };
+ONS_ALWAYS int64_t before_cache_line(const T *y, int64_t n) {
     int64_t head = (int64_t)(-(uintptr_t)y % 64 / sizeof(T));
     return head < n ? head : n;
 }
 
-INLINE void FN(finish_row)(ons_operation operation, const ons_rows *rows, ons_tile y, ons_tile x,
+ONS_ALWAYS void finish_row(const operation *operation, const ons_rows *rows, ons_tile y, ons_tile x,
                            int64_t n) {
-    bool exponentials = FN(keeps_exponentials)(operation);
+    bool exponentials = operation->keeps_exponentials;
     for (int64_t i = 0; i < rows->width; i++) {
         VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
         VEC first = SET_OF(rows->first, i), second = SET_OF(rows->second, i);
         T *to = ROW(y, i);
         const T *from = ROW(x, i), *next = ROW(rows->next, i);
         bool past_caches = rows->past_caches && (uintptr_t)to % sizeof(T) == 0;
-        int64_t j = past_caches ? FN(before_cache_line)(to, n) : FN(unaligned)(to, n);
+        int64_t j = past_caches ? before_cache_line(to, n) : unaligned(to, n);
 #define BODY(a, j) \
-    FN(element)(operation, exponentials ? FN(exponential)(a, shift, floor) : (a), first, second)
+    operation->element(exponentials ? exponential(a, shift, floor) : (a), first, second)
         EACH_VECTOR(to, from, j, BODY);
         for (; j + 4 * WIDTH <= n; j += 4 * WIDTH) {
             VEC four[4];
@@ -171,9 +174,9 @@ INLINE void FN(finish_row)(ons_operation operation, const ons_rows *rows, ons_ti
                 if (rows->next.data && k * (int64_t)sizeof(VEC) % 64 == 0)
                     __builtin_prefetch(next + j + k * WIDTH);
             }
-            if (exponentials) FN(exponential_each)(four, 4, shift, floor);
+            if (exponentials) exponential_each(four, 4, shift, floor);
             for (int64_t k = 0; k < 4; k++) {
-                VEC done = FN(element)(operation, four[k], first, second);
+                VEC done = operation->element(four[k], first, second);
                 if (past_caches)
                     V(stream)(to + j + k * WIDTH, done);
                 else
@@ -185,36 +188,66 @@ INLINE void FN(finish_row)(ons_operation operation, const ons_rows *rows, ons_ti
     }
 }
 
-static void FN(fence)(void) { V(fence)(); }
+static void fence(void) { V(fence)(); }
 
-INLINE void FN(finish_kept_row)(ons_operation operation, const ons_rows *rows, ons_tile y,
+ONS_ALWAYS void finish_kept_row(const operation *operation, const ons_rows *rows, ons_tile y,
                                 ons_tile kept, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
         VEC first = SET_OF(rows->first, i), second = SET_OF(rows->second, i);
         T *to = ROW(y, i);
         const T *from = ROW(kept, i);
-        int64_t head = FN(unaligned)(to, n);
-#define BODY(a, j) FN(element)(operation, a, first, second)
+        int64_t head = unaligned(to, n);
+#define BODY(a, j) operation->element(a, first, second)
         EACH_VECTOR(to, from, head, BODY);
         EACH_VECTOR(to + head, from + head, n - head, BODY);
 #undef BODY
     }
 }
 
-static void FN(exp_row)(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
+static void exp_row(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
-#define BODY(a, j) FN(plain_exponential)(a)
+#define BODY(a, j) plain_exponential(a)
         EACH_VECTOR(ROW(e, i), ROW(x, i), n, BODY);
 #undef BODY
     }
 }
 
-INLINE void FN(finish_plain_row)(ons_operation operation, const ons_rows *rows, ons_tile y,
+ONS_ALWAYS void finish_plain_row(const operation *operation, const ons_rows *rows, ons_tile y,
                                  ons_tile kept, int64_t n) {
     for (int64_t i = 0; i < rows->width; i++) {
         VEC row = V(set)((T)rows->state[i].d);
-#define BODY(a, j) FN(plain_element)(operation, a, row)
+#define BODY(a, j) operation->plain_element(a, row)
         EACH_VECTOR(ROW(y, i), ROW(kept, i), n, BODY);
 #undef BODY
     }
 }
+
+/* Adds up exponentials without rounding (api/exact.h). */
+static void add_exact(double digit[ONS_DIGITS], double c, const void *elements, int64_t n) {
+    const T *x = elements;
+    const VEC shift = V(set)((T)(MAGIC + STEPS * (LIFT - c))),
+              floor = V(set)((T)((c - BELOW) / ONS_LOG2_E));
+    const f64_vec lowered = f64_set(BITS == 32 ? LOWERED / F32_ONE : LOWERED);
+    wide sum[ONS_DIGITS];
+    for (int d = 0; d < ONS_DIGITS; d++) sum[d] = wide_zero();
+    for (int64_t j = 0; j < n; j += WIDTH) {
+        const VEC a = n - j >= WIDTH ? V(load)(x + j) : V(load_part)(x + j, n - j);
+        wide e = widen(exponential(a, shift, floor));
+        EACH_PART {
+            f64_vec rest = e.part[k] * lowered;
+            for (int d = 0; d < ONS_DIGITS; d++) {
+                const f64_vec magic = f64_set(ONS_DIGIT_MAGIC(d, 1.0));
+                const f64_vec some = (rest + magic) - magic;
+                sum[d].part[k] += some;
+                rest -= some;
+            }
+        }
+    }
+    for (int d = 0; d < ONS_DIGITS; d++) {
+        double lanes[WIDTH];
+        wide_store(lanes, sum[d]);
+        for (int64_t l = 0; l < WIDTH; l++) digit[d] += lanes[l];
+    }
+}
+
+#endif

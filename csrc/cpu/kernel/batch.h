@@ -1,71 +1,74 @@
-/* batch_tmpl.h - whole rows, a batch of WIDTH at a time. What a row has one of (its reference c,
+/* batch.h - whole rows, a batch of WIDTH at a time. What a row has one of (its reference c,
  * its d, the factor of the division) is then one vector for the batch. Row after row is computed
- * as in fused_tmpl.h: meanwhile a row of the batch before is finished, and the maximum of a row
- * of the batch behind is found. Adds up as row_tmpl.h does. Part of primitives_tmpl.h, whose
- * parameters and names it uses. */
+ * as in fused.h: meanwhile a row of the batch before is finished, and the maximum of a row
+ * of the batch behind is found. Adds up as row.h does. */
+#ifndef ONS_CPU_KERNEL_BATCH_H
+#define ONS_CPU_KERNEL_BATCH_H
+
+#include "overlap.h"
 
 #define BATCH WIDTH /* rows of a full batch */
 
 /* The rows of a batch: WIDTH, or half as many where WIDTH rows are more than 10 KiB. The first
  * cache must hold two batches of exponentials and two of x. */
-INLINE int64_t FN(rows_in_batch)(int64_t N) {
+ONS_ALWAYS int64_t rows_in_batch(int64_t N) {
     return BATCH > 1 && BATCH * N * (int64_t)sizeof(T) > 10240 ? BATCH / 2 : BATCH;
 }
 
-/* What there is one of a row. */
+/* The numbers of a batch's rows. */
 typedef struct {
     T m[BATCH], anchor[BATCH], shift[BATCH], floor[BATCH], first[BATCH], second[BATCH];
-    FN(wide) d;
-} FN(batch);
+    wide d;
+} batch;
 
 /* Shift and floor of rows from their m, one a lane, which is not far: c is ceil(m * log2(e)), or
  * where that is next to an integer the other neighbour: which one does not show. */
-INLINE void FN(references_of_lanes)(VEC m, T *shift, T *floor) {
+ONS_ALWAYS void references_of_lanes(VEC m, T *shift, T *floor) {
     VEC magic = V(set)((T)MAGIC);
     VEC c = V(fma)(m, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
-    c = V(sub)(V(add)(c, magic), magic);
+    c = (c + magic) - magic;
     V(store)(shift, V(fma)(c, V(set)(-STEPS), V(set)((T)(MAGIC + STEPS * LIFT))));
-    VEC below = V(sub)(c, V(set)((T)BELOW));
-    V(store)(floor, V(mul)(below, V(set)((T)(1 / ONS_LOG2_E))));
+    VEC below = c - V(set)((T)BELOW);
+    V(store)(floor, below * V(set)((T)(1 / ONS_LOG2_E)));
 }
 
 /* Whether a lane is larger than ONS_LARGEST_REFERENCE, or infinite. */
-INLINE bool FN(any_far)(VEC m) { return V(any_outside)(m, V(set)((T)ONS_LARGEST_REFERENCE)); }
+ONS_ALWAYS bool any_far(VEC m) { return V(any_outside)(m, V(set)((T)ONS_LARGEST_REFERENCE)); }
 
-/* What an infinite m is taken for. */
-INLINE VEC FN(nearer)(VEC m) {
+/* m, or if it is infinite the number that is taken for it. */
+ONS_ALWAYS VEC nearer(VEC m) {
     VEC zero = V(set)(0), bound = V(set)((T)-ONS_LARGEST_REFERENCE);
-    return V(sub)(zero, V(max)(bound, V(sub)(zero, V(max)(bound, m))));
+    return zero - V(max)(bound, zero - V(max)(bound, m));
 }
 
 /* The anchors of rows of these maxima (ons_needs_anchor); 0 where a row needs none. */
-INLINE VEC FN(anchors)(VEC m) {
+ONS_ALWAYS VEC anchors(VEC m) {
     return V(between)(m, V(set)((T)ONS_LARGEST_REFERENCE), V(set)((T)INFINITY));
 }
 
 /* From m to anchor, shift and floor; whether a row has an anchor. */
-INLINE bool FN(set_references_of_batch)(FN(batch) * batch) {
+ONS_ALWAYS bool set_references_of_batch(batch *batch) {
     VEC m = V(load)(batch->m), anchor = V(set)(0);
-    bool far = FN(any_far)(m);
+    bool far = any_far(m);
     if (__builtin_expect(far, false)) {
-        anchor = FN(anchors)(m);
+        anchor = anchors(m);
         far = V(any_outside)(anchor, V(set)(0));
-        m = V(sub)(m, anchor);
+        m -= anchor;
         V(store)(batch->m, m);
-        m = FN(nearer)(m);
+        m = nearer(m);
     }
     V(store)(batch->anchor, anchor);
-    FN(references_of_lanes)(m, batch->shift, batch->floor);
+    references_of_lanes(m, batch->shift, batch->floor);
     return far;
 }
 
-/* What the first `rows` rows need, added to a sum, which is NaN for good once a row is. */
-INLINE VEC FN(add_rows)(VEC sum, const FN(batch) * batch, int64_t rows) {
-    VEC both = V(add)(V(load)(batch->first), V(load)(batch->second));
-    return V(add)(sum, V(join)(both, V(set)(0), rows));
+/* Adds first and second of the first `rows` rows to a sum, which is NaN for good once a row is. */
+ONS_ALWAYS VEC add_rows(VEC sum, const batch *batch, int64_t rows) {
+    VEC both = V(load)(batch->first) + V(load)(batch->second);
+    return sum + V(join)(both, V(set)(0), rows);
 }
 
-INLINE bool FN(has_nan)(VEC sum) {
+ONS_ALWAYS bool has_nan(VEC sum) {
     T lanes[WIDTH];
     bool nan = false;
     V(store)(lanes, sum);
@@ -75,83 +78,82 @@ INLINE bool FN(has_nan)(VEC sum) {
 
 /* The sums of each chunk of a batch's rows, lane by lane. */
 enum {
-    FN(longest_batched) = BITS == 64          ? ONS_BATCHED_F64
-                          : sizeof(VEC) == 64 ? ONS_BATCHED_F32 / 2
-                                              : ONS_BATCHED_F32,
-    FN(chunks) = FN(longest_batched) / CHUNK
+    LONGEST_BATCHED = BITS == 64          ? ONS_BATCHED_F64
+                      : sizeof(VEC) == 64 ? ONS_BATCHED_F32 / 2
+                                          : ONS_BATCHED_F32,
+    MAX_CHUNKS = LONGEST_BATCHED / CHUNK
 };
-typedef VEC FN(lanes)[BATCH][FN(chunks)][VECS];
+typedef VEC batch_lanes[BATCH][MAX_CHUNKS][VECS];
 
 /* Computes first and second from d. `d_low`: what d rounded away, or NULL; `converted`: the
  * anchor was already subtracted from the elements in memory. */
-INLINE void FN(end_rows)(ons_operation operation, FN(batch) * batch, const FN(wide) * d_low,
-                         bool converted) {
+ONS_ALWAYS void end_rows_of_batch(const operation *operation, batch *batch, const wide *d_low,
+                                  bool converted) {
     VEC anchor = converted ? V(set)(0) : V(load)(batch->anchor);
-    FN(sums_of_rows)
-    rows = {batch->d, d_low, V(load)(batch->m), anchor, V(load)(batch->shift)};
-    if (FN(is_one_a_row)(operation)) {
+    sums_of_rows rows = {batch->d, d_low, V(load)(batch->m), anchor, V(load)(batch->shift)};
+    if (operation->one_a_row) {
         rows.anchor = V(load)(batch->anchor);
-        FN(values)(operation, &rows, batch->first);
+        operation->values(&rows, batch->first);
     } else {
-        FN(rows)(operation, &rows, batch->first, batch->second);
+        operation->rows(&rows, batch->first, batch->second);
     }
 }
 
 /* The values of `rows` rows to y: where the maximum is infinite it is the value, but of rows with a
  * NaN, which the maximum passed over. `x`: the rows, of type `as`. */
-static void FN(store_values)(ons_tile y, ons_dtype y_dtype, T *values, const T *m, int64_t rows,
-                             ons_tile x, ons_dtype as, int64_t N) {
+static void store_values(ons_tile y, ons_dtype y_dtype, T *values, const T *m, int64_t rows,
+                         ons_tile x, ons_dtype as, int64_t N) {
     for (int64_t i = 0; i < rows; i++) {
         const char *row = (const char *)ROW(x, i);
         for (int64_t j = 0; isinf(m[i]) && j < N; j++) {
             T element;
-            FN(load)(&element, row + j * x.along, x.along, as, 1);
+            load(&element, row + j * x.along, x.along, as, 1);
             if (isnan(element)) values[i] = (T)NAN;
         }
-        FN(store)((char *)ROW(y, i), y.along, y_dtype, values + i, 1);
+        store((char *)ROW(y, i), y.along, y_dtype, values + i, 1);
     }
 }
 
 /* From the lanes to first and second, or to the values, which are then in `first`. */
-INLINE void FN(end_batch)(ons_operation operation, FN(batch) * batch, FN(lanes) lanes, int64_t N,
+ONS_ALWAYS void end_batch(const operation *operation, batch *batch, batch_lanes lanes, int64_t N,
                           bool converted) {
-    FN(sums) sums[BATCH];
-    FN(wide) low;
+    sums sums[BATCH];
+    wide low;
     int64_t chunks = (N + CHUNK - 1) / CHUNK;
-    for (int64_t i = 0; i < BATCH; i++) sums[i] = FN(sums_of_chunks)(lanes[i], chunks, FN(chunks));
-    FN(totals_of_rows)(&batch->d, &low, sums);
-    FN(end_rows)(operation, batch, BITS == 64 ? &low : NULL, converted);
+    for (int64_t i = 0; i < BATCH; i++) sums[i] = sums_of_chunks(lanes[i], chunks, MAX_CHUNKS);
+    totals_of_rows(&batch->d, &low, sums);
+    end_rows_of_batch(operation, batch, BITS == 64 ? &low : NULL, converted);
 }
 
 /* The largest element of each row of a batch of `rows` rows. */
-INLINE void FN(largest_as)(T *largest, const char *x, int64_t across, int64_t rows,
+ONS_ALWAYS void largest_as(T *largest, const char *x, int64_t across, int64_t rows,
                            int64_t batch_rows, int64_t N, ons_dtype as) {
     for (int64_t i = 0; i < batch_rows; i++) {
-        FN(maximum) m = FN(begin_maximum)(x + i * across, i < rows ? N : 0);
-        largest[i] = FN(end_maximum)(&m, as);
+        maximum m = begin_maximum(x + i * across, i < rows ? N : 0);
+        largest[i] = end_maximum(&m, as);
     }
 }
-static ONS_APART void FN(largest_of)(T *largest, const char *x, int64_t across, int64_t rows,
-                                     int64_t batch_rows, int64_t N, ons_dtype as) {
+static ONS_APART void largest_of(T *largest, const char *x, int64_t across, int64_t rows,
+                                 int64_t batch_rows, int64_t N, ons_dtype as) {
     if (as == ONS_FLOAT16)
-        FN(largest_as)(largest, x, across, rows, batch_rows, N, ONS_FLOAT16);
+        largest_as(largest, x, across, rows, batch_rows, N, ONS_FLOAT16);
     else if (as == ONS_BFLOAT16)
-        FN(largest_as)(largest, x, across, rows, batch_rows, N, ONS_BFLOAT16);
+        largest_as(largest, x, across, rows, batch_rows, N, ONS_BFLOAT16);
     else
-        FN(largest_as)(largest, x, across, rows, batch_rows, N, OWN);
+        largest_as(largest, x, across, rows, batch_rows, N, OWN);
 }
 
-/* What the lanes have of a row that is taken relative to its anchor. At e its exponentials or its
+/* The lanes' sums of a row that is taken relative to its anchor. At e its exponentials or its
  * elements less the anchor are left. */
-static ONS_APART void FN(anchored_lanes)(VEC (*lanes)[VECS], const FN(batch) * batch, int64_t i,
-                                         T *e, const char *x, int64_t n, FN(kind) kind) {
+static ONS_APART void anchored_lanes(VEC (*lanes)[VECS], const batch *batch, int64_t i, T *e,
+                                     const char *x, int64_t n, kind kind) {
     VEC shift = SET_OF(batch->shift, i), floor = SET_OF(batch->floor, i);
     double anchor = (double)batch->anchor[i]; /* 0 where the row needs none */
-    if (x != (const char *)e) FN(load)(e, x, FN(size_as)(kind.x), kind.x, n);
-    FN(subtract)(e, &anchor, false, n);
+    if (x != (const char *)e) load(e, x, size_as(kind.x), kind.x, n);
+    subtract(e, &anchor, false, n);
     for (int64_t j = 0; j < n; j += CHUNK, lanes++) {
-        T *to = FN(keeps_exponentials)(kind.operation) ? e + j : NULL;
-        FN(lanes_of)(*lanes, shift, floor, to, e + j, n - j, false, true);
+        T *to = kind.operation->keeps_exponentials ? e + j : NULL;
+        lanes_of(*lanes, shift, floor, to, e + j, n - j, false, true);
     }
 }
 
@@ -168,40 +170,42 @@ typedef struct {
     int64_t rows_before, rows, rows_behind; /* of the batch before, of this and of the one behind */
     bool anchored, follow;
     int64_t done; /* rows that are in y */
-    const FN(batch) * now, *before;
-    FN(lanes) lanes;    /* of this batch */
+    const batch *now, *before;
+    batch_lanes lanes;  /* of this batch */
     VEC largest[BATCH]; /* of the batch behind */
-} FN(batches);
+} run_of_batches;
 
 /* Computes the exponentials of one batch. Meanwhile the batch before is finished and the one
  * behind is compared. `full`: all three have all their rows, and none has an anchor. */
-INLINE void FN(next_batch)(FN(batches) * at, const ons_run_of_rows *run, FN(kind) kind, bool full,
+ONS_ALWAYS void next_batch(run_of_batches *at, const ons_run_of_rows *run, kind kind, bool full,
                            bool past_caches) {
     int64_t N = run->N, batch_rows = at->batch_rows, across = at->across,
             fetch_across = run->x.across;
     const char *x = at->x, *behind = at->behind, *fetch = at->fetch;
     for (int64_t i = 0; i < batch_rows; i++, x += across, behind += across, fetch += fetch_across) {
         T *e = at->e + i * run->pitch;
-        bool finishes = !FN(is_one_a_row)(kind.operation) && (full || i < at->rows_before);
+        bool finishes = !kind.operation->one_a_row && (full || i < at->rows_before);
         int64_t n = full || i < at->rows ? N : 0;
         VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
-        FN(meanwhile) with;
-        with.before = FN(begin_finishing)(
+        meanwhile with;
+        with.before = begin_finishing(
             finishes ? at->before->first[i] : 0, finishes ? at->before->second[i] : 0,
             at->y + (finishes ? i * run->y.across : 0), at->kept + i * at->kept_across,
             finishes ? N : 0, kind, past_caches,
             at->follow && at->done + i > 0 ? at->shared : NULL);
         with.before.shared =
             at->follow && (full || at->done + i + 1 < run->count) ? at->shared : NULL;
-        with.behind = FN(begin_maximum)(behind, full || i < at->rows_behind ? N : 0);
+        with.behind = begin_maximum(behind, full || i < at->rows_behind ? N : 0);
         with.lag = 0;
         with.fetch = fetch;
-        with.fetch_step = QUAD * FN(size_as)(kind.x);
+        with.fetch_step = QUAD * size_as(kind.x);
         if (!full && at->anchored)
-            FN(anchored_lanes)(at->lanes[i], at->now, i, e, x, n, kind);
+            anchored_lanes(at->lanes[i], at->now, i, e, x, n, kind);
         else
-            FN(lanes_meanwhile)(at->lanes[i], shift, floor, e, x, n, &with, kind, past_caches);
-        FN(end_finishing)(&with.before, kind);
-        at->largest[i] = FN(lanes_of_maximum)(&with.behind, kind.x);
+            lanes_meanwhile(at->lanes[i], shift, floor, e, x, n, &with, kind, past_caches);
+        end_finishing(&with.before, kind);
+        at->largest[i] = lanes_of_maximum(&with.behind, kind.x);
     }
 }
+
+#endif

@@ -1,5 +1,9 @@
-/* move_tmpl.h - elements from an array's type to the compute type and back, and what is done to
- * them on the way. Part of primitives_tmpl.h, whose parameters and names it uses. */
+/* move.h - elements from an array's type to the compute type and back, and what is done to
+ * them on the way. */
+#ifndef ONS_CPU_KERNEL_MOVE_H
+#define ONS_CPU_KERNEL_MOVE_H
+
+#include "vectors.h"
 
 /* The elements of an array `step` bytes apart, by the conversion that CONVERT is. */
 #define EACH_ELEMENT(stored, address, CONVERT)                  \
@@ -10,14 +14,14 @@
     }
 
 /* Element j of a tile, which may lie at any address where it is the caller's memory. */
-INLINE T FN(get_element)(const T *tile, int64_t j) {
+ONS_ALWAYS T get_element(const T *tile, int64_t j) {
     T value;
     memcpy(&value, tile + j, sizeof value);
     return value;
 }
-INLINE void FN(set_element)(T *tile, int64_t j, T value) { memcpy(tile + j, &value, sizeof value); }
+ONS_ALWAYS void set_element(T *tile, int64_t j, T value) { memcpy(tile + j, &value, sizeof value); }
 
-static void FN(load)(void *tile, const char *from, int64_t step, ons_dtype dtype, int64_t n) {
+static void load(void *tile, const char *from, int64_t step, ons_dtype dtype, int64_t n) {
     T *x = tile;
     int64_t j = 0;
     switch (dtype) {
@@ -26,28 +30,28 @@ static void FN(load)(void *tile, const char *from, int64_t step, ons_dtype dtype
         if (step == 2)
             for (; j + WIDTH <= n; j += WIDTH) V(store)(x + j, V(load_half)(from + 2 * j));
 #endif
-        EACH_ELEMENT(uint16_t, from, FN(set_element)(x, j, (T)ons_half_to_float(element)))
+        EACH_ELEMENT(uint16_t, from, set_element(x, j, (T)ons_half_to_float(element)))
         break;
     case ONS_BFLOAT16:
 #if BITS == 32
         if (step == 2)
             for (; j + WIDTH <= n; j += WIDTH) V(store)(x + j, V(load_bfloat)(from + 2 * j));
 #endif
-        EACH_ELEMENT(uint16_t, from, FN(set_element)(x, j, (T)ons_bfloat_to_float(element)))
+        EACH_ELEMENT(uint16_t, from, set_element(x, j, (T)ons_bfloat_to_float(element)))
         break;
     case ONS_FLOAT32:
         if (BITS == 32 && step == 4) {
             memcpy(x, from, (size_t)(4 * n));
             break;
         }
-        EACH_ELEMENT(float, from, FN(set_element)(x, j, (T)element))
+        EACH_ELEMENT(float, from, set_element(x, j, (T)element))
         break;
     default:
         if (BITS == 64 && step == 8) {
             memcpy(x, from, (size_t)(8 * n));
             break;
         }
-        EACH_ELEMENT(double, from, FN(set_element)(x, j, (T)element))
+        EACH_ELEMENT(double, from, set_element(x, j, (T)element))
     }
 }
 
@@ -58,7 +62,7 @@ static void FN(load)(void *tile, const char *from, int64_t step, ons_dtype dtype
         memcpy(to + j * step, &element, sizeof element); \
     }
 
-static void FN(store)(char *to, int64_t step, ons_dtype dtype, const void *tile, int64_t n) {
+static void store(char *to, int64_t step, ons_dtype dtype, const void *tile, int64_t n) {
     const T *y = tile;
     int64_t j = 0;
     switch (dtype) {
@@ -67,32 +71,32 @@ static void FN(store)(char *to, int64_t step, ons_dtype dtype, const void *tile,
         if (step == 2)
             for (; j + WIDTH <= n; j += WIDTH) V(store_half)(to + 2 * j, V(load)(y + j));
 #endif
-        EACH_ELEMENT(uint16_t, ons_float_to_half(ONS_TO_FLOAT(FN(get_element)(y, j))))
+        EACH_ELEMENT(uint16_t, ons_float_to_half(ONS_TO_FLOAT(get_element(y, j))))
         break;
     case ONS_BFLOAT16:
 #if BITS == 32
         if (step == 2)
             for (; j + WIDTH <= n; j += WIDTH) V(store_bfloat)(to + 2 * j, V(load)(y + j));
 #endif
-        EACH_ELEMENT(uint16_t, ons_float_to_bfloat(ONS_TO_FLOAT(FN(get_element)(y, j))))
+        EACH_ELEMENT(uint16_t, ons_float_to_bfloat(ONS_TO_FLOAT(get_element(y, j))))
         break;
     case ONS_FLOAT32:
         if (BITS == 32 && step == 4) {
             memcpy(to, y, (size_t)(4 * n));
             break;
         }
-        EACH_ELEMENT(float, (float)FN(get_element)(y, j))
+        EACH_ELEMENT(float, (float)get_element(y, j))
         break;
     default:
         if (BITS == 64 && step == 8) {
             memcpy(to, y, (size_t)(8 * n));
             break;
         }
-        EACH_ELEMENT(double, (double)FN(get_element)(y, j))
+        EACH_ELEMENT(double, (double)get_element(y, j))
     }
 }
 
-static void FN(multiply)(void *tile, const double *scale, bool each, int64_t n) {
+static void multiply(void *tile, const double *scale, bool each, int64_t n) {
     T *x = tile, by = (T)*scale;
     if (each) {
         for (int64_t j = 0; j < n; j++) x[j] = ONS_PRODUCT(x[j], scale[j]);
@@ -103,7 +107,7 @@ static void FN(multiply)(void *tile, const double *scale, bool each, int64_t n) 
     }
 }
 
-static void FN(subtract)(void *tile, const double *anchor, bool each, int64_t n) {
+static void subtract(void *tile, const double *anchor, bool each, int64_t n) {
     T *x = tile;
     if (each) {
         for (int64_t j = 0; j < n; j++) x[j] -= (T)anchor[j];
@@ -113,7 +117,7 @@ static void FN(subtract)(void *tile, const double *anchor, bool each, int64_t n)
     }
 }
 
-static void FN(exclude)(void *tile, const char *where, int64_t step, double value, int64_t n) {
+static void exclude(void *tile, const char *where, int64_t step, double value, int64_t n) {
     T *x = tile, instead = (T)value;
     int64_t j = 0;
     for (; step == 1 && j + WIDTH <= n; j += WIDTH)
@@ -123,11 +127,11 @@ static void FN(exclude)(void *tile, const char *where, int64_t step, double valu
 
 /* Vectors of an array of `as`, the compute type or one of 16 bits; `as` is a constant where this is
  * used. A part is its first k elements, the rest -inf. */
-INLINE int64_t FN(size_as)(ons_dtype as) {
+ONS_ALWAYS int64_t size_as(ons_dtype as) {
     return as == ONS_FLOAT16 || as == ONS_BFLOAT16 ? 2 : (int64_t)sizeof(T);
 }
 
-INLINE VEC FN(take)(const char *x, ons_dtype as) {
+ONS_ALWAYS VEC take(const char *x, ons_dtype as) {
 #if BITS == 32
     if (as == ONS_FLOAT16) return V(load_half)(x);
     if (as == ONS_BFLOAT16) return V(load_bfloat)(x);
@@ -136,77 +140,77 @@ INLINE VEC FN(take)(const char *x, ons_dtype as) {
     return V(load)((const T *)(const void *)x);
 }
 
-INLINE VEC FN(take_part)(const char *x, int64_t k, ons_dtype as) {
-    if (FN(size_as)(as) != 2) return V(load_part)((const T *)(const void *)x, k);
+ONS_ALWAYS VEC take_part(const char *x, int64_t k, ons_dtype as) {
+    if (size_as(as) != 2) return V(load_part)((const T *)(const void *)x, k);
     T part[WIDTH];
     V(store)(part, V(set)((T)-INFINITY));
-    FN(load)(part, x, 2, as, k);
+    load(part, x, 2, as, k);
     return V(load)(part);
 }
 
 /* Whether a T holds the scale. */
-INLINE bool FN(is_exact)(double scale) {
+ONS_ALWAYS bool is_exact(double scale) {
     return BITS == 64 || (double)(float)scale == scale || isnan(scale);
 }
 
 /* Converts a vector: multiplied by the scale and rounded once (`exact`: a T holds the scale),
  * and -inf where there is a mask that is 0. */
-INLINE VEC FN(changed)(const char *x, ons_dtype as, double scale, bool exact, const char *where) {
+ONS_ALWAYS VEC changed(const char *x, ons_dtype as, double scale, bool exact, const char *where) {
     VEC a;
 #if BITS == 32
     if (!exact) {
         T taken[WIDTH];
         bool own = as == OWN;
-        if (!own) V(store)(taken, FN(take)(x, as));
+        if (!own) V(store)(taken, take(x, as));
         a = V(product)(own ? (const T *)(const void *)x : taken, scale);
     } else
 #endif
     {
         (void)exact;
-        a = V(mul)(FN(take)(x, as), V(set)((T)scale));
+        a = take(x, as) * V(set)((T)scale);
     }
     return where ? V(where)(where, a, V(set)((T)-INFINITY)) : a;
 }
 
 /* Converts n elements that lie side by side, of the compute type or one of 16 bits. */
-INLINE void FN(convert_segment)(T *to, const char *from, ons_dtype as, double scale, bool exact,
+ONS_ALWAYS void convert_segment(T *to, const char *from, ons_dtype as, double scale, bool exact,
                                 const char *where, int64_t n) {
-    int64_t size = FN(size_as)(as), j = 0;
+    int64_t size = size_as(as), j = 0;
     for (; j + WIDTH <= n; j += WIDTH)
-        V(store)(to + j, FN(changed)(from + j * size, as, scale, exact, where ? where + j : where));
+        V(store)(to + j, changed(from + j * size, as, scale, exact, where ? where + j : where));
     if (j >= n) return;
     T last[WIDTH];
     char mask[WIDTH];
-    V(store)(last, FN(take_part)(from + j * size, n - j, as));
+    V(store)(last, take_part(from + j * size, n - j, as));
     if (where) memcpy(mask, where + j, (size_t)(n - j));
     const char *part = (const char *)last;
-    V(store_part)(to + j, FN(changed)(part, OWN, scale, exact, where ? mask : where), n - j);
+    V(store_part)(to + j, changed(part, OWN, scale, exact, where ? mask : where), n - j);
 }
 
 /* Whether V(product) takes the scale: at least 26 of its bits count. */
-INLINE bool FN(is_long)(double scale) {
+ONS_ALWAYS bool is_long(double scale) {
     uint64_t bits;
     memcpy(&bits, &scale, sizeof bits);
     return (bits & 0xfffffff) != 0;
 }
 
 /* What load, multiply and exclude do one after the other. */
-static void FN(convert)(void *tile, const char *from, int64_t step, ons_dtype dtype, double scale,
-                        const char *where, int64_t where_step, int64_t n) {
+static void convert(void *tile, const char *from, int64_t step, ons_dtype dtype, double scale,
+                    const char *where, int64_t where_step, int64_t n) {
     T *x = tile;
-    bool exact = FN(is_exact)(scale);
+    bool exact = is_exact(scale);
     bool side_by_side = step == ons_dtype_size(dtype) && (!where || where_step == 1);
-#define CONVERT_FROM(as)                                                  \
-    if (side_by_side && dtype == (as) && (exact || FN(is_long)(scale))) { \
-        if (exact && where)                                               \
-            FN(convert_segment)(x, from, as, scale, true, where, n);      \
-        else if (exact)                                                   \
-            FN(convert_segment)(x, from, as, scale, true, NULL, n);       \
-        else if (where)                                                   \
-            FN(convert_segment)(x, from, as, scale, false, where, n);     \
-        else                                                              \
-            FN(convert_segment)(x, from, as, scale, false, NULL, n);      \
-        return;                                                           \
+#define CONVERT_FROM(as)                                              \
+    if (side_by_side && dtype == (as) && (exact || is_long(scale))) { \
+        if (exact && where)                                           \
+            convert_segment(x, from, as, scale, true, where, n);      \
+        else if (exact)                                               \
+            convert_segment(x, from, as, scale, true, NULL, n);       \
+        else if (where)                                               \
+            convert_segment(x, from, as, scale, false, where, n);     \
+        else                                                          \
+            convert_segment(x, from, as, scale, false, NULL, n);      \
+        return;                                                       \
     }
 #if BITS == 32
     CONVERT_FROM(ONS_FLOAT16)
@@ -214,7 +218,9 @@ static void FN(convert)(void *tile, const char *from, int64_t step, ons_dtype dt
 #endif
     CONVERT_FROM(OWN)
 #undef CONVERT_FROM
-    FN(load)(x, from, step, dtype, n);
-    if (scale != 1.0) FN(multiply)(x, &scale, false, n);
-    if (where) FN(exclude)(x, where, where_step, -INFINITY, n);
+    load(x, from, step, dtype, n);
+    if (scale != 1.0) multiply(x, &scale, false, n);
+    if (where) exclude(x, where, where_step, -INFINITY, n);
 }
+
+#endif

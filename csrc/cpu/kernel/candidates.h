@@ -1,0 +1,260 @@
+/* candidates.h - the candidates for the k largest elements of a row, and their order.
+ *
+ * They are the elements that were above `least` when they came. `least` is below the k-th largest
+ * so far, or is it, so what comes later and is not above it is not among the k: of equal elements
+ * the first are. NaN is above everything. */
+#ifndef ONS_CPU_KERNEL_CANDIDATES_H
+#define ONS_CPU_KERNEL_CANDIDATES_H
+
+#include "vectors.h"
+
+/* Elements that are compared before the first is looked at: a bit each. */
+enum { AT_ONCE = 64 };
+
+/* A bit for each of the first of n elements that is above the limit. */
+ONS_ALWAYS uint64_t bits_above(const T *x, int64_t n, VEC limit) {
+    uint64_t bits = 0;
+    if (n >= AT_ONCE) {
+        for (int64_t l = 0; l < AT_ONCE; l += WIDTH)
+            bits |= (uint64_t)V(above)(V(load)(x + l), limit) << l;
+        return bits;
+    }
+    for (int64_t l = 0; l < n; l += WIDTH) {
+        VEC a = n - l >= WIDTH ? V(load)(x + l) : V(load_part)(x + l, n - l);
+        bits |= (uint64_t)V(above)(a, limit) << l;
+    }
+    return bits; /* past the end there is -inf, which is above nothing */
+}
+
+ONS_ALWAYS int64_t count_above(const T *x, int64_t n, T least) {
+    VEC limit = V(set)(least);
+    int64_t count = 0;
+    for (int64_t j = 0; j < n; j += AT_ONCE)
+        count += __builtin_popcountll(bits_above(x + j, n - j, limit));
+    return count;
+}
+
+/* The largest of n elements; +inf, where NaN may have been in the way. */
+ONS_ALWAYS T largest(const T *x, int64_t n) {
+    VEC m = V(set)((T)-INFINITY);
+    for (int64_t j = 0; j < n; j += WIDTH)
+        m = V(max)(n - j >= WIDTH ? V(load)(x + j) : V(load_part)(x + j, n - j), m);
+    T largest = V(max_lanes)(m);
+    return isnan(largest) ? (T)INFINITY : largest;
+}
+
+/* The numbers in their order as integers, the two zeros as one; and back. */
+#if BITS == 32
+#define LOWEST_KEY INT32_MIN
+ONS_ALWAYS int64_t key(T a) {
+    int32_t bits;
+    memcpy(&bits, &a, sizeof bits);
+    return bits >= 0 ? bits : (int64_t)LOWEST_KEY - bits;
+}
+ONS_ALWAYS T of_key(int64_t key) {
+    int32_t bits = (int32_t)(key >= 0 ? key : LOWEST_KEY - key);
+#else
+#define LOWEST_KEY INT64_MIN
+ONS_ALWAYS int64_t key(T a) {
+    int64_t bits;
+    memcpy(&bits, &a, sizeof bits);
+    return bits >= 0 ? bits : LOWEST_KEY - bits;
+}
+ONS_ALWAYS T of_key(int64_t key) {
+    int64_t bits = key >= 0 ? key : LOWEST_KEY - key;
+#endif
+    T a;
+    memcpy(&a, &bits, sizeof a);
+    return a;
+}
+#undef LOWEST_KEY
+
+/* A number that k to `most` of n elements are above, if there is one; else the k-th largest itself.
+ * At least k are above low, fewer above high. Halves the interval, but begins near its end: most
+ * numbers are far below. `count`: of those above high; then of those above the result. */
+static T divide(const T *x, int64_t n, int64_t k, int64_t most, T low, T high, int64_t *count) {
+    int64_t below = key(low), above = key(high);
+    uint64_t step = (uint64_t)1 << (BITS == 32 ? 20 : 49);
+    for (;;) {
+        uint64_t apart = (uint64_t)above - (uint64_t)below;
+        if (apart < 2) return of_key(above);
+        bool near = step < apart / 2;
+        int64_t middle = near ? above - (int64_t)step : below + (int64_t)(apart / 2);
+        if (near) step *= 2;
+        T least = of_key(middle);
+        int64_t found = count_above(x, n, least);
+        if (found < k || found <= most) *count = found;
+        if (found >= k && found <= most) return least;
+        *(found < k ? &above : &below) = middle;
+    }
+}
+
+/* Leaves the k largest of a row's candidates, in their order, where there are more. */
+static void cut(ons_candidates *row) {
+    int64_t k = row->k, n = row->count, kept = 0;
+    T *values = row->values, low = (T)row->least, least = INFINITY;
+    if (n <= k) return;
+    T high = largest(values, n);
+    int64_t above = count_above(values, n, high); /* NaN alone */
+    row->closed = above >= k;
+    /* `least` may have been raised for a tile of which not enough was taken yet */
+    if (count_above(values, n, low) < k) low = (T)-INFINITY;
+    if (!row->closed) least = divide(values, n, k, k, low, high, &above);
+    /* NaN is above it, and of what is equal to it the first are among the k */
+    int64_t equal = k - above;
+    for (int64_t i = 0; i < n && kept < k; i++) {
+        T value = values[i];
+        int is_equal =
+            (value == least) & (equal > 0); /* without a branch, which is hard to foresee */
+        values[kept] = value;
+        row->places[kept] = row->places[i];
+        equal -= is_equal;
+        kept += (!(value <= least)) | is_equal;
+    }
+    row->count = kept;
+    if ((double)least > row->least) row->least = (double)least;
+}
+
+static void take_candidates(ons_candidates *row, const ons_candidates *part) {
+    const T *values = part->values;
+    for (int64_t i = 0; i < part->count && !row->closed; i++) {
+        if ((double)values[i] <= row->least) continue;
+        ((T *)row->values)[row->count] = values[i];
+        row->places[row->count] = part->places[i];
+        if (++row->count > row->room - AT_ONCE) cut(row);
+    }
+}
+
+/* Takes elements that are -inf, while there are fewer than k candidates: of those with a mask
+ * the allowed or the excluded ones. */
+static void fill(ons_candidates *row, const void *x, int64_t along, const char *where, int64_t step,
+                 bool allowed, int64_t n, int64_t place) {
+    for (int64_t j = 0; j < n && row->count < row->k; j++) {
+        T value = *(const T *)(const void *)((const char *)x + j * along);
+        if (value != -INFINITY || (where && (where[j * step] != 0) != allowed)) continue;
+        ((T *)row->values)[row->count] = value;
+        row->places[row->count++] = place + j;
+    }
+}
+
+/* A few candidates are put in order by counting how many are above each, more by merging runs of
+ * such. */
+
+/* Elements that are put in order at a time: how often is hard to foresee. */
+enum { BESIDE = 8 };
+
+/* For each of n numbers, a multiple of that, how many are above it, in its bits; of `vectors`
+ * vectors of them at a time, a constant. */
+ONS_ALWAYS void count_for_each(T *counts, const T *x, int64_t n, int64_t vectors) {
+    for (int64_t l = 0; l < n; l += vectors * WIDTH) {
+        VEC own[4], above[4];
+        for (int64_t v = 0; v < vectors; v++) {
+            own[v] = V(load)(x + l + v * WIDTH); /* past the n there is room, and whatever */
+            above[v] = V(set)(0);
+        }
+#if !defined(__clang__) /* of more gcc keeps sums in memory */
+#pragma GCC unroll 4
+#endif
+        for (int64_t i = 0; i < n; i++) {
+            VEC a = V(set)(x[i]);
+            for (int64_t v = 0; v < vectors; v++) above[v] = V(add_above)(above[v], a, own[v]);
+        }
+        for (int64_t v = 0; v < vectors; v++) V(store)(counts + l + v * WIDTH, above[v]);
+    }
+}
+
+ONS_ALWAYS uint64_t count_of(const T *counts, int64_t i) {
+#if BITS == 32
+    uint32_t count;
+#else
+    uint64_t count;
+#endif
+    memcpy(&count, counts + i, sizeof count);
+    return count;
+}
+
+/* Puts n numbers in their places, by how many are above each. */
+static ONS_APART void place_by_counts(T *to, int64_t *to_places, const T *values,
+                                      const int64_t *places, int64_t n, const T *counts) {
+    uint8_t equal[ONS_ORDERED_AT_ONCE] = {0}; /* of those that are at a place */
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t before = isnan(values[i]) ? 0 : count_of(counts, i);
+        int64_t at = (int64_t)before + equal[before]++;
+        to[at] = values[i];
+        to_places[at] = places[i];
+    }
+}
+
+/* place_by_counts for n different numbers that are no NaN, at most 63 with the -inf that fill them
+ * up. False where two are equal or one is NaN. */
+ONS_ALWAYS bool place_different(T *to, int64_t *to_places, const T *values, const int64_t *places,
+                                int64_t n, int64_t all, const T *counts) {
+    uint64_t seen = 0;
+    for (int64_t i = 0; i < all; i += BESIDE)
+        for (int64_t b = i; b < i + BESIDE; b++) {
+            uint64_t at = count_of(counts, b);
+            to[at] = values[b];
+            to_places[at] = places[b];
+            seen |= (uint64_t)1 << at;
+        }
+    return seen == ((uint64_t)1 << (n + (n < all))) - 1; /* what fills them up is at one place */
+}
+
+/* Puts n candidates, at most ONS_ORDERED_AT_ONCE, in descending order, of equal ones the first
+ * first. Behind them there is room for some more, which are made -inf. */
+ONS_ALWAYS void order_by_counting(T *to, int64_t *to_places, T *values, const int64_t *places,
+                                  int64_t n, bool few) {
+    T counts[ONS_ORDERED_AT_ONCE + 4 * WIDTH];
+    int64_t all = (n + BESIDE - 1) / BESIDE * BESIDE;
+    for (int64_t l = 0; l < BESIDE && n < all; l += WIDTH)
+        V(store)(values + n + l, V(set)((T)-INFINITY));
+    count_for_each(counts, values, all, few ? 2 : 4);
+    if (all < 64 && place_different(to, to_places, values, places, n, all, counts)) return;
+    place_by_counts(to, to_places, values, places, n, counts);
+}
+
+/* Merges runs of n candidates. */
+ONS_ALWAYS void merge_runs(T *to, int64_t *to_places, const T *from, const int64_t *from_places,
+                           int64_t n, int64_t run) {
+    for (int64_t begin = 0; begin < n; begin += 2 * run) {
+        int64_t a = begin, middle = n - begin < run ? n : begin + run, b = middle;
+        int64_t end = n - middle < run ? n : middle + run;
+        for (int64_t i = begin; i < end; i++) {
+            bool second = a == middle ||
+                          (b < end && (from[b] > from[a] || (isnan(from[b]) && !isnan(from[a]))));
+            int64_t at = second ? b++ : a++;
+            to[i] = from[at];
+            to_places[i] = from_places[at];
+        }
+    }
+}
+
+static ONS_APART void order_runs(ons_candidates *row, T *to, int64_t *to_places) {
+    int64_t n = row->count, *places = row->places, *from_places = to_places;
+    T *values = row->values, *from = to;
+    for (int64_t i = 0; i < n; i += ONS_ORDERED_AT_ONCE) {
+        int64_t run = n - i < ONS_ORDERED_AT_ONCE ? n - i : ONS_ORDERED_AT_ONCE;
+        order_by_counting(from + i, from_places + i, values + i, places + i, run, false);
+    }
+    for (int64_t run = ONS_ORDERED_AT_ONCE; run < n; run *= 2) {
+        merge_runs(values, places, from, from_places, n, run);
+        T *merged = values;
+        int64_t *merged_places = places;
+        values = from;
+        places = from_places;
+        from = merged;
+        from_places = merged_places;
+    }
+    if (from == to) return;
+    memcpy(to, from, (size_t)n * sizeof(T));
+    memcpy(to_places, from_places, (size_t)n * sizeof *places);
+}
+
+static void order(ons_candidates *row, void *to, int64_t *to_places) {
+    if (row->count <= 2 * WIDTH)
+        order_by_counting(to, to_places, row->values, row->places, row->count, true);
+    else
+        order_runs(row, to, to_places);
+}
+
+#endif

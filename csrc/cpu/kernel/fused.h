@@ -1,0 +1,145 @@
+/* fused.h - whole rows of the compute type, of 16 bits, or converted: one row after the
+ * other. While a row is computed, the row before is finished and the maximum of the row behind
+ * is found (overlap.h). Adds up as row.h does. */
+#ifndef ONS_CPU_KERNEL_FUSED_H
+#define ONS_CPU_KERNEL_FUSED_H
+
+#include "overlap.h"
+
+/* The exponentials of a row to its state, and to e where they are kept. */
+ONS_ALWAYS void row_exponentials(const ons_rows *rows, T *e, const char *x, int64_t n,
+                                 meanwhile *with, kind kind, bool past_caches) {
+    VEC shift = SET_OF(rows->shift, 0), floor = SET_OF(rows->floor, 0);
+    int64_t at_once = CHUNKS_AT_ONCE * CHUNK;
+    sums sums = no_sums();
+    for (int64_t j = 0; j < n; j += at_once) {
+        VEC lanes[CHUNKS_AT_ONCE][VECS];
+        int64_t chunks =
+            lanes_meanwhile(lanes, shift, floor, e + j, x + j * size_as(kind.x),
+                            n - j < at_once ? n - j : at_once, with, kind, past_caches);
+        add_chunks(&sums, lanes, chunks);
+        if ((j + at_once) % ONS_BLOCK != 0 && j + at_once < n) continue;
+        add_total(rows->state, &sums, false, false);
+        sums = no_sums();
+    }
+}
+
+/* The exponentials of a row that is taken relative to its maximum (ons_strip_anchor). At e its
+ * exponentials or its elements less the anchor are left. */
+static void anchored_exponentials(const ons_rows *rows, T *e, const char *x, int64_t n,
+                                  ons_dtype as, double anchor, bool keeps_exponentials) {
+    if (x != (const char *)e) load(e, x, size_as(as), as, n);
+    subtract(e, &anchor, false, n);
+    for (int64_t j = 0; j < n; j += ONS_BLOCK) {
+        ons_tile tile = {e + j, sizeof(T), 0};
+        int64_t some = n - j < ONS_BLOCK ? n - j : ONS_BLOCK;
+        if (keeps_exponentials)
+            exp_store_sum_row(rows, tile, tile, some);
+        else
+            sum_exp_row(rows, tile, some);
+        end_block_row(rows, false);
+    }
+}
+
+/* Where to fetch from while the exponentials of a row are computed, as many bytes as the row
+ * has: ahead of the row behind. Where rows are converted, that one is read as a whole. */
+ONS_ALWAYS const char *fetched_with(const ons_run_of_rows *run, const char *row, int64_t bytes) {
+    int64_t rows = (run->convert ? 2 : 1) + AHEAD / bytes;
+    return row + rows * run->x.across + (run->convert ? 0 : AHEAD % bytes);
+}
+
+/* The buffer for the exponentials of row i. A long row that is not converted overwrites those of
+ * the row before, which is divided meanwhile. It begins `step` elements in front of them,
+ * further than the division is ever behind. So two rows take little more of the caches than one.
+ * At the end of the buffer a row begins again at its other end, clear of the row before. */
+typedef struct {
+    T *room;
+    int64_t step, turns;
+} kept;
+
+ONS_ALWAYS kept begin_kept(const ons_run_of_rows *run) {
+    int64_t step = LAG + 8 * QUAD;
+    if (run->convert) return (kept){run->kept, run->pitch, ONS_KEPT_ROWS};
+    if (run->pitch < step) step = run->pitch;
+    return (kept){run->kept, step, (run->N + step - 1) / step + 1};
+}
+
+ONS_ALWAYS T *place_of(const kept *kept, int64_t i) {
+    return kept->room + (kept->turns - 1 - i % kept->turns) * kept->step;
+}
+
+/* What row i is finished from, once its sum is known: its exponentials, or its elements. */
+ONS_ALWAYS const void *kept_of(kind kind, const T *room, const char *x) {
+    return kind.operation->keeps_exponentials ? (const void *)room : (const void *)x;
+}
+
+/* kind.x is T where rows are converted: each lies where its exponentials will be. */
+ONS_ALWAYS bool rows_of_kind(const ons_run_of_rows *run, kind kind) {
+    T shift, floor, first = 0, second = 0, shared[WIDTH];
+    double sums[2 * ONS_SUMS] = {0};
+    bool nan = false;
+    ons_state state;
+    ons_rows rows = {.width = 1,
+                     .state = &state,
+                     .sums = sums,
+                     .sums_along = 1,
+                     .shift = &shift,
+                     .floor = &floor};
+    int64_t N = run->N, bytes = N * run->x.along;
+    kept kept = begin_kept(run);
+    T *room = place_of(&kept, 0);
+    if (run->convert) run->convert(run->from, 0, 1, room, run->pitch);
+    const char *x = run->convert ? (const char *)room : run->x.data, *in_memory = run->x.data;
+    char *y = run->y.data;
+    maximum largest = begin_maximum(x, N);
+    T m = end_maximum(&largest, kind.x);
+    meanwhile with;
+    with.before = begin_finishing(0, 0, y, room, 0, kind, false, NULL);
+    bool follow = follow_each_other(run, kind);
+    for (int64_t i = 0; i < run->count; i++, y += run->y.across, in_memory += run->x.across) {
+        T *e = room;
+        room = place_of(&kept, i + 1);
+        bool far = ons_needs_anchor((double)m), last = i + 1 == run->count;
+        double anchor = far ? (double)m : 0.0;
+        if (run->convert && !last) run->convert(run->from, i + 1, 1, room, run->pitch);
+        const char *behind = run->convert ? (const char *)room : in_memory + run->x.across;
+        state = ons_state_empty();
+        ons_state_raise(&state, far ? 0.0 : (double)m);
+        set_references(&rows);
+        with.behind = begin_maximum(behind, last ? 0 : N);
+        with.lag = last ? -N : LAG; /* behind nothing */
+        with.fetch = fetched_with(run, in_memory, bytes);
+        with.fetch_step = QUAD * size_as(kind.x);
+        if (far && !run->convert) { /* nothing is finished meanwhile */
+            end_finishing(&with.before, kind);
+            with.before.at = with.before.n = 0;
+        }
+        if (far)
+            anchored_exponentials(&rows, e, x, N, kind.x, anchor,
+                                  kind.operation->keeps_exponentials);
+        else if (size_as(kind.y) != 2 && with.before.past_caches)
+            row_exponentials(&rows, e, x, N, &with, kind, true);
+        else
+            row_exponentials(&rows, e, x, N, &with, kind, false);
+        end_finishing(&with.before, kind);
+        m = end_maximum(&with.behind, kind.x);
+        /* of a converted row the anchor was subtracted in memory */
+        kind.operation->row(&state, run->convert ? 0.0 : anchor, &first, &second);
+        nan |= isnan(first) || isnan(second);
+        with.before = begin_finishing(first, second, y, kept_of(kind, e, x), N, kind,
+                                      run->past_caches, follow && i > 0 ? shared : NULL);
+        with.before.shared = follow && !last ? shared : NULL;
+        x = behind;
+    }
+    end_finishing(&with.before, kind);
+    if (run->past_caches) V(fence)();
+    return nan;
+}
+
+/* Rows of y of type `as`, from an x of that type or from converted rows. */
+ONS_ALWAYS bool rows_to(const ons_run_of_rows *run, const operation *operation, ons_dtype as) {
+    if (as != OWN && run->convert) return rows_of_kind(run, kind_of(operation, OWN, as));
+    return rows_of_kind(run, kind_of(operation, as, as));
+}
+
+#endif
