@@ -42,15 +42,14 @@ int ons_check_all_unchanged(ons_module *module, PyObject *const given[KEYWORDS],
     return 0;
 }
 
-int ons_take_where_and_scale(ons_module *module, PyObject *const given[KEYWORDS], void *stream,
+int ons_take_where_and_scale(const ons_caller *caller, PyObject *const given[KEYWORDS],
                              ons_call_views *views, double *scale_by) {
     const ons_view *x = &views->operand[ONS_X];
     *scale_by = 1.0;
-    if (given[WHERE] &&
-        ons_take_mask(module, given[WHERE], x, stream, &views->operand[ONS_WHERE]) < 0)
+    if (given[WHERE] && ons_take_mask(caller, given[WHERE], x, &views->operand[ONS_WHERE]) < 0)
         return -1;
     if (!given[SCALE]) return 0;
-    return ons_take_scale(module, given[SCALE], x, stream, &views->operand[ONS_SCALE], scale_by);
+    return ons_take_scale(caller, given[SCALE], x, &views->operand[ONS_SCALE], scale_by);
 }
 
 int ons_join(const char *name, const ons_view *view, const ons_view *x, void *stream) {
@@ -91,15 +90,15 @@ int ons_say_dtype(PyObject *const given[KEYWORDS], const ons_view *x) {
     return status;
 }
 
-int ons_run_call(ons_module *module, const ons_problem *problem, ons_method method, int threads,
-                 ons_library library) {
+int ons_run_call(const ons_caller *caller, const ons_problem *problem, ons_method method,
+                 int threads) {
     ons_plan plan;
     void *workspace = NULL;
     PyObject *scratch = NULL;
     ons_machine machine = ons_this_machine(threads);
     ons_status status = ons_make_plan(problem, method, &machine, &plan);
     if (status == ONS_OK && problem->device == ONS_CUDA && plan.workspace_bytes > 0) {
-        scratch = ons_gpu_memory(module, library, problem->gpu, problem->stream,
+        scratch = ons_gpu_memory(caller->module, caller->library, problem->gpu, problem->stream,
                                  plan.workspace_bytes, &workspace);
         if (!scratch) return -1;
     }
@@ -136,11 +135,13 @@ PyObject *ons_call_on_stream(ons_module *module, PyObject *self, const char *fun
     return result;
 }
 
-int ons_check_symbolic(ons_module *module, PyObject *array, PyObject *number) {
+int ons_check_symbolic(const ons_caller *caller, PyObject *array, PyObject *number) {
     if (!number || PyLong_Check(number)) return 0;
-    PyObject *checked = ons_call_library(module, "check_symbolic", "(OO)", array, number);
-    Py_XDECREF(checked);
-    return checked ? 0 : -1;
+    PyObject *found = ons_call_library(caller->module, "find_symbolic", "(OO)", array, number);
+    if (!found) return -1;
+    int status = found == Py_None ? 0 : ons_leave_by_operator(caller, found);
+    Py_DECREF(found);
+    return status;
 }
 
 int ons_check_device(const ons_view *x, PyObject *const given[KEYWORDS]) {

@@ -69,6 +69,7 @@ static int take_device(PyObject *object, ons_device *device, const ons_gpu **gpu
 /* The array, or an array of the shape, and its result; and the GPU that is named. */
 static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYWORDS], ons_view *x,
                       ons_view *y, const ons_gpu **gpu) {
+    const ons_caller caller = {.module = module};
     ons_library library;
     ons_device device;
     ons_dtype dtype = ONS_FLOAT32;
@@ -80,7 +81,7 @@ static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYW
         x->device = device;
         *y = *x;
     } else {
-        if (ons_take(module, object, ONS_X, NULL, x, &library) < 0) return -1;
+        if (ons_take(&caller, object, ONS_X, x, &library) < 0) return -1;
         if (given[DEVICE] && device != x->device) {
             PyErr_Format(PyExc_ValueError, "device is %R, but the array is on %s: expected None",
                          given[DEVICE], x->device == ONS_CPU ? "the CPU" : "a GPU");
@@ -235,10 +236,11 @@ PyObject *ons_list_methods(PyObject *Py_UNUSED(self), PyObject *name) {
 
 PyObject *ons_as_numpy(PyObject *self, PyObject *object) {
     ons_module *module = PyModule_GetState(self);
+    const ons_caller caller = {.module = module};
     ons_view view;
     ons_library library;
     PyObject *array = NULL;
-    if (ons_take(module, object, ONS_X, NULL, &view, &library) < 0) return NULL;
+    if (ons_take(&caller, object, ONS_X, &view, &library) < 0) return NULL;
     PyArray_Descr *descr = ons_numpy_dtype(module, view.dtype);
     if (view.device == ONS_CUDA)
         PyErr_Format(PyExc_TypeError, "the array is on cuda:%d: expected one on the CPU", view.gpu);

@@ -172,29 +172,18 @@
     "--------\n"                                                                                   \
     ">>> import onsoftmax as ons\n"
 
-/* After an exception: the call by an operator of the array's library, where the exception names
- * one. */
-static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *args,
-                             Py_ssize_t count, PyObject *names) {
-    ons_module *module = PyModule_GetState(self);
-    PyObject *type, *value, *traceback, *function = NULL, *made = NULL;
-    if (!module->libraries) return NULL;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    PyObject *kind = PyObject_GetAttrString(module->libraries, "ByOperator");
-    if (kind && PyErr_GivenExceptionMatches(type, kind))
-        function = ons_call_library(module, "operator_of", "(Os)", value, name);
-    if (function && function != Py_None)
-        made = ons_vectorcall(function, args, (size_t)count, names);
-    if (made || PyErr_Occurred()) { /* then in the place of the first exception */
-        Py_XDECREF(type);
-        Py_XDECREF(value);
-        Py_XDECREF(traceback);
-    } else {
-        PyErr_Restore(type, value, traceback);
-    }
-    Py_XDECREF(kind);
-    Py_XDECREF(function);
+/* The call by the operator that a ByOperator, which is dropped, names; else its exception. */
+static PyObject *call_operator(PyObject *self, PyObject *by_operator, const char *name,
+                               PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    PyObject *called =
+        ons_call_library(PyModule_GetState(self), "operator_of", "(Os)", by_operator, name);
+    PyObject *made = NULL;
+    if (called && called != Py_None)
+        made = ons_vectorcall(called, args, (size_t)count, names);
+    else if (called)
+        ons_raise_by_operator(by_operator);
+    Py_XDECREF(called);
+    Py_DECREF(by_operator);
     return made;
 }
 
@@ -208,17 +197,24 @@ static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *
 #define CALL_OF_PAIR ons_call
 #define CALL_OF_GRADIENT ons_call
 #define CALL_OF_TOPK ons_topk_call
-#define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                          \
-    static const char name##_doc[] = #name SIGNATURE_OF_##result what                          \
-        "\n\n" PARAMETERS_OF_##result REST_OF_##result(returns) example;                       \
-    static PyObject *name##_of_memory(PyObject *self, PyObject *const *args, Py_ssize_t count, \
-                                      PyObject *names) {                                       \
-        return CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names);               \
-    }                                                                                          \
-    static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count,      \
-                                 PyObject *names) {                                            \
-        PyObject *made = name##_of_memory(self, args, count, names);                           \
-        return made ? made : by_operator(self, #name, args, count, names);                     \
+#define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                            \
+    static const char name##_doc[] = #name SIGNATURE_OF_##result what                            \
+        "\n\n" PARAMETERS_OF_##result REST_OF_##result(returns) example;                         \
+    static PyObject *name##_of_memory(PyObject *self, PyObject *const *args, Py_ssize_t count,   \
+                                      PyObject *names) {                                         \
+        PyObject *by_operator = NULL;                                                            \
+        PyObject *made =                                                                         \
+            CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names, &by_operator);      \
+        if (!by_operator) return made;                                                           \
+        Py_DECREF(by_operator);                                                                  \
+        Py_RETURN_NOTIMPLEMENTED;                                                                \
+    }                                                                                            \
+    static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count,        \
+                                 PyObject *names) {                                              \
+        PyObject *by_operator = NULL;                                                            \
+        PyObject *made =                                                                         \
+            CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names, &by_operator);      \
+        return by_operator ? call_operator(self, by_operator, #name, args, count, names) : made; \
     }
 #include "../op/operations.def"
 #undef ONS_OPERATION_IN_PYTHON
@@ -249,8 +245,8 @@ static const char gradient_finish_doc[] =
     "gives, or the\nsums of these.";
 
 static const char of_memory_doc[] =
-    "The function of that name for its operator: ByOperator where an array's values are not all "
-    "there is to it.";
+    "The function of that name for its operator: NotImplemented if an array is more than its "
+    "values.";
 
 static PyMethodDef functions[] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary)                                     \

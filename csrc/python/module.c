@@ -175,7 +175,7 @@ static int module_exec(PyObject *self) {
 }
 
 /* Every object that the module holds, for the two functions that Python's collector calls. */
-static PyObject **const *held(ons_module *module, PyObject **all[35]) {
+static PyObject **const *held(ons_module *module, PyObject **all[34]) {
     ons_torch *torch = &module->torch;
     ons_names *names = &module->names;
     PyObject **const list[] = {
@@ -202,7 +202,6 @@ static PyObject **const *held(ons_module *module, PyObject **all[35]) {
         &torch->in_mode,
         &torch->is_tracing,
         &torch->is_autocast_enabled,
-        &torch->by_operator,
         &torch->for_gradient,
         &names->dlpack,
         &names->dlpack_device,
@@ -221,7 +220,7 @@ static PyObject **const *held(ons_module *module, PyObject **all[35]) {
 }
 
 static int module_traverse(PyObject *self, visitproc visit, void *arg) {
-    PyObject **all[35];
+    PyObject **all[34];
     for (PyObject **const *each = held(PyModule_GetState(self), all); *each; each++)
         Py_VISIT(**each);
     return 0;
@@ -229,7 +228,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static int module_clear(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
-    PyObject **all[35];
+    PyObject **all[34];
     for (PyObject **const *each = held(module, all); *each; each++) Py_CLEAR(**each);
     module->torch.exchange = NULL;
     Py_CLEAR(module->bfloat16);

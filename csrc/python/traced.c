@@ -62,6 +62,7 @@ PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     PyObject *given[KEYWORDS], *axes = NULL, *plain = NULL, *result = NULL;
     ons_view operand[ONS_OPERANDS];
     ons_view *const x = &operand[ONS_X];
+    const ons_caller caller = {.module = module};
     ons_library library;
     ons_operation operation;
     ons_method method;
@@ -79,18 +80,18 @@ PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     memset(operand, 0, sizeof operand);
     if ((given[K] && !(plain = ons_plain_k(given[K]))) ||
         (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) ||
-        ons_take(module, args[0], ONS_X, NULL, x, &library) < 0 ||
+        ons_take(&caller, args[0], ONS_X, x, &library) < 0 ||
         ons_take_method(given[METHOD], device, operation, &method) < 0 ||
         ons_take_axes(module, axes, x->ndim, reduced) < 0 ||
         (given[K] && check_selection(plain, axes, reduced, operand, &problem) < 0))
         goto done;
     k = given[K] ? problem.k : 0;
     problem.scale_by = 1.0;
-    if ((given[WHERE] && ons_take_mask(module, given[WHERE], x, NULL, &operand[ONS_WHERE]) < 0) ||
-        (given[SCALE] && ons_take_scale(module, given[SCALE], x, NULL, &operand[ONS_SCALE],
-                                        &problem.scale_by) < 0) ||
+    if ((given[WHERE] && ons_take_mask(&caller, given[WHERE], x, &operand[ONS_WHERE]) < 0) ||
+        (given[SCALE] &&
+         ons_take_scale(&caller, given[SCALE], x, &operand[ONS_SCALE], &problem.scale_by) < 0) ||
         (given[OTHER] &&
-         (ons_take(module, given[OTHER], ONS_X, NULL, &operand[ONS_GRADIENT], &library) < 0 ||
+         (ons_take(&caller, given[OTHER], ONS_X, &operand[ONS_GRADIENT], &library) < 0 ||
           ons_check_shape("grad", &operand[ONS_GRADIENT], x) < 0)))
         goto done;
     for (int i = 0; i < ONS_OPERANDS; i++)

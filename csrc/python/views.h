@@ -20,8 +20,9 @@
 /* Whose array it is, and so what the result will be. ONS_NUMPY on a GPU: of no library that we
  * know, the result is a DeviceArray. ONS_NUMBER: one number, for which NumPy gives a scalar. The
  * first four are known to _libraries by these numbers, and so is what an array is wanted for, an
- * ons_role, which decides which types will do and which are converted. */
-typedef enum { ONS_NUMPY, ONS_TORCH, ONS_JAX, ONS_CUPY, ONS_NUMBER } ons_library;
+ * ons_role, which decides which types will do and which are converted. ONS_BY_OPERATOR, from
+ * _libraries: no array for the core, but a ByOperator. */
+typedef enum { ONS_NUMPY, ONS_TORCH, ONS_JAX, ONS_CUPY, ONS_NUMBER, ONS_BY_OPERATOR } ons_library;
 
 /* An array of any library: where it lies, address, type, shape and byte strides. */
 typedef struct {
@@ -57,8 +58,7 @@ typedef struct {
     PyObject *forward_ad; /* the variables of the module torch.autograd.forward_ad */
     PyObject *modes;      /* those of torch.utils._python_dispatch */
     PyObject *in_mode, *is_autocast_enabled, *is_tracing;
-    PyObject *by_operator,
-        *for_gradient; /* the exception ByOperator, and what it is made of there */
+    PyObject *for_gradient; /* the ByOperator of a tensor that requires grad */
     /* shortcuts to a new tensor: of (shape, strides, dtype), a GPU's on the current one; or None */
     PyObject *empty_on_cpu, *empty_on_gpu;
 } ons_torch;
@@ -84,6 +84,16 @@ typedef struct {
     PyArray_Descr *bfloat16; /* ml_dtypes.bfloat16, likewise */
 } ons_module;
 
+/* What the arrays of a call share. */
+typedef struct {
+    ons_module *module;
+    void *stream;        /* on a GPU: in whose order the call works */
+    ons_library library; /* of the array, and so of the result and the scratch */
+    /* Where to leave a ByOperator of _libraries, which says why the core does not take an array and
+     * which operator does. NULL: no operator takes over, and an exception is raised. */
+    PyObject **by_operator;
+} ons_caller;
+
 /* ------- libraries.c ------- */
 
 /* Finds NumPy's functions, for the whole folder. */
@@ -92,6 +102,10 @@ int ons_import_numpy(void);
 PyObject *ons_attribute_of(const char *module, const char *name);
 /* Calls a function of _libraries; the arguments as Py_BuildValue takes a tuple's. */
 PyObject *ons_call_library(ons_module *module, const char *function, const char *format, ...);
+/* Leaves a ByOperator to the caller, or raises it. -1, as for an exception: the call ends here. */
+int ons_leave_by_operator(const ons_caller *caller, PyObject *by_operator);
+/* Raises what a ByOperator says. */
+void ons_raise_by_operator(PyObject *by_operator);
 
 /* ------- numpy_view.c: all return 0, or -1 with an exception set ------- */
 
@@ -156,19 +170,20 @@ static inline bool ons_is_tensor(const ons_module *module, PyObject *object) {
     return type == __atomic_load_n(&module->torch.tensor, __ATOMIC_ACQUIRE) ||
            type == __atomic_load_n(&module->torch.parameter, __ATOMIC_ACQUIRE);
 }
-/* 1: the tensor was looked at; 0: it needs the slow way, by _libraries; -1: an exception. */
-int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view);
+/* 1: the tensor was looked at; 0: it needs the slow way, by _libraries; -1: an exception, or a
+ * ByOperator. */
+int ons_view_torch(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view);
 /* The same for one that is known to be plain memory. */
 int ons_view_plain_tensor(ons_module *module, PyObject *object, ons_role role, ons_view *view);
 /* Keeps what ons_torch holds, at the first tensor that comes. */
 int ons_know_torch(ons_module *module);
 int ons_torch_stream(ons_module *module, int gpu, void **stream);
-/* Raises ByOperator where torch.autocast has a wider result in mind for rows of such a tensor. */
-int ons_check_autocast(ons_module *module, const ons_view *view);
-/* Raises ByOperator where a TorchDispatchMode is to see what is done with tensors. */
-int ons_check_modes(ons_module *module);
-/* ByOperator where torch.jit.trace records operators: it does not see what is done here. */
-int ons_check_tracing(ons_module *module);
+/* Each leaves a ByOperator: where torch.autocast wants a wider result for such a tensor; where a
+ * TorchDispatchMode wants to see what is done with tensors; where torch.jit.trace records
+ * operators, and would not see this call. */
+int ons_check_autocast(const ons_caller *caller, const ons_view *view);
+int ons_check_modes(const ons_caller *caller);
+int ons_check_tracing(const ons_caller *caller);
 int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
                    ons_view *view);
 /* Memory of torch's allocator, in the order of its current stream; what to drop to free it. */
@@ -225,8 +240,8 @@ int ons_device_array_keep(ons_module *module, PyObject *array, PyObject *stream_
 
 /* TypeError for a list, or lists in it, of Dask arrays. */
 int ons_check_list(ons_module *module, PyObject *object);
-/* On a GPU: an array that is in the order of no stream of its own is made ready on `stream`. */
-int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, ons_view *view,
+/* On a GPU: an array that is in the order of no stream of its own is made ready on the caller's. */
+int ons_take(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view,
              ons_library *library);
 /* The name of an object's type: a new string. */
 static inline PyObject *ons_type_name(PyObject *object) {
@@ -240,8 +255,7 @@ static inline bool ons_holds_no_numbers(PyArrayObject *array) {
 /* Whether the object is a plain Python value that NumPy makes an array of: no library to give it
  * back to. */
 bool ons_is_plain(PyObject *object);
-int ons_take_out(ons_module *module, PyObject *object, void *stream, ons_view *view,
-                 ons_library *library);
+int ons_take_out(const ons_caller *caller, PyObject *object, ons_view *view, ons_library *library);
 /* TypeError for a masked array of NumPy's. */
 int ons_refuse_masked(const ons_module *module, const char *name, PyObject *object);
 /* RuntimeError where an array is no longer what it was when it was looked at: what converts another
@@ -250,19 +264,18 @@ int ons_check_unchanged(ons_module *module, const char *name, const ons_view *vi
 /* A new array for the result, of `like`'s shape; `own_shape`: which is that of the array behind it,
  * or of a part of NumPy's, and then in its memory order.
  * And after the run what the caller gets for it, who has given an array of that library. */
-int ons_new_result(ons_module *module, const ons_view *like, bool own_shape, ons_library library,
-                   ons_dtype dtype, void *stream, ons_view *view);
+int ons_new_result(const ons_caller *caller, const ons_view *like, bool own_shape, ons_dtype dtype,
+                   ons_view *view);
 PyObject *ons_hand_over(ons_module *module, ons_library library, PyObject *given,
                         const ons_view *view);
 
 /* ------- operands.c ------- */
 
 /* A mask where x is; view->owner NULL where it excludes nothing. */
-int ons_take_mask(ons_module *module, PyObject *object, const ons_view *x, void *stream,
-                  ons_view *view);
+int ons_take_mask(const ons_caller *caller, PyObject *object, const ons_view *x, ons_view *view);
 /* A number in *number and view->owner NULL; or a view: of float64 on the CPU. */
-int ons_take_scale(ons_module *module, PyObject *object, const ons_view *x, void *stream,
-                   ons_view *view, double *number);
+int ons_take_scale(const ons_caller *caller, PyObject *object, const ons_view *x, ons_view *view,
+                   double *number);
 /* dtype= of a call: 1; or 0 where the object is NULL or None, and *dtype stays. */
 int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype);
 

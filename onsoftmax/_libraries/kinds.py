@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 # ons_library in csrc/python/views.h, ons_role in csrc/api/problem.h
-NUMPY, TORCH, JAX, CUPY = range(4)
+NUMPY, TORCH, JAX, CUPY, _, BY_OPERATOR = range(6)
 X, Y, WHERE, SCALE = range(4)
 UNKNOWN = -1  # GPU: CUDA knows it by the address
 
