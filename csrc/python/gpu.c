@@ -135,7 +135,7 @@ int ons_view_described(ons_module *module, PyObject *description, ons_role role,
     view->device = ONS_CUDA;
     view->readonly = readonly;
     view->data = PyLong_AsVoidPtr(address);
-    if (view->gpu < 0 && find_gpu(module, view) < 0) return -1;
+    if (view->gpu == ONS_UNKNOWN_GPU && find_gpu(module, view) < 0) return -1;
     if (ons_check_gpu(module, view->gpu) < 0 || dtype_named(dtype, role, &view->dtype) < 0)
         return -1;
     if (stream != Py_None) view->stream = PyLong_AsVoidPtr(stream);

@@ -18,11 +18,12 @@
 #include "dlpack_abi.h"
 
 /* Whose array it is, and so what the result will be. ONS_NUMPY on a GPU: of no library that we
- * know, the result is a DeviceArray. ONS_NUMBER: one number, for which NumPy gives a scalar. The
- * first four are known to _libraries by these numbers, and so is what an array is wanted for, an
- * ons_role, which decides which types will do and which are converted. ONS_BY_OPERATOR, from
- * _libraries: no array for the core, but a ByOperator. */
+ * know, the result is a DeviceArray. ONS_NUMBER: one number, for which NumPy gives a scalar.
+ * _libraries says ONS_BY_OPERATOR in place of a library, beside a ByOperator in place of an array.
+ */
 typedef enum { ONS_NUMPY, ONS_TORCH, ONS_JAX, ONS_CUPY, ONS_NUMBER, ONS_BY_OPERATOR } ons_library;
+
+enum { ONS_UNKNOWN_GPU = -1 };
 
 /* An array of any library: where it lies, address, type, shape and byte strides. */
 typedef struct {
@@ -32,7 +33,7 @@ typedef struct {
     char *data;
     ons_dtype dtype;
     ons_device device;
-    int gpu;      /* on ONS_CUDA, as is stream */
+    int gpu;      /* on ONS_CUDA, as is stream; ONS_UNKNOWN_GPU: CUDA knows it by the address */
     void *stream; /* in whose order its memory is written and freed; NULL: the legacy default one */
     int ndim;
     bool readonly;

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .._core import BY_OPERATOR, CUPY, JAX, NUMPY, SCALE, TORCH, UNKNOWN_GPU, X, Y
 from .cupy import cuda_array_interface, cupy_array, cupy_result
 from .dask import check_list, refuse_dask
 from .jax import (
@@ -17,7 +18,7 @@ from .jax import (
     jax_operator,
     jax_result,
 )
-from .kinds import BY_OPERATOR, CUPY, JAX, NUMPY, SCALE, TORCH, UNKNOWN, X, Y, dtype_name, gpu_of, library_of
+from .kinds import dtype_name, gpu_of, library_of
 from .operators import ByOperator, operator_of
 from .torch import (
     find_symbolic,
@@ -97,7 +98,7 @@ def on_host(array: Any, role: int) -> Any:
     check_jax_values(array)
     gpu = gpu_of(array)
     if gpu is not None:
-        place = "a GPU" if gpu == UNKNOWN else f"cuda:{gpu}"
+        place = "a GPU" if gpu == UNKNOWN_GPU else f"cuda:{gpu}"
         raise ValueError(f"the array is on the CPU, but where or scale is on {place}: expected one device")
     if library_of(array) == "torch":
         torch = sys.modules["torch"]

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .kinds import FLOATS, WHERE, X, Y, library_of, refused_dtype
+from .._core import WHERE, X, Y
+from .._types import DTYPES
+from .kinds import library_of, refused_dtype
 from .operators import ByOperator
 
 
@@ -44,7 +46,7 @@ def jax_operator() -> ByOperator:
 def jax_floating(array: Any) -> Any:
     """The array, or one of numbers as JAX's default float."""
     jax = sys.modules["jax"]
-    if array.dtype.name in FLOATS:
+    if array.dtype.name in DTYPES:
         return array
     if not any(jax.numpy.issubdtype(array.dtype, kind) for kind in (jax.numpy.integer, np.bool_)):
         raise TypeError(refused_dtype(array.dtype.name, X))

@@ -6,7 +6,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .kinds import COUNTS, FLOATS, SCALE, WHERE, Y, dtype_name, library_of, refused_dtype
+from .. import _core
+from .._core import SCALE, WHERE, Y
+from .._types import DTYPES
+from .kinds import COUNTS, dtype_name, library_of, refused_dtype
 from .operators import ByOperator
 
 _FOR_GRADIENT = ByOperator(
@@ -32,7 +35,7 @@ def torch_knowledge() -> tuple[Any, ...]:
         _increment_version(torch),
         torch.strided,
         torch.contiguous_format,
-        (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool, torch.int32, torch.int64),
+        tuple(getattr(torch, name) for name in _core.DTYPES),
         getattr(shortcuts, "_empty_strided_cpu", None),
         getattr(shortcuts, "_empty_strided_cuda", None),
         vars(torch.autograd.forward_ad),
@@ -142,7 +145,7 @@ def torch_data(tensor: Any, role: int) -> Any:
         )
     if tensor.requires_grad and torch.is_grad_enabled():
         return _FOR_GRADIENT
-    if dtype_name(tensor.dtype) not in FLOATS + COUNTS:
+    if dtype_name(tensor.dtype) not in DTYPES + COUNTS:
         raise TypeError(refused_dtype(dtype_name(tensor.dtype), role))
     return tensor.detach().resolve_neg()
 
