@@ -43,9 +43,9 @@ typedef struct {
  * first. */
 typedef struct {
     ons_caller caller;
-    const operation_function *function;
-    PyObject *const *args;
-    int arrays; /* of args: an array, or grad and output */
+    ons_signature takes;
+    bool sums;             /* as the function's */
+    PyObject *const *args; /* the array, or grad and output */
     ons_operation operation;
     PyObject *given[KEYWORDS], *axes;
     int threads, keepdims;
@@ -59,32 +59,32 @@ typedef struct {
 } operation_call;
 
 static bool has_one_a_row(const operation_call *call) {
-    return ons_operations[call->operation].one_a_row || call->function->sums;
+    return ons_operations[call->operation].one_a_row || call->sums;
 }
 
 /* Whether the function has an operator of torch, which autograd and compilers see. */
 static bool has_operator(const operation_call *call) {
-    return call->function->keywords == OF_ROWS || call->function->keywords == OF_VALUES;
+    return call->takes.keywords == OF_ROWS || call->takes.keywords == OF_VALUES;
 }
 
-static PyObject *array_of(const operation_call *call) { return call->args[call->arrays - 1]; }
+static PyObject *array_of(const operation_call *call) { return call->args[call->takes.count - 1]; }
 
 /* ------- 1. The arguments, but for the arrays ------- */
 
 static int check_arguments(operation_call *call) {
     const ons_operation_info *info = &ons_operations[call->operation];
     PyObject *const *given = call->given;
-    if (given[OPERATION] && (info->gradient != (call->arrays > 1) || info->selects)) {
-        PyErr_Format(PyExc_ValueError, "%s() does no %s, which takes %s", call->function->name,
-                     info->name, call->arrays > 1 ? "no gradient" : "no pairs");
+    if (given[OPERATION] && (info->gradient != (call->takes.count > 1) || info->selects)) {
+        PyErr_Format(PyExc_ValueError, "%s() does no %s, which takes %s", call->takes.function,
+                     info->name, call->takes.count > 1 ? "no gradient" : "no pairs");
         return -1;
     }
-    if (call->function->keywords >> PAIRS & 1 && !given[PAIRS]) {
-        PyErr_Format(PyExc_TypeError, "%s() needs pairs", call->function->name);
+    if (call->takes.keywords >> PAIRS & 1 && !given[PAIRS]) {
+        PyErr_Format(PyExc_TypeError, "%s() needs pairs", call->takes.function);
         return -1;
     }
     if (info->one_a_row && (given[OUT] || (given[DTYPE] && given[DTYPE] != Py_None))) {
-        PyErr_Format(PyExc_TypeError, "%s() of %s takes no out and no dtype", call->function->name,
+        PyErr_Format(PyExc_TypeError, "%s() of %s takes no out and no dtype", call->takes.function,
                      info->name);
         return -1;
     }
@@ -103,10 +103,7 @@ static int take_types_and_axes(operation_call *call) {
 
 static int take_arguments(operation_call *call, Py_ssize_t count, PyObject *names) {
     PyObject **const given = call->given;
-    const char *what = call->arrays == 1 ? "an array" : "grad and output";
-    if (ons_take_arguments(call->function->name, what, call->arrays, call->function->keywords,
-                           call->args, count, names, given) < 0)
-        return -1;
+    if (ons_take_arguments(&call->takes, call->args, count, names, given) < 0) return -1;
     if (given[OPERATION] && ons_take_operation(given[OPERATION], &call->operation) < 0) return -1;
     if (check_arguments(call) < 0) return -1;
     if (given[KEEPDIMS] && (call->keepdims = PyObject_IsTrue(given[KEEPDIMS])) < 0) return -1;
@@ -139,7 +136,7 @@ static int take_array(operation_call *call) {
     ons_view *const x = &call->views.operand[ONS_X];
     PyObject *const *given = call->given;
     if (ons_take(caller, array_of(call), ONS_X, x, &caller->library) < 0) {
-        if (call->arrays > 1) say_which("output");
+        if (call->takes.count > 1) say_which("output");
         return -1;
     }
     const bool of_torch = caller->library == ONS_TORCH;
@@ -147,7 +144,8 @@ static int take_array(operation_call *call) {
     if (ons_check_device(x, given) < 0) return -1;
     if (has_operator(call) && of_torch) {
         if (!given[STREAM] && ons_check_modes(caller) < 0) return -1;
-        if (call->arrays == 1 && !given[OUT] && !call->wanted && ons_check_autocast(caller, x) < 0)
+        if (call->takes.count == 1 && !given[OUT] && !call->wanted &&
+            ons_check_autocast(caller, x) < 0)
             return -1;
     }
     if (x->device == ONS_CUDA && !given[STREAM]) caller->stream = x->stream;
@@ -164,7 +162,7 @@ static int take_others(operation_call *call) {
     if (given[PAIRS] &&
         ons_take(caller, given[PAIRS], ONS_STATISTIC, &operand[ONS_STATISTIC], &library) < 0)
         return -1;
-    if (call->arrays > 1 &&
+    if (call->takes.count > 1 &&
         ons_take(caller, call->args[0], ONS_X, &operand[ONS_GRADIENT], &library) < 0) {
         say_which("grad");
         return -1;
@@ -176,10 +174,10 @@ static int take_others(operation_call *call) {
 static int join_operands(operation_call *call) {
     const ons_view *const operand = call->views.operand, *const x = &operand[ONS_X];
     void *stream = call->caller.stream;
-    if (call->arrays > 1 && (ons_join("grad", &operand[ONS_GRADIENT], x, stream) < 0 ||
-                             ons_check_shape("grad", &operand[ONS_GRADIENT], x) < 0))
+    if (call->takes.count > 1 && (ons_join("grad", &operand[ONS_GRADIENT], x, stream) < 0 ||
+                                  ons_check_shape("grad", &operand[ONS_GRADIENT], x) < 0))
         return -1;
-    if (ons_join(call->arrays > 1 ? "output" : "array", x, x, stream) < 0 ||
+    if (ons_join(call->takes.count > 1 ? "output" : "array", x, x, stream) < 0 ||
         ons_join("where", &operand[ONS_WHERE], x, stream) < 0 ||
         ons_join("scale", &operand[ONS_SCALE], x, stream) < 0)
         return -1;
@@ -208,9 +206,7 @@ static int make_result(operation_call *call) {
 /* A value a row; or several of float64, which have a dimension of their own. */
 static int make_values(operation_call *call) {
     const ons_operation_info *info = &ons_operations[call->operation];
-    const int several = !call->function->sums ? 2 * info->pair
-                        : info->gradient      ? 2
-                                              : ONS_PACKED_VALUES;
+    const int several = !call->sums ? 2 * info->pair : info->gradient ? 2 : ONS_PACKED_VALUES;
     const ons_view *x = &call->views.operand[ONS_X];
     ons_view *y = &call->views.operand[ONS_Y], *as_y = &call->values, shape = *x;
     const bool *reduced = call->reduced;
@@ -274,7 +270,7 @@ static int run(operation_call *call) {
     ons_problem *problem = &call->problem;
     const ons_view *y = has_one_a_row(call) ? &call->values : &operand[ONS_Y];
     if (ons_make_problem(call->operation, operand, y, call->reduced, problem) < 0) return -1;
-    problem->sums = call->function->sums;
+    problem->sums = call->sums;
     if (call->computed) problem->compute = other_arithmetic(*call->computed, problem);
     problem->stream = call->caller.stream;
     if (ons_run_call(&call->caller, problem, call->method, call->threads) < 0 ||
@@ -298,18 +294,19 @@ static PyObject *call_function(const operation_function *function, PyObject *sel
     operation_call call;
     PyObject *result = NULL;
     call.caller = (ons_caller){.module = PyModule_GetState(self), .by_operator = by_operator};
-    call.function = function;
     call.operation = function->operation;
     call.args = args;
-    call.arrays = ons_operations[call.operation].gradient ? 2 : 1;
+    const bool gradient = ons_operations[call.operation].gradient;
+    call.takes = (ons_signature){function->name, gradient ? "grad and output" : "an array",
+                                 gradient ? 2 : 1, function->keywords};
+    call.sums = function->sums;
     call.threads = call.caller.module->num_threads;
     call.keepdims = 0;
     call.axes = NULL;
     call.wanted = call.computed = NULL;
     if (take_arguments(&call, count, names) < 0) return NULL;
     if (call.given[STREAM]) {
-        result = ons_call_on_stream(call.caller.module, self, function->name, args, call.arrays,
-                                    call.caller.stream, call.given);
+        result = ons_call_on_stream(&call.caller, self, &call.takes, args, call.given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }

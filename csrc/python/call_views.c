@@ -117,17 +117,17 @@ int ons_run_call(const ons_caller *caller, const ons_problem *problem, ons_metho
     return -1;
 }
 
-PyObject *ons_call_on_stream(ons_module *module, PyObject *self, const char *function,
-                             PyObject *const *args, int count, void *stream,
-                             PyObject *const given[KEYWORDS]) {
+PyObject *ons_call_on_stream(const ons_caller *caller, PyObject *self, const ons_signature *takes,
+                             PyObject *const *args, PyObject *const given[KEYWORDS]) {
     if (PyArray_Check(args[0])) Py_RETURN_NOTIMPLEMENTED;
-    PyObject *keywords = ons_keywords_but_stream(given), *all = PyTuple_New(count);
-    for (int i = 0; all && i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
+    PyObject *keywords = ons_keywords_but_stream(given), *all = PyTuple_New(takes->count);
+    for (int i = 0; all && i < takes->count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
     if (!all) Py_CLEAR(keywords);
-    PyObject *call = keywords ? PyObject_GetAttrString(self, function) : NULL;
-    PyObject *handle = call ? PyLong_FromVoidPtr(stream) : NULL, *result = NULL;
+    PyObject *call = keywords ? PyObject_GetAttrString(self, takes->function) : NULL;
+    PyObject *handle = call ? PyLong_FromVoidPtr(caller->stream) : NULL, *result = NULL;
     if (handle)
-        result = ons_call_library(module, "on_stream", "(OOOO)", call, all, handle, keywords);
+        result =
+            ons_call_library(caller->module, "on_stream", "(OOOO)", call, all, handle, keywords);
     Py_XDECREF(keywords);
     Py_XDECREF(all);
     Py_XDECREF(call);

@@ -45,10 +45,8 @@ int ons_run_call(const ons_caller *caller, const ons_problem *problem, ons_metho
                  int threads);
 
 /* With a stream other than torch's or CuPy's current one the call is made again under it, so that
- * all that the library allocates and converts is in its order. NotImplemented: not so here.
- * `count` arguments come by position. */
-PyObject *ons_call_on_stream(ons_module *module, PyObject *self, const char *function,
-                             PyObject *const *args, int count, void *stream,
-                             PyObject *const given[KEYWORDS]);
+ * all that the library allocates and converts is in its order. NotImplemented: not so here. */
+PyObject *ons_call_on_stream(const ons_caller *caller, PyObject *self, const ons_signature *takes,
+                             PyObject *const *args, PyObject *const given[KEYWORDS]);
 
 #endif

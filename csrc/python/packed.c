@@ -112,13 +112,13 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     ons_view x, y, other;
     const ons_view *const views[] = {&x, &other};
     ons_caller caller = {.module = module};
+    const ons_signature takes = {function, "an array", 1, OF_MERGE};
     ons_library other_library;
     ons_merging all;
     bool merged[ONS_MAX_DIMS] = {false};
     const int values = pairs ? 2 : ONS_PACKED_VALUES;
     const char *const name = pairs ? "pairs" : "packed";
-    if (ons_take_arguments(function, "an array", 1, OF_MERGE, args, count, names, given) < 0)
-        return NULL;
+    if (ons_take_arguments(&takes, args, count, names, given) < 0) return NULL;
     ons_dtype dtype = ONS_FLOAT64;
     if (take_gives(given[GIVES], &all.gives) < 0 ||
         ons_take_dtype(module, given[DTYPE], &dtype) < 0)
@@ -126,7 +126,7 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     all.compute = dtype == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
     if (given[STREAM]) {
         if (ons_take_stream(given[STREAM], &caller.stream) < 0) return NULL;
-        result = ons_call_on_stream(module, self, function, args, 1, caller.stream, given);
+        result = ons_call_on_stream(&caller, self, &takes, args, given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }
@@ -190,10 +190,9 @@ PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     PyObject *given[KEYWORDS], *result = NULL;
     ons_view like, shape, y;
     ons_caller caller = {.module = module};
+    static const ons_signature takes = {"empty", "an array and a shape", 2, OF_EMPTY};
     ons_dtype dtype;
-    if (ons_take_arguments("empty", "an array and a shape", 2, OF_EMPTY, args, count, names,
-                           given) < 0)
-        return NULL;
+    if (ons_take_arguments(&takes, args, count, names, given) < 0) return NULL;
     int typed = ons_take_dtype(module, given[DTYPE], &dtype);
     if (typed < 0) return NULL;
     if (!PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[1]) > ONS_MAX_DIMS) {

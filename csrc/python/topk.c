@@ -19,14 +19,15 @@ static int index_type(const ons_caller *caller, int64_t N, ons_dtype *dtype) {
 }
 
 /* New arrays of x's shape with k elements along the axis, and of the rows' pairs. */
-static int make_results(const ons_caller *caller, int axis, int64_t k, ons_dtype dtype, bool pairs,
-                        ons_view operand[ONS_OPERANDS]) {
+static int make_results(const ons_caller *caller, const ons_selection *selection, ons_dtype dtype,
+                        bool pairs, ons_view operand[ONS_OPERANDS]) {
+    const int axis = selection->axis;
     ons_view shape = operand[ONS_X];
     const bool in_order = caller->library == ONS_NUMPY;
     ons_dtype indices;
     int64_t N = shape.ndim > 0 ? shape.shape[axis] : 1;
     if (index_type(caller, N, &indices) < 0) return -1;
-    if (shape.ndim > 0) shape.shape[axis] = k;
+    if (shape.ndim > 0) shape.shape[axis] = selection->k;
     if (ons_new_result(caller, &shape, in_order, dtype, &operand[ONS_Y]) < 0 ||
         ons_check_shape("the new values", &operand[ONS_Y], &shape) < 0 ||
         ons_new_result(caller, &shape, in_order, indices, &operand[ONS_INDICES]) < 0 ||
@@ -95,7 +96,7 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
                         Py_ssize_t count, PyObject *names, PyObject **by_operator) {
     ons_module *module = PyModule_GetState(self);
     ons_caller caller = {.module = module, .by_operator = by_operator};
-    const char *function = ons_operations[operation].name;
+    const ons_signature takes = {ons_operations[operation].name, "an array, k", 1, OF_TOPK};
     PyObject *given[KEYWORDS], *axes = NULL, *plain = NULL, *result = NULL;
     ons_call_views views;
     const ons_view *const x = &views.operand[ONS_X];
@@ -103,16 +104,15 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     ons_dtype dtype;
     ons_problem problem;
     bool reduced[ONS_MAX_DIMS];
-    int threads = module->num_threads, axis;
-    int64_t k;
+    int threads = module->num_threads;
+    ons_selection selection;
 
-    if (ons_take_arguments(function, "an array, k", 1, OF_TOPK, args, count, names, given) < 0)
-        return NULL;
+    if (ons_take_arguments(&takes, args, count, names, given) < 0) return NULL;
     if (!given[K]) {
         PyErr_Format(
             PyExc_TypeError,
             "%s() needs k as its second argument: the number of elements to return per row",
-            function);
+            takes.function);
         return NULL;
     }
     int log = take_flag(given[LOG], false), sorted = take_flag(given[SORTED], true),
@@ -124,7 +124,7 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
         return NULL;
     if (given[STREAM]) {
         if (ons_take_stream(given[STREAM], &caller.stream) < 0) return NULL;
-        result = ons_call_on_stream(module, self, function, args, 1, caller.stream, given);
+        result = ons_call_on_stream(&caller, self, &takes, args, given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }
@@ -141,18 +141,17 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
         goto done;
     if (x->device == ONS_CUDA && !given[STREAM]) caller.stream = x->stream;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0 ||
-        ons_check_one_axis(axes, x, reduced, &axis) < 0 ||
-        ons_take_k(plain, x->ndim > 0 ? x->shape[axis] : 1, axis, &k) < 0 ||
+        ons_take_selection(plain, axes, x, reduced, &selection) < 0 ||
         ons_take_where_and_scale(&caller, given, &views, &problem.scale_by) < 0 ||
         ons_join("array", x, x, caller.stream) < 0 ||
         ons_join("where", &views.operand[ONS_WHERE], x, caller.stream) < 0 ||
         ons_join("scale", &views.operand[ONS_SCALE], x, caller.stream) < 0 ||
         ons_check_all_unchanged(module, given, &views) < 0 ||
-        make_results(&caller, axis, k, typed ? dtype : x->dtype, pairs, views.operand) < 0 ||
+        make_results(&caller, &selection, typed ? dtype : x->dtype, pairs, views.operand) < 0 ||
         ons_make_problem(operation, views.operand, &views.operand[ONS_Y], reduced, &problem) < 0)
         goto done;
     problem.stream = caller.stream;
-    problem.k = k;
+    problem.k = selection.k;
     problem.log = log;
     problem.sorted = sorted;
     if (ons_run_call(&caller, &problem, method, threads) == 0 &&

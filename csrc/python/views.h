@@ -289,9 +289,8 @@ PyObject *ons_plain_int(PyObject *object);
 PyObject *ons_plain_axes(PyObject *object);
 /* Which dimensions such axes reduce; the last one where the object is NULL. */
 int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[ONS_MAX_DIMS]);
-/* The only axis of such; TypeError for None, ValueError for several. 0 of a 0-d array. */
-int ons_check_one_axis(PyObject *object, const ons_view *x, const bool reduced[ONS_MAX_DIMS],
-                       int *axis);
+/* Strides for a C-ordered array of the view's shape. */
+void ons_put_in_c_order(ons_view *view);
 /* All but scale_by, what an operation that selects is told, and, on a GPU, the stream; from the
  * views by their roles, but for y, which has x's dimensions. Pairs have a dimension of 2 behind
  * those of the rows. */
