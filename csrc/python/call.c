@@ -255,23 +255,15 @@ static int take_result(operation_call *call) {
 
 /* ------- 4. The problem, its run, and what the caller gets ------- */
 
-/* problem.compute for pairs of rows of this type. Only products round otherwise in another type. */
-static ons_dtype other_arithmetic(ons_dtype dtype, const ons_problem *problem) {
-    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
-    const bool wide = dtype == ONS_FLOAT64;
-    const bool scales = problem->operand[ONS_SCALE].data || problem->scale_by != 1.0;
-    const bool asked_wide = x->dtype == ONS_FLOAT64 || y->dtype == ONS_FLOAT64;
-    if (!problem->operand[ONS_STATISTIC].data || !scales || wide == asked_wide) return ONS_FLOAT16;
-    return wide ? ONS_FLOAT64 : ONS_FLOAT32;
-}
-
 static int run(operation_call *call) {
     ons_view *const operand = call->views.operand;
     ons_problem *problem = &call->problem;
     const ons_view *y = has_one_a_row(call) ? &call->values : &operand[ONS_Y];
     if (ons_make_problem(call->operation, operand, y, call->reduced, problem) < 0) return -1;
     problem->sums = call->sums;
-    if (call->computed) problem->compute = other_arithmetic(*call->computed, problem);
+    if (call->computed && problem->operand[ONS_STATISTIC].data &&
+        ons_has_other_products(problem, *call->computed))
+        problem->compute = *call->computed == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
     problem->stream = call->caller.stream;
     if (ons_run_call(&call->caller, problem, call->method, call->threads) < 0 ||
         ons_leave(call->caller.module, &call->views, call->given, call->caller.stream) < 0)

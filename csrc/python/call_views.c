@@ -82,6 +82,13 @@ int ons_leave(ons_module *module, const ons_call_views *views, PyObject *const g
     return 0;
 }
 
+bool ons_has_other_products(const ons_problem *problem, ons_dtype dtype) {
+    const ons_operand *operand = problem->operand;
+    const bool scales = operand[ONS_SCALE].data || problem->scale_by != 1.0;
+    const bool wide = operand[ONS_X].dtype == ONS_FLOAT64 || operand[ONS_Y].dtype == ONS_FLOAT64;
+    return scales && wide != (dtype == ONS_FLOAT64);
+}
+
 int ons_say_dtype(PyObject *const given[KEYWORDS], const ons_view *x) {
     if (!given[DTYPES] || given[DTYPES] == Py_None) return 0;
     PyObject *name = PyUnicode_FromString(ons_dtype_name(x->dtype));

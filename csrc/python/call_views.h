@@ -37,6 +37,10 @@ int ons_join(const char *name, const ons_view *view, const ons_view *x, void *st
 int ons_leave(ons_module *module, const ons_call_views *views, PyObject *const given[KEYWORDS],
               void *stream);
 
+/* Whether rows of that type alone have other products with the scale than the problem, of which x
+ * or y may have a wider type: products round in the arithmetic's type. */
+bool ons_has_other_products(const ons_problem *problem, ons_dtype dtype);
+
 /* Puts the name of x's type into the list of DTYPES. */
 int ons_say_dtype(PyObject *const given[KEYWORDS], const ons_view *x);
 

@@ -57,21 +57,13 @@ static PyObject *hand_over(const ons_caller *caller, const ons_call_views *views
     return all;
 }
 
-/* Whether the values come from float64 products of rows of another type, whose own products round
- * differently. */
-static bool has_other_products(const ons_call_views *views, const ons_problem *problem) {
-    const ons_view *const operand = views->operand;
-    const bool scales = problem->operand[ONS_SCALE].data || problem->scale_by != 1.0;
-    return scales && operand[ONS_X].dtype != ONS_FLOAT64 && operand[ONS_Y].dtype == ONS_FLOAT64;
-}
-
 /* The same with the Normalizer of the rows, which Python makes of the arguments of the call, and of
  * the pairs if they are of the rows' own products. */
 static PyObject *with_normalizer(const ons_caller *caller, const ons_call_views *views,
                                  const ons_problem *problem, PyObject *array,
                                  PyObject *const given[KEYWORDS], PyObject *found) {
     PyObject *pairs =
-        has_other_products(views, problem)
+        ons_has_other_products(problem, views->operand[ONS_X].dtype)
             ? Py_NewRef(Py_None)
             : ons_hand_over(caller->module, caller->library, array, &views->operand[ONS_STATISTIC]);
     PyObject *keywords = ons_keywords_but_stream(given), *all = NULL;
