@@ -1,6 +1,6 @@
 /* softmax_topk.h - of each row its k largest elements: their softmax, or its logarithm, and their
- * places. (m, d) and the k largest are found in one read (Milakov and Gimelshein, arXiv 1805.02867,
- * algorithm 4). The values are those of softmax and of log_softmax. */
+ * indices. (m, d) and the k largest are found in one read (Milakov and Gimelshein, arXiv
+ * 1805.02867, algorithm 4). The values are those of softmax and of log_softmax. */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(softmax_topk, TOPK, ELEMENTS, 0.0, "the k largest of softmax(x), and where they are")
@@ -9,7 +9,7 @@ ONS_OPERATION(softmax_topk, TOPK, ELEMENTS, 0.0, "the k largest of softmax(x), a
 #ifdef ONS_OPERATION_IN_PYTHON
 ONS_OPERATION_IN_PYTHON(
     softmax_topk, TOPK,
-    "The k largest values of softmax(scale * array) along an axis, and their places, in one read.",
+    "The k largest values of softmax(scale * array) along an axis, and their indices, in one read.",
     "Parameters\n"
     "----------\n"
     "array : array_like, any shape\n"

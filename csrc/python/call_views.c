@@ -54,7 +54,7 @@ int ons_take_where_and_scale(const ons_caller *caller, PyObject *const given[KEY
 
 int ons_join(const char *name, const ons_view *view, const ons_view *x, void *stream) {
     if (!view->owner) return 0;
-    if (ons_check_place(name, view, x) < 0) return -1;
+    if (ons_check_same_device(name, view, x) < 0) return -1;
     if (view->device == ONS_CPU) return 0;
     if (ons_check_alignment(name, view) < 0) return -1;
     return ons_order(view->gpu, view->stream, stream);

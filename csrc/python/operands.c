@@ -43,7 +43,7 @@ static int take_on_gpu(const ons_caller *caller, PyObject *object, ons_role role
 
 static int refuse_host(const char *name, const ons_view *x) {
     ons_view host = {.device = ONS_CPU};
-    return ons_check_place(name, &host, x);
+    return ons_check_same_device(name, &host, x);
 }
 
 int ons_take_mask(const ons_caller *caller, PyObject *object, const ons_view *x, ons_view *view) {

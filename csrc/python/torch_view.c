@@ -251,7 +251,7 @@ int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons
                        : NULL;
     Py_XDECREF(shape);
     if (!tensor || view_new(module, tensor, dtype, like->stream, view) < 0) return -1;
-    return ons_check_place("the result of torch.empty_like", view, like);
+    return ons_check_same_device("the result of torch.empty_like", view, like);
 }
 
 static void set_error(void *Py_UNUSED(context), const char *kind, const char *message) {

@@ -205,9 +205,9 @@ int ons_check_lengths(const ons_view *view);
 /* The exception for a status that is not about the method. */
 void ons_set_gpu_error(ons_status status);
 /* "the CPU" or "cuda:0": a new string. */
-PyObject *ons_place_text(const ons_view *view);
+PyObject *ons_device_text(const ons_view *view);
 /* ValueError unless both are on one device. */
-int ons_check_place(const char *name, const ons_view *view, const ons_view *x);
+int ons_check_same_device(const char *name, const ons_view *view, const ons_view *x);
 /* Looks at what _libraries describes: (array, address, shape, strides or None, dtype, read-only,
  * gpu, stream or None, what keeps the stream alive). */
 int ons_view_described(ons_module *module, PyObject *description, ons_role role, ons_view *view);

@@ -22,7 +22,7 @@ from .targets import check_apart, check_target
 
 ROWS_SHOWN = 20
 
-DESCRIPTION = """The k largest softmax probabilities of each row of the array in FILE, and their places."""
+DESCRIPTION = """The k largest softmax probabilities of each row of the array in FILE, and their indices."""
 EPILOG = """examples:
   onsoftmax topk logits.npy -k 5
   onsoftmax topk logits.npy -k 5 --log --scale 0.7
