@@ -201,7 +201,7 @@ int ons_check_alignment(const char *name, const ons_view *view);
 /* ValueError for a negative length, which no library makes. */
 int ons_check_lengths(const ons_view *view);
 /* How a build without CUDA gets it. */
-#define ONS_TO_HAVE_CUDA "in the checkout: ONSOFTMAX_CUDA=1 pip install -v ."
+#define ONS_TO_HAVE_CUDA "in the checkout: ONSOFTMAX_CUDA=1 pip install -v -e ."
 /* The exception for a status that is not about the method. */
 void ons_set_gpu_error(ons_status status);
 /* "the CPU" or "cuda:0": a new string. */
