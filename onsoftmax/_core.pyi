@@ -13,6 +13,24 @@ _Result = TypeVar("_Result", bound=np.floating[Any])
 _Plain = NDArray[Any] | Sequence[Any] | float
 _Pair = tuple[float, float, float, float]
 
+# What Python and C both know by a number: ons_library and ons_role of csrc, flags of csrc/xla, and others.
+NUMPY: int
+TORCH: int
+JAX: int
+CUPY: int
+BY_OPERATOR: int
+X: int
+Y: int
+WHERE: int
+SCALE: int
+UNKNOWN_GPU: int
+MAX_ELEMENTS_LOG2: int
+PACKED_VALUES: int
+XLA_LOG: int
+XLA_SORTED: int
+XLA_SUMS: int
+DTYPES: tuple[str, ...]
+
 @final
 class DeviceArray:
     @property

@@ -21,32 +21,31 @@ _Axis = int | tuple[int, ...] | None
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Normalizer:
-    """The maximum m and the normalizer d = sum(exp(x - m)) of every row, of its parts seen so far.
+    """The maximum m and the normalizer d = sum(exp(x - m)) of every row, over the parts seen so far.
 
-    `normalizer` makes one of an array, `from_packed` of a packed state, `empty` of nothing. `merge`, `update`
-    and `merge_all` add further parts. A value never changes. Its arrays are of the library and on the device
-    of the array it was made of.
+    `normalizer` makes one from an array, `from_packed` from a packed state, and `empty` from nothing.
+    `merge`, `update` and `merge_all` add further parts. A Normalizer never changes. Its arrays have the
+    library and the device of the array that it was made from.
 
-    The order and the grouping of merges never show in the bits, of rows up to 2^29 elements: what a merge
-    adds up is integers. float64 rows with an abs(m) above 2^40 are excepted, where the m of two parts differ
-    by less than 746: such a merge rounds, by up to 2 eps.
+    For rows up to 2^29 elements, the bits do not depend on the order or the grouping of the merges, since a
+    merge adds up integers. There is one exception: in float64 rows with abs(m) above 2^40, merging two parts
+    whose maxima differ by less than 746 can round, by up to 2 eps.
 
-    Where rows are cut may show, as it changes how the sums inside of the parts round. On the CPU, softmax of
-    float16, bfloat16 and float32 rows has the bits of ``method="online"`` where abs(m) is at most 16384 and
-    all parts but the last are multiples of 128 long. A part's d is rounded to float64, which makes about one
-    element of 2^27 another one, by 1 eps. With other cuts softmax lies within 4 eps of the exact result, as
-    that of the whole row does; in float64 within 5 eps, or 8 where abs(m) is above 16384.
+    The place where a row is cut can change the last bits, since it changes how the sums inside the parts
+    round. On the CPU, softmax of float16, bfloat16 and float32 rows has the bits of ``method="online"`` if
+    abs(m) is at most 16384 and all parts but the last have a length that is a multiple of 128. A part's d is
+    rounded to float64, which changes about one element of 2^27, by 1 eps. With other cuts softmax lies within
+    4 eps of the exact result, as for the whole row; in float64 within 5 eps, or 8 if abs(m) is above 16384.
 
     Attributes
     ----------
     packed : array of float64, the rows' shape with 5 behind
-        The state as one array, for any transport: m, and d in four parts (csrc/api/packed.h). Not to be
-        written: NumPy refuses it.
+        The state as one array, for any transport: m, and d in four parts (csrc/api/packed.h). Read-only.
     axis : int, tuple of ints, or None
-        What is one row of a chunk.
+        The axis or axes that form a row of a chunk.
     scale : float or array
-        What elements are multiplied with first. An array or list on the CPU is kept as a NumPy array, a copy
-        that NumPy refuses to write; an array on a GPU is kept itself, and not to be written.
+        The factor of the elements. Of an array or a list on the CPU, a read-only copy is kept as a NumPy
+        array. An array on a GPU is kept itself. Do not write to it.
     dtype : str or None
         The name of the rows' type, which logsumexp() has. None if the state came packed and no type was
         given: the first chunk or Normalizer that is merged with it then says the type.
@@ -107,12 +106,13 @@ class Normalizer:
         )
 
     def merge(self, other: Normalizer, /, *, stream: Any = None) -> Normalizer:
-        """That of the rows of both, laid end to end. Commutative; an empty one changes nothing.
+        """The Normalizer of the rows of both, laid end to end. Commutative. An empty one changes nothing.
 
-        Both have rows of one shape, type and scale, on one device: ValueError otherwise. A type that is None
-        becomes the other's. Anything but a Normalizer is a TypeError. Two scales are the same if they are
-        equal numbers, or arrays of one shape with equal numbers, NaN with NaN; on a GPU, if they are one
-        object. The result has this one's kind and axis. `stream` is as in softmax.
+        Both must have rows of one shape, type and scale, on one device: ValueError otherwise. If one type is
+        None, the result has the other type. Anything but a Normalizer raises TypeError. Two scales are the
+        same if they are equal numbers, or arrays of one shape with equal numbers, NaN with NaN. On a GPU they
+        must be one object. The result has the kind and the axis of this Normalizer. `stream` is as in
+        softmax.
         """
         if not isinstance(other, Normalizer):
             raise TypeError(f"other is of type {type(other).__name__}: expected a Normalizer")
@@ -127,10 +127,10 @@ class Normalizer:
     def update(
         self, chunk: Any, /, *, where: Any = None, stream: Any = None, num_threads: int | None = None
     ) -> Normalizer:
-        """This one merged with that of a further chunk of the rows.
+        """This Normalizer merged with the Normalizer of a further chunk of the rows.
 
-        Parameters and errors are those of `normalizer`, whose axis and scale are this one's, and of `merge`.
-        Lists, numbers, and NumPy arrays of integers or bools are taken as of this one's type.
+        Parameters and errors are those of `normalizer` and `merge`; axis and scale are those of this
+        Normalizer. Lists, numbers, and NumPy arrays of integers or bools take its type.
 
         >>> import onsoftmax as ons
         >>> row = ons.normalizer([1.0, 2.0, 3.0]).update([6.0, 2.0]).update([1.0])
@@ -165,9 +165,9 @@ class Normalizer:
         Parameters
         ----------
         chunk : array_like
-            A part of the rows that m and d have seen: no element may be above m. Its type may differ from
-            the rows' type: the chunk is then multiplied by the scale in the rows' type, and the results are
-            no more exact than that type.
+            A part of the rows of m and d. No element may be above m. Its type may differ from the type of the
+            rows. The chunk is then multiplied by the scale in the type of the rows, and the results are no
+            more exact than that type.
         dtype, out, where, stream, num_threads : optional
             As `onsoftmax.softmax` takes them.
 
@@ -245,14 +245,14 @@ class Normalizer:
 
     @staticmethod
     def from_packed(array: Any, /, axis: _Axis = -1, *, scale: Any = 1.0, dtype: Any = None) -> Normalizer:
-        """That of a packed state, on the device where its array is now.
+        """The Normalizer of a packed state, on the device where its array is now.
 
         Parameters
         ----------
         array : array of float64, shape (..., 5)
             The `packed` of a Normalizer, by whatever way it came. It is copied.
         axis, scale
-            As `normalizer` was given them: the packed state has neither.
+            The arguments that `normalizer` was given. The packed state stores neither.
         dtype : dtype, optional
             The rows' type. If it is None, the first chunk or Normalizer that is merged with this one says it.
 
@@ -275,7 +275,7 @@ class Normalizer:
     def merge_all(
         packed: Any, /, axis: _Axis = 0, *, row_axis: _Axis = -1, scale: Any = 1.0, dtype: Any = None
     ) -> Normalizer:
-        """That of packed states stacked along an axis, merged at once.
+        """The Normalizer of packed states that are stacked along an axis. They are merged at once.
 
         `axis` is an int, a tuple of ints or None for all; the last dimension, of 5, does not count: AxisError
         where it is out of bounds. Along a length of 0 the state is empty. `row_axis`, `scale` and `dtype` are
@@ -297,12 +297,12 @@ class Normalizer:
     def empty(
         shape: int | Sequence[int], *, like: Any, axis: _Axis = -1, scale: Any = 1.0, dtype: Any = None
     ) -> Normalizer:
-        """That of rows that have no elements yet: (-inf, 0).
+        """The Normalizer of rows that have no elements yet: (-inf, 0).
 
-        `shape` is the rows', that of a chunk without axis: an int, a tuple or a list. The rows are of the
-        library and on the device of `like`, an array, and of its type where `dtype` does not say another;
-        `axis` and `scale` are as in `normalizer`. ValueError for a negative length; TypeError as in
-        `from_packed`, and for a `like` that softmax does not take.
+        `shape` is the shape of the rows, without axis: an int, a tuple or a list. The rows have the library
+        and the device of the array `like`, and its type unless `dtype` gives another one. `axis` and `scale`
+        are as in `normalizer`. A negative length raises ValueError. The errors of `from_packed` and a `like`
+        that softmax does not take raise TypeError.
 
         >>> import onsoftmax as ons
         >>> row = ons.Normalizer.empty((), like=0.0)
@@ -331,9 +331,9 @@ def normalizer(
 ) -> Normalizer:
     """The running (m, d) of every row of an array: its maximum m, and d = sum(exp(x - m)).
 
-    The array may be a chunk of the rows, and is read once. The parts of a row that lie in several chunks,
-    processes or devices each give their own (m, d). These merge to the row's, which finishes the softmax of
-    each part where it lies.
+    The array may be a chunk of the rows, and is read once. If the parts of a row lie in several chunks,
+    processes or devices, each part gives its own (m, d). These merge to the (m, d) of the row, which finishes
+    the softmax of each part where the part lies.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ class TopKWithNormalizer(NamedTuple):
     values: Any
     """The k largest probabilities of each row, or their logarithms."""
     indices: Any
-    """Their places along the axis."""
+    """Their indices along the axis."""
     normalizer: Normalizer
     """The (m, d) of the rows."""
 

@@ -11,4 +11,4 @@ class TopK(NamedTuple):
     values: Any
     """The k largest probabilities of each row, or their logarithms."""
     indices: Any
-    """Their places along the axis."""
+    """Their indices along the axis."""

@@ -23,7 +23,7 @@ from .bench import command as bench
 from .demo import demo
 
 DESCRIPTION = """Softmax with every algorithm of the online-softmax literature. Without a
-command: the demo."""
+command, the demo runs."""
 DEMO = "a row by every method, then a large array timed against NumPy"
 EPILOG = """examples:
   onsoftmax demo
@@ -33,7 +33,7 @@ EPILOG = """examples:
   onsoftmax topk logits.npy -k 5
   onsoftmax apply in.npy out.npy
 
-onsoftmax COMMAND --help says more.
+onsoftmax COMMAND --help says more about a command.
 """
 
 
@@ -124,8 +124,8 @@ def _add_apply(commands: Any) -> None:
         "apply",
         "softmax of a .npy file into another",
         APPLY_EPILOG,
-        "Softmax of the array in IN into OUT, both .npy, in bounded memory: the files may be\n"
-        "larger than memory, and may be the same one. OUT is put in place whole, at the end.",
+        "Writes the softmax of the array in IN to OUT. Both are .npy files. They may be larger\n"
+        "than memory, and may be the same file. OUT is replaced at the end, as a whole.",
     )
     one.add_argument("input", metavar="IN", help="a .npy file of floats, integers or bools; - for stdin")
     one.add_argument(
@@ -137,9 +137,10 @@ def _add_apply(commands: Any) -> None:
         default=-1,
         help="an int, several as --axis=-2,-1, or none for all (default: -1)",
     )
-    one.add_argument("--method", default="auto", help="how: see the table in README.md (default: auto)")
+    one.add_argument("--method", default="auto", help="a method of the table in README.md (default: auto)")
     one.add_argument(
-        "--dtype", help="of OUT: float16, float32 or float64 (default: IN's, float64 for integers)"
+        "--dtype",
+        help="type of OUT: float16, float32 or float64 (default: IN's, or float64 for integers)",
     )
     one.add_argument("--scale", type=parse_scale, default=1.0, help="multiplies the input first (default: 1)")
     one.set_defaults(run=_apply)

@@ -20,6 +20,7 @@ except ImportError as error:
 
 from . import _core
 from ._torch import compile as _torch_compile
+from ._torch.gradients import in_step, second, terms, wide
 from ._torch.ranks import agree, gather
 
 Tensor: TypeAlias = Any
@@ -213,29 +214,17 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, change: Tensor) -> tuple[Any, ...]:
-        """With the formulas of _torch/gradients.py. Both gradients are made on every rank, whether or not
-        it needs both: the others wait for its sums."""
+        """Both gradients are made on every rank, whether or not it needs both: the others wait for its
+        sums."""
         grad, y = ctx.saved_tensors
         axis, groups, operation = ctx.call
         for group in groups:
             agree(y, axis, group)
-        wide = _wide(y)
-        g, v, p = grad.to(wide), change.to(wide), y.to(wide)
-        of_log = operation == "log_softmax_backward"
-        p = p.exp() if of_log else p
-        parts = [x.sum(axis, keepdim=True, dtype=torch.float64) for x in (g if of_log else g * p, v * p)]
+        g, v, p = in_step(operation, grad, change, y)
+        parts = [x.sum(axis, keepdim=True, dtype=torch.float64) for x in terms(operation, g, v, p)]
         sums = _Spread.apply(_Sum.apply(torch.stack(parts), groups), groups)
-        of_g, of_v = sums.to(wide).unbind()
-        if of_log:
-            for_grad, for_y = v - of_v, -v * p * of_g
-        else:
-            for_grad, for_y = p * (v - of_v), v * (g - of_g) - g * of_v
+        for_grad, for_y = second(operation, g, v, p, *sums.to(p.dtype).unbind())
         return for_grad.to(grad.dtype), for_y.to(y.dtype), None, None, None
-
-
-def _wide(array: Tensor) -> torch.dtype:
-    """The type of arithmetic."""
-    return torch.promote_types(array.dtype, torch.float32)
 
 
 class _Values(torch.autograd.Function):  # type: ignore[misc]
@@ -255,8 +244,8 @@ class _Values(torch.autograd.Function):  # type: ignore[misc]
         y, grad = _Rows.apply(x, axis, groups, "softmax", pairs), grad.unsqueeze(axis)
         if not torch.is_grad_enabled():
             return y.mul_(grad), None, None, None
-        wide = _wide(y)
-        return (y.to(wide) * _Spread.apply(grad.to(wide), groups)).to(y.dtype), None, None, None
+        dtype = wide(y.dtype)
+        return (y.to(dtype) * _Spread.apply(grad.to(dtype), groups)).to(y.dtype), None, None, None
 
 
 # What all ranks have alike has the same gradient on all of them, that of the whole loss; what each has for

@@ -122,7 +122,7 @@ typedef enum {
  *
  * An operation that selects gives of each row its k largest elements, 1 <= k <= N, in descending
  * order, of equal ones the first; NaN is larger than all, and what `where` excludes is -inf. y has
- * their softmax, or its logarithm where `log`, and ONS_INDICES their places along the row: both
+ * their softmax, or its logarithm where `log`, and ONS_INDICES their indices along the row: both
  * have k elements, a stride apart, where x has N. Neither may overlap x. The row has one dimension.
  */
 typedef struct {

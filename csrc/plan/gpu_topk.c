@@ -4,7 +4,7 @@
 #include "../cuda/topk/shapes.h"
 #include "gpu.h"
 
-/* A place has 32 bits, also one in the last tile behind the row. */
+/* An index has 32 bits, also one in the last tile behind the row. */
 #define LONGEST_ROW (((int64_t)1 << 32) - (1 << 16))
 
 /* The elements of a part of a row in split, more where there would be too many parts. */

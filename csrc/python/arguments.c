@@ -109,9 +109,10 @@ static void refuse_keyword(const char *function, PyObject *name, int keywords) {
                      name, hint ? ": " : "", hint ? hint : "");
 }
 
-int ons_take_arguments(const char *function, const char *what, int first, int keywords,
-                       PyObject *const *args, Py_ssize_t count, PyObject *names,
-                       PyObject *values[KEYWORDS]) {
+int ons_take_arguments(const ons_signature *takes, PyObject *const *args, Py_ssize_t count,
+                       PyObject *names, PyObject *values[KEYWORDS]) {
+    const char *function = takes->function, *what = takes->arrays;
+    const int first = takes->count, keywords = takes->keywords;
     memset(values, 0, KEYWORDS * sizeof *values);
     const int selects = keywords == OF_TOPK, places[] = {selects ? K : AXIS, AXIS};
     if (count < first) {
@@ -216,18 +217,44 @@ PyObject *ons_plain_k(PyObject *object) {
     return k;
 }
 
-int ons_take_k(PyObject *plain, int64_t N, int axis, int64_t *k) {
+/* The only axis that is reduced. 0 of a 0-d array. */
+static int take_one_axis(PyObject *axes, const ons_view *x, const bool *reduced, int *axis) {
+    if (axes == Py_None) {
+        PyErr_SetString(PyExc_TypeError, "axis is None: expected one axis");
+        return -1;
+    }
+    if (axes && PyTuple_Check(axes) && PyTuple_GET_SIZE(axes) != 1) {
+        PyErr_Format(PyExc_ValueError, "axis is %R: expected one axis", axes);
+        return -1;
+    }
+    for (*axis = 0; *axis + 1 < x->ndim && !reduced[*axis];) ++*axis;
+    return 0;
+}
+
+int ons_take_selection(PyObject *plain_k, PyObject *axes, const ons_view *x,
+                       const bool reduced[ONS_MAX_DIMS], ons_selection *selection) {
     int overflow;
-    *k = PyLong_AsLongLongAndOverflow(plain, &overflow);
-    if (overflow == 0 && *k >= 1 && *k <= N) return 0;
+    if (take_one_axis(axes, x, reduced, &selection->axis) < 0) return -1;
+    const int64_t N = x->ndim > 0 ? x->shape[selection->axis] : 1;
+    selection->k = PyLong_AsLongLongAndOverflow(plain_k, &overflow);
+    if (overflow == 0 && selection->k >= 1 && selection->k <= N) return 0;
     if (N == 0)
         PyErr_Format(PyExc_ValueError,
-                     "k is %R, and axis %d has length 0: expected an axis with elements", plain,
-                     axis);
+                     "k is %R, and axis %d has length 0: expected an axis with elements", plain_k,
+                     selection->axis);
     else
-        PyErr_Format(PyExc_ValueError, "k is %R: expected 1 to %lld, the length of axis %d", plain,
-                     (long long)N, axis);
+        PyErr_Format(PyExc_ValueError, "k is %R: expected 1 to %lld, the length of axis %d",
+                     plain_k, (long long)N, selection->axis);
     return -1;
+}
+
+void ons_view_selected(const ons_view *x, const ons_selection *selection, ons_dtype dtype,
+                       ons_view *result) {
+    *result = *x;
+    result->owner = result->held = result->stream_owner = NULL;
+    result->dtype = dtype;
+    if (x->ndim > 0) result->shape[selection->axis] = selection->k;
+    ons_put_in_c_order(result);
 }
 
 int ons_take_threads(PyObject *object, int *threads) {

@@ -49,12 +49,17 @@ enum {
               1 << OPERATION | 1 << K | 1 << CACHES
 };
 
-/* The value of each of these, NULL where it was not given: borrowed. `first` come before them by
- * position, then k of OF_TOPK, and axis. Errors call what comes before axis `what`, and the
- * function so. */
-int ons_take_arguments(const char *function, const char *what, int first, int keywords,
-                       PyObject *const *args, Py_ssize_t count, PyObject *names,
-                       PyObject *values[KEYWORDS]);
+/* What a function takes. */
+typedef struct {
+    const char *function; /* its name */
+    const char *arrays;   /* what it takes by position before axis, in words */
+    int count;            /* how many arrays these are; k of OF_TOPK comes behind them */
+    int keywords;         /* OF_ROWS or another of these */
+} ons_signature;
+
+/* The value of each keyword, borrowed; NULL if it was not given. */
+int ons_take_arguments(const ons_signature *takes, PyObject *const *args, Py_ssize_t count,
+                       PyObject *names, PyObject *values[KEYWORDS]);
 /* Those that were given, as a new dict. */
 PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]);
 /* Each leaves what it fills as it was where the object is NULL, auto for the method. An unknown
@@ -67,19 +72,32 @@ int ons_take_operation(PyObject *object, ons_operation *operation);
  * or NULL; and what to write in place of a keyword that other libraries have, or NULL. */
 const char *ons_nearest(PyObject *given, const char *const *names, int count);
 const char *ons_keyword_hint(PyObject *name, int keywords);
-/* k, as Python has it, which may run its code; and once the length of the axis is known. */
+/* k as an int. That may run Python code: it comes before any array is looked at. */
 PyObject *ons_plain_k(PyObject *object);
-int ons_take_k(PyObject *plain, int64_t N, int axis, int64_t *k);
+
+/* What an operation that selects takes of each row: k elements along one axis. */
+typedef struct {
+    int axis;
+    int64_t k;
+} ons_selection;
+
+/* From k and axis, of which axis may be NULL, and what ons_take_axes made of it. */
+int ons_take_selection(PyObject *plain_k, PyObject *axes, const ons_view *x,
+                       const bool reduced[ONS_MAX_DIMS], ons_selection *selection);
+/* Makes x, of which nothing is owned, a result of such a shape, in C order. */
+void ons_view_selected(const ons_view *x, const ons_selection *selection, ons_dtype dtype,
+                       ons_view *result);
 
 void ons_set_error(ons_status status, ons_method method, const ons_problem *problem,
                    const ons_machine *machine, const ons_plan *plan);
 
-/* The functions of the module's table, beside the settings. */
+/* The functions of the module's table, beside the settings. Those of an operation may return NULL
+ * without an exception, and with *by_operator set. */
 PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *args, Py_ssize_t count,
-                   PyObject *names);
+                   PyObject *names, PyObject **by_operator);
 /* The call of softmax_topk: a TopK, or a TopKWithNormalizer. */
 PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const *args,
-                        Py_ssize_t count, PyObject *names);
+                        Py_ssize_t count, PyObject *names, PyObject **by_operator);
 /* functions.c: the operations' entries of the module's table, to which it adds. */
 int ons_add_operations(PyObject *module);
 /* finish: an operation on rows whose pairs are given. */

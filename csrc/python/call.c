@@ -3,21 +3,21 @@
 
 #include "../api/packed.h"
 
-static int copy_view(ons_module *module, const ons_call_views *views, void *stream,
-                     ons_view *view) {
-    return view->device == ONS_CPU ? ons_view_copy(view)
-                                   : ons_gpu_copy_view(module, views->library, stream, view);
+static int copy_view(const ons_caller *caller, ons_view *view) {
+    return view->device == ONS_CPU
+               ? ons_view_copy(view)
+               : ons_gpu_copy_view(caller->module, caller->library, caller->stream, view);
 }
 
 /* What is read must not change while out is written: copies what out overlaps, but for x itself and
  * for a gradient. */
-static int keep_apart(ons_module *module, ons_call_views *views, void *stream) {
+static int keep_apart(const ons_caller *caller, ons_call_views *views) {
     const ons_view *out = &views->operand[ONS_Y];
     for (int role = 0; role < ONS_OPERANDS; role++) {
         ons_view *read = &views->operand[role];
         if (role == ONS_Y || !read->owner || !ons_views_overlap(read, out)) continue;
         bool in_place = (role == ONS_X || role == ONS_GRADIENT) && ons_views_same(read, out);
-        if (!in_place && copy_view(module, views, stream, read) < 0) return -1;
+        if (!in_place && copy_view(caller, read) < 0) return -1;
     }
     return 0;
 }
@@ -42,16 +42,15 @@ typedef struct {
 /* A call, of which each step below fills in what the next ones need. It is too large to be cleared
  * first. */
 typedef struct {
-    ons_module *module;
-    const operation_function *function;
-    PyObject *const *args;
-    int arrays; /* of args: an array, or grad and output */
+    ons_caller caller;
+    ons_signature takes;
+    bool sums;             /* as the function's */
+    PyObject *const *args; /* the array, or grad and output */
     ons_operation operation;
     PyObject *given[KEYWORDS], *axes;
     int threads, keepdims;
     const ons_dtype *wanted, *computed; /* dtype= and compute=; NULL: not given */
     ons_dtype dtypes[2];                /* what these point to */
-    void *stream;
     ons_call_views views;
     ons_method method;
     bool reduced[ONS_MAX_DIMS];
@@ -60,32 +59,32 @@ typedef struct {
 } operation_call;
 
 static bool has_one_a_row(const operation_call *call) {
-    return ons_operations[call->operation].one_a_row || call->function->sums;
+    return ons_operations[call->operation].one_a_row || call->sums;
 }
 
 /* Whether the function has an operator of torch, which autograd and compilers see. */
 static bool has_operator(const operation_call *call) {
-    return call->function->keywords == OF_ROWS || call->function->keywords == OF_VALUES;
+    return call->takes.keywords == OF_ROWS || call->takes.keywords == OF_VALUES;
 }
 
-static PyObject *array_of(const operation_call *call) { return call->args[call->arrays - 1]; }
+static PyObject *array_of(const operation_call *call) { return call->args[call->takes.count - 1]; }
 
 /* ------- 1. The arguments, but for the arrays ------- */
 
 static int check_arguments(operation_call *call) {
     const ons_operation_info *info = &ons_operations[call->operation];
     PyObject *const *given = call->given;
-    if (given[OPERATION] && (info->gradient != (call->arrays > 1) || info->selects)) {
-        PyErr_Format(PyExc_ValueError, "%s() does no %s, which takes %s", call->function->name,
-                     info->name, call->arrays > 1 ? "no gradient" : "no pairs");
+    if (given[OPERATION] && (info->gradient != (call->takes.count > 1) || info->selects)) {
+        PyErr_Format(PyExc_ValueError, "%s() does no %s, which takes %s", call->takes.function,
+                     info->name, call->takes.count > 1 ? "no gradient" : "no pairs");
         return -1;
     }
-    if (call->function->keywords >> PAIRS & 1 && !given[PAIRS]) {
-        PyErr_Format(PyExc_TypeError, "%s() needs pairs", call->function->name);
+    if (call->takes.keywords >> PAIRS & 1 && !given[PAIRS]) {
+        PyErr_Format(PyExc_TypeError, "%s() needs pairs", call->takes.function);
         return -1;
     }
     if (info->one_a_row && (given[OUT] || (given[DTYPE] && given[DTYPE] != Py_None))) {
-        PyErr_Format(PyExc_TypeError, "%s() of %s takes no out and no dtype", call->function->name,
+        PyErr_Format(PyExc_TypeError, "%s() of %s takes no out and no dtype", call->takes.function,
                      info->name);
         return -1;
     }
@@ -93,8 +92,9 @@ static int check_arguments(operation_call *call) {
 }
 
 static int take_types_and_axes(operation_call *call) {
-    const int typed = ons_take_dtype(call->module, call->given[DTYPE], &call->dtypes[0]);
-    const int computed = ons_take_dtype(call->module, call->given[COMPUTE], &call->dtypes[1]);
+    const int typed = ons_take_dtype(call->caller.module, call->given[DTYPE], &call->dtypes[0]);
+    const int computed =
+        ons_take_dtype(call->caller.module, call->given[COMPUTE], &call->dtypes[1]);
     if (typed < 0 || computed < 0) return -1;
     if (typed) call->wanted = &call->dtypes[0];
     if (computed) call->computed = &call->dtypes[1];
@@ -103,18 +103,15 @@ static int take_types_and_axes(operation_call *call) {
 
 static int take_arguments(operation_call *call, Py_ssize_t count, PyObject *names) {
     PyObject **const given = call->given;
-    const char *what = call->arrays == 1 ? "an array" : "grad and output";
-    if (ons_take_arguments(call->function->name, what, call->arrays, call->function->keywords,
-                           call->args, count, names, given) < 0)
-        return -1;
+    if (ons_take_arguments(&call->takes, call->args, count, names, given) < 0) return -1;
     if (given[OPERATION] && ons_take_operation(given[OPERATION], &call->operation) < 0) return -1;
     if (check_arguments(call) < 0) return -1;
     if (given[KEEPDIMS] && (call->keepdims = PyObject_IsTrue(given[KEEPDIMS])) < 0) return -1;
     if (has_operator(call) &&
-        ons_check_symbolic(call->module, call->args[0], given[NUM_THREADS]) < 0)
+        ons_check_symbolic(&call->caller, call->args[0], given[NUM_THREADS]) < 0)
         return -1;
     if (ons_take_threads(given[NUM_THREADS], &call->threads) < 0) return -1;
-    return given[STREAM] ? ons_take_stream(given[STREAM], &call->stream) : 0;
+    return given[STREAM] ? ons_take_stream(given[STREAM], &call->caller.stream) : 0;
 }
 
 /* ------- 2. The arrays, as views of the operands that are read ------- */
@@ -135,22 +132,23 @@ static void say_which(const char *name) {
 }
 
 static int take_array(operation_call *call) {
-    ons_module *module = call->module;
+    ons_caller *const caller = &call->caller;
     ons_view *const x = &call->views.operand[ONS_X];
     PyObject *const *given = call->given;
-    if (ons_take(module, array_of(call), ONS_X, call->stream, x, &call->views.library) < 0) {
-        if (call->arrays > 1) say_which("output");
+    if (ons_take(caller, array_of(call), ONS_X, x, &caller->library) < 0) {
+        if (call->takes.count > 1) say_which("output");
         return -1;
     }
-    const bool of_torch = call->views.library == ONS_TORCH;
-    if (of_torch && ons_check_tracing(module) < 0) return -1;
+    const bool of_torch = caller->library == ONS_TORCH;
+    if (of_torch && ons_check_tracing(caller) < 0) return -1;
     if (ons_check_device(x, given) < 0) return -1;
     if (has_operator(call) && of_torch) {
-        if (!given[STREAM] && ons_check_modes(module) < 0) return -1;
-        if (call->arrays == 1 && !given[OUT] && !call->wanted && ons_check_autocast(module, x) < 0)
+        if (!given[STREAM] && ons_check_modes(caller) < 0) return -1;
+        if (call->takes.count == 1 && !given[OUT] && !call->wanted &&
+            ons_check_autocast(caller, x) < 0)
             return -1;
     }
-    if (x->device == ONS_CUDA && !given[STREAM]) call->stream = x->stream;
+    if (x->device == ONS_CUDA && !given[STREAM]) caller->stream = x->stream;
     return 0;
 }
 
@@ -158,14 +156,14 @@ static int take_others(operation_call *call) {
     ons_view *const operand = call->views.operand;
     PyObject *const *given = call->given;
     ons_library library;
-    if (ons_take_where_and_scale(call->module, given, call->stream, &call->views,
-                                 &call->problem.scale_by) < 0)
+    const ons_caller *caller = &call->caller;
+    if (ons_take_where_and_scale(caller, given, &call->views, &call->problem.scale_by) < 0)
         return -1;
-    if (given[PAIRS] && ons_take(call->module, given[PAIRS], ONS_STATISTIC, call->stream,
-                                 &operand[ONS_STATISTIC], &library) < 0)
+    if (given[PAIRS] &&
+        ons_take(caller, given[PAIRS], ONS_STATISTIC, &operand[ONS_STATISTIC], &library) < 0)
         return -1;
-    if (call->arrays > 1 && ons_take(call->module, call->args[0], ONS_X, call->stream,
-                                     &operand[ONS_GRADIENT], &library) < 0) {
+    if (call->takes.count > 1 &&
+        ons_take(caller, call->args[0], ONS_X, &operand[ONS_GRADIENT], &library) < 0) {
         say_which("grad");
         return -1;
     }
@@ -175,11 +173,11 @@ static int take_others(operation_call *call) {
 /* All in the order of one stream. */
 static int join_operands(operation_call *call) {
     const ons_view *const operand = call->views.operand, *const x = &operand[ONS_X];
-    void *stream = call->stream;
-    if (call->arrays > 1 && (ons_join("grad", &operand[ONS_GRADIENT], x, stream) < 0 ||
-                             ons_check_shape("grad", &operand[ONS_GRADIENT], x) < 0))
+    void *stream = call->caller.stream;
+    if (call->takes.count > 1 && (ons_join("grad", &operand[ONS_GRADIENT], x, stream) < 0 ||
+                                  ons_check_shape("grad", &operand[ONS_GRADIENT], x) < 0))
         return -1;
-    if (ons_join(call->arrays > 1 ? "output" : "array", x, x, stream) < 0 ||
+    if (ons_join(call->takes.count > 1 ? "output" : "array", x, x, stream) < 0 ||
         ons_join("where", &operand[ONS_WHERE], x, stream) < 0 ||
         ons_join("scale", &operand[ONS_SCALE], x, stream) < 0)
         return -1;
@@ -190,7 +188,7 @@ static int take_operands(operation_call *call) {
     const ons_view *x = &call->views.operand[ONS_X];
     if (take_array(call) < 0 ||
         ons_take_method(call->given[METHOD], x->device, call->operation, &call->method) < 0 ||
-        ons_take_axes(call->module, call->axes, x->ndim, call->reduced) < 0)
+        ons_take_axes(call->caller.module, call->axes, x->ndim, call->reduced) < 0)
         return -1;
     return take_others(call) < 0 ? -1 : join_operands(call);
 }
@@ -201,17 +199,14 @@ static int make_result(operation_call *call) {
     const ons_view *x = &call->views.operand[ONS_X];
     ons_view *y = &call->views.operand[ONS_Y];
     const ons_dtype dtype = call->wanted ? *call->wanted : type_of_inputs(&call->views);
-    if (ons_new_result(call->module, x, true, call->views.library, dtype, call->stream, y) < 0)
-        return -1;
+    if (ons_new_result(&call->caller, x, true, dtype, y) < 0) return -1;
     return ons_check_shape("the new result", y, x);
 }
 
 /* A value a row; or several of float64, which have a dimension of their own. */
 static int make_values(operation_call *call) {
     const ons_operation_info *info = &ons_operations[call->operation];
-    const int several = !call->function->sums ? 2 * info->pair
-                        : info->gradient      ? 2
-                                              : ONS_PACKED_VALUES;
+    const int several = !call->sums ? 2 * info->pair : info->gradient ? 2 : ONS_PACKED_VALUES;
     const ons_view *x = &call->views.operand[ONS_X];
     ons_view *y = &call->views.operand[ONS_Y], *as_y = &call->values, shape = *x;
     const bool *reduced = call->reduced;
@@ -219,8 +214,7 @@ static int make_values(operation_call *call) {
     for (int i = 0; i < x->ndim; i++)
         if (!reduced[i] || call->keepdims) shape.shape[shape.ndim++] = reduced[i] ? 1 : x->shape[i];
     if (several > 0) shape.shape[shape.ndim++] = several;
-    if (ons_new_result(call->module, &shape, false, call->views.library,
-                       several > 0 ? ONS_FLOAT64 : x->dtype, call->stream, y) < 0 ||
+    if (ons_new_result(&call->caller, &shape, false, several > 0 ? ONS_FLOAT64 : x->dtype, y) < 0 ||
         ons_check_shape("the new result", y, &shape) < 0)
         return -1;
     *as_y = *y;
@@ -243,75 +237,68 @@ static int use_out(operation_call *call, ons_library out_library) {
                      ons_dtype_name(out->dtype), ons_dtype_name(*call->wanted));
         return -1;
     }
-    if (ons_join("out", out, x, call->stream) < 0 ||
-        keep_apart(call->module, &call->views, call->stream) < 0)
+    if (ons_join("out", out, x, call->caller.stream) < 0 ||
+        keep_apart(&call->caller, &call->views) < 0)
         return -1;
-    return out_library == ONS_TORCH ? ons_torch_written(call->module, call->given[OUT]) : 0;
+    return out_library == ONS_TORCH ? ons_torch_written(call->caller.module, call->given[OUT]) : 0;
 }
 
 static int take_result(operation_call *call) {
     ons_library library = ONS_NUMPY;
-    if (call->given[OUT] && ons_take_out(call->module, call->given[OUT], call->stream,
-                                         &call->views.operand[ONS_Y], &library) < 0)
+    if (call->given[OUT] &&
+        ons_take_out(&call->caller, call->given[OUT], &call->views.operand[ONS_Y], &library) < 0)
         return -1;
-    if (ons_check_all_unchanged(call->module, call->given, &call->views) < 0) return -1;
+    if (ons_check_all_unchanged(call->caller.module, call->given, &call->views) < 0) return -1;
     if (has_one_a_row(call)) return make_values(call);
     return call->given[OUT] ? use_out(call, library) : make_result(call);
 }
 
 /* ------- 4. The problem, its run, and what the caller gets ------- */
 
-/* problem.compute for pairs of rows of this type. Only products round otherwise in another type. */
-static ons_dtype other_arithmetic(ons_dtype dtype, const ons_problem *problem) {
-    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
-    const bool wide = dtype == ONS_FLOAT64;
-    const bool scales = problem->operand[ONS_SCALE].data || problem->scale_by != 1.0;
-    const bool asked_wide = x->dtype == ONS_FLOAT64 || y->dtype == ONS_FLOAT64;
-    if (!problem->operand[ONS_STATISTIC].data || !scales || wide == asked_wide) return ONS_FLOAT16;
-    return wide ? ONS_FLOAT64 : ONS_FLOAT32;
-}
-
 static int run(operation_call *call) {
     ons_view *const operand = call->views.operand;
     ons_problem *problem = &call->problem;
     const ons_view *y = has_one_a_row(call) ? &call->values : &operand[ONS_Y];
     if (ons_make_problem(call->operation, operand, y, call->reduced, problem) < 0) return -1;
-    problem->sums = call->function->sums;
-    if (call->computed) problem->compute = other_arithmetic(*call->computed, problem);
-    problem->stream = call->stream;
-    if (ons_run_call(call->module, problem, call->method, call->threads, call->views.library) < 0 ||
-        ons_leave(call->module, &call->views, call->given, call->stream) < 0)
+    problem->sums = call->sums;
+    if (call->computed && problem->operand[ONS_STATISTIC].data &&
+        ons_has_other_products(problem, *call->computed))
+        problem->compute = *call->computed == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
+    problem->stream = call->caller.stream;
+    if (ons_run_call(&call->caller, problem, call->method, call->threads) < 0 ||
+        ons_leave(call->caller.module, &call->views, call->given, call->caller.stream) < 0)
         return -1;
     return ons_say_dtype(call->given, &operand[ONS_X]);
 }
 
 static PyObject *hand_over(const operation_call *call) {
     const ons_view *x = &call->views.operand[ONS_X], *y = &call->views.operand[ONS_Y];
+    const ons_library library = call->caller.library;
     if (call->given[OUT]) return Py_NewRef(call->given[OUT]);
-    const bool number = has_one_a_row(call) && call->views.library == ONS_NUMPY &&
-                        x->device == ONS_CPU && y->ndim == 0;
-    return ons_hand_over(call->module, number ? ONS_NUMBER : call->views.library, array_of(call),
-                         y);
+    const bool number =
+        has_one_a_row(call) && library == ONS_NUMPY && x->device == ONS_CPU && y->ndim == 0;
+    return ons_hand_over(call->caller.module, number ? ONS_NUMBER : library, array_of(call), y);
 }
 
 static PyObject *call_function(const operation_function *function, PyObject *self,
-                               PyObject *const *args, Py_ssize_t count, PyObject *names) {
+                               PyObject *const *args, Py_ssize_t count, PyObject *names,
+                               PyObject **by_operator) {
     operation_call call;
     PyObject *result = NULL;
-    call.module = PyModule_GetState(self);
-    call.function = function;
+    call.caller = (ons_caller){.module = PyModule_GetState(self), .by_operator = by_operator};
     call.operation = function->operation;
     call.args = args;
-    call.arrays = ons_operations[call.operation].gradient ? 2 : 1;
-    call.threads = call.module->num_threads;
+    const bool gradient = ons_operations[call.operation].gradient;
+    call.takes = (ons_signature){function->name, gradient ? "grad and output" : "an array",
+                                 gradient ? 2 : 1, function->keywords};
+    call.sums = function->sums;
+    call.threads = call.caller.module->num_threads;
     call.keepdims = 0;
     call.axes = NULL;
-    call.stream = NULL;
     call.wanted = call.computed = NULL;
     if (take_arguments(&call, count, names) < 0) return NULL;
     if (call.given[STREAM]) {
-        result = ons_call_on_stream(call.module, self, function->name, args, call.arrays,
-                                    call.stream, call.given);
+        result = ons_call_on_stream(&call.caller, self, &call.takes, args, call.given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }
@@ -325,17 +312,17 @@ static PyObject *call_function(const operation_function *function, PyObject *sel
 }
 
 PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *args, Py_ssize_t count,
-                   PyObject *names) {
+                   PyObject *names, PyObject **by_operator) {
     const ons_operation_info *info = &ons_operations[operation];
     const int keywords = info->pair ? OF_PAIRS : info->one_a_row ? OF_VALUES : OF_ROWS;
     const operation_function function = {info->name, keywords, false, operation};
-    return call_function(&function, self, args, count, names);
+    return call_function(&function, self, args, count, names, by_operator);
 }
 
 #define FUNCTION(call, name, keywords, sums, operation)                                        \
     PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) { \
         static const operation_function function = {name, keywords, sums, operation};          \
-        return call_function(&function, self, args, count, names);                             \
+        return call_function(&function, self, args, count, names, NULL);                       \
     }
 FUNCTION(ons_finish_call, "finish", OF_FINISH, false, ONS_OPERATION_softmax)
 FUNCTION(ons_sums_call, "sums", OF_SUMS, true, ONS_OPERATION_normalizer)

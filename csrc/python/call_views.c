@@ -42,20 +42,19 @@ int ons_check_all_unchanged(ons_module *module, PyObject *const given[KEYWORDS],
     return 0;
 }
 
-int ons_take_where_and_scale(ons_module *module, PyObject *const given[KEYWORDS], void *stream,
+int ons_take_where_and_scale(const ons_caller *caller, PyObject *const given[KEYWORDS],
                              ons_call_views *views, double *scale_by) {
     const ons_view *x = &views->operand[ONS_X];
     *scale_by = 1.0;
-    if (given[WHERE] &&
-        ons_take_mask(module, given[WHERE], x, stream, &views->operand[ONS_WHERE]) < 0)
+    if (given[WHERE] && ons_take_mask(caller, given[WHERE], x, &views->operand[ONS_WHERE]) < 0)
         return -1;
     if (!given[SCALE]) return 0;
-    return ons_take_scale(module, given[SCALE], x, stream, &views->operand[ONS_SCALE], scale_by);
+    return ons_take_scale(caller, given[SCALE], x, &views->operand[ONS_SCALE], scale_by);
 }
 
 int ons_join(const char *name, const ons_view *view, const ons_view *x, void *stream) {
     if (!view->owner) return 0;
-    if (ons_check_place(name, view, x) < 0) return -1;
+    if (ons_check_same_device(name, view, x) < 0) return -1;
     if (view->device == ONS_CPU) return 0;
     if (ons_check_alignment(name, view) < 0) return -1;
     return ons_order(view->gpu, view->stream, stream);
@@ -83,6 +82,13 @@ int ons_leave(ons_module *module, const ons_call_views *views, PyObject *const g
     return 0;
 }
 
+bool ons_has_other_products(const ons_problem *problem, ons_dtype dtype) {
+    const ons_operand *operand = problem->operand;
+    const bool scales = operand[ONS_SCALE].data || problem->scale_by != 1.0;
+    const bool wide = operand[ONS_X].dtype == ONS_FLOAT64 || operand[ONS_Y].dtype == ONS_FLOAT64;
+    return scales && wide != (dtype == ONS_FLOAT64);
+}
+
 int ons_say_dtype(PyObject *const given[KEYWORDS], const ons_view *x) {
     if (!given[DTYPES] || given[DTYPES] == Py_None) return 0;
     PyObject *name = PyUnicode_FromString(ons_dtype_name(x->dtype));
@@ -91,15 +97,15 @@ int ons_say_dtype(PyObject *const given[KEYWORDS], const ons_view *x) {
     return status;
 }
 
-int ons_run_call(ons_module *module, const ons_problem *problem, ons_method method, int threads,
-                 ons_library library) {
+int ons_run_call(const ons_caller *caller, const ons_problem *problem, ons_method method,
+                 int threads) {
     ons_plan plan;
     void *workspace = NULL;
     PyObject *scratch = NULL;
     ons_machine machine = ons_this_machine(threads);
     ons_status status = ons_make_plan(problem, method, &machine, &plan);
     if (status == ONS_OK && problem->device == ONS_CUDA && plan.workspace_bytes > 0) {
-        scratch = ons_gpu_memory(module, library, problem->gpu, problem->stream,
+        scratch = ons_gpu_memory(caller->module, caller->library, problem->gpu, problem->stream,
                                  plan.workspace_bytes, &workspace);
         if (!scratch) return -1;
     }
@@ -118,17 +124,17 @@ int ons_run_call(ons_module *module, const ons_problem *problem, ons_method meth
     return -1;
 }
 
-PyObject *ons_call_on_stream(ons_module *module, PyObject *self, const char *function,
-                             PyObject *const *args, int count, void *stream,
-                             PyObject *const given[KEYWORDS]) {
+PyObject *ons_call_on_stream(const ons_caller *caller, PyObject *self, const ons_signature *takes,
+                             PyObject *const *args, PyObject *const given[KEYWORDS]) {
     if (PyArray_Check(args[0])) Py_RETURN_NOTIMPLEMENTED;
-    PyObject *keywords = ons_keywords_but_stream(given), *all = PyTuple_New(count);
-    for (int i = 0; all && i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
+    PyObject *keywords = ons_keywords_but_stream(given), *all = PyTuple_New(takes->count);
+    for (int i = 0; all && i < takes->count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
     if (!all) Py_CLEAR(keywords);
-    PyObject *call = keywords ? PyObject_GetAttrString(self, function) : NULL;
-    PyObject *handle = call ? PyLong_FromVoidPtr(stream) : NULL, *result = NULL;
+    PyObject *call = keywords ? PyObject_GetAttrString(self, takes->function) : NULL;
+    PyObject *handle = call ? PyLong_FromVoidPtr(caller->stream) : NULL, *result = NULL;
     if (handle)
-        result = ons_call_library(module, "on_stream", "(OOOO)", call, all, handle, keywords);
+        result =
+            ons_call_library(caller->module, "on_stream", "(OOOO)", call, all, handle, keywords);
     Py_XDECREF(keywords);
     Py_XDECREF(all);
     Py_XDECREF(call);
@@ -136,11 +142,13 @@ PyObject *ons_call_on_stream(ons_module *module, PyObject *self, const char *fun
     return result;
 }
 
-int ons_check_symbolic(ons_module *module, PyObject *array, PyObject *number) {
+int ons_check_symbolic(const ons_caller *caller, PyObject *array, PyObject *number) {
     if (!number || PyLong_Check(number)) return 0;
-    PyObject *checked = ons_call_library(module, "check_symbolic", "(OO)", array, number);
-    Py_XDECREF(checked);
-    return checked ? 0 : -1;
+    PyObject *found = ons_call_library(caller->module, "find_symbolic", "(OO)", array, number);
+    if (!found) return -1;
+    int status = found == Py_None ? 0 : ons_leave_by_operator(caller, found);
+    Py_DECREF(found);
+    return status;
 }
 
 int ons_check_device(const ons_view *x, PyObject *const given[KEYWORDS]) {

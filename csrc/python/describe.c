@@ -18,13 +18,12 @@ static int view_of_shape(PyObject *shape, ons_dtype dtype, ons_view *view) {
     view->gpu = 0;
     view->dtype = dtype;
     view->ndim = (int)PyTuple_GET_SIZE(shape);
-    int64_t stride = ons_dtype_size(dtype);
     if (PyTuple_GET_SIZE(shape) > ONS_MAX_DIMS) {
         PyErr_Format(PyExc_ValueError, "the shape has %zd dimensions: at most %d are supported",
                      PyTuple_GET_SIZE(shape), ONS_MAX_DIMS);
         return -1;
     }
-    for (int i = view->ndim - 1; i >= 0; i--) {
+    for (int i = 0; i < view->ndim; i++) {
         PyObject *item = PyTuple_GET_ITEM(shape, i);
         view->shape[i] = PyNumber_AsSsize_t(item, PyExc_OverflowError);
         if (view->shape[i] == -1 && PyErr_Occurred()) {
@@ -39,10 +38,8 @@ static int view_of_shape(PyObject *shape, ons_dtype dtype, ons_view *view) {
             PyErr_Format(PyExc_ValueError, "the shape is %R: expected no negative length", shape);
             return -1;
         }
-        view->strides[i] = stride;
-        /* it overflows where ons_make_problem finds too many elements */
-        (void)__builtin_mul_overflow(stride, view->shape[i] ? view->shape[i] : 1, &stride);
     }
+    ons_put_in_c_order(view);
     return 0;
 }
 
@@ -69,6 +66,7 @@ static int take_device(PyObject *object, ons_device *device, const ons_gpu **gpu
 /* The array, or an array of the shape, and its result; and the GPU that is named. */
 static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYWORDS], ons_view *x,
                       ons_view *y, const ons_gpu **gpu) {
+    const ons_caller caller = {.module = module};
     ons_library library;
     ons_device device;
     ons_dtype dtype = ONS_FLOAT32;
@@ -80,7 +78,7 @@ static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYW
         x->device = device;
         *y = *x;
     } else {
-        if (ons_take(module, object, ONS_X, NULL, x, &library) < 0) return -1;
+        if (ons_take(&caller, object, ONS_X, x, &library) < 0) return -1;
         if (given[DEVICE] && device != x->device) {
             PyErr_Format(PyExc_ValueError, "device is %R, but the array is on %s: expected None",
                          given[DEVICE], x->device == ONS_CPU ? "the CPU" : "a GPU");
@@ -120,26 +118,6 @@ static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_
     return status;
 }
 
-/* k, and results of C order that have so many elements along the axis. */
-static int take_selection(PyObject *given, PyObject *axes, const ons_view *x, const bool *reduced,
-                          ons_view *y, ons_view *indices, int64_t *k) {
-    int axis;
-    if (ons_check_one_axis(axes, x, reduced, &axis) < 0) return -1;
-    if (ons_take_k(given, x->ndim > 0 ? x->shape[axis] : 1, axis, k) < 0) return -1;
-    if (x->ndim > 0) y->shape[axis] = *k;
-    *indices = *y;
-    indices->dtype = ONS_INT64;
-    ons_view *const results[] = {y, indices};
-    for (int r = 0; r < 2; r++) {
-        int64_t stride = ons_dtype_size(results[r]->dtype);
-        for (int i = y->ndim - 1; i >= 0; i--) {
-            results[r]->strides[i] = stride;
-            (void)__builtin_mul_overflow(stride, y->shape[i] ? y->shape[i] : 1, &stride);
-        }
-    }
-    return 0;
-}
-
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
     PyObject *given[KEYWORDS], *axes = NULL, *k = NULL, *result = NULL;
@@ -148,15 +126,15 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     ons_operation operation;
     ons_problem problem;
     ons_plan made;
+    static const ons_signature takes = {"plan", "an array", 1, OF_PLAN};
     bool reduced[ONS_MAX_DIMS];
     ons_machine machine = ons_this_machine(module->num_threads);
 
-    int64_t selected = 0;
+    ons_selection selection = {.k = 0};
     long long core = machine.core_cache, last = machine.last_cache;
     for (int role = 0; role < ONS_OPERANDS; role++) ons_no_view(&operand[role]);
     problem.scale_by = 1.0;
-    if (ons_take_arguments("plan", "an array", 1, OF_PLAN, args, count, names, given) < 0)
-        return NULL;
+    if (ons_take_arguments(&takes, args, count, names, given) < 0) return NULL;
     if (ons_take_threads(given[NUM_THREADS], &machine.threads) < 0) return NULL;
     if (given[CACHES] &&
         !PyArg_ParseTuple(given[CACHES], "LLi;caches: expected of a core, of the last, its sharers",
@@ -176,14 +154,17 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     if (take_views(module, args[0], given, x, y, &machine.gpu) < 0) goto done;
     if (ons_take_method(given[METHOD], x->device, operation, &method) < 0) goto done;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0) goto done;
-    if (info->selects &&
-        take_selection(k, axes, x, reduced, y, &operand[ONS_INDICES], &selected) < 0)
-        goto done;
+    if (info->selects) {
+        if (ons_take_selection(k, axes, x, reduced, &selection) < 0) goto done;
+        ons_view_selected(x, &selection, y->dtype, y);
+        ons_view_selected(x, &selection, ONS_INT64, &operand[ONS_INDICES]);
+        y->data = NOWHERE;
+    }
     for (int i = 0; i < y->ndim && info->one_a_row; i++)
         if (reduced[i]) y->strides[i] = 0;
     if (info->gradient) operand[ONS_GRADIENT] = *x;
     if (ons_make_problem(operation, operand, y, reduced, &problem) < 0) goto done;
-    problem.k = selected;
+    problem.k = selection.k;
     problem.stream = NULL;
     ons_status status = ons_make_plan(&problem, method, &machine, &made);
     if (status != ONS_OK) {
@@ -199,7 +180,7 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
         "method", ons_method_name(made.method), "reason", made.reason, "measured",
         made.measured ? made.measured : "", "dtype", ons_dtype_name(x->dtype), "form",
         made.form == ONS_ROW_FORM ? "row" : "column", "compute", ons_dtype_name(made.compute),
-        "rows", (long long)made.rows, "N", (long long)made.N, "k", (long long)selected, "tile",
+        "rows", (long long)made.rows, "N", (long long)made.N, "k", (long long)selection.k, "tile",
         (long long)made.tile, "width", (long long)made.width, "reads",
         ons_plan_reads(&problem, &made), "bytes_moved", (long long)made.bytes_moved,
         "on_chip_bytes", (long long)made.on_chip_bytes, "workspace_bytes",
@@ -235,10 +216,11 @@ PyObject *ons_list_methods(PyObject *Py_UNUSED(self), PyObject *name) {
 
 PyObject *ons_as_numpy(PyObject *self, PyObject *object) {
     ons_module *module = PyModule_GetState(self);
+    const ons_caller caller = {.module = module};
     ons_view view;
     ons_library library;
     PyObject *array = NULL;
-    if (ons_take(module, object, ONS_X, NULL, &view, &library) < 0) return NULL;
+    if (ons_take(&caller, object, ONS_X, &view, &library) < 0) return NULL;
     PyArray_Descr *descr = ons_numpy_dtype(module, view.dtype);
     if (view.device == ONS_CUDA)
         PyErr_Format(PyExc_TypeError, "the array is on cuda:%d: expected one on the CPU", view.gpu);

@@ -53,9 +53,10 @@ static PyObject *array_of_plain(PyObject *object) {
 }
 
 /* An array of another library than NumPy. */
-static int take_foreign(ons_module *module, PyObject *object, ons_role role, void *stream,
-                        ons_view *view, ons_library *library) {
-    int seen = ons_view_torch(module, object, role, view);
+static int take_foreign(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view,
+                        ons_library *library) {
+    ons_module *module = caller->module;
+    int seen = ons_view_torch(caller, object, role, view);
     if (seen != 0) {
         *library = ONS_TORCH;
         return seen > 0 ? 0 : -1;
@@ -69,21 +70,24 @@ static int take_foreign(ons_module *module, PyObject *object, ons_role role, voi
         ons_release_view(view);
         return -1;
     }
-    /* (library, what to look at): an array, what hands one over by DLPack, or a description */
+    /* (library, what to look at): an array, what hands one over by DLPack, or a description; for
+     * ONS_BY_OPERATOR, a ByOperator */
     PyObject *prepared = ons_call_library(module, "prepare", "(Oi)", object, (int)role), *array;
     int number, status = -1;
     if (!prepared) return -1;
     if (!PyArg_ParseTuple(prepared, "iO", &number, &array)) goto done;
     *library = (ons_library)number;
-    view->stream = stream;
-    if (PyTuple_Check(array)) {
+    view->stream = caller->stream;
+    if (*library == ONS_BY_OPERATOR) {
+        status = ons_leave_by_operator(caller, array);
+    } else if (PyTuple_Check(array)) {
         status = ons_view_described(module, array, role, view);
     } else if (PyArray_Check(array)) {
         status = view_any_numpy(module, array, view);
     } else if (*library != ONS_TORCH) {
         status = ons_view_dlpack(module, array, role, false, view);
     } else if (ons_know_torch(module) == 0) {
-        status = ons_view_torch(module, array, role, view);
+        status = ons_view_torch(caller, array, role, view);
         if (status == 0) {
             status = ons_view_dlpack(module, array, role, true, view);
             if (status == 0 && view->device == ONS_CUDA)
@@ -104,14 +108,14 @@ int ons_check_list(ons_module *module, PyObject *object) {
     return checked ? 0 : -1;
 }
 
-int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, ons_view *view,
+int ons_take(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view,
              ons_library *library) {
+    ons_module *module = caller->module;
     ons_no_view(view);
     *library = ONS_NUMPY;
     bool tensor = ons_is_tensor(module, object);
     if (!tensor && PyArray_Check(object)) return view_any_numpy(module, object, view);
-    if (tensor || !ons_is_plain(object))
-        return take_foreign(module, object, role, stream, view, library);
+    if (tensor || !ons_is_plain(object)) return take_foreign(caller, object, role, view, library);
     if (is_scalar(object)) *library = ONS_NUMBER;
     if (ons_check_list(module, object) < 0) return -1;
     PyObject *array = array_of_plain(object);
@@ -127,11 +131,11 @@ int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, 
     return status;
 }
 
-int ons_take_out(ons_module *module, PyObject *object, void *stream, ons_view *view,
-                 ons_library *library) {
+int ons_take_out(const ons_caller *caller, PyObject *object, ons_view *view, ons_library *library) {
+    ons_module *module = caller->module;
     *library = ONS_NUMPY;
     if (ons_is_tensor(module, object) || !PyArray_Check(object)) {
-        if (take_foreign(module, object, ONS_Y, stream, view, library) < 0) return -1;
+        if (take_foreign(caller, object, ONS_Y, view, library) < 0) return -1;
     } else {
         PyArrayObject *array = (PyArrayObject *)object;
         if (ons_refuse_masked(module, "out", object) < 0) return -1;
@@ -233,8 +237,10 @@ static int new_numpy(ons_module *module, const ons_view *like, bool own_shape, o
     return 0;
 }
 
-int ons_new_result(ons_module *module, const ons_view *like, bool own_shape, ons_library library,
-                   ons_dtype dtype, void *stream, ons_view *view) {
+int ons_new_result(const ons_caller *caller, const ons_view *like, bool own_shape, ons_dtype dtype,
+                   ons_view *view) {
+    ons_module *module = caller->module;
+    const ons_library library = caller->library;
     if (library == ONS_TORCH) return ons_new_tensor(module, like, own_shape, dtype, view);
     if (library == ONS_JAX && dtype == ONS_FLOAT64) {
         PyObject *fits = ons_call_library(module, "check_jax_float64", "()");
@@ -252,7 +258,8 @@ int ons_new_result(ons_module *module, const ons_view *like, bool own_shape, ons
         Py_DECREF(shape);
         if (made) status = ons_view_described(module, made, ons_role_of_result(dtype), view);
     } else {
-        made = ons_new_device_array(module, like->gpu, stream, dtype, like->ndim, like->shape);
+        made =
+            ons_new_device_array(module, like->gpu, caller->stream, dtype, like->ndim, like->shape);
         if (made) ons_view_device_array(made, view);
         status = made ? 0 : -1;
     }

@@ -21,93 +21,100 @@
     "($module, array, /, k, axis=-1, *, log=False, sorted=True, return_normalizer=False, " \
     "method='auto', dtype=None, where=None, scale=1.0, stream=None, num_threads=None)\n--\n\n"
 
-#define ARRAY_AND_AXIS                                                                           \
-    "Parameters\n"                                                                               \
-    "----------\n"                                                                               \
-    "array : array_like, any shape\n"                                                            \
-    "    Logits, dimensionless: a NumPy array of any strides, alignment and byte order, a list " \
-    "or number; a\n"                                                                             \
-    "    torch tensor, CuPy or JAX array; an object with ``__dlpack__``, "                       \
-    "``__cuda_array_interface__``\n"                                                             \
-    "    or ``__array__``.\n"                                                                    \
-    "    float16, bfloat16, float32, float64; integers and bool are taken as the library's "     \
-    "default float.\n"                                                                           \
-    "    On the CPU or a GPU, where the work is then done. Never written to.\n"                  \
-    "axis : int, tuple of ints, or None\n"                                                       \
-    "    What is taken as one row: one axis, several, or all. The last by default.\n"
+#define ARRAY_AND_AXIS                                                                             \
+    "Parameters\n"                                                                                 \
+    "----------\n"                                                                                 \
+    "array : array_like, any shape\n"                                                              \
+    "    Logits, dimensionless. A NumPy array of any strides, alignment and byte order; a list "   \
+    "or a\n"                                                                                       \
+    "    number; a torch tensor, CuPy or JAX array; an object with ``__dlpack__``,\n"              \
+    "    ``__cuda_array_interface__`` or ``__array__``.\n"                                         \
+    "    float16, bfloat16, float32 or float64. Integers and bool become the library's default "   \
+    "float.\n"                                                                                     \
+    "    The work is done on the array's device, the CPU or a GPU. The array is not written to.\n" \
+    "axis : int, tuple of ints, or None\n"                                                         \
+    "    The axis or axes that form a row. The last axis by default; None means all axes.\n"
 
-#define INPUTS_AND_AXIS                                                                           \
-    "Parameters\n"                                                                                \
-    "----------\n"                                                                                \
-    "grad, output : array_like, of one shape\n"                                                   \
-    "    The gradient of the loss, and the result of the forward operation, both dimensionless; " \
-    "kinds and\n"                                                                                 \
-    "    types as softmax takes them, on one device. Each is read once where a row fits "         \
-    "(see plan).\n"                                                                               \
-    "axis : int, tuple of ints, or None\n"                                                        \
-    "    What was taken as one row: one axis, several, or all. The last by default.\n"
+#define INPUTS_AND_AXIS                                                                            \
+    "Parameters\n"                                                                                 \
+    "----------\n"                                                                                 \
+    "grad, output : array_like, of one shape\n"                                                    \
+    "    The gradient of the loss, and the result of the forward operation, both dimensionless. "  \
+    "Kinds\n"                                                                                      \
+    "    and types are those of softmax. Both are on one device. Each is read once if a row fits " \
+    "(see\n"                                                                                       \
+    "    plan).\n"                                                                                 \
+    "axis : int, tuple of ints, or None\n"                                                         \
+    "    The axis or axes that formed a row in the forward operation. The last axis by default; "  \
+    "None\n"                                                                                       \
+    "    means all axes.\n"
 
-#define METHOD_OF_GRADIENT                                                                       \
-    "method : str\n"                                                                             \
-    "    fused or split; on the CPU online too, and on a GPU fused_warp, fused_block, cluster; " \
-    "auto picks for\n"                                                                           \
-    "    the shape.\n"
+#define METHOD_OF_GRADIENT                                                                   \
+    "method : str\n"                                                                         \
+    "    fused or split; on the CPU also online; on a GPU also fused_warp, fused_block and " \
+    "cluster.\n"                                                                             \
+    "    auto chooses one for the shape.\n"
 
-#define METHOD_TEXT                                                                      \
-    "method : str\n"                                                                     \
-    "    One of methods(): naive, safe, online, fused, split, and on a GPU fused_warp, " \
-    "fused_block,\n"                                                                     \
-    "    online_block, cluster, grid; auto picks for the shape (see plan()).\n"
+#define METHOD_TEXT                                                                         \
+    "method : str\n"                                                                        \
+    "    One of methods(): naive, safe, online, fused or split; on a GPU also fused_warp, " \
+    "fused_block,\n"                                                                        \
+    "    online_block, cluster and grid. auto chooses one for the shape (see plan()).\n"
 
-#define DTYPE_AND_OUT                                                                              \
-    "dtype : dtype, optional\n"                                                                    \
-    "    The result's type, one of the four. The arithmetic is done in the wider of input and "    \
-    "result, at\n"                                                                                 \
-    "    least float32; `naive` alone works in the array's own type.\n"                            \
-    "out : array of the same shape, optional\n"                                                    \
-    "    Where the result goes, and what is returned; may be the array itself, or overlap it. On " \
-    "the\n"                                                                                        \
-    "    array's device, as where is, and scale where it is an array.\n"
-
-#define DTYPE_AND_OUT_OF_GRADIENT                                                                \
+#define DTYPE_AND_OUT                                                                            \
     "dtype : dtype, optional\n"                                                                  \
-    "    The result's type, one of the four; by default that of the inputs, where they differ "  \
-    "float32, or\n"                                                                              \
-    "    float64 where one of them is. The arithmetic is done in the widest of the three.\n"     \
+    "    The type of the result, one of the four. The arithmetic uses the wider type of input "  \
+    "and\n"                                                                                      \
+    "    result, and at least float32. Only `naive` works in the array's own type.\n"            \
     "out : array of the same shape, optional\n"                                                  \
-    "    Where the result goes, and what is returned; may be grad or output itself, or overlap " \
-    "them.\n"
+    "    Array that receives the result and is returned. It may be the input itself or overlap " \
+    "it.\n"                                                                                      \
+    "    `out`, `where` and an array `scale` must be on the input's device.\n"
+
+#define DTYPE_AND_OUT_OF_GRADIENT                                                                  \
+    "dtype : dtype, optional\n"                                                                    \
+    "    The type of the result, one of the four. By default it is the type of the inputs; if "    \
+    "these\n"                                                                                      \
+    "    differ, float64 if one of them is float64, else float32. The arithmetic uses the widest " \
+    "of the\n"                                                                                     \
+    "    three types.\n"                                                                           \
+    "out : array of the same shape, optional\n"                                                    \
+    "    Array that receives the result and is returned. It may be grad or output itself, or "     \
+    "overlap\n"                                                                                    \
+    "    them.\n"
 
 #define KEEPDIMS_TEXT   \
     "keepdims : bool\n" \
-    "    Whether the result has axis too, with length 1.\n"
+    "    Whether the result keeps axis, with length 1.\n"
 
-#define WHERE_AND_SCALE                                                       \
-    "where : array of bool that broadcasts to the array, optional\n"          \
-    "    False excludes an element: the others are as if it was not there.\n" \
-    "scale : float, or array that broadcasts with length 1 along axis\n"      \
-    "    Multiplies the logits first, as 1 / temperature does; the product is rounded once.\n"
+#define WHERE_AND_SCALE                                                               \
+    "where : array of bool that broadcasts to the array, optional\n"                  \
+    "    False excludes an element. The result is as if the element did not exist.\n" \
+    "scale : float, or array that broadcasts with length 1 along axis\n"              \
+    "    Multiplies the logits first, as 1 / temperature does. The product is rounded once.\n"
 
-#define WHERE_AND_SCALE_OF_GRADIENT                                                               \
-    "where : array of bool that broadcasts to the inputs, optional\n"                             \
-    "    As it was given to the forward operation: False excludes an element from the sums.\n"    \
-    "scale : float, or array that broadcasts with length 1 along axis\n"                          \
-    "    As it was given to the forward operation: multiplies the result, which is rounded once " \
+#define WHERE_AND_SCALE_OF_GRADIENT                                                            \
+    "where : array of bool that broadcasts to the inputs, optional\n"                          \
+    "    The mask of the forward operation. False excludes an element from the sums.\n"        \
+    "scale : float, or array that broadcasts with length 1 along axis\n"                       \
+    "    The scale of the forward operation. It multiplies the result, which is rounded once " \
     "more.\n"
 
-#define STREAM_TO_THREADS                                                                         \
-    "stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional\n"                \
-    "    The CUDA stream to work on, for a GPU array alone; an int is CUDA's handle, 0 the "      \
-    "legacy default\n"                                                                            \
-    "    stream. By default the current one of torch or CuPy, that of a DeviceArray or of the "   \
-    "CUDA Array\n"                                                                                \
-    "    Interface, else the legacy default one. Nothing waits for the GPU.\n"                    \
-    "num_threads : int, optional\n"                                                               \
-    "    The most threads to use, for a CPU array alone; get_num_threads() by default. Does not " \
-    "change the\n"                                                                                \
-    "    result.\n"                                                                               \
-    "\n"                                                                                          \
-    "Returns\n"                                                                                   \
+#define STREAM_TO_THREADS                                                                          \
+    "stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional\n"                 \
+    "    The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the "     \
+    "legacy\n"                                                                                     \
+    "    default stream. By default it is the current stream of torch or CuPy, or the stream of "  \
+    "a\n"                                                                                          \
+    "    DeviceArray or of the CUDA Array Interface, else the legacy default stream. The call "    \
+    "does not\n"                                                                                   \
+    "    wait for the GPU.\n"                                                                      \
+    "num_threads : int, optional\n"                                                                \
+    "    The most threads to use, for a CPU array only; get_num_threads() by default. The number " \
+    "does\n"                                                                                       \
+    "    not change the result.\n"                                                                 \
+    "\n"                                                                                           \
+    "Returns\n"                                                                                    \
     "-------\n"
 
 #define PARAMETERS_OF_ROW                                                      \
@@ -128,9 +135,10 @@
 /* Its own text says all. */
 #define PARAMETERS_OF_TOPK ""
 
-#define KINDS                                                                                      \
-    "    NumPy for NumPy, torch for torch, CuPy for CuPy, JAX for JAX; DeviceArray for others on " \
-    "a GPU.\n"
+#define KINDS                                                                                     \
+    "    A NumPy array for NumPy, torch for torch, CuPy for CuPy, JAX for JAX. For other arrays " \
+    "on a GPU it\n"                                                                               \
+    "    is a DeviceArray.\n"
 
 #define ERRORS                                                                                     \
     "\n"                                                                                           \
@@ -139,62 +147,53 @@
     "AxisError\n"                                                                                  \
     "    axis is out of bounds.\n"                                                                 \
     "ValueError\n"                                                                                 \
-    "    An unknown method, or one that this device or row length cannot run; the shape of out, "  \
+    "    The method is unknown, or this device or row length cannot run it. The shape of out, "    \
     "where or\n"                                                                                   \
-    "    scale; an int scale above float64; arrays on different devices; an out that is "          \
-    "read-only, a copy,\n"                                                                         \
-    "    or whose elements overlap; out and dtype that disagree; a stream for a CPU array, "       \
-    "num_threads for a\n"                                                                          \
-    "    GPU array or below 1.\n"                                                                  \
+    "    scale does not fit. An int scale is above float64. The arrays are on different devices. " \
+    "out is\n"                                                                                     \
+    "    read-only, is a copy, or has elements that overlap. out and dtype disagree. A CPU array " \
+    "has a\n"                                                                                      \
+    "    stream; a GPU array has num_threads, or num_threads is below 1.\n"                        \
     "TypeError\n"                                                                                  \
-    "    longdouble, complex, object, string and masked arrays; a mask that is not bool; what is " \
-    "no stream;\n"                                                                                 \
-    "    out with a JAX tracer; a float64 result in JAX without jax_enable_x64.\n"                 \
+    "    A longdouble, complex, object, string or masked array; a mask that is not bool; an "      \
+    "object that\n"                                                                                \
+    "    is not a CUDA stream; out with a JAX tracer; a float64 result in JAX without "            \
+    "jax_enable_x64.\n"                                                                            \
     "BufferError\n"                                                                                \
-    "    A DLPack capsule that was used already, or of an unknown version or device.\n"            \
+    "    A DLPack capsule that was used already, or has an unknown version or device.\n"           \
     "RuntimeError\n"                                                                               \
-    "    A GPU array in a build without CUDA, without a driver or without a GPU; an error of "     \
-    "CUDA; a tensor\n"                                                                             \
-    "    that has a tangent, or a gradient that does not flow through here; an array that "        \
-    "converting\n"                                                                                 \
-    "    another argument reshapes or moves.\n"                                                    \
+    "    A GPU array, but the build has no CUDA, or there is no driver or no GPU. An error of "    \
+    "CUDA. A\n"                                                                                    \
+    "    tensor with a tangent, or with a gradient that does not flow through this function. An "  \
+    "array\n"                                                                                      \
+    "    that the conversion of another argument reshapes or moves.\n"                             \
     "MemoryError\n"                                                                                \
-    "    No memory for the result or the scratch.\n"                                               \
+    "    There is no memory for the result or the scratch.\n"                                      \
     "\n"                                                                                           \
     "References\n"                                                                                 \
     "----------\n"                                                                                 \
     "M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 "   \
     "(2018):\n"                                                                                    \
-    "naive, safe, online are its algorithms 1 to 3 (pages 2 and 3), split its section 3.1 (page "  \
+    "naive, safe and online are its algorithms 1 to 3 (pages 2 and 3), split is its section 3.1 "  \
+    "(page\n"                                                                                      \
     "4).\n"                                                                                        \
     "\n"                                                                                           \
     "Examples\n"                                                                                   \
     "--------\n"                                                                                   \
     ">>> import onsoftmax as ons\n"
 
-/* After an exception: the call by an operator of the array's library, where the exception names
- * one. */
-static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *args,
-                             Py_ssize_t count, PyObject *names) {
-    ons_module *module = PyModule_GetState(self);
-    PyObject *type, *value, *traceback, *function = NULL, *made = NULL;
-    if (!module->libraries) return NULL;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    PyObject *kind = PyObject_GetAttrString(module->libraries, "ByOperator");
-    if (kind && PyErr_GivenExceptionMatches(type, kind))
-        function = ons_call_library(module, "operator_of", "(Os)", value, name);
-    if (function && function != Py_None)
-        made = ons_vectorcall(function, args, (size_t)count, names);
-    if (made || PyErr_Occurred()) { /* then in the place of the first exception */
-        Py_XDECREF(type);
-        Py_XDECREF(value);
-        Py_XDECREF(traceback);
-    } else {
-        PyErr_Restore(type, value, traceback);
-    }
-    Py_XDECREF(kind);
-    Py_XDECREF(function);
+/* The call by the operator that a ByOperator, which is dropped, names; else its exception. */
+static PyObject *call_operator(PyObject *self, PyObject *by_operator, const char *name,
+                               PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    PyObject *called =
+        ons_call_library(PyModule_GetState(self), "operator_of", "(Os)", by_operator, name);
+    PyObject *made = NULL;
+    if (called && called != Py_None)
+        made = ons_vectorcall(called, args, (size_t)count, names);
+    else if (called)
+        ons_raise_by_operator(by_operator);
+    Py_XDECREF(called);
+    Py_DECREF(by_operator);
     return made;
 }
 
@@ -208,17 +207,24 @@ static PyObject *by_operator(PyObject *self, const char *name, PyObject *const *
 #define CALL_OF_PAIR ons_call
 #define CALL_OF_GRADIENT ons_call
 #define CALL_OF_TOPK ons_topk_call
-#define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                          \
-    static const char name##_doc[] = #name SIGNATURE_OF_##result what                          \
-        "\n\n" PARAMETERS_OF_##result REST_OF_##result(returns) example;                       \
-    static PyObject *name##_of_memory(PyObject *self, PyObject *const *args, Py_ssize_t count, \
-                                      PyObject *names) {                                       \
-        return CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names);               \
-    }                                                                                          \
-    static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count,      \
-                                 PyObject *names) {                                            \
-        PyObject *made = name##_of_memory(self, args, count, names);                           \
-        return made ? made : by_operator(self, #name, args, count, names);                     \
+#define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                            \
+    static const char name##_doc[] = #name SIGNATURE_OF_##result what                            \
+        "\n\n" PARAMETERS_OF_##result REST_OF_##result(returns) example;                         \
+    static PyObject *name##_of_memory(PyObject *self, PyObject *const *args, Py_ssize_t count,   \
+                                      PyObject *names) {                                         \
+        PyObject *by_operator = NULL;                                                            \
+        PyObject *made =                                                                         \
+            CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names, &by_operator);      \
+        if (!by_operator) return made;                                                           \
+        Py_DECREF(by_operator);                                                                  \
+        Py_RETURN_NOTIMPLEMENTED;                                                                \
+    }                                                                                            \
+    static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count,        \
+                                 PyObject *names) {                                              \
+        PyObject *by_operator = NULL;                                                            \
+        PyObject *made =                                                                         \
+            CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names, &by_operator);      \
+        return by_operator ? call_operator(self, by_operator, #name, args, count, names) : made; \
     }
 #include "../op/operations.def"
 #undef ONS_OPERATION_IN_PYTHON
@@ -249,8 +255,8 @@ static const char gradient_finish_doc[] =
     "gives, or the\nsums of these.";
 
 static const char of_memory_doc[] =
-    "The function of that name for its operator: ByOperator where an array's values are not all "
-    "there is to it.";
+    "The function of that name for its operator: NotImplemented if an array is more than its "
+    "values.";
 
 static PyMethodDef functions[] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary)                                     \

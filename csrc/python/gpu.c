@@ -57,14 +57,14 @@ int ons_check_gpu(ons_module *module, int gpu) {
     return -1;
 }
 
-PyObject *ons_place_text(const ons_view *view) {
+PyObject *ons_device_text(const ons_view *view) {
     return view->device == ONS_CPU ? PyUnicode_FromString("the CPU")
                                    : PyUnicode_FromFormat("cuda:%d", view->gpu);
 }
 
-int ons_check_place(const char *name, const ons_view *view, const ons_view *x) {
+int ons_check_same_device(const char *name, const ons_view *view, const ons_view *x) {
     if (view->device == x->device && (x->device == ONS_CPU || view->gpu == x->gpu)) return 0;
-    PyObject *here = ons_place_text(view), *there = ons_place_text(x);
+    PyObject *here = ons_device_text(view), *there = ons_device_text(x);
     if (here && there)
         PyErr_Format(PyExc_ValueError, "%s is on %U, but the array is on %U: expected one device",
                      name, here, there);
@@ -135,7 +135,7 @@ int ons_view_described(ons_module *module, PyObject *description, ons_role role,
     view->device = ONS_CUDA;
     view->readonly = readonly;
     view->data = PyLong_AsVoidPtr(address);
-    if (view->gpu < 0 && find_gpu(module, view) < 0) return -1;
+    if (view->gpu == ONS_UNKNOWN_GPU && find_gpu(module, view) < 0) return -1;
     if (ons_check_gpu(module, view->gpu) < 0 || dtype_named(dtype, role, &view->dtype) < 0)
         return -1;
     if (stream != Py_None) view->stream = PyLong_AsVoidPtr(stream);

@@ -33,3 +33,17 @@ PyObject *ons_call_library(ons_module *module, const char *function, const char 
     Py_XDECREF(called);
     return result;
 }
+
+void ons_raise_by_operator(PyObject *by_operator) {
+    PyObject *module, *type, *message;
+    if (PyArg_ParseTuple(by_operator, "OOO", &module, &type, &message))
+        PyErr_SetObject(type, message);
+}
+
+int ons_leave_by_operator(const ons_caller *caller, PyObject *by_operator) {
+    if (caller->by_operator)
+        Py_XSETREF(*caller->by_operator, Py_NewRef(by_operator));
+    else
+        ons_raise_by_operator(by_operator);
+    return -1;
+}

@@ -3,6 +3,9 @@
 #include "device_array.h"
 #include "pairs.h"
 
+#include "../api/packed.h"
+#include "../xla/ffi.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,6 +158,43 @@ static int intern_names(ons_names *names) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* What Python and C both know by a number. */
+static int add_constants(PyObject *module) {
+    static const struct {
+        const char *name;
+        long value;
+    } constants[] = {
+        {"NUMPY", ONS_NUMPY},
+        {"TORCH", ONS_TORCH},
+        {"JAX", ONS_JAX},
+        {"CUPY", ONS_CUPY},
+        {"BY_OPERATOR", ONS_BY_OPERATOR},
+        {"X", ONS_X},
+        {"Y", ONS_Y},
+        {"WHERE", ONS_WHERE},
+        {"SCALE", ONS_SCALE},
+        {"UNKNOWN_GPU", ONS_UNKNOWN_GPU},
+        {"MAX_ELEMENTS_LOG2", ONS_MAX_ELEMENTS_LOG2},
+        {"PACKED_VALUES", ONS_PACKED_VALUES},
+        {"XLA_LOG", ONS_XLA_LOG},
+        {"XLA_SORTED", ONS_XLA_SORTED},
+        {"XLA_SUMS", ONS_XLA_SUMS},
+    };
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) return -1;
+    PyObject *names = PyTuple_New(ONS_INT64 + 1);
+    for (int i = 0; names && i <= ONS_INT64; i++) {
+        PyObject *name = PyUnicode_FromString(ons_dtype_name((ons_dtype)i));
+        if (name)
+            PyTuple_SET_ITEM(names, i, name);
+        else
+            Py_CLEAR(names);
+    }
+    const int status = names ? PyModule_AddObjectRef(module, "DTYPES", names) : -1;
+    Py_XDECREF(names);
+    return status;
+}
+
 static int module_exec(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
     memset(module, 0, sizeof *module);
@@ -171,11 +211,11 @@ static int module_exec(PyObject *self) {
     module->device_array = PyType_FromModuleAndSpec(self, &ons_device_array_spec, NULL);
     if (!module->device_array) return -1;
     if (PyModule_AddType(self, (PyTypeObject *)module->device_array) < 0) return -1;
-    return ons_add_operations(self);
+    return add_constants(self) < 0 ? -1 : ons_add_operations(self);
 }
 
 /* Every object that the module holds, for the two functions that Python's collector calls. */
-static PyObject **const *held(ons_module *module, PyObject **all[35]) {
+static PyObject **const *held(ons_module *module, PyObject **all[34]) {
     ons_torch *torch = &module->torch;
     ons_names *names = &module->names;
     PyObject **const list[] = {
@@ -202,7 +242,6 @@ static PyObject **const *held(ons_module *module, PyObject **all[35]) {
         &torch->in_mode,
         &torch->is_tracing,
         &torch->is_autocast_enabled,
-        &torch->by_operator,
         &torch->for_gradient,
         &names->dlpack,
         &names->dlpack_device,
@@ -221,7 +260,7 @@ static PyObject **const *held(ons_module *module, PyObject **all[35]) {
 }
 
 static int module_traverse(PyObject *self, visitproc visit, void *arg) {
-    PyObject **all[35];
+    PyObject **all[34];
     for (PyObject **const *each = held(PyModule_GetState(self), all); *each; each++)
         Py_VISIT(**each);
     return 0;
@@ -229,7 +268,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static int module_clear(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
-    PyObject **all[35];
+    PyObject **all[34];
     for (PyObject **const *each = held(module, all); *each; each++) Py_CLEAR(**each);
     module->torch.exchange = NULL;
     Py_CLEAR(module->bfloat16);

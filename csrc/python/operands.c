@@ -5,15 +5,18 @@ static bool is_on_host(PyObject *object) {
     return PyArray_Check(object) || PyBool_Check(object) || ons_is_plain(object);
 }
 
-/* A mask or a scale on the CPU as a NumPy array; ValueError where it is on a GPU. */
-static PyObject *host_array(ons_module *module, const char *name, PyObject *object, ons_role role) {
-    if (ons_check_list(module, object) < 0) return NULL;
+/* A mask or a scale on the CPU as a NumPy array; ValueError if it is on a GPU. */
+static PyObject *host_array(const ons_caller *caller, PyObject *object, ons_role role) {
+    const char *name = role == ONS_WHERE ? "where" : "scale";
+    if (ons_check_list(caller->module, object) < 0) return NULL;
     PyObject *array = is_on_host(object)
                           ? PyArray_FromAny(object, NULL, 0, 0, 0, NULL)
-                          : ons_call_library(module, "as_numpy", "(Oi)", object, (int)role);
+                          : ons_call_library(caller->module, "on_host", "(Oi)", object, (int)role);
     if (!array) return NULL;
     int refused = 0;
-    if (!PyArray_Check(array)) {
+    if (PyTuple_Check(array)) {
+        refused = ons_leave_by_operator(caller, array);
+    } else if (!PyArray_Check(array)) {
         PyObject *type = ons_type_name(object);
         if (type)
             PyErr_Format(PyExc_TypeError,
@@ -22,18 +25,17 @@ static PyObject *host_array(ons_module *module, const char *name, PyObject *obje
         Py_XDECREF(type);
         refused = -1;
     } else {
-        refused = ons_refuse_masked(module, name, array);
+        refused = ons_refuse_masked(caller->module, name, array);
     }
     if (refused < 0) Py_CLEAR(array);
     return array;
 }
 
 /* A mask or a scale for an array on a GPU: 1 where it was taken, 0 where it is on the CPU. */
-static int take_on_gpu(ons_module *module, PyObject *object, ons_role role, void *stream,
-                       ons_view *view) {
+static int take_on_gpu(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view) {
     ons_library library;
     if (is_on_host(object)) return 0;
-    if (ons_take(module, object, role, stream, view, &library) < 0) return -1;
+    if (ons_take(caller, object, role, view, &library) < 0) return -1;
     if (view->device == ONS_CUDA) return 1;
     ons_release_view(view);
     return 0;
@@ -41,14 +43,13 @@ static int take_on_gpu(ons_module *module, PyObject *object, ons_role role, void
 
 static int refuse_host(const char *name, const ons_view *x) {
     ons_view host = {.device = ONS_CPU};
-    return ons_check_place(name, &host, x);
+    return ons_check_same_device(name, &host, x);
 }
 
-int ons_take_mask(ons_module *module, PyObject *object, const ons_view *x, void *stream,
-                  ons_view *view) {
+int ons_take_mask(const ons_caller *caller, PyObject *object, const ons_view *x, ons_view *view) {
     if (x->device == ONS_CUDA) {
         if (object == Py_True) return 0;
-        int taken = take_on_gpu(module, object, ONS_WHERE, stream, view);
+        int taken = take_on_gpu(caller, object, ONS_WHERE, view);
         if (taken < 0) return -1;
         if (taken == 0) return refuse_host("where", x);
         if (view->dtype == ONS_BOOL) return 0;
@@ -56,20 +57,21 @@ int ons_take_mask(ons_module *module, PyObject *object, const ons_view *x, void 
                      ons_dtype_name(view->dtype));
         return -1;
     }
-    PyObject *array = host_array(module, "where", object, ONS_WHERE);
+    PyObject *array = host_array(caller, object, ONS_WHERE);
     if (!array) return -1;
     int status = -1;
     if (PyArray_TYPE((PyArrayObject *)array) != NPY_BOOL)
         PyErr_Format(PyExc_TypeError, "where has dtype %S: expected a mask of bool",
                      (PyObject *)PyArray_DESCR((PyArrayObject *)array));
     else
-        status = ons_view_numpy(module, (PyArrayObject *)array, view);
+        status = ons_view_numpy(caller->module, (PyArrayObject *)array, view);
     Py_DECREF(array);
     return status;
 }
 
-int ons_take_scale(ons_module *module, PyObject *object, const ons_view *x, void *stream,
-                   ons_view *view, double *number) {
+int ons_take_scale(const ons_caller *caller, PyObject *object, const ons_view *x, ons_view *view,
+                   double *number) {
+    ons_module *module = caller->module;
     if (PyFloat_CheckExact(object) || PyLong_CheckExact(object)) {
         *number = PyFloat_AsDouble(object);
         if (*number != -1.0 || !PyErr_Occurred()) return 0;
@@ -79,10 +81,10 @@ int ons_take_scale(ons_module *module, PyObject *object, const ons_view *x, void
         return -1;
     }
     if (x->device == ONS_CUDA) {
-        int taken = take_on_gpu(module, object, ONS_SCALE, stream, view);
+        int taken = take_on_gpu(caller, object, ONS_SCALE, view);
         if (taken != 0) return taken < 0 ? -1 : 0;
     }
-    PyObject *array = host_array(module, "scale", object, ONS_SCALE), *floating = NULL;
+    PyObject *array = host_array(caller, object, ONS_SCALE), *floating = NULL;
     if (!array) return -1;
     int status = -1;
     floating = (PyObject *)ons_numpy_floating(module, (PyArrayObject *)array);

@@ -83,14 +83,14 @@ static void describe(const ons_view *const views[2], int arrays, const bool *mer
 }
 
 /* The rows of x that are left, with what is wanted of each behind them. */
-static int new_values(ons_module *module, const ons_view *x, const bool *merged, int values,
-                      ons_library library, void *stream, ons_view *y) {
+static int new_values(const ons_caller *caller, const ons_view *x, const bool *merged, int values,
+                      ons_view *y) {
     ons_view like = *x;
     like.ndim = 0;
     for (int i = 0; i < x->ndim - 1; i++)
         if (!merged[i]) like.shape[like.ndim++] = x->shape[i];
     if (values > 0) like.shape[like.ndim++] = values;
-    return ons_new_result(module, &like, false, library, ONS_FLOAT64, stream, y);
+    return ons_new_result(caller, &like, false, ONS_FLOAT64, y);
 }
 
 static int run(const ons_merging *all) {
@@ -111,22 +111,22 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     PyObject *given[KEYWORDS], *axes = NULL, *result = NULL;
     ons_view x, y, other;
     const ons_view *const views[] = {&x, &other};
-    ons_library library, other_library;
+    ons_caller caller = {.module = module};
+    const ons_signature takes = {function, "an array", 1, OF_MERGE};
+    ons_library other_library;
     ons_merging all;
     bool merged[ONS_MAX_DIMS] = {false};
     const int values = pairs ? 2 : ONS_PACKED_VALUES;
     const char *const name = pairs ? "pairs" : "packed";
-    void *stream = NULL;
-    if (ons_take_arguments(function, "an array", 1, OF_MERGE, args, count, names, given) < 0)
-        return NULL;
+    if (ons_take_arguments(&takes, args, count, names, given) < 0) return NULL;
     ons_dtype dtype = ONS_FLOAT64;
     if (take_gives(given[GIVES], &all.gives) < 0 ||
         ons_take_dtype(module, given[DTYPE], &dtype) < 0)
         return NULL;
     all.compute = dtype == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
     if (given[STREAM]) {
-        if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
-        result = ons_call_on_stream(module, self, function, args, 1, stream, given);
+        if (ons_take_stream(given[STREAM], &caller.stream) < 0) return NULL;
+        result = ons_call_on_stream(&caller, self, &takes, args, given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }
@@ -134,40 +134,41 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     ons_no_view(&x);
     ons_no_view(&y);
     ons_no_view(&other);
-    if (ons_take(module, args[0], ONS_STATISTIC, stream, &x, &library) < 0) goto done;
+    if (ons_take(&caller, args[0], ONS_STATISTIC, &x, &caller.library) < 0) goto done;
     if (pairs && Py_IS_TYPE(args[0], (PyTypeObject *)module->device_array)) {
         /* the caller drops them, and what they were computed from goes on with the states */
         x.held = ((ons_device_array *)args[0])->held;
         Py_XINCREF(x.held);
     }
     if (ons_check_device(&x, given) < 0 || check_states(name, values, &x) < 0) goto done;
-    if (x.device == ONS_CUDA && !given[STREAM]) stream = x.stream;
+    if (x.device == ONS_CUDA && !given[STREAM]) caller.stream = x.stream;
     if (axes && ons_take_axes(module, axes, x.ndim - 1, merged) < 0) goto done;
     if (given[OTHER] &&
-        (ons_take(module, given[OTHER], ONS_STATISTIC, stream, &other, &other_library) < 0 ||
+        (ons_take(&caller, given[OTHER], ONS_STATISTIC, &other, &other_library) < 0 ||
          check_states("other", values, &other) < 0 || check_same_rows(&other, &x) < 0))
         goto done;
-    if (ons_join(name, &x, &x, stream) < 0 || ons_join("other", &other, &x, stream) < 0 ||
+    if (ons_join(name, &x, &x, caller.stream) < 0 ||
+        ons_join("other", &other, &x, caller.stream) < 0 ||
         ons_check_unchanged(module, name, &x) < 0)
         goto done;
-    if (new_values(module, &x, merged, results[all.gives].values, library, stream, &y) < 0)
-        goto done;
+    if (new_values(&caller, &x, merged, results[all.gives].values, &y) < 0) goto done;
     describe(views, given[OTHER] ? 2 : 1, merged, &all);
     all.pairs = pairs;
     all.device = x.device;
     all.gpu = x.gpu;
-    all.stream = stream;
+    all.stream = caller.stream;
     all.to = (double *)(void *)y.data;
     if (run(&all) < 0) goto done;
     if (x.device == ONS_CUDA) {
         PyObject *stream_owner = given[STREAM] ? given[STREAM] : x.stream_owner;
-        if (ons_order(x.gpu, stream, x.stream) < 0 || ons_order(x.gpu, stream, y.stream) < 0 ||
-            (other.owner && ons_order(x.gpu, stream, other.stream) < 0) ||
+        if (ons_order(x.gpu, caller.stream, x.stream) < 0 ||
+            ons_order(x.gpu, caller.stream, y.stream) < 0 ||
+            (other.owner && ons_order(x.gpu, caller.stream, other.stream) < 0) ||
             ons_device_array_keep(module, y.owner, stream_owner, views, 2) < 0)
             goto done;
     }
-    bool number = library == ONS_NUMPY && x.device == ONS_CPU && y.ndim == 0;
-    result = ons_hand_over(module, number ? ONS_NUMBER : library, args[0], &y);
+    bool number = caller.library == ONS_NUMPY && x.device == ONS_CPU && y.ndim == 0;
+    result = ons_hand_over(module, number ? ONS_NUMBER : caller.library, args[0], &y);
 done:
     Py_XDECREF(axes);
     ons_release_view(&x);
@@ -188,11 +189,10 @@ PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     ons_module *module = PyModule_GetState(self);
     PyObject *given[KEYWORDS], *result = NULL;
     ons_view like, shape, y;
-    ons_library library;
+    ons_caller caller = {.module = module};
+    static const ons_signature takes = {"empty", "an array and a shape", 2, OF_EMPTY};
     ons_dtype dtype;
-    if (ons_take_arguments("empty", "an array and a shape", 2, OF_EMPTY, args, count, names,
-                           given) < 0)
-        return NULL;
+    if (ons_take_arguments(&takes, args, count, names, given) < 0) return NULL;
     int typed = ons_take_dtype(module, given[DTYPE], &dtype);
     if (typed < 0) return NULL;
     if (!PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[1]) > ONS_MAX_DIMS) {
@@ -210,13 +210,14 @@ PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     }
     ons_no_view(&like);
     ons_no_view(&y);
-    if (ons_take(module, args[0], ONS_X, NULL, &like, &library) < 0) goto done;
+    if (ons_take(&caller, args[0], ONS_X, &like, &caller.library) < 0) goto done;
     shape = like; /* which owns nothing */
     shape.ndim = (int)PyTuple_GET_SIZE(args[1]);
     memcpy(shape.shape, lengths, (size_t)shape.ndim * sizeof *lengths);
-    if (ons_new_result(module, &shape, false, library, typed ? dtype : like.dtype, like.stream,
-                       &y) == 0)
-        result = ons_hand_over(module, library == ONS_NUMBER ? ONS_NUMPY : library, args[0], &y);
+    caller.stream = like.stream;
+    if (caller.library == ONS_NUMBER) caller.library = ONS_NUMPY;
+    if (ons_new_result(&caller, &shape, false, typed ? dtype : like.dtype, &y) == 0)
+        result = ons_hand_over(module, caller.library, args[0], &y);
 done:
     ons_release_view(&like);
     ons_release_view(&y);

@@ -82,18 +82,13 @@ int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[O
     return 0;
 }
 
-int ons_check_one_axis(PyObject *object, const ons_view *x, const bool reduced[ONS_MAX_DIMS],
-                       int *axis) {
-    if (object == Py_None) {
-        PyErr_SetString(PyExc_TypeError, "axis is None: expected one axis");
-        return -1;
+void ons_put_in_c_order(ons_view *view) {
+    int64_t stride = ons_dtype_size(view->dtype);
+    for (int i = view->ndim - 1; i >= 0; i--) {
+        view->strides[i] = stride;
+        /* it overflows where ons_make_problem finds too many elements */
+        (void)__builtin_mul_overflow(stride, view->shape[i] ? view->shape[i] : 1, &stride);
     }
-    if (object && PyTuple_Check(object) && PyTuple_GET_SIZE(object) != 1) {
-        PyErr_Format(PyExc_ValueError, "axis is %R: expected one axis", object);
-        return -1;
-    }
-    for (*axis = 0; *axis + 1 < x->ndim && !reduced[*axis];) ++*axis;
-    return 0;
 }
 
 /* The stride of dimension i of x in an operand that broadcasts to x. */

@@ -4,10 +4,10 @@
 
 /* k of the elements of x along the axis, of the library's own type of indices: int64, but in JAX
  * without 64 bits int32. */
-static int index_type(ons_module *module, ons_library library, int64_t N, ons_dtype *dtype) {
+static int index_type(const ons_caller *caller, int64_t N, ons_dtype *dtype) {
     *dtype = ONS_INT64;
-    if (library != ONS_JAX) return 0;
-    PyObject *wide = ons_call_library(module, "jax_has_64_bits", "()");
+    if (caller->library != ONS_JAX) return 0;
+    PyObject *wide = ons_call_library(caller->module, "jax_has_64_bits", "()");
     if (!wide) return -1;
     if (wide != Py_True) *dtype = ONS_INT32;
     Py_DECREF(wide);
@@ -19,19 +19,18 @@ static int index_type(ons_module *module, ons_library library, int64_t N, ons_dt
 }
 
 /* New arrays of x's shape with k elements along the axis, and of the rows' pairs. */
-static int make_results(ons_module *module, int axis, int64_t k, ons_dtype dtype, bool pairs,
-                        ons_call_views *views, void *stream) {
-    ons_view *const operand = views->operand, shape = operand[ONS_X];
-    const bool in_order = views->library == ONS_NUMPY;
+static int make_results(const ons_caller *caller, const ons_selection *selection, ons_dtype dtype,
+                        bool pairs, ons_view operand[ONS_OPERANDS]) {
+    const int axis = selection->axis;
+    ons_view shape = operand[ONS_X];
+    const bool in_order = caller->library == ONS_NUMPY;
     ons_dtype indices;
     int64_t N = shape.ndim > 0 ? shape.shape[axis] : 1;
-    if (index_type(module, views->library, N, &indices) < 0) return -1;
-    if (shape.ndim > 0) shape.shape[axis] = k;
-    if (ons_new_result(module, &shape, in_order, views->library, dtype, stream, &operand[ONS_Y]) <
-            0 ||
+    if (index_type(caller, N, &indices) < 0) return -1;
+    if (shape.ndim > 0) shape.shape[axis] = selection->k;
+    if (ons_new_result(caller, &shape, in_order, dtype, &operand[ONS_Y]) < 0 ||
         ons_check_shape("the new values", &operand[ONS_Y], &shape) < 0 ||
-        ons_new_result(module, &shape, in_order, views->library, indices, stream,
-                       &operand[ONS_INDICES]) < 0 ||
+        ons_new_result(caller, &shape, in_order, indices, &operand[ONS_INDICES]) < 0 ||
         ons_check_shape("the new indices", &operand[ONS_INDICES], &shape) < 0)
         return -1;
     if (!pairs) return 0;
@@ -40,16 +39,16 @@ static int make_results(ons_module *module, int axis, int64_t k, ons_dtype dtype
         if (i != axis) shape.shape[rows++] = shape.shape[i];
     shape.shape[rows++] = 2;
     shape.ndim = rows;
-    return ons_new_result(module, &shape, false, views->library, ONS_FLOAT64, stream,
-                          &operand[ONS_STATISTIC]);
+    return ons_new_result(caller, &shape, false, ONS_FLOAT64, &operand[ONS_STATISTIC]);
 }
 
 /* The named tuple of what the caller gets for the results. */
-static PyObject *hand_over(ons_module *module, const ons_call_views *views, PyObject *array) {
+static PyObject *hand_over(const ons_caller *caller, const ons_call_views *views, PyObject *array) {
     static const ons_role results[] = {ONS_Y, ONS_INDICES};
+    ons_module *module = caller->module;
     PyObject *all = PyType_GenericAlloc((PyTypeObject *)module->topk, 2); /* as its __new__ does */
     for (int i = 0; all && i < 2; i++) {
-        PyObject *one = ons_hand_over(module, views->library, array, &views->operand[results[i]]);
+        PyObject *one = ons_hand_over(module, caller->library, array, &views->operand[results[i]]);
         if (one)
             PyTuple_SET_ITEM(all, i, one);
         else
@@ -58,23 +57,15 @@ static PyObject *hand_over(ons_module *module, const ons_call_views *views, PyOb
     return all;
 }
 
-/* Whether the values come from float64 products of rows of another type, whose own products round
- * differently. */
-static bool has_other_products(const ons_call_views *views, const ons_problem *problem) {
-    const ons_view *const operand = views->operand;
-    const bool scales = problem->operand[ONS_SCALE].data || problem->scale_by != 1.0;
-    return scales && operand[ONS_X].dtype != ONS_FLOAT64 && operand[ONS_Y].dtype == ONS_FLOAT64;
-}
-
 /* The same with the Normalizer of the rows, which Python makes of the arguments of the call, and of
  * the pairs if they are of the rows' own products. */
-static PyObject *with_normalizer(ons_module *module, const ons_call_views *views,
+static PyObject *with_normalizer(const ons_caller *caller, const ons_call_views *views,
                                  const ons_problem *problem, PyObject *array,
                                  PyObject *const given[KEYWORDS], PyObject *found) {
     PyObject *pairs =
-        has_other_products(views, problem)
+        ons_has_other_products(problem, views->operand[ONS_X].dtype)
             ? Py_NewRef(Py_None)
-            : ons_hand_over(module, views->library, array, &views->operand[ONS_STATISTIC]);
+            : ons_hand_over(caller->module, caller->library, array, &views->operand[ONS_STATISTIC]);
     PyObject *keywords = ons_keywords_but_stream(given), *all = NULL;
     PyObject *stream = given[STREAM] ? given[STREAM] : Py_None;
     PyObject *made_by = ons_attribute_of("onsoftmax._softmax_topk", "with_normalizer");
@@ -94,9 +85,10 @@ static int take_flag(PyObject *object, bool otherwise) {
 }
 
 PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const *args,
-                        Py_ssize_t count, PyObject *names) {
+                        Py_ssize_t count, PyObject *names, PyObject **by_operator) {
     ons_module *module = PyModule_GetState(self);
-    const char *function = ons_operations[operation].name;
+    ons_caller caller = {.module = module, .by_operator = by_operator};
+    const ons_signature takes = {ons_operations[operation].name, "an array, k", 1, OF_TOPK};
     PyObject *given[KEYWORDS], *axes = NULL, *plain = NULL, *result = NULL;
     ons_call_views views;
     const ons_view *const x = &views.operand[ONS_X];
@@ -104,29 +96,27 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     ons_dtype dtype;
     ons_problem problem;
     bool reduced[ONS_MAX_DIMS];
-    int threads = module->num_threads, axis;
-    int64_t k;
-    void *stream = NULL;
+    int threads = module->num_threads;
+    ons_selection selection;
 
-    if (ons_take_arguments(function, "an array, k", 1, OF_TOPK, args, count, names, given) < 0)
-        return NULL;
+    if (ons_take_arguments(&takes, args, count, names, given) < 0) return NULL;
     if (!given[K]) {
         PyErr_Format(
             PyExc_TypeError,
             "%s() needs k as its second argument: the number of elements to return per row",
-            function);
+            takes.function);
         return NULL;
     }
     int log = take_flag(given[LOG], false), sorted = take_flag(given[SORTED], true),
         pairs = take_flag(given[RETURN_NORMALIZER], false);
     if (log < 0 || sorted < 0 || pairs < 0) return NULL;
-    if (ons_check_symbolic(module, args[0], given[NUM_THREADS]) < 0 ||
-        ons_check_symbolic(module, args[0], given[K]) < 0 ||
+    if (ons_check_symbolic(&caller, args[0], given[NUM_THREADS]) < 0 ||
+        ons_check_symbolic(&caller, args[0], given[K]) < 0 ||
         ons_take_threads(given[NUM_THREADS], &threads) < 0)
         return NULL;
     if (given[STREAM]) {
-        if (ons_take_stream(given[STREAM], &stream) < 0) return NULL;
-        result = ons_call_on_stream(module, self, function, args, 1, stream, given);
+        if (ons_take_stream(given[STREAM], &caller.stream) < 0) return NULL;
+        result = ons_call_on_stream(&caller, self, &takes, args, given);
         if (result != Py_NotImplemented) return result;
         Py_CLEAR(result);
     }
@@ -134,33 +124,33 @@ PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const
     if (typed < 0 || !(plain = ons_plain_k(given[K]))) return NULL;
     ons_no_call_views(&views);
     if (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) goto done;
-    if (ons_take(module, args[0], ONS_X, stream, &views.operand[ONS_X], &views.library) < 0 ||
+    if (ons_take(&caller, args[0], ONS_X, &views.operand[ONS_X], &caller.library) < 0 ||
         ons_check_device(x, given) < 0 ||
         ons_take_method(given[METHOD], x->device, operation, &method) < 0)
         goto done;
-    if (views.library == ONS_TORCH && ons_check_tracing(module) < 0) goto done;
-    if (views.library == ONS_TORCH && !given[STREAM] && !pairs && ons_check_modes(module) < 0)
+    if (caller.library == ONS_TORCH && ons_check_tracing(&caller) < 0) goto done;
+    if (caller.library == ONS_TORCH && !given[STREAM] && !pairs && ons_check_modes(&caller) < 0)
         goto done;
-    if (x->device == ONS_CUDA && !given[STREAM]) stream = x->stream;
+    if (x->device == ONS_CUDA && !given[STREAM]) caller.stream = x->stream;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0 ||
-        ons_check_one_axis(axes, x, reduced, &axis) < 0 ||
-        ons_take_k(plain, x->ndim > 0 ? x->shape[axis] : 1, axis, &k) < 0 ||
-        ons_take_where_and_scale(module, given, stream, &views, &problem.scale_by) < 0 ||
-        ons_join("array", x, x, stream) < 0 ||
-        ons_join("where", &views.operand[ONS_WHERE], x, stream) < 0 ||
-        ons_join("scale", &views.operand[ONS_SCALE], x, stream) < 0 ||
+        ons_take_selection(plain, axes, x, reduced, &selection) < 0 ||
+        ons_take_where_and_scale(&caller, given, &views, &problem.scale_by) < 0 ||
+        ons_join("array", x, x, caller.stream) < 0 ||
+        ons_join("where", &views.operand[ONS_WHERE], x, caller.stream) < 0 ||
+        ons_join("scale", &views.operand[ONS_SCALE], x, caller.stream) < 0 ||
         ons_check_all_unchanged(module, given, &views) < 0 ||
-        make_results(module, axis, k, typed ? dtype : x->dtype, pairs, &views, stream) < 0 ||
+        make_results(&caller, &selection, typed ? dtype : x->dtype, pairs, views.operand) < 0 ||
         ons_make_problem(operation, views.operand, &views.operand[ONS_Y], reduced, &problem) < 0)
         goto done;
-    problem.stream = stream;
-    problem.k = k;
+    problem.stream = caller.stream;
+    problem.k = selection.k;
     problem.log = log;
     problem.sorted = sorted;
-    if (ons_run_call(module, &problem, method, threads, views.library) == 0 &&
-        ons_leave(module, &views, given, stream) == 0)
-        result = hand_over(module, &views, args[0]);
-    if (result && pairs) result = with_normalizer(module, &views, &problem, args[0], given, result);
+    if (ons_run_call(&caller, &problem, method, threads) == 0 &&
+        ons_leave(module, &views, given, caller.stream) == 0)
+        result = hand_over(&caller, &views, args[0]);
+    if (result && pairs)
+        result = with_normalizer(&caller, &views, &problem, args[0], given, result);
 done:
     Py_DECREF(plain);
     Py_XDECREF(axes);

@@ -33,7 +33,6 @@ int ons_know_torch(ons_module *module) {
                                &torch.in_mode,
                                &torch.is_autocast_enabled,
                                &torch.is_tracing,
-                               &torch.by_operator,
                                &torch.for_gradient};
     enum { KEPT = sizeof kept / sizeof *kept };
     if (!PyTuple_Check(known) || PyTuple_GET_SIZE(known) != KEPT + 1) {
@@ -86,24 +85,24 @@ static bool may_have_tangents(const ons_module *module) {
     return !level || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
 }
 
-/* Whether the memory of a tensor is its values, and reading it loses no tangent. -1: it would lose
- * a gradient, or another exception. */
-static int is_plain_memory(const ons_module *module, PyObject *tensor) {
+/* What reading the memory of a tensor gives: its values; its values, without the gradient that is
+ * wanted of them; or something that only _libraries can tell. */
+typedef enum { ITS_VALUES, NO_GRADIENT, ANYTHING } tensor_memory;
+
+static tensor_memory memory_of(const ons_module *module, PyObject *tensor) {
     const ons_torch *torch = &module->torch;
     PyObject *type = (PyObject *)Py_TYPE(tensor);
-    if (may_have_tangents(module)) return 0;
+    if (may_have_tangents(module)) return ANYTHING;
     /* by the descriptors that the type has for them: no name is looked up */
     int yes = is_answer(torch->get_requires_grad(torch->requires_grad, tensor, type), Py_False);
     if (yes == 0) {
         yes = is_answer(PyObject_CallNoArgs(torch->is_grad_enabled), Py_False);
-        if (yes == 0) {
-            PyErr_SetObject(torch->by_operator, torch->for_gradient);
-            return -1;
-        }
+        if (yes == 0) return NO_GRADIENT;
     }
     if (yes == 1) yes = is_answer(PyObject_CallOneArg(torch->is_neg, tensor), Py_False);
     if (yes == 1) yes = is_answer(torch->get_layout(torch->layout, tensor, type), torch->strided);
-    return yes;
+    if (yes < 0) PyErr_Clear(); /* _libraries finds the words for it */
+    return yes == 1 ? ITS_VALUES : ANYTHING;
 }
 
 static bool is_ours(dlpack_dtype dtype, ons_role role) {
@@ -134,12 +133,12 @@ static bool has_table(const ons_module *module, PyObject *object) {
     return module->torch.exchange && ons_is_tensor(module, object);
 }
 
-int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view) {
+int ons_view_torch(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view) {
+    ons_module *module = caller->module;
     if (!has_table(module, object)) return 0;
-    int plain = is_plain_memory(module, object);
-    if (plain < 0 && PyErr_ExceptionMatches(module->torch.by_operator)) return -1;
-    if (plain < 0) PyErr_Clear(); /* _libraries finds the words for it */
-    if (plain != 1) return 0;
+    const tensor_memory memory = memory_of(module, object);
+    if (memory == NO_GRADIENT) return ons_leave_by_operator(caller, module->torch.for_gradient);
+    if (memory == ANYTHING) return 0;
     int seen = ons_view_plain_tensor(module, object, role, view);
     if (seen == 1 && view->device == ONS_CUDA &&
         ons_torch_stream(module, view->gpu, &view->stream) < 0) {
@@ -159,40 +158,40 @@ int ons_torch_stream(ons_module *module, int gpu, void **stream) {
     return *stream || !PyErr_Occurred() ? 0 : -1;
 }
 
-static int refuse(const ons_torch *torch, const char *message) {
-    PyObject *values = Py_BuildValue("(ss)", "onsoftmax.torch", message);
-    if (values) PyErr_SetObject(torch->by_operator, values);
-    Py_XDECREF(values);
+static int leave(const ons_caller *caller, const char *message) {
+    PyObject *way = Py_BuildValue("(sOs)", "onsoftmax.torch", PyExc_RuntimeError, message);
+    if (way) ons_leave_by_operator(caller, way);
+    Py_XDECREF(way);
     return -1;
 }
 
-int ons_check_autocast(ons_module *module, const ons_view *view) {
-    ons_torch *torch = &module->torch;
+int ons_check_autocast(const ons_caller *caller, const ons_view *view) {
+    const ons_torch *torch = &caller->module->torch;
     if (view->device != ONS_CUDA || (view->dtype != ONS_FLOAT16 && view->dtype != ONS_BFLOAT16))
         return 0;
     int off = is_answer(PyObject_CallNoArgs(torch->is_autocast_enabled), Py_False);
-    if (off == 0) return refuse(torch, "got a tensor under autocast");
+    if (off == 0) return leave(caller, "got a tensor under autocast");
     return off == 1 ? 0 : -1;
 }
 
-int ons_check_tracing(ons_module *module) {
-    ons_torch *torch = &module->torch;
+int ons_check_tracing(const ons_caller *caller) {
+    const ons_torch *torch = &caller->module->torch;
     int traced = torch->is_tracing ? is_answer(PyObject_CallNoArgs(torch->is_tracing), Py_True) : 0;
     if (traced <= 0) return traced;
-    return refuse(
-        torch,
+    return leave(
+        caller,
         "got a tensor under torch.jit.trace, or an exporter that works by it, which would keep "
         "the result as a constant: expected a call outside of it");
 }
 
 /* torch's variable tells whether some thread is in a mode. To ask for this one's takes longer, and
  * a call that asks for nothing else takes 2 % longer then. */
-int ons_check_modes(ons_module *module) {
-    ons_torch *torch = &module->torch;
+int ons_check_modes(const ons_caller *caller) {
+    const ons_torch *torch = &caller->module->torch;
     if (!torch->modes) return 0;
-    if (PyDict_GetItemWithError(torch->modes, module->names.in_mode) == Py_False) return 0;
+    if (PyDict_GetItemWithError(torch->modes, caller->module->names.in_mode) == Py_False) return 0;
     int in_none = is_answer(PyObject_CallNoArgs(torch->in_mode), Py_False);
-    if (in_none == 0) return refuse(torch, "got a tensor under a TorchDispatchMode");
+    if (in_none == 0) return leave(caller, "got a tensor under a TorchDispatchMode");
     return in_none == 1 ? 0 : -1;
 }
 
@@ -252,7 +251,7 @@ int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons
                        : NULL;
     Py_XDECREF(shape);
     if (!tensor || view_new(module, tensor, dtype, like->stream, view) < 0) return -1;
-    return ons_check_place("the result of torch.empty_like", view, like);
+    return ons_check_same_device("the result of torch.empty_like", view, like);
 }
 
 static void set_error(void *Py_UNUSED(context), const char *kind, const char *message) {

@@ -24,16 +24,6 @@ static PyObject *reduced_axes(const ons_view *x, const bool *reduced) {
     return all;
 }
 
-/* As XLA will lay it out. */
-static void make_c_order(ons_view *view) {
-    int64_t stride = ons_dtype_size(view->dtype);
-    for (int i = view->ndim - 1; i >= 0; i--) {
-        view->strides[i] = stride;
-        /* it overflows where ons_make_problem finds too many elements */
-        (void)__builtin_mul_overflow(stride, view->shape[i] ? view->shape[i] : 1, &stride);
-    }
-}
-
 static int check_plan(const ons_problem *problem, ons_method method, int threads) {
     ons_plan plan;
     const ons_machine machine = ons_this_machine(threads);
@@ -43,25 +33,12 @@ static int check_plan(const ons_problem *problem, ons_method method, int threads
     return -1;
 }
 
-/* k, and a view of results that have so many elements along the axis. */
-static int check_selection(PyObject *plain, PyObject *axes, const bool *reduced, ons_view *operand,
-                           ons_problem *problem) {
-    int axis;
-    const ons_view *x = &operand[ONS_X];
-    if (ons_check_one_axis(axes, x, reduced, &axis) < 0) return -1;
-    if (ons_take_k(plain, x->ndim > 0 ? x->shape[axis] : 1, axis, &problem->k) < 0) return -1;
-    operand[ONS_INDICES] = *x; /* but for what is owned */
-    operand[ONS_INDICES].owner = operand[ONS_INDICES].held = operand[ONS_INDICES].stream_owner =
-        NULL;
-    operand[ONS_INDICES].dtype = ONS_INT64;
-    return 0;
-}
-
 PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     ons_module *module = PyModule_GetState(self);
     PyObject *given[KEYWORDS], *axes = NULL, *plain = NULL, *result = NULL;
     ons_view operand[ONS_OPERANDS];
     ons_view *const x = &operand[ONS_X];
+    const ons_caller caller = {.module = module};
     ons_library library;
     ons_operation operation;
     ons_method method;
@@ -69,8 +46,9 @@ PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     ons_problem problem;
     bool reduced[ONS_MAX_DIMS];
     int threads = module->num_threads;
-    int64_t k = 0;
-    if (ons_take_arguments("check_call", "an array", 1, OF_TRACED, args, count, names, given) < 0 ||
+    static const ons_signature takes = {"check_call", "an array", 1, OF_TRACED};
+    ons_selection selection = {.k = 0};
+    if (ons_take_arguments(&takes, args, count, names, given) < 0 ||
         ons_take_operation(given[OPERATION], &operation) < 0 ||
         ons_take_threads(given[NUM_THREADS], &threads) < 0 ||
         ons_take_dtype(module, given[DTYPE], &dtype) < 0)
@@ -79,25 +57,25 @@ PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     memset(operand, 0, sizeof operand);
     if ((given[K] && !(plain = ons_plain_k(given[K]))) ||
         (given[AXIS] && !(axes = ons_plain_axes(given[AXIS]))) ||
-        ons_take(module, args[0], ONS_X, NULL, x, &library) < 0 ||
+        ons_take(&caller, args[0], ONS_X, x, &library) < 0 ||
         ons_take_method(given[METHOD], device, operation, &method) < 0 ||
         ons_take_axes(module, axes, x->ndim, reduced) < 0 ||
-        (given[K] && check_selection(plain, axes, reduced, operand, &problem) < 0))
+        (given[K] && ons_take_selection(plain, axes, x, reduced, &selection) < 0))
         goto done;
-    k = given[K] ? problem.k : 0;
+    if (given[K]) ons_view_selected(x, &selection, ONS_INT64, &operand[ONS_INDICES]);
     problem.scale_by = 1.0;
-    if ((given[WHERE] && ons_take_mask(module, given[WHERE], x, NULL, &operand[ONS_WHERE]) < 0) ||
-        (given[SCALE] && ons_take_scale(module, given[SCALE], x, NULL, &operand[ONS_SCALE],
-                                        &problem.scale_by) < 0) ||
+    if ((given[WHERE] && ons_take_mask(&caller, given[WHERE], x, &operand[ONS_WHERE]) < 0) ||
+        (given[SCALE] &&
+         ons_take_scale(&caller, given[SCALE], x, &operand[ONS_SCALE], &problem.scale_by) < 0) ||
         (given[OTHER] &&
-         (ons_take(module, given[OTHER], ONS_X, NULL, &operand[ONS_GRADIENT], &library) < 0 ||
+         (ons_take(&caller, given[OTHER], ONS_X, &operand[ONS_GRADIENT], &library) < 0 ||
           ons_check_shape("grad", &operand[ONS_GRADIENT], x) < 0)))
         goto done;
-    for (int i = 0; i < ONS_OPERANDS; i++)
-        if (operand[i].data) make_c_order(&operand[i]);
+    for (int i = 0; i < ONS_OPERANDS; i++) /* as XLA will lay them out */
+        if (operand[i].data) ons_put_in_c_order(&operand[i]);
     if (ons_make_problem(operation, operand, x, reduced, &problem) < 0) goto done;
     problem.device = device;
-    problem.k = k;
+    problem.k = selection.k;
     if (check_plan(&problem, method, threads) == 0) result = reduced_axes(x, reduced);
 done:
     Py_XDECREF(plain);

@@ -18,10 +18,12 @@
 #include "dlpack_abi.h"
 
 /* Whose array it is, and so what the result will be. ONS_NUMPY on a GPU: of no library that we
- * know, the result is a DeviceArray. ONS_NUMBER: one number, for which NumPy gives a scalar. The
- * first four are known to _libraries by these numbers, and so is what an array is wanted for, an
- * ons_role, which decides which types will do and which are converted. */
-typedef enum { ONS_NUMPY, ONS_TORCH, ONS_JAX, ONS_CUPY, ONS_NUMBER } ons_library;
+ * know, the result is a DeviceArray. ONS_NUMBER: one number, for which NumPy gives a scalar.
+ * _libraries says ONS_BY_OPERATOR in place of a library, beside a ByOperator in place of an array.
+ */
+typedef enum { ONS_NUMPY, ONS_TORCH, ONS_JAX, ONS_CUPY, ONS_NUMBER, ONS_BY_OPERATOR } ons_library;
+
+enum { ONS_UNKNOWN_GPU = -1 };
 
 /* An array of any library: where it lies, address, type, shape and byte strides. */
 typedef struct {
@@ -31,7 +33,7 @@ typedef struct {
     char *data;
     ons_dtype dtype;
     ons_device device;
-    int gpu;      /* on ONS_CUDA, as is stream */
+    int gpu;      /* on ONS_CUDA, as is stream; ONS_UNKNOWN_GPU: CUDA knows it by the address */
     void *stream; /* in whose order its memory is written and freed; NULL: the legacy default one */
     int ndim;
     bool readonly;
@@ -57,8 +59,7 @@ typedef struct {
     PyObject *forward_ad; /* the variables of the module torch.autograd.forward_ad */
     PyObject *modes;      /* those of torch.utils._python_dispatch */
     PyObject *in_mode, *is_autocast_enabled, *is_tracing;
-    PyObject *by_operator,
-        *for_gradient; /* the exception ByOperator, and what it is made of there */
+    PyObject *for_gradient; /* the ByOperator of a tensor that requires grad */
     /* shortcuts to a new tensor: of (shape, strides, dtype), a GPU's on the current one; or None */
     PyObject *empty_on_cpu, *empty_on_gpu;
 } ons_torch;
@@ -84,6 +85,16 @@ typedef struct {
     PyArray_Descr *bfloat16; /* ml_dtypes.bfloat16, likewise */
 } ons_module;
 
+/* What the arrays of a call share. */
+typedef struct {
+    ons_module *module;
+    void *stream;        /* on a GPU: in whose order the call works */
+    ons_library library; /* of the array, and so of the result and the scratch */
+    /* Where to leave a ByOperator of _libraries, which says why the core does not take an array and
+     * which operator does. NULL: no operator takes over, and an exception is raised. */
+    PyObject **by_operator;
+} ons_caller;
+
 /* ------- libraries.c ------- */
 
 /* Finds NumPy's functions, for the whole folder. */
@@ -92,6 +103,10 @@ int ons_import_numpy(void);
 PyObject *ons_attribute_of(const char *module, const char *name);
 /* Calls a function of _libraries; the arguments as Py_BuildValue takes a tuple's. */
 PyObject *ons_call_library(ons_module *module, const char *function, const char *format, ...);
+/* Leaves a ByOperator to the caller, or raises it. -1, as for an exception: the call ends here. */
+int ons_leave_by_operator(const ons_caller *caller, PyObject *by_operator);
+/* Raises what a ByOperator says. */
+void ons_raise_by_operator(PyObject *by_operator);
 
 /* ------- numpy_view.c: all return 0, or -1 with an exception set ------- */
 
@@ -156,19 +171,20 @@ static inline bool ons_is_tensor(const ons_module *module, PyObject *object) {
     return type == __atomic_load_n(&module->torch.tensor, __ATOMIC_ACQUIRE) ||
            type == __atomic_load_n(&module->torch.parameter, __ATOMIC_ACQUIRE);
 }
-/* 1: the tensor was looked at; 0: it needs the slow way, by _libraries; -1: an exception. */
-int ons_view_torch(ons_module *module, PyObject *object, ons_role role, ons_view *view);
+/* 1: the tensor was looked at; 0: it needs the slow way, by _libraries; -1: an exception, or a
+ * ByOperator. */
+int ons_view_torch(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view);
 /* The same for one that is known to be plain memory. */
 int ons_view_plain_tensor(ons_module *module, PyObject *object, ons_role role, ons_view *view);
 /* Keeps what ons_torch holds, at the first tensor that comes. */
 int ons_know_torch(ons_module *module);
 int ons_torch_stream(ons_module *module, int gpu, void **stream);
-/* Raises ByOperator where torch.autocast has a wider result in mind for rows of such a tensor. */
-int ons_check_autocast(ons_module *module, const ons_view *view);
-/* Raises ByOperator where a TorchDispatchMode is to see what is done with tensors. */
-int ons_check_modes(ons_module *module);
-/* ByOperator where torch.jit.trace records operators: it does not see what is done here. */
-int ons_check_tracing(ons_module *module);
+/* Each leaves a ByOperator: where torch.autocast wants a wider result for such a tensor; where a
+ * TorchDispatchMode wants to see what is done with tensors; where torch.jit.trace records
+ * operators, and would not see this call. */
+int ons_check_autocast(const ons_caller *caller, const ons_view *view);
+int ons_check_modes(const ons_caller *caller);
+int ons_check_tracing(const ons_caller *caller);
 int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
                    ons_view *view);
 /* Memory of torch's allocator, in the order of its current stream; what to drop to free it. */
@@ -185,13 +201,13 @@ int ons_check_alignment(const char *name, const ons_view *view);
 /* ValueError for a negative length, which no library makes. */
 int ons_check_lengths(const ons_view *view);
 /* How a build without CUDA gets it. */
-#define ONS_TO_HAVE_CUDA "in the checkout: ONSOFTMAX_CUDA=1 pip install -v ."
+#define ONS_TO_HAVE_CUDA "in the checkout: ONSOFTMAX_CUDA=1 pip install -v -e ."
 /* The exception for a status that is not about the method. */
 void ons_set_gpu_error(ons_status status);
 /* "the CPU" or "cuda:0": a new string. */
-PyObject *ons_place_text(const ons_view *view);
+PyObject *ons_device_text(const ons_view *view);
 /* ValueError unless both are on one device. */
-int ons_check_place(const char *name, const ons_view *view, const ons_view *x);
+int ons_check_same_device(const char *name, const ons_view *view, const ons_view *x);
 /* Looks at what _libraries describes: (array, address, shape, strides or None, dtype, read-only,
  * gpu, stream or None, what keeps the stream alive). */
 int ons_view_described(ons_module *module, PyObject *description, ons_role role, ons_view *view);
@@ -225,8 +241,8 @@ int ons_device_array_keep(ons_module *module, PyObject *array, PyObject *stream_
 
 /* TypeError for a list, or lists in it, of Dask arrays. */
 int ons_check_list(ons_module *module, PyObject *object);
-/* On a GPU: an array that is in the order of no stream of its own is made ready on `stream`. */
-int ons_take(ons_module *module, PyObject *object, ons_role role, void *stream, ons_view *view,
+/* On a GPU: an array that is in the order of no stream of its own is made ready on the caller's. */
+int ons_take(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view,
              ons_library *library);
 /* The name of an object's type: a new string. */
 static inline PyObject *ons_type_name(PyObject *object) {
@@ -240,8 +256,7 @@ static inline bool ons_holds_no_numbers(PyArrayObject *array) {
 /* Whether the object is a plain Python value that NumPy makes an array of: no library to give it
  * back to. */
 bool ons_is_plain(PyObject *object);
-int ons_take_out(ons_module *module, PyObject *object, void *stream, ons_view *view,
-                 ons_library *library);
+int ons_take_out(const ons_caller *caller, PyObject *object, ons_view *view, ons_library *library);
 /* TypeError for a masked array of NumPy's. */
 int ons_refuse_masked(const ons_module *module, const char *name, PyObject *object);
 /* RuntimeError where an array is no longer what it was when it was looked at: what converts another
@@ -250,19 +265,18 @@ int ons_check_unchanged(ons_module *module, const char *name, const ons_view *vi
 /* A new array for the result, of `like`'s shape; `own_shape`: which is that of the array behind it,
  * or of a part of NumPy's, and then in its memory order.
  * And after the run what the caller gets for it, who has given an array of that library. */
-int ons_new_result(ons_module *module, const ons_view *like, bool own_shape, ons_library library,
-                   ons_dtype dtype, void *stream, ons_view *view);
+int ons_new_result(const ons_caller *caller, const ons_view *like, bool own_shape, ons_dtype dtype,
+                   ons_view *view);
 PyObject *ons_hand_over(ons_module *module, ons_library library, PyObject *given,
                         const ons_view *view);
 
 /* ------- operands.c ------- */
 
 /* A mask where x is; view->owner NULL where it excludes nothing. */
-int ons_take_mask(ons_module *module, PyObject *object, const ons_view *x, void *stream,
-                  ons_view *view);
+int ons_take_mask(const ons_caller *caller, PyObject *object, const ons_view *x, ons_view *view);
 /* A number in *number and view->owner NULL; or a view: of float64 on the CPU. */
-int ons_take_scale(ons_module *module, PyObject *object, const ons_view *x, void *stream,
-                   ons_view *view, double *number);
+int ons_take_scale(const ons_caller *caller, PyObject *object, const ons_view *x, ons_view *view,
+                   double *number);
 /* dtype= of a call: 1; or 0 where the object is NULL or None, and *dtype stays. */
 int ons_take_dtype(ons_module *module, PyObject *object, ons_dtype *dtype);
 
@@ -275,9 +289,8 @@ PyObject *ons_plain_int(PyObject *object);
 PyObject *ons_plain_axes(PyObject *object);
 /* Which dimensions such axes reduce; the last one where the object is NULL. */
 int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[ONS_MAX_DIMS]);
-/* The only axis of such; TypeError for None, ValueError for several. 0 of a 0-d array. */
-int ons_check_one_axis(PyObject *object, const ons_view *x, const bool reduced[ONS_MAX_DIMS],
-                       int *axis);
+/* Strides for a C-ordered array of the view's shape. */
+void ons_put_in_c_order(ons_view *view);
 /* All but scale_by, what an operation that selects is told, and, on a GPU, the stream; from the
  * views by their roles, but for y, which has x's dimensions. Pairs have a dimension of 2 behind
  * those of the rows. */

@@ -6,8 +6,7 @@
  *                 gradient; w a mask; s a scale; p pairs
  *   axes          those that a row runs along, from the end: -1 is the last one
  *   method, num_threads, scale      as in Python; scale where no argument is one
- *   flags         1: log, 2: sorted, of an operation that selects; 4: what the rows add up is
- *                 wanted (ons_problem.sums)
+ *   flags         ONS_XLA_LOG and the others of ffi.h
  * An argument has as many dimensions as the result. Where it has length 1 and the result has more,
  * it is one for all: so arguments come that vmap does not map. A result with one value a row has
  * length 1 along the axes. States and pairs are float64 as they lie in memory, shown as uint32,
@@ -17,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = sizeof(double) / sizeof(uint32_t), LOG = 1, SORTED = 2, SUMS = 4 };
+enum { WORDS = sizeof(double) / sizeof(uint32_t) };
 
 static bool is(const xla_text *text, const char *name) {
     return text->length == strlen(name) && memcmp(text->text, name, text->length) == 0;
@@ -261,9 +260,9 @@ const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call
     call->threads = *threads;
     call->problem.device = device;
     call->problem.scale_by = *scale;
-    call->problem.log = *flags & LOG;
-    call->problem.sorted = *flags & SORTED;
-    call->problem.sums = *flags & SUMS;
+    call->problem.log = *flags & ONS_XLA_LOG;
+    call->problem.sorted = *flags & ONS_XLA_SORTED;
+    call->problem.sums = *flags & ONS_XLA_SUMS;
     if (call->merges) return take_merging(frame, call) ? NULL : "these are no states to merge";
     const char *wrong = take_arrays(frame, operands, axes, call);
     if (!wrong) ons_coalesce(&call->problem);

@@ -11,6 +11,10 @@
 xla_error *ons_xla_on_cpu(xla_frame *frame);
 xla_error *ons_xla_on_cuda(xla_frame *frame);
 
+/* The attribute `flags`, bits: log and sorted of an operation that selects; what the rows add up is
+ * wanted (ons_problem.sums). */
+enum { ONS_XLA_LOG = 1, ONS_XLA_SORTED = 2, ONS_XLA_SUMS = 4 };
+
 /* What a call asks for: states merged; or a problem, its device and stream yet to come. */
 typedef struct {
     bool merges;

@@ -12,8 +12,8 @@ from ..demo import ROW
 from .files import CommandError, written
 from .targets import check_plot, check_target, save_plot
 
-DESCRIPTION = """Every step of a method on one row: what is read and written, m, d, the rescales,
-beside the textbook formula in float64."""
+DESCRIPTION = """Shows every step of a method on one row: what it reads and writes, m, d and the
+rescales, beside the textbook formula in float64."""
 EPILOG = """examples:
   onsoftmax explain                                       1 2 3 6 2 1, online, in tiles of 3
   onsoftmax explain --tile 1                              the same, element by element
@@ -45,12 +45,12 @@ def add(commands: Any) -> None:
     )
     option("--tile", type=int, default=3, metavar="T", help="elements read at a time (default: 3)")
     option("--method", default="online", help=f"one of {', '.join(METHODS)} (default: online)")
-    option("--parts", type=int, default=2, metavar="P", help="that split shares the row out in (default: 2)")
-    option("-k", type=int, metavar="K", help="softmax_topk: the K largest, by online or split")
+    option("--parts", type=int, default=2, metavar="P", help="parts of the row, for split (default: 2)")
+    option("-k", type=int, metavar="K", help="shows softmax_topk with the K largest, by online or split")
     option("--dtype", choices=DTYPES, help="default: float64")
-    option("--html", metavar="FILE", help="a page with the row on its way between memory and registers")
-    option("--plot", metavar="FILE", help="m and d over the steps, and the result: .png, .svg, .pdf")
-    option("--json", action="store_true", help="every number of every step, instead of the tables")
+    option("--html", metavar="FILE", help="writes a page: the row on its way between memory and registers")
+    option("--plot", metavar="FILE", help="draws m and d over the steps, and the result: .png, .svg, .pdf")
+    option("--json", action="store_true", help="prints every number of every step, instead of the tables")
     parser.set_defaults(run=run)
 
 

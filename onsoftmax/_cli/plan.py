@@ -13,13 +13,13 @@ from .arguments import parse_shape
 from .files import CommandError, written
 from .targets import check_target
 
-DESCRIPTION = """Which method an operation takes for an array of a shape and why, what it moves and how
-long that takes at the speed of a copy, what the other methods would cost, and
-at which lengths the method changes."""
+DESCRIPTION = """Says which method an operation takes for an array of a shape, and why. It also says
+what the method moves, how long that takes at the speed of a copy, what the
+other methods would cost, and at which lengths the method changes."""
 EPILOG = """examples:
   onsoftmax plan --shape 4096x32000
-  onsoftmax plan --shape 2048x131072 --dtype float32 --device cuda    also without a GPU: an H100 is assumed
-  onsoftmax plan --shape 2048x131072 --dtype bfloat16 --device A100   by its data sheet
+  onsoftmax plan --shape 2048x131072 --dtype float32 --device cuda    without a GPU, an H100 is assumed
+  onsoftmax plan --shape 2048x131072 --dtype bfloat16 --device A100   from its data sheet
   onsoftmax plan --shape 1024x128256 --operation softmax_topk -k 64 --device cuda
   onsoftmax plan --shape 1024x4096@0 --method online --bandwidth 20e9
 """
@@ -35,15 +35,15 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     option = parser.add_argument
-    option("--shape", type=parse_shape, required=True, help="as 4096x1024, or 1024x4096@0 along axis 0")
+    option("--shape", type=parse_shape, required=True, help="such as 4096x1024, or 1024x4096@0 along axis 0")
     option("--dtype", choices=DTYPES, default="float32", help="default: float32")
-    option("--device", default="cpu", help="cpu (the default), cuda, or a GPU's name, as A100")
+    option("--device", default="cpu", help="cpu (the default), cuda, or the name of a GPU, such as A100")
     option("--method", default="auto", help="default: auto")
-    option("--operation", default="softmax", metavar="O", help="as log_softmax (default: softmax)")
-    option("-k", type=int, metavar="K", help="of softmax_topk: how many of each row")
-    option("--threads", type=int, metavar="T", help="on the CPU (default: as softmax)")
-    option("--bandwidth", type=_bandwidth, metavar="B", help="of a copy, in bytes a second, as 3.35e12")
-    option("--html", metavar="FILE", help="the same as a page")
+    option("--operation", default="softmax", metavar="O", help="such as log_softmax (default: softmax)")
+    option("-k", type=int, metavar="K", help="elements to return per row, for softmax_topk")
+    option("--threads", type=int, metavar="T", help="threads of the CPU (default: as softmax)")
+    option("--bandwidth", type=_bandwidth, metavar="B", help="speed of a copy in bytes a second, as 3.35e12")
+    option("--html", metavar="FILE", help="writes the plan as a page")
     parser.set_defaults(run=run)
 
 

@@ -22,7 +22,8 @@ from .targets import check_apart, check_target
 
 ROWS_SHOWN = 20
 
-DESCRIPTION = """The k largest softmax probabilities of each row of the array in FILE, and their places."""
+DESCRIPTION = """Prints the k largest softmax probabilities of each row of the array in FILE,
+and their indices."""
 EPILOG = """examples:
   onsoftmax topk logits.npy -k 5
   onsoftmax topk logits.npy -k 5 --log --scale 0.7
@@ -42,15 +43,15 @@ def add(commands: Any) -> None:
     )
     option = parser.add_argument
     option("input", metavar="FILE", help="a .npy file of floats, integers or bools; - for stdin")
-    option("-k", type=int, required=True, metavar="K", help="how many of each row")
-    option("--axis", type=int, default=-1, metavar="A", help="along which a row lies (default: -1)")
-    option("--log", action="store_true", help="logarithms of the probabilities")
+    option("-k", type=int, required=True, metavar="K", help="elements to return per row")
+    option("--axis", type=int, default=-1, metavar="A", help="the axis that forms a row (default: -1)")
+    option("--log", action="store_true", help="prints the logarithms of the probabilities")
     option("--method", default="auto", help="auto (the default), online or split")
     option(
         "--scale", type=parse_scale, default=1.0, metavar="S", help="multiplies the input first (default: 1)"
     )
-    option("--output", metavar="FILE", help="a .npz file to write: values and indices of all rows")
-    option("--json", action="store_true", help="all rows as JSON, instead of the table")
+    option("--output", metavar="FILE", help="writes a .npz file: values and indices of all rows")
+    option("--json", action="store_true", help="prints all rows as JSON, instead of the table")
     parser.set_defaults(run=run)
 
 

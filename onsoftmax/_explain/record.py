@@ -63,7 +63,7 @@ class Step:
     kept: Floats = ()
     """The k largest so far, in descending order."""
     kept_at: tuple[int, ...] = ()
-    """Their places in the row."""
+    """Their indices in the row."""
     note: str = ""
     """What is remarkable, in words."""
 

@@ -105,7 +105,7 @@ class Row:
         return floats(y)
 
     def select(self, values: Floats, places: tuple[int, ...]) -> None:
-        """Writes the values of an operation that selects, and their places as int64."""
+        """Writes the values of an operation that selects, and their indices as int64."""
         self.result, self.places = np.array(values, np.float64), places
         self.bytes_written += len(places) * (self.x.itemsize + 8)
 

@@ -23,9 +23,6 @@ _TARGET = "onsoftmax"
 for _platform in ("cpu", "CUDA"):
     jax.ffi.register_ffi_target(_TARGET, _core.xla_target(_platform), platform=_platform)
 
-# flags in csrc/xla/call.c
-_LOG, _SORTED, SUMS = 1, 2, 4
-
 
 class Call(NamedTuple):
     """What is known of a call when it is traced, beside the arrays' shapes and types."""
@@ -148,7 +145,7 @@ def selected(call: Call, x: Array, where: Array | None, scale: Array | None) -> 
     shape = call.shape(x, call.k)
     indices = jax.dtypes.canonicalize_dtype(np.int64)
     results = (result(shape, call.dtype, x), result(shape, indices, x))
-    flags = _LOG * call.log | _SORTED * call.sorted
+    flags = _core.XLA_LOG * call.log | _core.XLA_SORTED * call.sorted
     found: tuple[Array, Array] = run(call, results, {"x": x, "w": where, "s": scale}, flags)
     return found
 

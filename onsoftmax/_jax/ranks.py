@@ -15,12 +15,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .operators import SUMS, Call, run
+from .._core import PACKED_VALUES, XLA_SUMS
+from .operators import Call, run
 from .types import result
 
 Array = Any
 AxisName = Any
-_STATE, _PAIR = 10, 4  # words: of 5 float64, of 2
+_STATE, _PAIR = 2 * PACKED_VALUES, 4  # words, two a float64: of a state, of a pair
 
 
 def _gather(words: Array, name: AxisName) -> Array:
@@ -35,7 +36,7 @@ def _words(call: Call, x: Array, count: int) -> Any:
 
 def _pairs(call: Call, name: AxisName, x: Array) -> Array:
     """Those of the whole rows."""
-    states = run(call.again("normalizer", x.dtype), _words(call, x, _STATE), {"x": x}, SUMS)
+    states = run(call.again("normalizer", x.dtype), _words(call, x, _STATE), {"x": x}, XLA_SUMS)
     return run(call.again("merge", x.dtype), _words(call, x, _PAIR), {"x": _gather(states, name)})
 
 
@@ -74,7 +75,7 @@ def _rows_forward(call: Call, name: AxisName, x: Array) -> Any:
 def _rows_backward(call: Call, name: AxisName, y: Array, grad: Array) -> Any:
     step = call.again(f"{call.operation}_backward", call.given)
     given = {"g": grad, "x": y}
-    total = _total(_gather(run(step, _words(call, y, _PAIR), given, SUMS), name))
+    total = _total(_gather(run(step, _words(call, y, _PAIR), given, XLA_SUMS), name))
     return (run(step, result(y.shape, step.dtype, y), {**given, "p": total}),)
 
 

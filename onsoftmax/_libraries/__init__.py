@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .._core import BY_OPERATOR, CUPY, JAX, NUMPY, SCALE, TORCH, UNKNOWN_GPU, X, Y
 from .cupy import cuda_array_interface, cupy_array, cupy_result
 from .dask import check_list, refuse_dask
 from .jax import (
@@ -14,13 +15,13 @@ from .jax import (
     is_jax_tracer,
     jax_array,
     jax_has_64_bits,
+    jax_operator,
     jax_result,
-    refuse_jax_tracer,
 )
-from .kinds import CUPY, JAX, NUMPY, SCALE, TORCH, UNKNOWN, X, Y, dtype_name, gpu_of, library_of
+from .kinds import dtype_name, gpu_of, library_of
 from .operators import ByOperator, operator_of
 from .torch import (
-    check_symbolic,
+    find_symbolic,
     on_torch_stream,
     torch_array,
     torch_data,
@@ -31,16 +32,16 @@ from .torch import (
 from .values import keeps_memory, numpy_of, overlaps_itself, refused_value
 
 __all__ = [
-    "ByOperator",
     "as_numpy",
     "check_jax_float64",
     "check_list",
-    "check_symbolic",
     "cupy_result",
     "dtype_name",
+    "find_symbolic",
     "jax_has_64_bits",
     "jax_result",
     "memory",
+    "on_host",
     "on_stream",
     "operator_of",
     "overlaps_itself",
@@ -54,12 +55,12 @@ __all__ = [
 
 def prepare(array: Any, role: int) -> tuple[int, Any]:
     """The library that the result goes back to, and an array of a type that `role` takes to look at: a NumPy
-    array, an object with __dlpack__, or what ons_view_described takes."""
+    array, an object with __dlpack__, or what ons_view_described takes; BY_OPERATOR and a ByOperator."""
     library = library_of(array)
     if library == "torch":
-        return TORCH, torch_array(array, role)
+        return _prepared(TORCH, torch_array(array, role))
     if library in ("jax", "jaxlib"):
-        return JAX, jax_array(array, role)
+        return _prepared(JAX, jax_array(array, role))
     if library == "cupy":
         return CUPY, cupy_array(array, role)
     if library == "dask":
@@ -76,20 +77,34 @@ def prepare(array: Any, role: int) -> tuple[int, Any]:
     return NUMPY, made
 
 
-def as_numpy(array: Any, role: int = SCALE) -> Any:
-    """A mask or a scale of any library as a NumPy array."""
+def _prepared(library: int, made: Any) -> tuple[int, Any]:
+    return BY_OPERATOR if isinstance(made, ByOperator) else library, made
+
+
+def as_numpy(array: Any) -> Any:
+    """A scale of any library as a NumPy array."""
+    made = on_host(array, SCALE)
+    if isinstance(made, ByOperator):
+        made.refuse()
+    return made
+
+
+def on_host(array: Any, role: int) -> Any:
+    """A mask or a scale of any library as a NumPy array; or a ByOperator."""
     if is_jax_tracer(array):
-        refuse_jax_tracer()
+        return jax_operator()
     if library_of(array) == "dask":
         refuse_dask()
     check_jax_values(array)
     gpu = gpu_of(array)
     if gpu is not None:
-        place = "a GPU" if gpu == UNKNOWN else f"cuda:{gpu}"
+        place = "a GPU" if gpu == UNKNOWN_GPU else f"cuda:{gpu}"
         raise ValueError(f"the array is on the CPU, but where or scale is on {place}: expected one device")
     if library_of(array) == "torch":
         torch = sys.modules["torch"]
         tensor = torch_data(array, role)
+        if isinstance(tensor, ByOperator):
+            return tensor
         return (tensor.double() if tensor.dtype is torch.bfloat16 else tensor).numpy()
     return numpy_of(array)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .kinds import SCALE, UNKNOWN, X, Y
+from .._core import SCALE, UNKNOWN_GPU, X, Y
 
 _Description = tuple[Any, int, tuple[int, ...], Any, str, bool, int, "int | None", Any]
 
@@ -56,7 +56,7 @@ def cuda_array_interface(array: Any) -> _Description:
         shown.get("strides"),
         dtype.name,
         readonly,
-        UNKNOWN,
+        UNKNOWN_GPU,
         stream,
         keeper,
     )

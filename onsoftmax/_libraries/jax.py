@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .kinds import FLOATS, WHERE, X, Y, library_of, refused_dtype
+from .._core import WHERE, X, Y
+from .._types import DTYPES
+from .kinds import library_of, refused_dtype
 from .operators import ByOperator
 
 
@@ -25,15 +27,17 @@ def check_jax_values(array: Any) -> None:
         )
 
 
-def refuse_jax_tracer() -> None:
+def jax_operator() -> ByOperator:
+    """For a tracer."""
     jax = sys.modules["jax"]
     if importlib.util.find_spec("jax.ffi") is None:
         raise TypeError(
             f"got a JAX tracer, and JAX {jax.__version__} has no jax.ffi: inside jax.jit, jax.grad and "
             "jax.vmap onsoftmax needs JAX 0.5 or later; use jax.nn.softmax there"
         )
-    raise ByOperator(
+    return ByOperator(
         "onsoftmax.jax",
+        TypeError,
         "got a JAX tracer, which this function does not support: call it on concrete arrays, outside "
         "jax.jit, jax.grad and jax.vmap, or by jax.pure_callback",
     )
@@ -42,7 +46,7 @@ def refuse_jax_tracer() -> None:
 def jax_floating(array: Any) -> Any:
     """The array, or one of numbers as JAX's default float."""
     jax = sys.modules["jax"]
-    if array.dtype.name in FLOATS:
+    if array.dtype.name in DTYPES:
         return array
     if not any(jax.numpy.issubdtype(array.dtype, kind) for kind in (jax.numpy.integer, np.bool_)):
         raise TypeError(refused_dtype(array.dtype.name, X))
@@ -53,7 +57,7 @@ def jax_array(array: Any, role: int) -> Any:
     if role == Y:
         raise TypeError("out is a JAX array, which is immutable: leave out= away, and take the result")
     if is_jax_tracer(array):
-        refuse_jax_tracer()
+        return jax_operator()
     check_jax_values(array)
     devices = array.sharding.num_devices
     if devices > 1:

@@ -6,13 +6,9 @@ from typing import Any
 
 import numpy as np
 
-# ons_library in csrc/python/views.h, ons_role in csrc/api/problem.h
-NUMPY, TORCH, JAX, CUPY = range(4)
-X, Y, WHERE, SCALE = range(4)
-UNKNOWN = -1  # GPU: CUDA knows it by the address
+from .._core import SCALE, UNKNOWN_GPU, WHERE, Y
 
-# The types that a call takes, by the names that torch and JAX have for them.
-FLOATS = ("float16", "bfloat16", "float32", "float64")
+# The types that softmax takes as its default float, by the names that torch and JAX have for them.
 COUNTS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _EXPECTED = "expected float16, bfloat16, float32 or float64"
 
@@ -64,5 +60,5 @@ def gpu_of(array: Any) -> int | None:
             return None
         return int(number) if kind in (2, 13) else None
     if hasattr(array, "__cuda_array_interface__"):
-        return UNKNOWN  # the interface does not say it
+        return UNKNOWN_GPU  # the interface does not say it
     return None

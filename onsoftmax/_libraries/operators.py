@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 
-class ByOperator(TypeError, RuntimeError):
-    """An array whose values are not all there is to it, or that the caller wants to see at work. A call that
-    has an operator in `module` goes by that one; another raises this.
+class ByOperator(NamedTuple):
+    """What the core gets in place of an array that is more than its values, or whose use something wants to
+    see. `module` has operators that take the array. A function without such an operator raises `error`."""
 
-    Users see it as a plain TypeError, and may also catch it as a RuntimeError, as torch has it.
-    """
+    module: str | None
+    error: type[Exception]
+    message: str
 
-    __module__ = "builtins"
-    __qualname__ = "TypeError"
-
-    def __init__(self, module: str | None, message: str) -> None:
-        super().__init__(message)
-        self.module = module
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TypeError, self.args
-
-
-ByOperator.__name__ = "TypeError"
+    def refuse(self) -> NoReturn:
+        raise self.error(self.message)
 
 
 _operators: dict[str, dict[str, Callable[..., Any]]] = {}  # by module
 
 
-def operator_of(error: ByOperator, name: str) -> Callable[..., Any] | None:
+def operator_of(given: ByOperator, name: str) -> Callable[..., Any] | None:
     """What takes such arrays in the place of the function of that name."""
-    if error.module is None:
+    module = given[0]
+    if module is None:
         return None
-    operators = _operators.get(error.module)
+    operators = _operators.get(module)
     if operators is None:  # sys.modules has a module that another thread has only begun to import
-        operators = _operators[error.module] = importlib.import_module(error.module).OPERATORS
+        operators = _operators[module] = importlib.import_module(module).OPERATORS
     return operators.get(name)

@@ -6,11 +6,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .kinds import COUNTS, FLOATS, SCALE, WHERE, Y, dtype_name, library_of, refused_dtype
+from .. import _core
+from .._core import SCALE, WHERE, Y
+from .._types import DTYPES
+from .kinds import COUNTS, dtype_name, library_of, refused_dtype
 from .operators import ByOperator
 
-_FOR_GRADIENT = (
+_FOR_GRADIENT = ByOperator(
     "onsoftmax.torch",
+    RuntimeError,
     "got a tensor that requires grad, and no gradient flows through this function: pass tensor.detach(), or "
     "call it under torch.no_grad()",
 )
@@ -31,7 +35,7 @@ def torch_knowledge() -> tuple[Any, ...]:
         _increment_version(torch),
         torch.strided,
         torch.contiguous_format,
-        (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool, torch.int32, torch.int64),
+        tuple(getattr(torch, name) for name in _core.DTYPES),
         getattr(shortcuts, "_empty_strided_cpu", None),
         getattr(shortcuts, "_empty_strided_cuda", None),
         vars(torch.autograd.forward_ad),
@@ -39,7 +43,6 @@ def torch_knowledge() -> tuple[Any, ...]:
         in_mode,
         torch.is_autocast_enabled,
         torch._C._is_tracing,
-        ByOperator,
         _FOR_GRADIENT,
         getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
     )
@@ -56,10 +59,12 @@ def _increment_version(torch: Any) -> Callable[[tuple[Any, ...]], None]:
     return inner
 
 
-def check_symbolic(array: Any, number: Any) -> None:
+def find_symbolic(array: Any, number: Any) -> ByOperator | None:
     """To take a symbolic int for a number would fix its value: an operator leaves it as it is."""
-    if library_of(array) == "torch" and type(number).__name__ == "SymInt":
-        raise ByOperator("onsoftmax.torch", f"got {number!r}, a symbolic int of torch: expected an int")
+    if library_of(array) != "torch" or type(number).__name__ != "SymInt":
+        return None
+    message = f"got {number!r}, a symbolic int of torch: expected an int"
+    return ByOperator("onsoftmax.torch", TypeError, message)
 
 
 def in_mode() -> bool:
@@ -99,31 +104,35 @@ def refuse_nested(tensor: Any) -> None:
 
 
 def torch_data(tensor: Any, role: int) -> Any:
-    """The tensor without autograd and without the lazy views that DLPack cannot show."""
+    """The tensor without autograd and without the lazy views that DLPack cannot show; or a ByOperator."""
     torch = sys.modules["torch"]
+    kind = type(tensor).__name__
     if not isinstance(tensor, torch.Tensor):
-        raise ByOperator("onsoftmax._torch.fx", f"got a {type(tensor).__name__}: expected a tensor")
+        return ByOperator("onsoftmax._torch.fx", TypeError, f"got a {kind}: expected a tensor")
     refuse_nested(tensor)
     if _is_in_a_transform(torch, tensor):
-        raise ByOperator(
+        return ByOperator(
             "onsoftmax.torch",
+            RuntimeError,
             "got a tensor inside vmap, grad or another transform of torch.func, which this function does not "
             "support: expected a plain tensor",
         )
-    if type(tensor).__name__ == "DTensor":
-        raise ByOperator(
+    if kind == "DTensor":
+        return ByOperator(
             None,
+            TypeError,
             "got a DTensor: expected a plain tensor, or softmax, log_softmax and logsumexp of "
             "onsoftmax.distributed, which take it",
         )
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        raise ByOperator(
+        return ByOperator(
             "onsoftmax.torch",
-            f"got a {type(tensor).__name__}, whose values its class alone knows: expected a plain tensor",
+            TypeError,
+            f"got a {kind}, whose values its class alone knows: expected a plain tensor",
         )
     if tensor.is_meta:
-        raise ByOperator(
-            "onsoftmax.torch", "got a tensor on meta, which has no values: expected a plain tensor"
+        return ByOperator(
+            "onsoftmax.torch", TypeError, "got a tensor on meta, which has no values: expected a plain tensor"
         )
     if tensor.layout is not torch.strided:
         raise TypeError(
@@ -135,8 +144,8 @@ def torch_data(tensor: Any, role: int) -> Any:
             "pass tensor.detach()"
         )
     if tensor.requires_grad and torch.is_grad_enabled():
-        raise ByOperator(*_FOR_GRADIENT)
-    if dtype_name(tensor.dtype) not in FLOATS + COUNTS:
+        return _FOR_GRADIENT
+    if dtype_name(tensor.dtype) not in DTYPES + COUNTS:
         raise TypeError(refused_dtype(dtype_name(tensor.dtype), role))
     return tensor.detach().resolve_neg()
 
@@ -145,7 +154,7 @@ def torch_array(tensor: Any, role: int) -> Any:
     if role == Y and (tensor.is_neg() or tensor.is_conj()):
         raise ValueError("out is a negated or conjugated view: expected a tensor that can be written to")
     data = torch_data(tensor, role)
-    if role in (WHERE, Y) or data.dtype.is_floating_point:
+    if isinstance(data, ByOperator) or role in (WHERE, Y) or data.dtype.is_floating_point:
         return data
     return data.double() if role == SCALE else data.to(sys.modules["torch"].get_default_dtype())
 

@@ -13,7 +13,7 @@ from . import copy_speed
 from .table import Table, as_html, paragraphs
 
 LONGEST = 2**30  # up to which the methods of other lengths are looked for
-MAX_ELEMENTS = 2**48  # ONS_MAX_ELEMENTS in csrc/api/onsoftmax.h
+_MAX_ELEMENTS = 2**_core.MAX_ELEMENTS_LOG2
 UNITS = {1e12: "TB", 1e9: "GB", 1e6: "MB", 1e3: "kB"}
 SECONDS = {1.0: "s", 1e-3: "ms", 1e-6: "us"}
 
@@ -145,7 +145,7 @@ class Plan:
 
     def cliffs(self) -> tuple[Cliff, ...]:
         """Where `auto` changes its method, for as many rows of this type and form and any length of row."""
-        lengths = [2**i for i in range(LONGEST.bit_length()) if 2**i * self.rows <= MAX_ELEMENTS]
+        lengths = [2**i for i in range(LONGEST.bit_length()) if 2**i * self.rows <= _MAX_ELEMENTS]
         lengths = [N for N in lengths if (self.k or 1) <= N]
         found: list[Cliff] = []
         for low, high in itertools.pairwise(lengths):

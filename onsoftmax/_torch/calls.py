@@ -10,7 +10,6 @@ from torch import Tensor
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.library import register_vmap
 
-from .._libraries.operators import ByOperator
 from .._libraries.torch import refuse_nested
 from .gradients import GRADIENTS, Call, again
 from .operators import LIBRARY, NAMES, arrays_of, axes_from_end, implementation
@@ -90,10 +89,9 @@ class _Differentiable:
         class Steps:
             @staticmethod
             def forward(keywords: dict[str, Any], *given: Any) -> Any:
-                try:
-                    return on_memory(*given, **keywords)
-                except ByOperator:
-                    pass
+                result = on_memory(*given, **keywords)
+                if result is not NotImplemented:
+                    return result
                 with torch.enable_grad():  # as it was: what comes below may record the call for itself
                     return below(given, keywords)
 
@@ -130,11 +128,8 @@ class _Differentiable:
         on_memory, below = implementation(self.name), self.below
 
         def run(*given: Any, **keywords: Any) -> Any:
-            try:
-                return on_memory(*given, **keywords)
-            except ByOperator:
-                pass
-            return below(given, keywords)
+            result = on_memory(*given, **keywords)
+            return below(given, keywords) if result is NotImplemented else result
 
         return run
 

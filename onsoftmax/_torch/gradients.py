@@ -82,22 +82,42 @@ def _of_topk(call: Call, grad: Tensor, _: Any) -> Any:
     return call.again(f"{name}_backward", spread, y, dtype=x.dtype), None, *call.nones
 
 
-def _of_softmax_gradient(call: Call, change: Tensor) -> Any:
-    """Of s y (g - sum(g y)), with the change v of it: s y (v - sum(v y)) for g, and for y
-    s (v (g - sum(g y)) - g sum(v y))."""
-    grad, output = call.arrays
-    g, v, y = (call.allowed(each.to(change.dtype)) for each in (grad, change, output))
-    for_y = call.scaled(v * (g - call.total(g * y)) - g * call.total(v * y))
-    for_grad = call.again("softmax_backward", change, output, dtype=grad.dtype)
-    return for_grad, call.allowed(for_y).to(output.dtype), *call.nones
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The type of arithmetic."""
+    return torch.promote_types(dtype, torch.float32)
 
 
-def _of_log_softmax_gradient(call: Call, change: Tensor) -> Any:
-    """Of s (g - e^y sum(g)), with the change v of it: s (v - sum(v e^y)) for g, -s v e^y sum(g) for y."""
-    grad, output = call.arrays
-    g, v, p = (call.allowed(each.to(change.dtype)) for each in (grad, change, output.exp()))
-    for_grad, for_y = call.scaled(v - call.total(v * p)), call.scaled(-v * p * call.total(g))
-    return call.allowed(for_grad).to(grad.dtype), for_y.to(output.dtype), *call.nones
+# The gradient of softmax is y (g - sum(g y)), and that of log_softmax g - e^y sum(g). A second derivative has
+# a change v of it. p is the probabilities. The rows may be whole, or parts of which other ranks have more.
+
+
+def in_step(name: str, grad: Tensor, change: Tensor, output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """g, v and p."""
+    g, v, y = (each.to(wide(change.dtype)) for each in (grad, change, output))
+    return g, v, y.exp() if name == "log_softmax_backward" else y
+
+
+def terms(name: str, g: Tensor, v: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    """What each row adds up, to of_g and of_v."""
+    return g if name == "log_softmax_backward" else g * p, v * p
+
+
+def second(name: str, g: Tensor, v: Tensor, p: Tensor, of_g: Tensor, of_v: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients for g and for y."""
+    if name == "log_softmax_backward":
+        return v - of_v, -v * p * of_g
+    return p * (v - of_v), v * (g - of_g) - g * of_v
+
+
+def _of_gradient(name: str) -> Callable[..., Any]:
+    def backward(call: Call, change: Tensor) -> Any:
+        grad, output = call.arrays
+        g, v, p = map(call.allowed, in_step(name, grad, change, output))
+        sums = map(call.total, terms(name, g, v, p))
+        for_grad, for_y = (call.allowed(call.scaled(each)) for each in second(name, g, v, p, *sums))
+        return for_grad.to(grad.dtype), for_y.to(output.dtype), *call.nones
+
+    return backward
 
 
 GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -105,6 +125,6 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "log_softmax": (_result, _of_rows("log_softmax_backward")),
     "logsumexp": (_array, _of_values),
     "softmax_topk": (_array_and_indices, _of_topk),
-    "softmax_backward": (_arrays, _of_softmax_gradient),
-    "log_softmax_backward": (_arrays, _of_log_softmax_gradient),
+    "softmax_backward": (_arrays, _of_gradient("softmax_backward")),
+    "log_softmax_backward": (_arrays, _of_gradient("log_softmax_backward")),
 }

@@ -59,7 +59,7 @@ def _factor(scale: Tensor | None, scale_by: float | None) -> Tensor | float:
 
 
 def implementation(name: str) -> Callable[..., Any]:
-    """The operator on tensors that are their memory, where no gradient is wanted; ByOperator of others."""
+    """The operator on plain tensors of which no gradient is wanted. NotImplemented for other tensors."""
     function = getattr(_core, f"_{name}_of_memory")
 
     def of_one(

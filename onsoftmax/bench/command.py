@@ -33,11 +33,11 @@ MODULES = {
 }
 GPU_PEERS = ("torch", "unfused", "compile", "triton", "liger", "quack")
 BUSY = 0.7  # processes that ran or waited, in the minute before, from which on figures are in doubt
-DESCRIPTION = """One short run: softmax beside the peers that are installed, every answer checked
-before it is timed. GB/s counts one read and one write of the array; x copy is
-the time of a copy over the time of the call."""
+DESCRIPTION = """Times softmax beside the peers that are installed, in one short run. Every answer is
+checked before it is timed. GB/s counts one read and one write of the array.
+x copy is the time of a copy over the time of the call."""
 EPILOG = """examples:
-  onsoftmax bench                                      what is installed, on the GPU if there is one
+  onsoftmax bench                                      all peers installed, on the GPU if there is one
   onsoftmax bench --device cpu --shape 4096x1024 1024x4096@0 --against scipy,torch
   onsoftmax bench --device cuda --dtype bfloat16 --plot chart.png --json run.json
   onsoftmax bench --methods all --against none         ours by every method, beside a copy
@@ -54,9 +54,14 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     option = parser.add_argument
-    option("--device", choices=["cpu", "cuda"], help="default: cuda where it can be, else cpu")
+    option("--device", choices=["cpu", "cuda"], help="default: cuda if there is a GPU and torch, else cpu")
     option(
-        "--shape", type=parse_shape, nargs="+", default=[], metavar="SHAPE", help="as 4096x1024, 1024x4096@0"
+        "--shape",
+        type=parse_shape,
+        nargs="+",
+        default=[],
+        metavar="SHAPE",
+        help="as 4096x1024 or 1024x4096@0",
     )
     option("--dtype", choices=DTYPES, default="float32", help="default: float32")
     option(
@@ -65,11 +70,11 @@ def add(commands: Any) -> None:
         help=f"peers: on the CPU of {','.join(contestants.PEERS)}; on a GPU of {','.join(GPU_PEERS)}; "
         "or none (default: those installed)",
     )
-    option("--methods", default="", metavar="A,B", help="ours, beside auto; or all")
-    option("--threads", type=_count, metavar="T", help="on the CPU (default: as softmax)")
-    option("--rounds", type=_count, default=ROUNDS, metavar="R", help=f"samples of each (default: {ROUNDS})")
-    option("--plot", metavar="FILE", help="a chart of GB/s against N: .png, .svg, .pdf")
-    option("--json", metavar="FILE", help="all figures")
+    option("--methods", default="", metavar="A,B", help="methods of ours beside auto; or all")
+    option("--threads", type=_count, metavar="T", help="threads of the CPU (default: as softmax)")
+    option("--rounds", type=_count, default=ROUNDS, metavar="R", help=f"samples a case (default: {ROUNDS})")
+    option("--plot", metavar="FILE", help="draws GB/s against N: .png, .svg, .pdf")
+    option("--json", metavar="FILE", help="writes all figures")
     parser.set_defaults(run=bench)
 
 

@@ -12,7 +12,7 @@ import onsoftmax as ons
 from onsoftmax import _core
 
 CUDA = _core.config()["cuda"]
-TO_HAVE_CUDA = "in the checkout: ONSOFTMAX_CUDA=1 pip install -v ."
+TO_HAVE_CUDA = "in the checkout: ONSOFTMAX_CUDA=1 pip install -v -e ."
 NO_GPU = f"no CUDA.*nvcc, {TO_HAVE_CUDA}" if CUDA.startswith("not built") else "driver|no GPU"
 pytestmark = pytest.mark.skipif(
     "GPUs" in CUDA, reason="there is a GPU, which would read what is none of its own"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 import subprocess
 import sys
-import traceback
 from decimal import Decimal
 from fractions import Fraction
 
@@ -243,15 +241,14 @@ def test_values_that_do_not_change():
     assert not hasattr(ons.normalizer(x), "__dict__")
 
 
-def test_a_private_class_is_not_shown():
-    """What names an operator is a TypeError and a RuntimeError to whoever sees it."""
+def test_no_operator_takes_over():
+    """The errors are those that torch and NumPy have for such arrays, and keep no type of our own."""
     torch = pytest.importorskip("torch")
-    with pytest.raises(TypeError, match="requires grad") as raised:
+    with pytest.raises(RuntimeError, match="requires grad") as raised:
         ons.normalizer(torch.ones(3, requires_grad=True))
-    error = raised.value
-    assert isinstance(error, RuntimeError)
-    assert traceback.format_exception_only(error)[0].startswith("TypeError: got a tensor that requires grad")
-    assert type(pickle.loads(pickle.dumps(error))) is TypeError and repr(error).startswith("TypeError(")
+    assert type(raised.value) is RuntimeError
+    with pytest.raises(TypeError, match="a tensor on meta"):
+        ons.normalizer(torch.ones(3, device="meta"))
 
 
 def test_nested_tensors():
