@@ -20,7 +20,7 @@ except ImportError as error:
 
 from . import _core
 from ._torch import compile as _torch_compile
-from ._torch.gradients import in_step, second, terms, wide
+from ._torch.gradients import for_gradient, for_output, in_step, terms, wide
 from ._torch.ranks import agree, gather
 
 Tensor: TypeAlias = Any
@@ -223,7 +223,9 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc]
         g, v, p = in_step(operation, grad, change, y)
         parts = [x.sum(axis, keepdim=True, dtype=torch.float64) for x in terms(operation, g, v, p)]
         sums = _Spread.apply(_Sum.apply(torch.stack(parts), groups), groups)
-        for_grad, for_y = second(operation, g, v, p, *sums.to(p.dtype).unbind())
+        of_g, of_v = sums.to(p.dtype).unbind()
+        for_grad = for_gradient(operation, v, p, of_v)
+        for_y = for_output(operation, g, v, p, of_g, of_v)
         return for_grad.to(grad.dtype), for_y.to(y.dtype), None, None, None
 
 

@@ -102,20 +102,25 @@ def terms(name: str, g: Tensor, v: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     return g if name == "log_softmax_backward" else g * p, v * p
 
 
-def second(name: str, g: Tensor, v: Tensor, p: Tensor, of_g: Tensor, of_v: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients for g and for y."""
-    if name == "log_softmax_backward":
-        return v - of_v, -v * p * of_g
-    return p * (v - of_v), v * (g - of_g) - g * of_v
+def for_gradient(name: str, v: Tensor, p: Tensor, of_v: Tensor) -> Tensor:
+    """The gradient for g."""
+    return v - of_v if name == "log_softmax_backward" else p * (v - of_v)
+
+
+def for_output(name: str, g: Tensor, v: Tensor, p: Tensor, of_g: Tensor, of_v: Tensor) -> Tensor:
+    """The gradient for y."""
+    return -v * p * of_g if name == "log_softmax_backward" else v * (g - of_g) - g * of_v
 
 
 def _of_gradient(name: str) -> Callable[..., Any]:
     def backward(call: Call, change: Tensor) -> Any:
         grad, output = call.arrays
         g, v, p = map(call.allowed, in_step(name, grad, change, output))
-        sums = map(call.total, terms(name, g, v, p))
-        for_grad, for_y = (call.allowed(call.scaled(each)) for each in second(name, g, v, p, *sums))
-        return for_grad.to(grad.dtype), for_y.to(output.dtype), *call.nones
+        sums = [call.total(term) for term in terms(name, g, v, p)]
+        for_y = call.allowed(call.scaled(for_output(name, g, v, p, *sums))).to(output.dtype)
+        if name == "softmax_backward":  # it is its own gradient for g, and adds up in double
+            return call.again(name, change, output, dtype=grad.dtype), for_y, *call.nones
+        return call.allowed(call.scaled(for_gradient(name, v, p, sums[1]))).to(grad.dtype), for_y, *call.nones
 
     return backward
 
