@@ -277,12 +277,12 @@ def test_a_method_is_the_file_of_its_name_on_cuda():
         with open(os.path.join(CSRC, "cuda", f"{name}.cu")) as file:
             text = file.read()
         assert text.startswith(f"/* {name}.cu - "), "the file says what the method is"
-        assert re.search(rf"^ons_status ons_cuda_{name}\(const launch_request &request\)", text, re.M)
+        assert re.search(rf"^ons_status launch_{name}\(const launch_request &request\)", text, re.M)
         kernels = re.findall(r"__global__ [^{]*?(\w+_kernel)\(", text)
         assert len(kernels) == text.count("__global__") > 0
         assert all(re.fullmatch(rf"{name}(_\w+)?_kernel", kernel) for kernel in kernels), kernels
         others = {*methods_on_cpu(), *methods_on_cuda()} - {name}
-        assert not re.search(rf"\bons_cuda_({'|'.join(others)})\b", text)
+        assert not re.search(rf"\blaunch_({'|'.join(others)})\b", text)
 
 
 def test_one_place_chooses():
