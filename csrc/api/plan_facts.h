@@ -8,8 +8,9 @@
 int ons_plan_reads(const ons_problem *problem, const ons_plan *plan);
 
 /* plan/times.c: how long a plan takes on its GPU, in seconds, and how long a copy of the array
- * does: as measured on an H100 (plan/measured_times.def), and interpolated. 0 where nothing was measured: on
- * another GPU or the CPU, of another operation than softmax, of arrays with gaps or of two types.
+ * does: as measured on an H100 (plan/measured_times.def), and interpolated. 0 where nothing was
+ * measured: on another GPU or the CPU, of another operation than softmax, of arrays with gaps or of
+ * two types.
  */
 double ons_measured_seconds(const ons_problem *problem, const ons_machine *machine,
                             const ons_plan *plan);

@@ -57,9 +57,9 @@ constexpr bool has_more_warps<contiguous_rows<X, ALIGNED>> =
     sizeof(typename compute_of<X>::type) == sizeof(float) &&
     contiguous_rows<X, ALIGNED>::CLUSTER_WARPS < CLUSTER_WARPS_OF_320_THREADS;
 
-/* Calls method(the warps that fit a multiprocessor, a constant). */
-template <typename Rows, typename Method>
-static ons_status with_warps(int threads, Method method) {
+/* Calls body(the warps that fit a multiprocessor, a constant). */
+template <typename Rows, typename Body>
+static ons_status with_warps(int threads, Body body) {
     constexpr int USUAL = Rows::CLUSTER_WARPS;
     const int warps = 2 * threads / WARP;
     if constexpr (has_more_warps<Rows>)
@@ -67,8 +67,8 @@ static ons_status with_warps(int threads, Method method) {
             return with_constant<CLUSTER_WARPS_OF_320_THREADS, CLUSTER_WARPS_OF_384_THREADS>(
                 warps > CLUSTER_WARPS_OF_320_THREADS ? CLUSTER_WARPS_OF_384_THREADS
                                                      : CLUSTER_WARPS_OF_320_THREADS,
-                method);
-    return method(std::integral_constant<int, USUAL>());
+                body);
+    return body(std::integral_constant<int, USUAL>());
 }
 
 ons_status launch_gradients_in_cluster(const launch_request &request) {

@@ -1,6 +1,7 @@
 /* fused_block.cu - the row stays in the registers of one block. The warps exchange their maxima
- * through shared memory, then the sums of their exponentials (team/block.cuh). A thread adds up its
- * own in statistic/sums.cuh. In the column form it is fused_block_of_columns.cu.
+ * through shared memory, then the sums of their exponentials (team/block.cuh).
+ * statistic/sums.cuh adds up the exponentials of one thread; a block's sum is a fixed_sum
+ * (statistic/over_lanes.cuh). fused_block_of_columns.cu has the column form.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at Rows::BLOCK_THREADS threads of
  * BLOCK_CHUNKS chunks. With a gradient it moves 2 reads + 1 write, and GRADIENT_THREADS are the
@@ -11,7 +12,7 @@
 #include "kernel/launch_rows.cuh"
 #include "team/block.cuh"
 
-/* The threads of the largest block whose threads have K chunks. */
+/* The most threads of a block in which each has K chunks. */
 template <typename Rows, int K>
 constexpr int MAX_THREADS =
     K == SHORT_CHUNKS    ? WARP_CHUNKS * WARP / K
@@ -19,7 +20,7 @@ constexpr int MAX_THREADS =
     : K == BLOCK_CHUNKS  ? Rows::BLOCK_THREADS
                          : (UNALIGNED_ROW_CHUNKS / K + WARP - 1) / WARP * WARP;
 
-/* So many such blocks a multiprocessor must hold; 0: there is no such demand. */
+/* How many such blocks a multiprocessor must hold; 0 leaves that to the compiler. */
 template <typename Rows, int K>
 constexpr int MIN_BLOCKS =
     (K > BLOCK_CHUNKS ? UNALIGNED_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /
@@ -33,7 +34,8 @@ __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, MIN_BLOCKS<Rows, K>)
     held<Ops, Rows, K>(args, team);
 }
 
-/* The most chunks of a thread: unaligned rows, which cost a warp more, may have more. */
+/* The most chunks of a thread. Unaligned rows may have more, since each of their warps has a fixed
+ * cost. */
 template <typename Rows>
 constexpr int MAX_CHUNKS_OF = BLOCK_CHUNKS;
 template <>

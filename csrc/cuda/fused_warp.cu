@@ -31,24 +31,24 @@ constexpr ons_warp_rows SHAPED_AS<contiguous_rows<X, ALIGNED>> =
 template <typename X>
 constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
 
-/* Both call method(lanes, chunks), constants, with the plan's. */
-template <typename Ops, typename Rows, typename Method>
-static ons_status with_warp_shape(const ons_plan *plan, Method method) {
+/* Both call body(lanes, chunks), constants, with the plan's. */
+template <typename Ops, typename Rows, typename Body>
+static ons_status with_warp_shape(const ons_plan *plan, Body body) {
     ons_status status = ONS_E_OPERAND;
 #define ONS_WARP_SHAPE(operations, rows, L, K)                                                   \
     if constexpr (Ops::ONE_A_ROW == ONS_OF_##operations && SHAPED_AS<Rows> == ONS_##rows##_ROWS) \
         if (plan->lanes == L && plan->elements_a_thread == K * Rows::V)                          \
-            status = method(std::integral_constant<int, L>(), std::integral_constant<int, K>());
+            status = body(std::integral_constant<int, L>(), std::integral_constant<int, K>());
 #include "kernels.def"
 #undef ONS_WARP_SHAPE
     return status;
 }
-template <int V, typename Method>
-static ons_status with_gradient_shape(const ons_plan *plan, Method method) {
+template <int V, typename Body>
+static ons_status with_gradient_shape(const ons_plan *plan, Body body) {
     ons_status status = ONS_E_OPERAND;
 #define ONS_GRADIENT_SHAPE(L, K)                              \
     if (plan->lanes == L && plan->elements_a_thread == K * V) \
-        status = method(std::integral_constant<int, L>(), std::integral_constant<int, K>());
+        status = body(std::integral_constant<int, L>(), std::integral_constant<int, K>());
 #include "kernels.def"
 #undef ONS_GRADIENT_SHAPE
     return status;

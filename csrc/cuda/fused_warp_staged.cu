@@ -54,12 +54,12 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     staged.write();
 }
 
-/* Calls method(an integral constant that is `value`), which must be one from MIN to MAX. */
-template <int MIN, int MAX, typename Method>
-static ons_status with_constant_of(int value, Method method) {
-    if (value == MIN) return method(std::integral_constant<int, MIN>());
+/* Calls body(an integral constant that is `value`), which must be one from MIN to MAX. */
+template <int MIN, int MAX, typename Body>
+static ons_status with_constant_of(int value, Body body) {
+    if (value == MIN) return body(std::integral_constant<int, MIN>());
     if constexpr (MIN < MAX)
-        return with_constant_of<MIN + 1, MAX>(value, method);
+        return with_constant_of<MIN + 1, MAX>(value, body);
     else
         return ONS_E_OPERAND;
 }

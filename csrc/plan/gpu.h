@@ -1,6 +1,6 @@
 /* plan/gpu.h - what the planner for GPUs shares: the shape of a method, and what it depends on. */
-#ifndef ONS_PLAN_CUDA_H
-#define ONS_PLAN_CUDA_H
+#ifndef ONS_PLAN_GPU_H
+#define ONS_PLAN_GPU_H
 
 #include "../cuda/cuda.h"
 #include "plan.h"

@@ -1,5 +1,6 @@
 /* plan.c - problem -> plan: which method, why, what it moves, the scratch it needs. plan/cpu.c and
- * plan/gpu_choice.c choose, and hold all thresholds. */
+ * plan/gpu_choice.c choose the method, plan/gpu_shape.c and plan/gpu_topk.c its shape; they hold
+ * all thresholds. */
 #include "plan.h"
 #include "../api/plan_facts.h"
 

@@ -40,7 +40,7 @@ def is_worth_it(function):
         return function.stack <= 16 * 16 + 32
     if "masked_rows<" in function.name:
         return function.stack <= (56 if function.kernel == "fused_block_kernel" else 8)
-    if "<gradients," in function.name:
+    if "<gradient_operations," in function.name:
         return function.stack <= (120 if function.kernel == "cluster_kernel" else 8)
     in_384_threads = re.search(r"contiguous_rows<float, .*, (\(int\))?24>", function.name)
     return function.kernel == "cluster_kernel" and function.stack <= (112 if in_384_threads else 40)

@@ -1,4 +1,4 @@
-/* device.cuh - what the files of this folder ask of device.cu. */
+/* device.cuh - what the files of this folder ask of each other, and of the methods. */
 #ifndef ONS_DEVICE_CUH
 #define ONS_DEVICE_CUH
 

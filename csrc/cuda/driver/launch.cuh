@@ -71,11 +71,11 @@ __device__ __forceinline__ void await_earlier_work() {
 #endif
 }
 
-/* Calls method(an integral constant that is `value`), which must be one of the list. */
-template <int... LIST, typename Method>
-ons_status with_constant(int value, Method method) {
+/* Calls body(an integral constant that is `value`), which must be one of the list. */
+template <int... LIST, typename Body>
+ons_status with_constant(int value, Body body) {
     ons_status status = ONS_E_OPERAND;
-    ((value == LIST ? (void)(status = method(std::integral_constant<int, LIST>())) : (void)0), ...);
+    ((value == LIST ? (void)(status = body(std::integral_constant<int, LIST>())) : (void)0), ...);
     return status;
 }
 

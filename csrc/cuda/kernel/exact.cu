@@ -127,15 +127,16 @@ __global__ void __launch_bounds__(EXACT_THREADS<Form>, Form::ROWS == 1 ? 2 : 1)
     await_earlier_work();
     using Real = typename Rows::Real;
     const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
-    const auto row = Rows::template row<(Form::ROWS > 1)>(args, part.strip * Form::ROWS + Form::row());
-            exact_sum<Real> sum;
-            for_each_tile<Form, TILE_CHUNKS>(row, part.begin, part.end,
-                                             [&](int64_t, const auto &tile) { sum.add(tile); });
-            states += (args.first_row * parts + (int64_t)blockIdx.x * Form::ROWS);
-            if constexpr (Form::ROWS == 1)
-                merge_exact_row(sum, states);
-            else
-                merge_exact_columns(sum, states);
+    const auto row =
+        Rows::template row<(Form::ROWS > 1)>(args, part.strip * Form::ROWS + Form::row());
+    exact_sum<Real> sum;
+    for_each_tile<Form, TILE_CHUNKS>(row, part.begin, part.end,
+                                     [&](int64_t, const auto &tile) { sum.add(tile); });
+    states += (args.first_row * parts + (int64_t)blockIdx.x * Form::ROWS);
+    if constexpr (Form::ROWS == 1)
+        merge_exact_row(sum, states);
+    else
+        merge_exact_columns(sum, states);
 }
 
 constexpr int MERGE_THREADS = 128;
@@ -158,7 +159,8 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
 }
 
 ons_status launch_exact_sums(const launch_request &request) {
-    return with_rows_or_columns<ONS_FAMILY_exact_sums>(request, [&](auto ops, auto rows, auto form) {
+    return with_rows_or_columns<ONS_FAMILY_exact_sums>(request, [&](auto ops, auto rows,
+                                                                    auto form) {
         using Rows = typename decltype(rows)::Rows;
         using Form = decltype(form);
         const ons_plan *plan = request.plan;

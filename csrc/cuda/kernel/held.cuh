@@ -7,20 +7,23 @@
  * gradient_sum.cuh and running_pair.cuh are the others. Operations with one statistic share
  * kernels.
  *
- * Team: who shares a row (team/). Its threads meet twice. Before the exponentials, those near each
- * other exchange what they must know of the row, and so share a reference. After the sums, all who
- * share the row exchange what each near group knows.
+ * Team: who shares a row (team/). Its threads meet twice. First the threads of a near group
+ * exchange what they must know before the exponentials, the maximum; they then share a reference.
+ * After the sums all threads of the row exchange what each near group knows.
  *
- *   row(), chunk<K>()      this thread's row, and the first of its K chunks there
- *   STRIDE                 from one of its chunks to the next
- *   near(part)             the value of the part that this thread's near group has together
- *   far(own, sum, make)    merges whole(own, sum) of all near groups, and gives make(the merged
- * one); where all are near it gives whole(own, sum) leaves()               whether this thread has
- * nothing to do writes()               whether this thread writes the value of its row sums how a
- * thread adds up its exponentials CHECK_ROW              whether the row may lie after the last one
- *   ONE_REFERENCE          whether all that share a row are near
- *   FETCHES                whether later rows are fetched ahead
- *   STREAM                 whether results go past the caches */
+ *   row()                 the index of this thread's row
+ *   chunk<K>()            the first of this thread's K chunks in the row
+ *   STRIDE                from one of these chunks to the next
+ *   near(part)            merges a part over the near group; all its threads get the value
+ *   far(own, sum, make)   merges whole(own, sum) over all near groups of the row, and returns
+ *                         make(the merged one). A team of one near group returns whole(own, sum).
+ *   leaves()              whether this thread has no elements and may return
+ *   writes()              whether this thread writes the one value of its row
+ *   sums                  how a thread adds up its exponentials (statistic/sums.cuh)
+ *   CHECK_ROW             whether row() may lie after the last row
+ *   ONE_REFERENCE         whether all threads of a row are one near group
+ *   FETCHES               whether later rows are prefetched
+ *   STREAM                whether results go past the caches */
 #ifndef ONS_HELD_CUH
 #define ONS_HELD_CUH
 

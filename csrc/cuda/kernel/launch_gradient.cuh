@@ -7,8 +7,8 @@
 #include "../rows/gradient.cuh"
 #include "../statistic/gradient_sum.cuh"
 
-template <typename Rows, typename Method>
-ons_status with_contiguous_gradient(const launch_request &request, Method method) {
+template <typename Rows, typename Body>
+ons_status with_contiguous_gradient(const launch_request &request, Body body) {
     using T = std::remove_pointer_t<decltype(Rows::arguments::dx)>;
     const ons_problem *problem = request.problem;
     auto pitch = [&](ons_role role) {
@@ -28,48 +28,48 @@ ons_status with_contiguous_gradient(const launch_request &request, Method method
                                           problem->operation};
     /* whole packs come as fast as the memory gives them; what is fetched twice then costs time */
     if (!request.plan->all_aligned) arguments.ahead = rows_ahead(request);
-    return method(rows_of<Rows>{arguments});
+    return body(rows_of<Rows>{arguments});
 }
 
 /* Of 16 bits, rows that are all aligned have kernels of their own. */
-template <typename T, typename Method>
-ons_status with_gradient_type(const launch_request &request, Method method) {
+template <typename T, typename Body>
+ons_status with_gradient_type(const launch_request &request, Body body) {
     constexpr bool TWO = sizeof(T) == 2;
     using Others = contiguous_gradients<T, TWO ? alignment::NOT_ALL : alignment::EITHER>;
     if constexpr (TWO)
         if (request.plan->all_aligned)
             return with_contiguous_gradient<contiguous_gradients<T, alignment::ALL>>(request,
-                                                                                     method);
-    return with_contiguous_gradient<Others>(request, method);
+                                                                                     body);
+    return with_contiguous_gradient<Others>(request, body);
 }
 
-template <typename Method>
-ons_status with_general_gradient(const launch_request &request, Method method) {
+template <typename Body>
+ons_status with_general_gradient(const launch_request &request, Body body) {
     auto of_type = [&](auto real) {
-        return method(rows_of<general_gradients<decltype(real)>>{as_it_is(request)});
+        return body(rows_of<general_gradients<decltype(real)>>{as_it_is(request)});
     };
     return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
 }
 
-/* Calls method(rows_of<Rows>) with the Rows that fit, in the row form. */
-template <typename Method>
-ons_status with_gradient_rows(const launch_request &request, Method method) {
-    if (request.plan->loader != ONS_CONTIGUOUS) return with_general_gradient(request, method);
+/* Calls body(rows_of<Rows>) with the Rows that fit, in the row form. */
+template <typename Body>
+ons_status with_gradient_rows(const launch_request &request, Body body) {
+    if (request.plan->loader != ONS_CONTIGUOUS) return with_general_gradient(request, body);
     switch (request.problem->operand[ONS_X].dtype) {
-    case ONS_FLOAT16: return with_gradient_type<__half>(request, method);
-    case ONS_BFLOAT16: return with_gradient_type<__nv_bfloat16>(request, method);
-    case ONS_FLOAT32: return with_gradient_type<float>(request, method);
-    default: return with_gradient_type<double>(request, method);
+    case ONS_FLOAT16: return with_gradient_type<__half>(request, body);
+    case ONS_BFLOAT16: return with_gradient_type<__nv_bfloat16>(request, body);
+    case ONS_FLOAT32: return with_gradient_type<float>(request, body);
+    default: return with_gradient_type<double>(request, body);
     }
 }
 
-/* Calls method(rows_of<Rows>, who shares a row), in either form. */
-template <typename Method>
-ons_status with_gradient_rows_or_columns(const launch_request &request, Method method) {
+/* Calls body(rows_of<Rows>, who shares a row), in either form. */
+template <typename Body>
+ons_status with_gradient_rows_or_columns(const launch_request &request, Body body) {
     if (request.plan->form == ONS_COLUMN_FORM)
         return with_general_gradient(request,
-                                     [&](auto rows) { return method(rows, block_of_columns()); });
-    return with_gradient_rows(request, [&](auto rows) { return method(rows, block_a_row()); });
+                                     [&](auto rows) { return body(rows, block_of_columns()); });
+    return with_gradient_rows(request, [&](auto rows) { return body(rows, block_a_row()); });
 }
 
 #endif

@@ -5,8 +5,8 @@
 #include "launch_rows.cuh"
 #include "../rows/packed.cuh"
 
-template <typename Ops, typename X, typename Method>
-ons_status with_packed(const launch_request &request, Method method) {
+template <typename Ops, typename X, typename Body>
+ons_status with_packed(const launch_request &request, Body body) {
     const ons_problem *problem = request.problem;
     const int slices = problem->dims - 3, inner = problem->dims - 2, axis = problem->dims - 1;
     int64_t x_slice = slices < 0 ? 0 : problem->operand[ONS_X].stride[slices] / (int64_t)sizeof(X);
@@ -28,21 +28,21 @@ ons_status with_packed(const launch_request &request, Method method) {
         problem->operation,
         element_format<X>(problem->operand[ONS_X].dtype),
         problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype};
-    return method(Ops(), rows_of<packed_columns<X>>{arguments});
+    return body(Ops(), rows_of<packed_columns<X>>{arguments});
 }
 
-/* Calls method(operations, rows_of<Rows>), for methods that are written for several rows a thread
+/* Calls body(operations, rows_of<Rows>), for methods that are written for several rows a thread
  * and have every kind of row. */
-template <ons_family FAMILY, typename Method>
-ons_status with_packs(const launch_request &request, Method method) {
+template <ons_family FAMILY, typename Body>
+ons_status with_packs(const launch_request &request, Body body) {
     return with_operations(request, [&](auto ops) {
         using Ops = decltype(ops);
         if constexpr (KINDS<FAMILY, Ops> != ONS_EVERY_ROWS)
             return ONS_E_OPERAND;
         else
             return request.problem->operand[ONS_X].dtype == ONS_FLOAT32
-                       ? with_packed<Ops, float>(request, method)
-                       : with_packed<Ops, any_16_bit>(request, method);
+                       ? with_packed<Ops, float>(request, body)
+                       : with_packed<Ops, any_16_bit>(request, body);
     });
 }
 

@@ -1,31 +1,29 @@
 /* launch_rows.cuh - from a problem and its plan to the rows of a kernel.
  *
- * Rows say how the elements of a row arrive in a thread's registers, as a tile (rows/tile.cuh), and
- * where they go back: K chunks of neighbouring elements at a time, chunk `chunk` and every
- * STRIDE-th after it. Elements after the row's end, and those that `where` excludes, arrive as
- * -inf.
+ * A class Rows loads a row into tiles (rows/tile.cuh) and stores its results: K chunks of
+ * neighbouring elements at a time, chunk `chunk` and every STRIDE-th after it. Elements after the
+ * row's end, and those that `where` excludes, arrive as -inf.
  *
- *   contiguous_rows  rows without gaps, at any alignment: whole chunks in one access each where the
- *                    row's address allows it; of one type, or of 16 bits that become float32
+ *   contiguous_rows  rows without gaps, at any address; x and y have one type, or x has 16 bits and
+ *                    y is float32
  *   masked_rows      the same with a mask, a scale, any number of outer dimensions
- *   packed_columns   rows side by side, of such types, in the column form
+ *   packed_columns   columns side by side in packs (launch_packs.cuh chooses them)
  *   general_rows     all else
  *
- * The order in which a row is added up does not depend on which of the first two and the last it
- * is, nor on the types: all give the same bits. y may be x: nothing may be read through the
- * read-only cache, and a thread writes what it alone has read.
+ * contiguous_rows, masked_rows and general_rows add up a row in the same order, whatever the types:
+ * they give the same bits. y may be x: nothing may be read through the read-only cache, and a
+ * thread writes only elements that no other thread reads.
  *
- * Rows::row<CHECK_ROW>(arguments, index) is a row of this launch, whose load and store are called
- * by whole warps. CHECK_ROW: it may lie after the last one, and then has no elements.
+ * Rows::row<CHECK_ROW>(arguments, index) is a row of this launch. Whole warps call its load and its
+ * store. CHECK_ROW: the row may lie after the last one; it then has no elements.
  * Rows::ahead<K>(arguments, index, warp) fetches a later row to the L2 cache.
  *
- * 16-bit elements are any_16_bit: one kernel has both types. Their format says which it is, and a
- * flag whether the results have it too or are float32 (widened_row). In fused_warp a lane takes
- * twice as many of them (IS_16_BIT).
+ * 16-bit elements are any_16_bit: one kernel has both types. Their format says which it is, and the
+ * flag `widens` whether the results are float32 (widened_row).
  *
- * The simpler the rows, the fewer registers their addresses take. BLOCK_THREADS is the most threads
- * that a block may have where each holds 8 chunks, and BLOCKS how many such blocks fit a
- * multiprocessor; CLUSTER_WARPS is how many warps do whose threads hold 16 chunks. */
+ * The simpler the rows, the fewer registers their addresses take. BLOCK_THREADS: the most threads
+ * of a block where each holds 8 chunks. BLOCKS: how many such blocks a multiprocessor must hold.
+ * CLUSTER_WARPS: how many warps it must hold where each thread has 16 chunks. */
 #ifndef ONS_LAUNCH_ROWS_CUH
 #define ONS_LAUNCH_ROWS_CUH
 
@@ -70,9 +68,9 @@ constexpr bool HAS_ALIGNED_KERNELS =
     FAMILIES[FAMILY][Ops::ONE_A_ROW].aligned == ONS_ALL_ALIGNED ||
     (FAMILIES[FAMILY][Ops::ONE_A_ROW].aligned == ONS_16_BIT_ALIGNED && sizeof(X) == 2);
 
-/* Calls method(operations, rows_of<Rows>). */
-template <ons_family FAMILY, typename Ops, typename X, typename Method>
-ons_status with_contiguous(const launch_request &request, Method method) {
+/* Calls body(operations, rows_of<Rows>). */
+template <ons_family FAMILY, typename Ops, typename X, typename Body>
+ons_status with_contiguous(const launch_request &request, Body body) {
     const ons_problem *problem = request.problem;
     const ons_plan *plan = request.plan;
     const ons_operand &x = problem->operand[ONS_X], &y = problem->operand[ONS_Y];
@@ -95,8 +93,8 @@ ons_status with_contiguous(const launch_request &request, Method method) {
     using Others =
         contiguous_rows<X, TWO && sizeof(X) == 2 ? alignment::NOT_ALL : alignment::EITHER>;
     if constexpr (TWO)
-        if (plan->all_aligned) return method(Ops(), rows_of<Aligned>{arguments(Aligned())});
-    return method(Ops(), rows_of<Others>{arguments(Others())});
+        if (plan->all_aligned) return body(Ops(), rows_of<Aligned>{arguments(Aligned())});
+    return body(Ops(), rows_of<Others>{arguments(Others())});
 }
 
 /* Calls body(an element of x's type). */
@@ -109,24 +107,24 @@ ons_status with_type_of_x(const launch_request &request, Body body) {
     }
 }
 
-template <typename Ops, typename Method>
-ons_status with_general(const launch_request &request, Method method) {
+template <typename Ops, typename Body>
+ons_status with_general(const launch_request &request, Body body) {
     auto of_type = [&](auto real) {
-        return method(Ops(), rows_of<general_rows<decltype(real)>>{as_it_is(request)});
+        return body(Ops(), rows_of<general_rows<decltype(real)>>{as_it_is(request)});
     };
     return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
 }
 
-/* Calls method(the operations that have their kernels together), row_shaped or one_a_row. */
-template <typename Method>
-ons_status with_operations(const launch_request &request, Method method) {
-    return ons_operations[request.problem->operation].one_a_row ? method(one_a_row())
-                                                                : method(row_shaped());
+/* Calls body(the operations that have their kernels together), row_shaped or one_a_row. */
+template <typename Body>
+ons_status with_operations(const launch_request &request, Body body) {
+    return ons_operations[request.problem->operation].one_a_row ? body(one_a_row())
+                                                                : body(row_shaped());
 }
 
-/* Calls method(operations, rows_of<Rows>) with the Rows that fit, in the row form. */
-template <ons_family FAMILY, typename Method>
-ons_status with_rows(const launch_request &request, Method method) {
+/* Calls body(operations, rows_of<Rows>) with the Rows that fit, in the row form. */
+template <ons_family FAMILY, typename Body>
+ons_status with_rows(const launch_request &request, Body body) {
     return with_operations(request, [&](auto ops) -> ons_status {
         using Ops = decltype(ops);
         constexpr ons_kinds_of_rows HAS = KINDS<FAMILY, Ops>;
@@ -134,29 +132,29 @@ ons_status with_rows(const launch_request &request, Method method) {
         if constexpr (HAS >= ONS_CONTIGUOUS_ROWS)
             if (loader == ONS_CONTIGUOUS)
                 return with_type_of_x(request, [&](auto type) {
-                    return with_contiguous<FAMILY, Ops, decltype(type)>(request, method);
+                    return with_contiguous<FAMILY, Ops, decltype(type)>(request, body);
                 });
         if constexpr (HAS == ONS_EVERY_ROWS)
             if (loader == ONS_MASKED)
                 return with_type_of_x(request, [&](auto type) {
-                    return method(Ops(), rows_of<masked_rows<decltype(type)>>{as_it_is(request)});
+                    return body(Ops(), rows_of<masked_rows<decltype(type)>>{as_it_is(request)});
                 });
         if constexpr (HAS == ONS_NO_ROWS || HAS == ONS_CONTIGUOUS_ALONE_ROWS)
             return ONS_E_OPERAND;
         else
-            return with_general<Ops>(request, method);
+            return with_general<Ops>(request, body);
     });
 }
 
 /* The same in the column form, a row a lane. */
-template <ons_family FAMILY, typename Method>
-ons_status with_columns(const launch_request &request, Method method) {
+template <ons_family FAMILY, typename Body>
+ons_status with_columns(const launch_request &request, Body body) {
     return with_operations(request, [&](auto ops) -> ons_status {
         using Ops = decltype(ops);
         if constexpr (KINDS<FAMILY, Ops> == ONS_NO_ROWS)
             return ONS_E_OPERAND;
         else
-            return with_general<Ops>(request, method);
+            return with_general<Ops>(request, body);
     });
 }
 

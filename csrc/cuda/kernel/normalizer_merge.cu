@@ -1,4 +1,5 @@
-/* normalizer_merge.cu - the states of onsoftmax.Normalizer merged (packed.h), a thread a row, one read. */
+/* normalizer_merge.cu - the states of onsoftmax.Normalizer merged (packed.h), a thread a row, one
+ * read. */
 #include <cuda_runtime.h>
 
 #include "../driver/device.cuh"

@@ -84,14 +84,14 @@ __device__ inline void finish_tiles(const Arguments &args, int64_t index, const 
     }
 }
 
-/* Calls method(operations, rows_of<Rows>, who shares a row) with the Rows that fit. */
-template <ons_family FAMILY, typename Method>
-ons_status with_rows_or_columns(const launch_request &request, Method method) {
+/* Calls body(operations, rows_of<Rows>, who shares a row) with the Rows that fit. */
+template <ons_family FAMILY, typename Body>
+ons_status with_rows_or_columns(const launch_request &request, Body body) {
     if (request.plan->form == ONS_COLUMN_FORM)
         return with_columns<FAMILY>(
-            request, [&](auto ops, auto rows) { return method(ops, rows, block_of_columns()); });
+            request, [&](auto ops, auto rows) { return body(ops, rows, block_of_columns()); });
     return with_rows<FAMILY>(request,
-                             [&](auto ops, auto rows) { return method(ops, rows, block_a_row()); });
+                             [&](auto ops, auto rows) { return body(ops, rows, block_a_row()); });
 }
 
 #endif

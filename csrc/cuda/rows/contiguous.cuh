@@ -1,5 +1,5 @@
-/* contiguous.cuh - contiguous_rows: rows without gaps, aligned or not (packs.cuh). 16-bit rows that
- * are not all aligned have kernels of their own where what lies between loads and stores is long:
+/* contiguous.cuh - contiguous_rows: rows without gaps, aligned or not (packs.cuh). Where much code
+ * lies between load and store, aligned and other 16-bit rows have a kernel each: one kernel with
  * both ways would not fit the instruction caches. */
 #ifndef ONS_CONTIGUOUS_CUH
 #define ONS_CONTIGUOUS_CUH

@@ -1,6 +1,6 @@
-/* masked.cuh - masked_rows: rows without gaps, as in contiguous.cuh, of which `where` excludes
- * elements, or which are scaled, or which are of 16 bits and become float32. The mask lies without
- * gaps too, or is one byte for a whole row. */
+/* masked.cuh - masked_rows: rows without gaps that have a mask or a scale, or several outer
+ * dimensions. The mask lies without gaps too, or is one byte for a whole row. Other rows with a
+ * mask are general_rows. */
 #ifndef ONS_MASKED_CUH
 #define ONS_MASKED_CUH
 

@@ -141,9 +141,9 @@ __device__ inline P between(const P &low, const P &high, int bytes) {
     return out;
 }
 
-/* A row is aligned where it begins and ends with a pack. A kernel is for launches whose rows are
- * ALL aligned in all their arrays, for those of which NOT_ALL are, or for both (EITHER): there each
- * load and store looks at the address of its row. */
+/* A row is aligned where it begins and ends with a pack. Which launches a kernel serves: those
+ * whose rows are ALL aligned in all arrays; those of which NOT_ALL are; or EITHER, where each load
+ * and store looks at the address of its row. */
 enum class alignment { ALL, NOT_ALL, EITHER };
 
 /* Whether all K chunks of a thread lie in the row, of which it has `left` elements. */

@@ -2,8 +2,8 @@
  * their way. A block then waits for the cache alone, though its registers hold one row. Blocks
  * begin in the order of their rows, so each prefetches the row some way ahead: early enough for the
  * memory, and late enough not to displace what is still to be read. */
-#ifndef ONS_FETCH_CUH
-#define ONS_FETCH_CUH
+#ifndef ONS_PREFETCH_CUH
+#define ONS_PREFETCH_CUH
 
 #include <cstdint>
 

@@ -9,8 +9,8 @@
  *  - A bulk copy moves multiples of 16 bytes between addresses that are such multiples. So all
  *    whole 16 bytes that hold a slot's elements are copied, and the elements are read from where
  *    they begin in them. What lies before a row in its first 16 bytes, or behind it in its last, is
- * memory of the same array or allocation, and goes unused. Nothing after the array's last whole 16
- * bytes is copied: the elements there are read one by one.
+ *    memory of the same array or allocation, and goes unused. Nothing after the array's last
+ *    whole 16 bytes is copied: the elements there are read one by one.
  *  - Lanes read a slot before they meet in __syncwarp, and only then lane 0 asks for the next copy.
  *    Elements that ordinary stores wrote to a slot need a fence as well. */
 #ifndef ONS_SMEM_CUH

@@ -1,7 +1,7 @@
 /* gradient_sum.cuh - the statistic of an operation that takes a gradient: the sum of the products
  * of the row's elements and their gradients, or of the gradients (sum_in_double.cuh). */
-#ifndef ONS_PRODUCT_SUM_CUH
-#define ONS_PRODUCT_SUM_CUH
+#ifndef ONS_GRADIENT_SUM_CUH
+#define ONS_GRADIENT_SUM_CUH
 
 #include "../../api/onsoftmax.h"
 #include "operation.cuh"

@@ -15,7 +15,7 @@ struct max_sum {
         return converted(tile);
     }
 
-    /* The part that is known before the elements are taken up. */
+    /* The part that a thread finds first: its largest element. */
     template <typename Tile>
     __device__ static auto part(const Tile &tile) {
         return largest{tile.largest()};

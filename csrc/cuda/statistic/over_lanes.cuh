@@ -1,5 +1,5 @@
-/* over_lanes.cuh - the larger of two numbers and sums that keep what they round away; and both over
- * LANES lanes of a warp, a power of two, that share a row. */
+/* over_lanes.cuh - maxima and sums over the LANES lanes of a warp that share a row, a power of two.
+ * fixed_sum adds up in fixed point, long_sum keeps what it rounds away. */
 #ifndef ONS_OVER_LANES_CUH
 #define ONS_OVER_LANES_CUH
 
@@ -47,8 +47,8 @@ struct long_sum {
 };
 
 #if __CUDA_ARCH__ >= 800
-/* An int in the order of the floats, NaN last: one instruction then reduces a warp. What larger()
- * gives has but the one NaN, which is positive. */
+/* An int in the order of the floats, NaN last: one instruction then reduces a warp. larger()
+ * gives the positive NaN alone. */
 __device__ inline int in_order(float v) {
     int bits = __float_as_int(v);
     return bits ^ (bits >> 31 & 0x7fffffff);
@@ -86,9 +86,9 @@ __device__ inline int count_over_lanes(int v) {
     return v;
 }
 
-/* A sum of numbers between 0 and 128, in all below 2^16: in fixed point, of which adding a power of
- * two leaves the digits in the low bits of the sum. Exact to 2^-39 a number but for the last two
- * roundings, in whatever order they are added. */
+/* A sum in fixed point of numbers between 0 and 128, which stays below 2^16. Adding ONES or PARTS
+ * to a number leaves its digits in the low bits. Each number is rounded to 2^-38; the order of the
+ * additions does not matter. value() rounds twice more. */
 class fixed_sum {
    public:
     fixed_sum() = default;

@@ -18,7 +18,7 @@ __device__ inline state<Real> empty_state() {
     return {-arithmetic<Real>::infinity(), 0};
 }
 
-/* What those near each other know of their row, from its two parts. */
+/* What a near group knows of its row, from the values of its two parts. */
 template <typename M>
 __device__ inline state<M> whole(const M &m, const M &d) {
     return {m, d};
@@ -34,8 +34,8 @@ __device__ inline Pair whole(const Pair &pair, nothing) {
 
 /* ------- The pair as it is handed on (state.h), whose d is relative to something else ------- */
 
-/* The factor from a d relative to the reference of m here to one relative to that of state.h; exact
- * where both are powers of two. */
+/* The factor that takes d from the reference of m on a GPU to that of state.h. It is exact where
+ * both are powers of two. */
 template <typename Real>
 __device__ inline double factor_to_pair(Real m, bool back = false) {
     using A = arithmetic<Real>;

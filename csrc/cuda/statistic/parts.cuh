@@ -1,12 +1,12 @@
-/* parts.cuh - a part: what a lane, a warp or a block knows so far of what its row adds up. It
- * becomes what all know who share the row. A part has
+/* parts.cuh - a part is the maximum or the sum of some threads' elements. Parts merge until every
+ * thread of a row has the row's own. A part has
  *
  *   over_lanes<LANES>()       the part of LANES neighbouring lanes, in all of them
  *   by_warp(parts, count)     the part of `count` others in shared memory, 32 or fewer, in all
  *                             lanes of a warp; static
  *   value()                   the number that it stands for
  *
- * fixed_sum (lanes.cuh) and sum_in_double (sum_in_double.cuh) are parts too. */
+ * fixed_sum (over_lanes.cuh) and sum_in_double (sum_in_double.cuh) are parts too. */
 #ifndef ONS_PARTS_CUH
 #define ONS_PARTS_CUH
 
@@ -70,7 +70,8 @@ struct lifted_sum {
     __device__ Real value() const { return lowered().value(); }
 };
 
-/* A fixed_sum of up to 2^15 elements: the digits of a warp's could be more than an int holds. */
+/* A fixed_sum that is carried after each merge. It holds 2^15 elements, of which the digits of a
+ * fixed_sum would be more than an int holds. */
 struct carried_sum : fixed_sum {
     carried_sum() = default;
     __device__ explicit carried_sum(const fixed_sum &sum) : fixed_sum(sum.carried()) {}

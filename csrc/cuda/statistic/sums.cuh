@@ -14,9 +14,9 @@ __device__ __forceinline__ auto sum_as_tree(int begin, Make make) {
         return sum_as_tree<n / 2>(begin, make) + sum_as_tree<n - n / 2>(begin + n / 2, make);
 }
 
-/* How the exponentials of a thread's chunks are added up. in_a_tree: as one tree. in_any_order:
- * each chunk as a tree, and the chunks in fixed point, so that the sum depends neither on the
- * number of chunks nor on that of threads; float64 has one tree there too. */
+/* How the exponentials of a thread's chunks are added up. in_a_tree: as one tree. in_any_order: a
+ * tree for each chunk, and fixed point for the chunks, so that the sum depends neither on the
+ * number of chunks nor on the number of threads; float64 has one tree there too. */
 struct in_a_tree {
     template <int n, typename Real, typename Make>
     __device__ __forceinline__ static lifted_sum<Real> sum(Make make, Real) {
@@ -39,8 +39,8 @@ struct in_any_order {
     }
 };
 
-/* The sum of make(e, element e) over a tile's COUNT chunks from FIRST on. At most AT_ONCE of them
- * are converted at a time, by halves as in sum_as_tree: they take twice the registers then. */
+/* The sum of make(e, element e) over a tile's COUNT chunks from FIRST on. Converted chunks take
+ * twice the registers, so at most AT_ONCE are converted at a time, by halves as in sum_as_tree. */
 template <typename How, int AT_ONCE, int FIRST, int COUNT, typename Tile, typename Make>
 __device__ __forceinline__ auto sum_of_chunks(const Tile &tile, Make make) {
     using Real = typename Tile::Real;
@@ -88,7 +88,7 @@ __device__ __forceinline__ auto exponentiate(const Tile &tile, const reference<R
     }
 }
 
-/* Fills x with the elements of a tile; returns the same sum. */
+/* Fills x with the elements of a tile, and returns the sum of their lifted exponentials. */
 template <typename How = in_a_tree, typename Tile, typename Real, int n>
 __device__ __forceinline__ auto take_and_sum(const Tile &tile, const reference<Real> &to,
                                              Real (&x)[n]) {
@@ -100,7 +100,7 @@ __device__ __forceinline__ auto take_and_sum(const Tile &tile, const reference<R
     return How::template sum<n>([&](int e) { return exponential(x[e] - to.anchor); }, Real());
 }
 
-/* The same sum, of a tile that stays as it is: no exponential is kept. */
+/* The sum of the lifted exponentials of a tile, of which nothing is kept. */
 template <typename How = in_a_tree, typename Tile, typename Real>
 __device__ __forceinline__ auto sum_exponentials(const Tile &tile, const reference<Real> &to) {
     const exponentials<Real> &exponential = to.exponential;

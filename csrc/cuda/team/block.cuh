@@ -1,12 +1,14 @@
 /* block.cuh - the team of a block: its warps share a row. They meet through shared memory, once for
- * each part. A sum in fixed point does not show how many warps they are. */
+ * each part. The sum is in fixed point, so
+ * that its bits do not depend on the number of warps. */
 #ifndef ONS_TEAM_BLOCK_CUH
 #define ONS_TEAM_BLOCK_CUH
 
 #include "../statistic/pair.cuh"
 #include "../statistic/sums.cuh"
 
-/* A block has at most WARPS warps. A kernel calls near() once for each kind of part. */
+/* A block has at most WARPS warps. A kernel calls near() once for each kind of part: a
+ * kind has one place in shared memory, and no barrier follows its last read. */
 template <int WARPS, bool STREAM_ = false>
 struct block {
     static_assert(WARPS <= WARP);
@@ -42,7 +44,7 @@ struct block {
     }
 
    private:
-    /* One place for a kind of part, whatever operations a kernel has. */
+    /* One place for a kind of part. All operations of a kernel use it. */
     template <typename Part>
     __device__ static Part *shared() {
         __shared__ Part parts[WARPS];

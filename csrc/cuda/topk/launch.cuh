@@ -19,9 +19,9 @@ inline bool is_of_pairs(const results_at &results) {
     return results.along == size && ((int64_t)results.data | results.pitch) % (2 * size) == 0;
 }
 
-template <typename Rows, typename Method>
+template <typename Rows, typename Body>
 ons_status with_topk_arguments(const launch_request &request, const typename Rows::arguments &rows,
-                               int room, Method method) {
+                               int room, Body body) {
     const ons_problem *problem = request.problem;
     auto at = [&](ons_role role) -> results_at {
         const ons_operand *operand = &problem->operand[role];
@@ -35,11 +35,11 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
     topk_arguments<Rows> arguments = {
         rows,         values,   indices, at(ONS_STATISTIC), (int)problem->k,  room,
         problem->log, in_pairs, 1,       request.plan->N,   request.workspace};
-    return method(rows_of<Rows>{rows}, arguments);
+    return body(rows_of<Rows>{rows}, arguments);
 }
 
-template <typename X, bool BOTH, typename Method>
-ons_status with_topk_type(const launch_request &request, int room, Method method) {
+template <typename X, bool BOTH, typename Body>
+ons_status with_topk_type(const launch_request &request, int room, Body body) {
     const ons_problem *problem = request.problem;
     const ons_plan *plan = request.plan;
     const int64_t pitch =
@@ -64,24 +64,24 @@ ons_status with_topk_type(const launch_request &request, int room, Method method
     const bool short_tiles = plan->elements_a_thread == TOPK_TILE_CHUNKS * Others::V;
     if constexpr (TWO)
         if (plan->all_aligned && !(sizeof(X) == 2 && short_tiles))
-            return with_topk_arguments<Aligned>(request, arguments(Aligned()), room, method);
-    return with_topk_arguments<Others>(request, arguments(Others()), room, method);
+            return with_topk_arguments<Aligned>(request, arguments(Aligned()), room, body);
+    return with_topk_arguments<Others>(request, arguments(Others()), room, body);
 }
 
-/* Calls method(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has room for
+/* Calls body(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has room for
  * `room` entries. BOTH: rows that are all aligned have Rows of their own, whose tiles are
  * longer in 16 bits. */
-template <bool BOTH = false, typename Method>
-ons_status with_topk_rows(const launch_request &request, int room, Method method) {
+template <bool BOTH = false, typename Body>
+ons_status with_topk_rows(const launch_request &request, int room, Body body) {
     if (request.plan->loader == ONS_CONTIGUOUS) switch (request.problem->operand[ONS_X].dtype) {
-        case ONS_FLOAT16: return with_topk_type<__half, BOTH>(request, room, method);
-        case ONS_BFLOAT16: return with_topk_type<__nv_bfloat16, BOTH>(request, room, method);
-        case ONS_FLOAT32: return with_topk_type<float, BOTH>(request, room, method);
-        default: return with_topk_type<double, BOTH>(request, room, method);
+        case ONS_FLOAT16: return with_topk_type<__half, BOTH>(request, room, body);
+        case ONS_BFLOAT16: return with_topk_type<__nv_bfloat16, BOTH>(request, room, body);
+        case ONS_FLOAT32: return with_topk_type<float, BOTH>(request, room, body);
+        default: return with_topk_type<double, BOTH>(request, room, body);
         }
     return request.plan->compute == ONS_FLOAT64
-               ? with_topk_arguments<general_rows<double>>(request, as_it_is(request), room, method)
-               : with_topk_arguments<general_rows<float>>(request, as_it_is(request), room, method);
+               ? with_topk_arguments<general_rows<double>>(request, as_it_is(request), room, body)
+               : with_topk_arguments<general_rows<float>>(request, as_it_is(request), room, body);
 }
 
 #endif

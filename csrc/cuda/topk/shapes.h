@@ -1,4 +1,4 @@
-/* topk.h - the shapes of the top-k kernels, of which plan/gpu_topk.c makes plans. */
+/* topk/shapes.h - the shapes of the top-k kernels, of which plan/gpu_topk.c makes plans. */
 #ifndef ONS_TOPK_H
 #define ONS_TOPK_H
 
