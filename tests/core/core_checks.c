@@ -6,10 +6,10 @@
  * --each K: each K-th alone of the many numbers, lengths, places and options of "conversions",
  * "lengths", "edges" and "masks and scales".
  *
- * What must hold is what docs/contract.md says of accuracy: largest error 4 eps and mean 1 eps of the
- * arithmetic's type, other types that result rounded to nearest even, the same bits by every method
- * but naive, in either form and by any number of threads. Exit code 1, and what was not so, at the
- * first that is not. test_core.py builds it and runs it. */
+ * What must hold is what docs/contract.md says of accuracy: largest error 4 eps and mean 1 eps of
+ * the arithmetic's type, other types that result rounded to nearest even, the same bits by every
+ * method but naive, in either form and by any number of threads. Exit code 1, and what was not so,
+ * at the first that is not. test_core.py builds it and runs it. */
 #include "core_conversions.h"
 #include "core_support.h"
 

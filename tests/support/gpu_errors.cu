@@ -1,5 +1,5 @@
-/* gpu_errors.cu - how far the exponentials of csrc/cuda/statistic/exponential.cuh err on this GPU, for
- * test_gpu_errors.py, which loads this as a library. */
+/* gpu_errors.cu - how far the exponentials of csrc/cuda/statistic/exponential.cuh err on this GPU,
+ * for test_gpu_errors.py, which loads this as a library. */
 #include <cstdint>
 
 #include "../../csrc/cuda/statistic/exponential.cuh"

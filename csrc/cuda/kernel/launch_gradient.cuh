@@ -38,8 +38,7 @@ ons_status with_gradient_type(const launch_request &request, Body body) {
     using Others = contiguous_gradients<T, TWO ? alignment::NOT_ALL : alignment::EITHER>;
     if constexpr (TWO)
         if (request.plan->all_aligned)
-            return with_contiguous_gradient<contiguous_gradients<T, alignment::ALL>>(request,
-                                                                                     body);
+            return with_contiguous_gradient<contiguous_gradients<T, alignment::ALL>>(request, body);
     return with_contiguous_gradient<Others>(request, body);
 }
 
