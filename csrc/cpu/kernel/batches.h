@@ -1,4 +1,4 @@
-/* batches.h - a run of rows, batch after batch (batch.h). */
+/* batches.h - a run of rows that is taken in batches. batch.h has the work on one batch. */
 #ifndef ONS_CPU_KERNEL_BATCHES_H
 #define ONS_CPU_KERNEL_BATCHES_H
 
@@ -16,15 +16,15 @@ ONS_ALWAYS int64_t finish_to_cache_line(run_of_batches *at, int64_t N, kind kind
     return first.at;
 }
 
-/* next_batch of full batches of rows of whole quads, which follow each other in y without a gap.
- * All stores are then whole vectors, and past the caches whole cache lines, whichever rows they
- * belong to.
+/* next_batch where batches are full, rows are whole quads, and y has no gap between rows. All
+ * stores are then whole vectors. Past the caches they are whole cache lines, even where a line has
+ * elements of two rows.
  *
- * Past the caches y is written from its first cache line on, whatever row that is in. What is
- * left goes into `shared`, for the next batch, as in begin_finishing. Rows are finished `turn`
- * rows ahead, a KiB away from the places of x that are read meanwhile (see LAG); not where
- * two batches fill the first cache, which takes them best in the order in which they were
- * written. */
+ * Past the caches y is written from its first cache line on, also where this line begins within a
+ * row. Elements that do not fill a line go into `shared`, for the next batch, as in
+ * begin_finishing. Rows are finished `turn` rows ahead: a KiB away from the places of x that are
+ * read meanwhile (see LAG). They are not where two batches fill the first cache, which takes them
+ * best in the order in which they were written. */
 ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run, kind kind,
                                  bool past_caches) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);

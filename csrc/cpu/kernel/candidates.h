@@ -100,7 +100,8 @@ static void cut(ons_candidates *row) {
     /* `least` may have been raised for a tile of which not enough was taken yet */
     if (count_above(values, n, low) < k) low = (T)-INFINITY;
     if (!row->closed) least = divide(values, n, k, k, low, high, &above);
-    /* NaN is above it, and of what is equal to it the first are among the k */
+    /* `above` elements are above `least`, NaN too. Of the elements equal to it the first are taken.
+     */
     int64_t equal = k - above;
     for (int64_t i = 0; i < n && kept < k; i++) {
         T value = values[i];

@@ -161,7 +161,6 @@ ONS_ALWAYS void finish_column(const operation *operation, const ons_rows *rows, 
     for (int64_t j = 0; j < n; j++) {
 #define BODY(a, i)                                                                               \
     operation->element(                                                                          \
-                                                                                                 \
         exponentials ? exponential(a, LOAD_AT(shift, i, width), LOAD_AT(floor, i, width)) : (a), \
         LOAD_AT(first, i, width), LOAD_AT(second, i, width))
         EACH_VECTOR(AT(y, j), AT(x, j), width, BODY);

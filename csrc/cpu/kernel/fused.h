@@ -1,6 +1,6 @@
-/* fused.h - whole rows of the compute type, of 16 bits, or converted: one row after the
- * other. While a row is computed, the row before is finished and the maximum of the row behind
- * is found (overlap.h). Adds up as row.h does. */
+/* fused.h - whole rows, one after the other. They have the compute type or 16 bits, or are
+ * converted first. While a row is computed, the row before is finished and the maximum of the row
+ * behind is found (overlap.h). Adds up as row.h does. */
 #ifndef ONS_CPU_KERNEL_FUSED_H
 #define ONS_CPU_KERNEL_FUSED_H
 
@@ -48,10 +48,11 @@ ONS_ALWAYS const char *fetched_with(const ons_run_of_rows *run, const char *row,
     return row + rows * run->x.across + (run->convert ? 0 : AHEAD % bytes);
 }
 
-/* The buffer for the exponentials of row i. A long row that is not converted overwrites those of
- * the row before, which is divided meanwhile. It begins `step` elements in front of them,
- * further than the division is ever behind. So two rows take little more of the caches than one.
- * At the end of the buffer a row begins again at its other end, clear of the row before. */
+/* The buffer for the exponentials of row i. A long row overwrites the exponentials of the row
+ * before, which is divided meanwhile; a converted row does not. Its own begin `step` elements in
+ * front of them, further than the division is ever behind. So two rows take little more of the
+ * caches than one. At the end of the buffer a row begins again at its other end, clear of the row
+ * before. */
 typedef struct {
     T *room;
     int64_t step, turns;

@@ -80,8 +80,8 @@ ONS_ALWAYS void sums_of_products(double *sums, ons_tile dy, ons_tile y, int64_t 
     for (int v = 0; v < VECTORS_OF_CACHE_LINE; v++) wide_store(sums + v * WIDTH, sum[v]);
 }
 
-/* A part of the sum for each lane of a vector, and what is to be added to it: the first n elements
- * of a vector of dy, times those of one of y where that is given. */
+/* The sum of each lane of a vector, and what it has rounded away. add_terms adds the first n
+ * elements of a vector of dy, each times its element of y where y is given. */
 typedef struct {
     wide d, low; /* low in float64 alone */
 } terms;
