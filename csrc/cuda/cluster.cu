@@ -11,7 +11,7 @@
 #include "kernel/held.cuh"
 #include "kernel/launch_gradient.cuh"
 #include "kernel/launch_packs.cuh"
-#include "team/strip.cuh"
+#include "team/strips_of_columns.cuh"
 
 /* The most threads of a block. A multiprocessor must hold WARPS warps: two blocks of them, or with
  * a gradient as many blocks of GRADIENT_THREADS as they make. */

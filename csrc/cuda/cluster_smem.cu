@@ -40,7 +40,7 @@ struct smem_slot {
 /* One row; merge(state of the warp's part) gives the row's. */
 template <typename Ops, typename Rows_in_smem, typename Row, typename Real, typename Merge>
 __device__ __forceinline__ void hold_row(ons_operation operation, const Row &row,
-                                         Rows_in_smem &elements, const share_of_warp &share,
+                                         Rows_in_smem &elements, const tiles_of_warp &share,
                                          smem_slot<Real, Rows_in_smem::CHUNKS> *held, Merge merge) {
     using Form = block_a_row;
     constexpr int V = CHUNK<Real>, CHUNKS = Rows_in_smem::CHUNKS, SLOTS = Rows_in_smem::SLOTS;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
     __shared__ uint64_t barriers[SMEM_THREADS / WARP * MAX_SLOTS];
     static_assert(sizeof arrived + sizeof barriers <= SMEM_BESIDES);
     const int blocks = cluster_size(), step = gridDim.x / blocks;
-    const share_of_warp share((int)((args.N + Rows::V - 1) / Rows::V), cluster_rank(), blocks);
+    const tiles_of_warp share((int)((args.N + Rows::V - 1) / Rows::V), cluster_rank(), blocks);
     /* of the even rows, and of the odd ones: of the cluster's blocks, and of this one's warps */
     auto *parts = (state<Real> *)shared, *parts_of_block = parts + 2 * blocks;
     unsigned char *memory = (unsigned char *)(parts_of_block + 2 * warps_of_block()) +

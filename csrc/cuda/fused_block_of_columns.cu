@@ -5,7 +5,7 @@
 #include "kernel/held.cuh"
 #include "kernel/launch_gradient.cuh"
 #include "kernel/launch_packs.cuh"
-#include "team/strip.cuh"
+#include "team/strips_of_columns.cuh"
 
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)

@@ -3,7 +3,7 @@
 #define ONS_LAUNCH_GRADIENT_CUH
 
 #include "launch_rows.cuh"
-#include "../team/reduce.cuh"
+#include "../team/forms.cuh"
 #include "../rows/gradient.cuh"
 #include "../statistic/gradient_sum.cuh"
 

@@ -28,7 +28,7 @@
 #define ONS_LAUNCH_ROWS_CUH
 
 #include "../driver/launch.cuh"
-#include "../statistic/operation.cuh"
+#include "../statistic/operations.cuh"
 #include "../rows/general.cuh"
 #include "../rows/masked.cuh"
 

@@ -4,7 +4,7 @@
 #define ONS_PASSES_CUH
 
 #include "launch_rows.cuh"
-#include "../team/reduce.cuh"
+#include "../team/forms.cuh"
 #include "../statistic/running_pair.cuh"
 
 template <typename Real>

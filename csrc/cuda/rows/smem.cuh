@@ -18,7 +18,7 @@
 
 #include "bulk.cuh"
 #include "contiguous.cuh"
-#include "../team/share.cuh"
+#include "../team/tiles_of_warp.cuh"
 
 #if __CUDA_ARCH__ >= 900
 
@@ -44,7 +44,7 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
 
     /* `memory_` has SLOT_ROOM bytes for each of the warp's slots, `barriers_` an mbarrier. The warp
      * takes row `row` and every `step`-th from there. */
-    __device__ rows_in_smem(const typename Rows::arguments &args_, const share_of_warp &share_,
+    __device__ rows_in_smem(const typename Rows::arguments &args_, const tiles_of_warp &share_,
                             unsigned char *memory_, uint64_t *barriers_, int slots_, int row,
                             int step_)
         : args(args_),
@@ -198,7 +198,7 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
     }
 
     const typename Rows::arguments &args;
-    const share_of_warp &share;
+    const tiles_of_warp &share;
     unsigned char *const memory;
     const uint32_t barriers;
     const int slots;

@@ -2,7 +2,7 @@
 #ifndef ONS_FINISH_CUH
 #define ONS_FINISH_CUH
 
-#include "operation.cuh"
+#include "operations.cuh"
 #include "sums.cuh"
 
 /* Fills x with what Op keeps of a tile: its lifted exponentials, or its elements. Returns the sum

@@ -4,7 +4,7 @@
 #define ONS_GRADIENT_SUM_CUH
 
 #include "../../api/onsoftmax.h"
-#include "operation.cuh"
+#include "operations.cuh"
 #include "sum_in_double.cuh"
 
 struct gradient_sum {

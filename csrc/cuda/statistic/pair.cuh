@@ -62,7 +62,7 @@ __device__ inline state<Real> state_of(const ons_pair &pair) {
     return {m, (Real)(pair.d * ons_pair_factor(pair.m, (double)m) * factor)};
 }
 
-/* ------- What the elements of a row need to know. Op is an operation (operation.cuh) ------- */
+/* ------- What the elements of a row need to know. Op is an operation (operations.cuh) ------- */
 
 template <typename Real>
 struct alignas(16) row_constants {

@@ -10,7 +10,7 @@
 #include "launch.cuh"
 #include "../team/block.cuh"
 #include "buckets.cuh"
-#include "../team/reduce.cuh"
+#include "../team/forms.cuh"
 #include "select.cuh"
 #include "signs.cuh"
 #include "tops.cuh"

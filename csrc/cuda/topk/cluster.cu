@@ -7,7 +7,7 @@
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
 #include "buckets.cuh"
 #include "blocks_of_row.cuh"
-#include "../team/reduce.cuh"
+#include "../team/forms.cuh"
 #include "select.cuh"
 #include "signs.cuh"
 #include "launch.cuh"

@@ -11,7 +11,7 @@
  * Moves 1 read of N. Of a row of which more is from the bound on than there is room for, the
  * elements are listed in a second read, tile by tile, with a bound that rises. */
 #include "buckets.cuh"
-#include "../team/reduce.cuh"
+#include "../team/forms.cuh"
 #include "parts.cuh"
 #include "tiles.cuh"
 #include "tops_of_block.cuh"

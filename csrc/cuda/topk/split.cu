@@ -6,7 +6,7 @@
  *
  * Moves 1 read of N. */
 #include "buckets.cuh"
-#include "../team/reduce.cuh"
+#include "../team/forms.cuh"
 #include "select.cuh"
 #include "parts.cuh"
 

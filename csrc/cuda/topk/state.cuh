@@ -5,7 +5,7 @@
 #ifndef ONS_TOPK_STATE_CUH
 #define ONS_TOPK_STATE_CUH
 
-#include "../team/reduce.cuh"
+#include "../team/forms.cuh"
 #include "shapes.h"
 
 template <typename Real>

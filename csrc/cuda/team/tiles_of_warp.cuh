@@ -1,19 +1,19 @@
-/* share.cuh - which tiles of a long row a warp has, where the warps of a cluster hold it: first
- * REGISTER_TILES neighbours in registers, then tiles in turn with the other warps, block by block.
- * Two blocks differ by one tile a warp at most. The order of every sum follows from this. */
-#ifndef ONS_SHARE_CUH
-#define ONS_SHARE_CUH
+/* tiles_of_warp.cuh - which tiles of a row a warp has in cluster_smem: first REGISTER_TILES
+ * neighbours in registers, then tiles in turn with the other warps, block by block. Two blocks
+ * differ by one tile a warp at most. The order of every sum follows from this. */
+#ifndef ONS_TILES_OF_WARP_CUH
+#define ONS_TILES_OF_WARP_CUH
 
 #include "../statistic/over_lanes.cuh"
 
 constexpr int REGISTER_TILES = CLUSTER_CHUNKS / SMEM_CHUNKS;
 constexpr int SMEM_TILE = SMEM_CHUNKS * WARP; /* in chunks */
 
-struct share_of_warp {
+struct tiles_of_warp {
     int warp, turn, warps; /* its number along the row, and in turn; of how many */
     int tiles;             /* that have elements of the row */
 
-    __device__ share_of_warp(int chunks, int block, int blocks)
+    __device__ tiles_of_warp(int chunks, int block, int blocks)
         : warp(block * warps_of_block() + warp_of_block()),
           turn(warp_of_block() * blocks + block),
           warps(blocks * warps_of_block()) {

@@ -1,4 +1,4 @@
-/* reduce.cuh - who merges pairs (m, d), for the methods that read a row several times: the lanes of
+/* forms.cuh - who merges pairs (m, d), for the methods that read a row several times: the lanes of
  * a warp, then the warps of a block.
  *
  * A row has two forms. In the row form the lanes of a warp take neighbouring chunks of one row; in
@@ -7,8 +7,8 @@
  * takes its u-th K * LANES_ALONG chunks, and a lane of it every STRIDE-th: the order of every
  * sum is fixed by the length of the row, and the addresses of a thread's chunks lie constants
  * apart. */
-#ifndef ONS_REDUCE_CUH
-#define ONS_REDUCE_CUH
+#ifndef ONS_FORMS_CUH
+#define ONS_FORMS_CUH
 
 #include "../statistic/merge.cuh"
 

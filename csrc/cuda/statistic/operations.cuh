@@ -1,5 +1,5 @@
-/* operation.cuh - what the operations on a row alone are on a GPU; gradient_sum.cuh has those that
- * take a gradient.
+/* operations.cuh - what an operation on a row alone is on a GPU. The operations themselves are
+ * files of csrc/op. gradient_sum.cuh has the operations that take a gradient.
  *
  * The file of an operation NAME defines here a struct NAME. Where the result has the row's shape,
  * it has
@@ -20,8 +20,8 @@
  *
  * A kernel serves all operations of such a kind, and learns at run time which it is: row_shaped or
  * one_a_row. */
-#ifndef ONS_OPERATION_CUH
-#define ONS_OPERATION_CUH
+#ifndef ONS_OPERATIONS_CUH
+#define ONS_OPERATIONS_CUH
 
 #include "../../api/problem.h"
 #include "pair.cuh"

@@ -1,17 +1,18 @@
-/* strip.cuh - the teams of a strip of columns, held by the warps of a block or a cluster: each lane
- * has the state of a part of one column (Form::own). All parts of a column meet in one place, where
- * a few lanes merge them and make of them what every thread that has elements of the column needs.
+/* strips_of_columns.cuh - the teams of a strip of columns, held by the warps of a block or a
+ * cluster: each lane has the state of a part of one column (Form::own). All parts of a column meet
+ * in one place, where a few lanes merge them and make of them what every thread that has elements
+ * of the column needs.
  */
 #ifndef ONS_STRIP_CUH
 #define ONS_STRIP_CUH
 
 #include "cluster.cuh"
-#include "reduce.cuh"
+#include "forms.cuh"
 
 /* How far apart the parts of two columns lie: odd, so that a warp writes to all banks. */
 __host__ __device__ constexpr int column_stride(int parts) { return parts | 1; }
 
-/* merge_strip (reduce.cuh) of parts that are held in registers, as in merge_held_by_warp; part p of
+/* merge_strip (forms.cuh) of parts that are held in registers, as in merge_held_by_warp; part p of
  * row r is at parts[r * next + p]. */
 template <int ROWS, typename Real, typename Take>
 __device__ inline void merge_held_strip(const state<Real> *parts, int count, int next, Take take) {

@@ -1,10 +1,11 @@
-/* exact.cu - the states of rows, or of parts of them, added up without rounding (exact.h): split's
- * first kernel with digits in the place of a sum. Blocks share a row in parts of a fixed length and
- * leave each part's state in the workspace; the second kernel merges those of a row.
+/* exact_sums.cu - the states of rows, or of parts of them, added up without rounding (api/exact.h).
+ * It is split's first kernel with digits in the place of a sum. Blocks share a row in parts of a
+ * fixed length and leave each part's state in the workspace; the second kernel merges those of a
+ * row.
  *
  * Moves 1 read of N; any N. Arithmetic bounds it: a digit takes four additions in double. */
-#include "../../api/exact.h"
-#include "passes.cuh"
+#include "../api/exact.h"
+#include "kernel/passes.cuh"
 
 /* What one thread has seen so far of a row. */
 template <typename Real>
