@@ -7,7 +7,7 @@ array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])
 
 from __future__ import annotations
 
-from ._cli import early as _early  # before all that takes time  # noqa: F401
+from ._cli import early as _early  # first, since all other imports take time  # noqa: F401
 
 try:
     from ._core import (

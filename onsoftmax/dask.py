@@ -1,4 +1,4 @@
-"""softmax, log_softmax and logsumexp of Dask arrays, lazily: also of rows that are cut in chunks.
+"""softmax, log_softmax and logsumexp of Dask arrays, lazily. Rows may be cut in chunks.
 
 >>> import dask.array as da, onsoftmax.dask  # doctest: +SKIP
 >>> y = onsoftmax.dask.softmax(x)  # doctest: +SKIP
@@ -31,56 +31,56 @@ def softmax(
 ) -> DaskArray:
     """Softmax of a Dask array, lazily.
 
-    Where the rows lie in one chunk along `axis`, each chunk is read once.
+    If the rows lie in one chunk along `axis`, each chunk is read once.
 
-    Where they are cut, each chunk is read twice: for the states of its rows, and when the states of all
-    chunks have been merged, for the result. A worker (of Dask's threads, each thread) holds one chunk and its
-    result at a time. Between the readings nothing is kept but the states: 40 bytes for each row of each
-    chunk.
+    If the rows are cut, each chunk is read twice. The first reading makes the states of its rows. After the
+    states of all chunks have been merged, the second reading makes the result. A worker (with Dask's threads,
+    each thread) holds one chunk and its result at a time. Between the readings only the states are kept: 40
+    bytes for each row of each chunk.
 
     Parameters
     ----------
-    array : dask.array.Array, or what dask.array.asarray takes
-        Its chunks are of NumPy or CuPy. float16, bfloat16, float32 or float64; integers and bool become
+    array : dask.array.Array, or anything that dask.array.asarray takes
+        Its chunks are NumPy or CuPy arrays. float16, bfloat16, float32 or float64. Integers and bool become
         float64. Lengths may be unknown (nan).
     axis : int, tuple of ints, or None
-        What is one row; None for all axes.
+        The axis or axes that form a row. None means all axes.
     method : str
-        As in `onsoftmax.softmax` where the rows lie in one chunk; where they are cut, 'auto'.
+        As in `onsoftmax.softmax` if the rows lie in one chunk. If they are cut, 'auto'.
     dtype : dtype, optional
         The result's type: one of the four.
     where : mask of bool that broadcasts, optional
     scale : float, or array that broadcasts with length 1 along axis
-        As in `onsoftmax.softmax`. Arrays are of Dask, or of the kind of the chunks. They get the chunks of
-        `array`.
+        As in `onsoftmax.softmax`. Arrays are Dask arrays, or arrays of the kind of the chunks. They get the
+        chunks of `array`.
     num_threads : int, optional
-        The threads for one chunk on the CPU: 1 if None, as Dask computes several chunks side by side.
+        The threads for one chunk on the CPU. None means 1, since Dask computes several chunks side by side.
 
     Returns
     -------
     dask.array.Array
-        With the chunks of `array`.
+        It has the chunks of `array`.
 
     Raises
     ------
     ValueError, TypeError, AxisError
-        As in `onsoftmax.softmax`, when this is called, not when the result is computed. Also ValueError where
-        rows are cut and a method is named; and where a length of `where` or `scale` is unknown and that of
-        `array` is not, or the other way round.
+        As in `onsoftmax.softmax`, when this function is called, not when the result is computed. ValueError
+        also if rows are cut and a method is named, and if a length of `where` or `scale` is unknown but the
+        length of `array` is known, or the other way round.
     RuntimeError
         Dask's option array.query-planning is on.
 
     Notes
     -----
-    To read a chunk is to compute all that the graph of `array` has for it. The second reading has tasks of
-    its own, as Dask keeps what a task made until its last use. They begin when the states of their rows are
-    there. The source must give the same numbers both times. What is in memory already, as after
-    ``array.persist()``, is neither computed again nor copied.
+    Reading a chunk means computing everything that the graph of `array` has for it. Dask keeps the result of
+    a task until its last use, so the second reading has tasks of its own. They begin when the states of their
+    rows are there. The source must give the same numbers both times. Chunks that are in memory already, as
+    after ``array.persist()``, are neither computed again nor copied.
 
-    The bits do not depend on where the rows are cut, nor in how many chunks, as in `onsoftmax.distributed`.
-    Excepted are float64 rows with an abs(m) above 2^40, and rows of more than 2^29 elements. Rows in one
-    chunk have the bits of `onsoftmax.softmax`. They differ from those of cut rows in the last place of some
-    elements: in float32 some 15 %, in float64 some 30 %.
+    The bits do not depend on where the rows are cut, or on the number of chunks, as in
+    `onsoftmax.distributed`. Exceptions are float64 rows with abs(m) above 2^40, and rows of more than 2^29
+    elements. Rows in one chunk have the same bits as from `onsoftmax.softmax`. Cut rows differ from them in
+    the last place of some elements: some 15 % of the elements in float32, some 30 % in float64.
 
     References
     ----------
@@ -126,7 +126,8 @@ def logsumexp(
 ) -> DaskArray:
     """log(sum(exp(x))) of each row of a Dask array, lazily. Each chunk is read once.
 
-    The result has the array's shape without `axis`, or 1 there with `keepdims`. All else is as in `softmax`.
+    The result has the array's shape without `axis`. With `keepdims`, `axis` has length 1. All else is as in
+    `softmax`.
 
     >>> import dask.array as da, onsoftmax.dask
     >>> x = da.from_array([1.0, 2.0, 3.0, 6.0, 2.0, 1.0], chunks=3)

@@ -1,8 +1,8 @@
 """softmax, log_softmax and logsumexp of rows that are cut over the ranks of a torch.distributed group.
 
-Each rank has a part of every row and gets the same part of the result. It reads its part once for the rows'
-states, all ranks exchange these in one all_gather, and each finishes its part: no rank needs another's
-elements. A gradient works alike.
+Each rank has a part of every row and gets the same part of the result. A rank reads its part once for the
+rows' states. All ranks exchange the states in one all_gather. Then each rank finishes its part. No rank needs
+the elements of another rank. A gradient works in the same way.
 
 >>> from onsoftmax.distributed import log_softmax  # doctest: +SKIP
 >>> y = log_softmax(my_part_of_the_logits, group)  # doctest: +SKIP
@@ -30,53 +30,55 @@ Group: TypeAlias = Any
 def softmax(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
     """Softmax along an axis that is cut over the ranks of a group.
 
-    The result's bits do not depend on how many ranks share a row, where it is cut, or which rank has which
-    part; nor does the order of the ranks show. The state that a rank sends of a row is its maximum and the
-    sum of its exponentials in four digits, which are added up without rounding. These are 5 float64: 40 bytes
-    a row and rank. A pair of float64, 16 bytes, cannot do that: the sum of a part is rounded, and so a cut
-    shows in the last bit of one result in 2^27 on a CPU and of most on a GPU. Excepted are float64 rows with
-    an abs(m) above 2^40, and rows of more than 2^29 elements: these may differ in the last bits.
+    The result's bits do not depend on how many ranks share a row, where it is cut, which rank has which part,
+    or the order of the ranks. There are exceptions: float64 rows with abs(m) above 2^40, and rows of more
+    than 2^29 elements, may differ in the last bits.
+
+    For each row a rank sends a state: the row's maximum and the sum of its exponentials in four digits, which
+    are added up without rounding. A state has 5 float64, 40 bytes. A pair of float64, 16 bytes, would not be
+    enough: the sum of a part is rounded then, so a cut changes the last bit of one result in 2^27 on a CPU
+    and of most results on a GPU.
 
     Parameters
     ----------
     local : torch.Tensor or DTensor
         This rank's part of the rows, on the CPU or a GPU. float16, bfloat16, float32 or float64. The parts
-        may have different lengths along `axis`, 0 too; all else of their shape and their type are the same. A
-        DTensor brings its groups with it. Sharded on `axis`, over one dimension of its mesh or several, it is
-        taken part by part. Sharded elsewhere or replicated, it needs no exchange. Partial, it is added up
-        first, by DTensor's own redistribute.
+        may have different lengths along `axis`, also 0. Their type and the rest of their shape must be the
+        same. A DTensor brings its groups with it. If it is sharded on `axis`, over one dimension of its mesh
+        or several, its parts are the parts of the rows. If it is replicated or sharded on another axis, it
+        needs no exchange. If it is partial, DTensor's own redistribute adds it up first.
     group : ProcessGroup, optional
-        The ranks that share the rows: the default group if None. Not beside a DTensor.
+        The ranks that share the rows. None means the default group. Must be None for a DTensor.
     axis : int
         The axis that is cut.
 
     Returns
     -------
     Tensor of local's shape and type
-        This rank's part of the softmax; of a DTensor one with its placements. Rows are NaN as in
-        `onsoftmax.softmax`: a NaN on one rank makes the row NaN on all. Differentiable as often as wanted in
-        reverse mode. Each backward step exchanges 16 bytes a row and rank, and so all ranks must take it. The
-        bits of a gradient may depend on the cuts, as sums are rounded in double, those of a first derivative
-        of float64 rows in two doubles.
+        This rank's part of the softmax. For a DTensor, a DTensor with its placements. Rows are NaN as in
+        `onsoftmax.softmax`. A NaN on one rank makes the row NaN on all ranks. The result is differentiable
+        any number of times in reverse mode. Each backward step exchanges 16 bytes a row and rank, so all
+        ranks must take it. The bits of a gradient may depend on the cuts, since its sums are rounded in
+        double. The sums of a first derivative of float64 rows are rounded in two doubles.
 
     Raises
     ------
     ValueError
-        Parts of different shapes or types, on every rank; a group beside a DTensor; a process that is not in
-        the group.
+        The parts have different shapes or types (on every rank), a group is given for a DTensor, or the
+        process is not in the group.
     IndexError
         axis is out of bounds.
     TypeError
-        What is no tensor; a type that is none of the four.
+        local is not a tensor, or its type is none of the four.
     RuntimeError
-        A rank that does not come, or is gone: within the group's timeout, with the words of this module or of
-        the group's backend. NCCL ends the process then, as its watchdog is set.
+        A rank does not come, or is gone. The error comes within the group's timeout, with the words of this
+        module or of the group's backend. NCCL then ends the process, if its watchdog is set so.
 
     Notes
     -----
-    The exchange is one collective, and nothing else, where the rows' shape and type are those of the group's
-    call before. Where they are not, the ranks first compare them over the group's store. So parts that do not
-    fit never meet in a collective, where backends hang or return wrong numbers.
+    If the rows have the shape and the type of the group's last call, the exchange is one collective and
+    nothing else. Otherwise the ranks first compare shapes and types over the group's store. So parts that do
+    not fit never meet in a collective, where backends hang or return wrong numbers.
     TORCH_DISTRIBUTED_DEBUG=DETAIL also finds ranks that call different functions.
 
     References
@@ -99,10 +101,10 @@ def log_softmax(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
 def logsumexp(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
     """log(sum(exp(x))) along an axis that is cut over the ranks of a group.
 
-    All else is as in `softmax`, but for the result. It has local's shape without `axis`, and is the same on
-    all ranks; of a DTensor it is replicated over the dimensions of the mesh that cut the rows. Its gradient
-    must be the same on all ranks too, that of the whole loss. The backward step exchanges nothing; that of a
-    gradient does.
+    The result has local's shape without `axis`, and is the same on all ranks. For a DTensor it is replicated
+    over the dimensions of the mesh that cut the rows. Its gradient must be the same on all ranks too: the
+    gradient of the whole loss. The backward step exchanges nothing, but the backward step of a gradient does.
+    All else is as in `softmax`.
     """
     return _call("logsumexp", local, group, axis)
 
@@ -121,7 +123,7 @@ def _call(operation: str, local: Tensor, group: Group, axis: int) -> Tensor:
 
 
 def _leave_out_of_graphs(tracer: Any) -> None:
-    """torch.compile breaks its graph where ranks exchange what it does not know."""
+    """torch.compile breaks its graph at the exchange between ranks, which it does not know."""
     global _call
     _call = tracer.disable(_call)
 
@@ -178,7 +180,7 @@ def _call_on_dtensor(operation: str, x: Tensor, group: Group, axis: int) -> Tens
 
 
 class _Rows(torch.autograd.Function):  # type: ignore[misc]
-    """softmax and log_softmax; where the pairs of the whole rows are known, without an exchange."""
+    """softmax and log_softmax. If the pairs of the whole rows are known, there is no exchange."""
 
     @staticmethod
     def forward(
@@ -214,7 +216,7 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, change: Tensor) -> tuple[Any, ...]:
-        """Both gradients are made on every rank, whether or not it needs both: the others wait for its
+        """Every rank makes both gradients, even if it does not need both: the other ranks wait for its
         sums."""
         grad, y = ctx.saved_tensors
         axis, groups, operation = ctx.call
@@ -237,7 +239,7 @@ class _Values(torch.autograd.Function):  # type: ignore[misc]
         pairs = _merged(x.detach(), axis, groups)
         ctx.save_for_backward(x, pairs)
         ctx.call = axis, groups
-        rows = x.detach().narrow(axis, 0, 0)  # the pairs are all it takes
+        rows = x.detach().narrow(axis, 0, 0)  # it needs the pairs alone
         return _core.finish(rows, axis, pairs=pairs, operation=operation)
 
     @staticmethod
@@ -250,12 +252,13 @@ class _Values(torch.autograd.Function):  # type: ignore[misc]
         return (y.to(dtype) * _Spread.apply(grad.to(dtype), groups)).to(y.dtype), None, None, None
 
 
-# What all ranks have alike has the same gradient on all of them, that of the whole loss; what each has for
-# itself has its own. So of the two steps from one to the other each is the other's gradient.
+# A value that all ranks share has the same gradient on all of them: the gradient of the whole loss. A value
+# of one rank has a gradient of its own. So _Sum and _Spread, the steps between the two kinds of values, are
+# each other's gradient.
 
 
 class _Sum(torch.autograd.Function):  # type: ignore[misc]
-    """From the ranks' own values to their sum, which all have alike."""
+    """From the ranks' own values to their sum, which is the same on all ranks."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, groups: tuple[Group, ...]) -> Tensor:
@@ -270,7 +273,7 @@ class _Sum(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _Spread(torch.autograd.Function):  # type: ignore[misc]
-    """From values that all ranks have alike to each rank's own."""
+    """From values that are the same on all ranks to each rank's own values."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, groups: tuple[Group, ...]) -> Tensor:
@@ -282,7 +285,7 @@ class _Spread(torch.autograd.Function):  # type: ignore[misc]
         return _Sum.apply(grad, ctx.groups), None
 
 
-# ---------------------------------------------------------------- DTensor, whose own steps differentiate once
+# ---------------------------------------------------------------- DTensor: its own steps differentiate once
 
 
 class _Local(torch.autograd.Function):  # type: ignore[misc]

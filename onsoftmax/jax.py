@@ -1,7 +1,7 @@
 """softmax and its relatives inside jax.jit, jax.grad, jax.vmap and the other transformations of JAX.
 
-onsoftmax.softmax and the others come here by themselves with a JAX tracer: nothing here needs to be called,
-but for rows that are cut over devices, inside jax.shard_map, which `axis_name` is for.
+onsoftmax.softmax and the other functions come here by themselves with a JAX tracer. You need to call this
+module only for rows that are cut over devices, inside jax.shard_map. `axis_name` is for such rows.
 
 >>> import jax, onsoftmax as ons
 >>> jax.jit(jax.grad(lambda x: ons.softmax(x)[0]))(jax.numpy.zeros(2))
@@ -48,40 +48,40 @@ def softmax(
     Parameters
     ----------
     array : jax.Array or tracer, any shape
-        Logits, dimensionless. float16, bfloat16, float32, and with jax_enable_x64 float64; other numbers
+        Logits, dimensionless. float16, bfloat16, float32, and with jax_enable_x64 float64. Other numbers
         become JAX's default float.
     axis, method, dtype, where, scale
-        As onsoftmax.softmax takes them; where and scale may be tracers too. Gradients flow to the array and
-        to a scale that is an array.
+        As onsoftmax.softmax takes them. `where` and `scale` may be tracers too. Gradients flow to the array
+        and to a scale that is an array.
     out, stream : None
         JAX's arrays are immutable, and its programs have their own stream.
     num_threads : int, optional
-        Of a CPU, at most so many; by default get_num_threads() when the call is traced. A GPU has no use for
-        it.
+        The largest number of threads on a CPU. The default is get_num_threads() when the call is traced. It
+        has no effect on a GPU.
     axis_name : str or tuple of str, optional
-        Inside jax.shard_map, the axes of the mesh over which the rows are cut along `axis`; each device has a
-        part of every row. They exchange 40 bytes a row, and in the backward step 16. The result's bits do not
-        depend on how many devices share a row (docs/rows-over-gpus.md). Differentiable once; goes with axis,
-        dtype and num_threads alone.
+        Inside jax.shard_map: the axes of the mesh over which the rows are cut along `axis`. Each device has a
+        part of every row. The devices exchange 40 bytes a row, and in the backward step 16. The result's bits
+        do not depend on how many devices share a row (docs/rows-over-gpus.md). The result is differentiable
+        once. axis_name can be combined with axis, dtype and num_threads only.
 
     Returns
     -------
     jax.Array
-        Of the array's shape, and of its type or `dtype`. The bits are those of onsoftmax.softmax on the same
-        array outside a transformation.
+        Has the array's shape, and its type or `dtype`. The bits are the same as from onsoftmax.softmax on the
+        same array outside a transformation.
 
     Raises
     ------
     ValueError, TypeError, AxisError
         As onsoftmax.softmax, when the call is traced.
     jax.errors.JaxRuntimeError
-        When the program runs: memory, or a GPU that lacks what the method needs.
+        When the program runs: if memory is short, or the GPU lacks something that the method needs.
 
     Notes
     -----
-    Differentiable as often as wanted in reverse mode. The backward step is onsoftmax.softmax_backward, which
-    needs the result alone. vmap makes one call of all that it maps. In a program that XLA partitions by
-    itself each device gets the whole array; jax.shard_map avoids that.
+    The result is differentiable any number of times in reverse mode. The backward step is
+    onsoftmax.softmax_backward, which needs the result alone. vmap makes one call of all mapped calls. If XLA
+    partitions a program by itself, each device gets the whole array. jax.shard_map avoids that.
 
     References
     ----------
@@ -125,8 +125,8 @@ def logsumexp(
 ) -> Array:
     """onsoftmax.logsumexp; all else is as in `softmax`.
 
-    With axis_name the result is the same on all devices, while JAX counts it as one that varies over them:
-    jax.lax.pmean makes it one.
+    With axis_name the result is the same on all devices, but JAX treats it as a value that varies over them.
+    jax.lax.pmean makes one value of it.
     """
     refuse(None, stream)
     x, where, scale, call = take("logsumexp", array, axis, method, None, where, scale, num_threads)

@@ -1,9 +1,9 @@
 """softmax and its relatives inside autograd, torch.func, torch.compile and torch.autocast.
 
-Nothing here needs to be called: onsoftmax.softmax and the others come here by themselves with a tensor that
-requires grad, one inside a transform, or one of a subclass, and under torch.compile and a TorchDispatchMode.
-The operators are torch.ops.onsoftmax.*, for torch.export and for other front ends. Softmax and LogSoftmax are
-modules as torch.nn has them.
+You need not call anything here. onsoftmax.softmax and the other functions come here by themselves if a tensor
+requires grad, is inside a transform, or is of a subclass. They also come here under torch.compile and a
+TorchDispatchMode. The operators are torch.ops.onsoftmax.*, for torch.export and for other front ends. Softmax
+and LogSoftmax are modules, as in torch.nn.
 
 >>> import torch, onsoftmax as ons
 >>> x = torch.zeros(3, requires_grad=True)
@@ -35,14 +35,14 @@ __all__ = ["LogSoftmax", "Softmax", "log_softmax", "log_softmax_backward", "logs
 __all__ += ["softmax_backward", "softmax_topk"]
 
 _Axes = int | tuple[int, ...] | None
-# The scale where none is given: it is known without a look at its value, which torch.compile may not have.
+# The scale if the caller gives none. It is known by identity, since torch.compile may not have its value.
 _ONE = 1.0
-# Threads, more than the core starts: an int of any size is taken, and an operator's has 64 bits.
+# More threads than the core starts. Callers may give an int of any size, and an operator's int has 64 bits.
 _MANY = 2**31
 
 
 def _symbolic_int(value: Any) -> int:
-    """An int, in torch.compile a symbolic one, as it comes: operator.index would fix its value."""
+    """An int. In torch.compile a symbolic int stays symbolic: operator.index would fix its value."""
     return value if isinstance(value, (int, torch.SymInt)) else operator.index(value)
 
 
@@ -58,7 +58,7 @@ _EXPECTED = {"where": "a mask of bool", "scale": "a real number, or an array of 
 
 
 def _tensor(name: str, value: Any, array: torch.Tensor) -> torch.Tensor:
-    """An argument as a tensor: of its own memory, as a backward step may need what it is now."""
+    """An argument as a tensor. It has its own memory, since a backward step may need its present value."""
     if isinstance(value, torch.Tensor):
         return value
     try:
@@ -96,7 +96,7 @@ def _call(
     num_threads: int | None,
     **keywords: Any,
 ) -> Any:
-    """The operator's call: what it takes by place, and by name what is not as it is by itself."""
+    """Calls the operator. Arguments that differ from their defaults are passed by name."""
     x: torch.Tensor = arrays[0]
     if stream is not None:
         raise ValueError(
@@ -118,7 +118,7 @@ def _call(
 
 
 def _typed(dtype: Any) -> dict[str, torch.dtype]:
-    """The type of the result, where the caller says it, as torch has it."""
+    """The type of the result as a torch.dtype, if the caller gives one."""
     if dtype is None:
         return {}
     if isinstance(dtype, torch.dtype):
@@ -130,7 +130,7 @@ def _typed(dtype: Any) -> dict[str, torch.dtype]:
 
 
 def _typed_as(out: Any, dtype: Any, array: torch.Tensor) -> dict[str, torch.dtype]:
-    """The same beside an out, which is to fit it and the array."""
+    """The type of the result, and a check that out fits this type and the array."""
     typed = _typed(dtype)
     if out is None:
         return typed
@@ -275,8 +275,8 @@ def softmax_topk(
     return TopK(values, indices)
 
 
-class Softmax(torch.nn.Module):  # type: ignore[misc]  # of what mypy does not look into
-    """torch.nn.Softmax by onsoftmax.softmax: of any shape, along dim, an int, several, or None for all."""
+class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
+    """torch.nn.Softmax by onsoftmax.softmax, for any shape. dim is an int, a tuple of ints, or None (all)."""
 
     function: Callable[..., torch.Tensor] = staticmethod(_core.softmax)
 
