@@ -1,4 +1,4 @@
-"""What there is and what would run: methods(), plan(), show_config(). The facts come from the C core."""
+"""methods(), plan() and show_config(): what there is and what would run. The facts come from the C core."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Method:
     devices: tuple[str, ...]
     """Where it runs: "cpu", "cuda"."""
     reads: int
-    """How often the whole array is read from memory; of a gradient both."""
+    """How often the whole array is read from memory. For a gradient, both arrays."""
     writes: int
     """How often the whole array is written to memory."""
     keeps: str
-    """What of a row stays in fast memory meanwhile: "nothing", "tile" or "row"."""
+    """The part of a row that stays in fast memory meanwhile: "nothing", "tile" or "row"."""
 
     @property
     def passes(self) -> int:
-        """How often the row is gone over in memory: its reads."""
+        """How often the method goes over a row in memory: its reads."""
         return self.reads
 
     @property
     def on_chip(self) -> str:
-        """How much fast memory a row takes: "O(1)", "O(tile)", or "O(N)" and so no more than fits."""
+        """How much fast memory a row takes: "O(1)", "O(tile)", or "O(N)". With "O(N)" a row must fit."""
         return {"nothing": "O(1)", "tile": "O(tile)", "row": "O(N)"}[self.keeps]
 
 
@@ -49,7 +49,7 @@ class Methods(list[Method]):
     """A list of methods that prints as a table."""
 
     device: str | None = None
-    """Those of one device, or of all."""
+    """The device that the methods run on. None if they are the methods of all devices."""
     operation: str = "softmax"
 
     def _table(self) -> Table:
@@ -63,11 +63,11 @@ class Methods(list[Method]):
         return Table(title, head, rows, frozenset({0, 4, 5}))
 
     def _place(self, method: Method) -> str:
-        """Where it runs; of one device, how long a row may be."""
+        """Where the method runs. If the list is for one device, how long a row may be."""
         if self.device is None:
             return " ".join(method.devices)
         longest = 0
-        while True:  # `fused` is several on a GPU, each with a limit of its own
+        while True:  # on a GPU `fused` is several methods, each with a limit of its own
             try:
                 facts = _core.plan(
                     (1, longest + 1),
@@ -92,7 +92,7 @@ class Methods(list[Method]):
 
 
 def _device(device: Any) -> Any:
-    """As the core names it: "gpu", "cuda:0" and torch's devices are "cuda" or "cpu"."""
+    """The core's name of the device. "gpu", "cuda:0" and torch's devices are "cuda" or "cpu"."""
     name = str(device) if type(device).__module__ == "torch" else device
     if isinstance(name, str) and (name == "gpu" or re.fullmatch(r"cuda:\d+", name)):
         return "cuda"
@@ -100,7 +100,7 @@ def _device(device: Any) -> Any:
 
 
 def _refuse_lengths(given: Any) -> None:
-    """TypeError for what is no array, but meant as a shape."""
+    """TypeError for a value that is no array, but that was meant as a shape."""
     if isinstance(given, str):
         written, _, axis = given.partition("@")
         lengths = re.findall("[0-9]+", written)
@@ -118,21 +118,21 @@ def _refuse_lengths(given: Any) -> None:
 
 
 def methods(device: Any = None, *, operation: OperationName = "softmax") -> Methods:
-    """The methods that there are: a list, which prints as a table.
+    """All methods as a list, which prints as a table.
 
     Parameters
     ----------
     device : "cpu", "cuda" or None
-        Those of one device, whether or not this machine has it, or all. "gpu", "cuda:0" and a torch.device
-        will do.
+        The device whose methods to list, even if this machine does not have it. None lists the methods of all
+        devices. "gpu", "cuda:0" and a torch.device work too.
     operation : str
-        Those of softmax, log_softmax, logsumexp, normalizer, softmax_topk, softmax_backward or
-        log_softmax_backward.
+        The operation whose methods to list: softmax, log_softmax, logsumexp, normalizer, softmax_topk,
+        softmax_backward or log_softmax_backward.
 
     Raises
     ------
     ValueError
-        A device or an operation of another name.
+        The device or the operation has another name.
     """
     device = _device(device)
     if device not in (None, "cpu", "cuda"):
@@ -158,33 +158,35 @@ def plan(
     operation: OperationName = "softmax",
     k: SupportsIndex | None = None,
 ) -> Plan:
-    """Which method an operation would take for an array, why, and what each would cost, without running it.
+    """The method that an operation would take for an array, and why, and what each method would cost.
+
+    It runs nothing.
 
     Parameters
     ----------
     array_or_shape : array, or tuple of ints
-        An array as softmax takes it, or the shape of a C-ordered one. A tensor of torch on meta, or a fake
-        one, has no values and needs none; with `device`, or on a fake GPU, it stands for its shape.
+        An array as softmax takes it, or the shape of a C-ordered array. A torch tensor on meta, or a fake
+        tensor, has no values and needs none. With `device`, or on a fake GPU, it stands for its shape.
     axis, method, num_threads
-        As softmax takes them; num_threads says nothing of a GPU.
+        As softmax takes them. num_threads has no effect for a GPU.
     dtype : dtype, optional
-        With an array the result's type; with a shape the type of both, float32 by default.
+        With an array: the result's type. With a shape: the type of both, float32 by default.
     device : str, optional
-        Where an array of that shape lies: "cpu", the default, or "cuda", which is the first GPU, and without
-        one an H100; "gpu", "cuda:0" and a torch.device will do. Or a GPU to plan for, here or not, by its
-        data sheet: "RTX 4090", "L4", "A100" (SXM, 80 GB), "H100" (SXM), "H200" or "B200", in capitals or
-        not, with spaces or without.
+        Where an array of that shape lies: "cpu" (the default) or "cuda". "cuda" is the first GPU, or an H100
+        if there is no GPU. "gpu", "cuda:0" and a torch.device work too. You can also name a GPU that is not
+        here, to plan by its data sheet: "RTX 4090", "L4", "A100" (SXM, 80 GB), "H100" (SXM), "H200" or
+        "B200", in capitals or not, with spaces or without.
     operation : str
-        One that `methods` takes; the array stands for both inputs of a gradient.
+        An operation that `methods` takes. For a gradient, the array stands for both inputs.
     k : int, optional
-        Of softmax_topk, which needs it: how many of each row.
+        For softmax_topk, which needs it: the number of elements to select per row.
 
     Raises
     ------
     ValueError, TypeError, AxisError
-        As softmax; an int, or a list of ints, in the place of a shape; a device or an operation of another
-        name; a device that the array is not on; more than 2^48 elements; softmax_topk without k, or a k that
-        softmax_topk refuses, or for another operation.
+        As softmax. Also for an int or a list of ints in place of a shape, for an unknown device or operation,
+        for a device that the array is not on, for more than 2^48 elements, for softmax_topk without k or with
+        a k that it refuses, and for k with another operation.
     """
     _refuse_lengths(array_or_shape)
     device = _device(device)
@@ -231,7 +233,7 @@ def _cost(method: Method, needed: int, planned: Callable[[str], dict[str, Any]])
 
 
 def show_config() -> dict[str, Any]:
-    """Prints the versions, the instruction sets, the threads and the GPUs found; returns it as a dict."""
+    """Prints the versions, instruction sets, threads and GPUs found, and returns them as a dict."""
     config = {
         "onsoftmax": __version__,
         "python": platform.python_version(),

@@ -39,7 +39,7 @@ class Normalizer:
 
     Attributes
     ----------
-    packed : array of float64, the rows' shape with 5 behind
+    packed : array of float64, whose shape is the rows' shape followed by 5
         The state as one array, for any transport: m, and d in four parts (csrc/api/packed.h). Read-only.
     axis : int, tuple of ints, or None
         The axis or axes that form a row of a chunk.
@@ -65,7 +65,7 @@ class Normalizer:
     array([0.0061, 0.0167, 0.0453])
     """
 
-    # By hand: slots=True has some Pythons raise TypeError for an attribute that is no field (cpython 105936).
+    # By hand: with slots=True some Pythons raise TypeError for an attribute that is no field (cpython 105936)
     __slots__ = ("axis", "dtype", "packed", "scale")
 
     packed: Any
@@ -83,20 +83,20 @@ class Normalizer:
 
     @property
     def m(self) -> Any:
-        """The largest element of each row, float64: NaN where there is one, -inf where there is nothing."""
+        """The largest element of each row, float64. NaN if the row has a NaN, -inf if it has nothing."""
         return _core.merge(self.packed, gives="m")
 
     @property
     def d(self) -> Any:
-        """sum(exp(x - m)) of each row, float64: 0 where m is -inf, NaN where it is NaN or inf.
+        """sum(exp(x - m)) of each row, float64. 0 if m is -inf, NaN if m is NaN or inf.
 
-        On the CPU a row of n equal elements has exactly n.
+        On the CPU d is exactly n for a row of n equal elements.
         """
         return _core.merge(self.packed, gives="d", dtype=self.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The rows' shape: that of a chunk without axis."""
+        """The rows' shape: the shape of a chunk without axis."""
         return tuple(self.packed.shape[:-1])
 
     def __repr__(self) -> str:
@@ -174,12 +174,13 @@ class Normalizer:
         Returns
         -------
         array of the chunk's shape and kind
-            NaN in rows with NaN or +inf, and in those of -inf alone; 0 where `where` is False.
+            NaN in rows with NaN or +inf, and in rows of -inf alone. 0 where `where` is False.
 
         Raises
         ------
         ValueError
-            A chunk of rows of another shape, or on another device; and the errors of `onsoftmax.softmax`.
+            The chunk has rows of another shape, or is on another device. Also the errors of
+            `onsoftmax.softmax`.
 
         >>> import onsoftmax as ons
         >>> row = ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0])
@@ -208,8 +209,8 @@ class Normalizer:
         return self._finish("log_softmax", chunk, dtype, out, where, stream, num_threads)
 
     def logsumexp(self, *, stream: Any = None) -> Any:
-        """log(sum(exp(x))) of each row, in the rows' type, float64 if that is None: m where m is -inf, inf
-        or NaN.
+        """log(sum(exp(x))) of each row, in the rows' type, or in float64 if that is None. It is m if m is
+        -inf, inf or NaN.
 
         >>> import onsoftmax as ons
         >>> float(ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).logsumexp().round(4))
@@ -250,7 +251,7 @@ class Normalizer:
         Parameters
         ----------
         array : array of float64, shape (..., 5)
-            The `packed` of a Normalizer, by whatever way it came. It is copied.
+            The `packed` of a Normalizer, however it came here. It is copied.
         axis, scale
             The arguments that `normalizer` was given. The packed state stores neither.
         dtype : dtype, optional
@@ -259,9 +260,9 @@ class Normalizer:
         Raises
         ------
         ValueError
-            An array of another shape or type.
+            The array has another shape or type.
         TypeError
-            axis is no int, tuple of ints or None; dtype is none of the four.
+            axis is not an int, a tuple of ints or None, or dtype is none of the four.
 
         >>> import numpy as np, onsoftmax as ons
         >>> sent = ons.normalizer([1.0, 2.0, 3.0]).packed.tobytes()
@@ -277,9 +278,9 @@ class Normalizer:
     ) -> Normalizer:
         """The Normalizer of packed states that are stacked along an axis. They are merged at once.
 
-        `axis` is an int, a tuple of ints or None for all; the last dimension, of 5, does not count: AxisError
-        where it is out of bounds. Along a length of 0 the state is empty. `row_axis`, `scale` and `dtype` are
-        the axis, scale and dtype of `from_packed`, as the other errors are.
+        `axis` is an int, a tuple of ints, or None for all axes. The last dimension, of 5, does not count. An
+        axis out of bounds raises AxisError. Along a length of 0 the state is empty. `row_axis`, `scale` and
+        `dtype` are the axis, scale and dtype of `from_packed`. The other errors are as in `from_packed`.
 
         >>> import numpy as np, onsoftmax as ons
         >>> parts = [ons.normalizer(part).packed for part in ([1.0, 2.0], [3.0, 6.0], [2.0, 1.0])]
@@ -348,12 +349,12 @@ def normalizer(
     Raises
     ------
     ValueError, TypeError, RuntimeError, MemoryError
-        As `onsoftmax.softmax`. The state is float64: TypeError for a JAX array without jax_enable_x64.
+        As `onsoftmax.softmax`. The state is float64, so a JAX array without jax_enable_x64 raises TypeError.
 
     References
     ----------
     M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018): m and d
-    are those of its algorithm 3.
+    as in its algorithm 3.
 
     Examples
     --------
@@ -375,7 +376,7 @@ def _read_only(array: Any) -> Any:
 
 
 def _kept(scale: Any) -> Any:
-    """A scale as a value that nobody changes; one on a GPU as it is."""
+    """A scale as a value that nobody changes. A scale on a GPU stays as it is."""
     if isinstance(scale, Real) or gpu_of(scale) is not None:
         return scale
     copy = as_numpy(scale).copy()
@@ -393,7 +394,8 @@ def _same_scale(a: Any, b: Any) -> bool:
 
 
 def _of_type(chunk: Any, name: str | None) -> Any:
-    """A list, a number or NumPy's integers, which have no floating type of their own, as an array of that."""
+    """The chunk as an array of the named type, if it is a list, a number or NumPy's integers. These have no
+    floating type of their own."""
     array = np.asarray(chunk) if isinstance(chunk, (list, tuple, int, float)) else chunk
     if type(array) is not np.ndarray or array.dtype.kind not in ("iub" if array is chunk else "iubf"):
         return chunk

@@ -1,4 +1,4 @@
-"""softmax_topk, the C core's, as type checkers see it; and what it gives with return_normalizer=True."""
+"""The types of the C core's softmax_topk for type checkers, and its result with return_normalizer=True."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._types import MethodName
 
 
 class TopKWithNormalizer(NamedTuple):
-    """What softmax_topk gives with return_normalizer=True."""
+    """The result of softmax_topk with return_normalizer=True."""
 
     values: Any
     """The k largest probabilities of each row, or their logarithms."""
@@ -24,7 +24,8 @@ class TopKWithNormalizer(NamedTuple):
 def with_normalizer(
     found: TopK, array: Any, pairs: Any, dtype: str, stream: Any, keywords: dict[str, Any]
 ) -> TopKWithNormalizer:
-    """For the C core: of a TopK, and of the pairs of the rows or, where it has none, of the array."""
+    """Called by the C core: adds the rows' Normalizer to a TopK, from their pairs, or from the array if pairs
+    is None."""
     axis, scale = keywords.get("axis", -1), keywords.get("scale", 1.0)
     if pairs is None:
         same = {name: keywords[name] for name in ("where", "num_threads") if name in keywords}

@@ -1,4 +1,4 @@
-"""What softmax_topk gives. The C core takes TopK from here when it is imported."""
+"""The result of softmax_topk. The C core takes TopK from here at its import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class TopK(NamedTuple):
-    """What softmax_topk gives: two arrays with k elements along the axis."""
+    """The result of softmax_topk: two arrays with k elements along the axis."""
 
     values: Any
     """The k largest probabilities of each row, or their logarithms."""

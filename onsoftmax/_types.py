@@ -1,4 +1,4 @@
-"""The names that arguments may have: for type checkers, and those of the types for command lines too."""
+"""The names that arguments may have, for type checkers. Command lines use the names of the types too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Plan: what a call would do and cost, what the other methods would, and where the next one takes over."""
+"""A Plan: what a call would do, what each method would cost, and where the next method takes over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import _core
 from . import copy_speed
 from .table import Table, as_html, paragraphs
 
-LONGEST = 2**30  # up to which the methods of other lengths are looked for
+LONGEST = 2**30  # cliffs are looked for up to this length
 _MAX_ELEMENTS = 2**_core.MAX_ELEMENTS_LOG2
 UNITS = {1e12: "TB", 1e9: "GB", 1e6: "MB", 1e3: "kB"}
 SECONDS = {1.0: "s", 1e-3: "ms", 1e-6: "us"}
@@ -20,19 +20,19 @@ SECONDS = {1.0: "s", 1e-3: "ms", 1e-6: "us"}
 
 @dataclass(frozen=True)
 class Cost:
-    """What one method would cost where a plan was made."""
+    """What one method would cost for the call of a plan."""
 
     method: str
     bytes_moved: int | None
-    """Through main memory; None where the method cannot run."""
+    """Bytes moved through main memory. None if the method cannot run."""
     on_chip_bytes: int | None
-    """Held in fast memory for one row."""
+    """Bytes held in fast memory for one row."""
     cannot: str = ""
-    """Why it cannot run."""
+    """Why the method cannot run."""
     measured_seconds: float | None = None
-    """As Plan's."""
+    """As in Plan."""
     most_x_copy: float = 1.0
-    """The part of a copy's speed that its passes allow: those that are needed over those that it has."""
+    """The share of a copy's speed that the method's passes allow: the passes needed over its passes."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Cliff:
     """A length of row at which another method takes over."""
 
     N: int
-    """The last one of `method`."""
+    """The last length of `method`."""
     method: str
     bytes_an_element: float
-    """Moved through main memory up to here."""
+    """Bytes moved through main memory for each element, up to this length."""
     then: str
     """The method from N + 1 on."""
     bytes_an_element_then: float
@@ -51,7 +51,7 @@ class Cliff:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """What a call would do. `print(plan)` tells it, with the cost of the other methods and the cliffs; a
+    """What a call would do. `print(plan)` shows it, with the cost of the other methods and the cliffs. A
     notebook shows the same."""
 
     operation: str
@@ -62,12 +62,12 @@ class Plan:
     reason: str
     """Why this method."""
     measured: str
-    """What a run measured where the choice turns: the file, then x copy of the methods there. Empty where no
-    run did, or where the method was asked for."""
+    """What a run measured at the length where the choice changes: the file, then x copy of the methods there.
+    Empty if no run measured it, or if the call names the method."""
     dtype: str
     """The array's type."""
     form: str
-    """ "row": one row at a time along its elements; "column": neighbouring rows side by side."""
+    """ "row": one row at a time, along its elements. "column": neighbouring rows side by side."""
     compute: str
     """The arithmetic's type."""
     rows: int
@@ -78,60 +78,64 @@ class Plan:
     width: int
     """Rows worked on side by side."""
     bytes_moved: int
-    """Through main memory, reads and writes together, in bytes; the least, where the elements decide it."""
+    """Bytes moved through main memory, by reads and writes. The least, if it depends on the elements."""
     on_chip_bytes: int
-    """Held in fast memory for one row, in bytes."""
+    """Bytes held in fast memory for one row."""
     workspace_bytes: int
     """Scratch of all threads or blocks together, in bytes."""
     threads: int
-    """On the CPU; on a GPU those of a block."""
+    """The threads of the call on the CPU, or of a block on a GPU."""
     others: tuple[Cost, ...]
-    """Every method of the device, the plan's own among them."""
+    """The cost of every method of the device, the plan's own method among them."""
     k: int | None = None
-    """How many of each row softmax_topk selects; None for another operation."""
+    """The number of elements that softmax_topk selects per row. None for another operation."""
     num_threads: int | None = field(default=None, repr=False, compare=False)
-    """The most that may be used on the CPU, where the call said so."""
+    """The largest number of threads to use on the CPU, if the call gives it."""
 
+    # From here on: for a GPU alone.
     blocks_a_row: int | None = None
-    """Blocks that share a row, 0 where a block has several rows. This and what follows on a GPU alone."""
+    """Blocks that share a row. 0 if a block has several rows."""
     elements_a_thread: int | None = None
-    """Of a row, held at once in a thread's registers."""
+    """Elements of a row that a thread holds in its registers at once."""
     warps: int | None = None
-    """Of a block."""
+    """Warps of a block."""
     longest_row: int | None = None
-    """That the method can hold; None where it takes any."""
+    """The longest row that the method can hold. None if it takes any."""
     copy_speed: float | None = None
-    """In bytes a second: 0.88 of the bandwidth of the GPU's memory, as copies reach on an H200. The bandwidth
-    is what the driver says, or the data sheet where no driver is asked; None where the driver says none."""
+    """Bytes a second of a copy: 0.88 of the bandwidth of the GPU's memory, which copies reach on an H200. The
+    bandwidth comes from the driver, or from the data sheet if no driver is asked. None if the driver does not
+    tell it."""
 
     measured_seconds: float | None = None
-    """On the GPU, without the launch from the host: interpolated between times that were measured on an H100.
-    None for another GPU, another operation than softmax, and where rows have gaps."""
+    """The time on the GPU, without the launch from the host. It is interpolated between times measured on an
+    H100. None for another GPU, for another operation than softmax, and for rows with gaps."""
     measured_copy_seconds: float | None = None
-    """The same of a copy of the array."""
+    """The same time for a copy of the array."""
 
+    # From here on: as the driver says. None without a driver.
     registers: int | None = None
-    """Of a thread. This and what follows as the driver says, None without one."""
+    """Registers of a thread."""
     spilled_bytes: int | None = None
-    """Of a thread's registers, in local memory."""
+    """Bytes of a thread's registers that are in local memory."""
     shared_bytes: int | None = None
-    """Shared memory of a block."""
+    """Shared memory of a block, in bytes."""
     blocks_a_multiprocessor: int | None = None
-    """That run at once."""
+    """Blocks that run at once on a multiprocessor."""
 
     def seconds(self, bandwidth: float | None = None) -> float | None:
-        """The time to expect: `measured_seconds`, else the least, of moving `bytes_moved` as a copy does.
+        """The time to expect: `measured_seconds`, or else the least time: a copy's, for `bytes_moved`.
 
         Parameters
         ----------
         bandwidth : float, optional
-            Of a copy, in bytes a second: the least time is then meant. Else on the CPU that of a copy,
-            measured once; on a GPU `copy_speed`, and None where that is not known.
+            Bytes a second of a copy. If it is given, the result is the least time at this bandwidth. If not,
+            the CPU's copy speed is measured once, and on a GPU `copy_speed` is used. The result is None if
+            that is not known.
 
         Raises
         ------
         ValueError
-            A bandwidth that is not above 0.
+            The bandwidth is not above 0.
         """
         if bandwidth is not None and not bandwidth > 0:
             raise ValueError(f"bandwidth is {bandwidth}: expected bytes a second, above 0")
@@ -144,7 +148,7 @@ class Plan:
         return copy_speed.of_memory(self.threads) if self.device == "cpu" else self.copy_speed
 
     def cliffs(self) -> tuple[Cliff, ...]:
-        """Where `auto` changes its method, for as many rows of this type and form and any length of row."""
+        """The lengths of row at which `auto` changes its method, for as many rows of this type and form."""
         lengths = [2**i for i in range(LONGEST.bit_length()) if 2**i * self.rows <= _MAX_ELEMENTS]
         lengths = [N for N in lengths if (self.k or 1) <= N]
         found: list[Cliff] = []
@@ -164,7 +168,7 @@ class Plan:
         return [Cliff(low, one["method"], each[0], other["method"], each[1])]
 
     def _at(self, N: int) -> dict[str, Any]:
-        """The plan of `auto` for rows of another length, lying as these do, without gaps."""
+        """The plan of `auto` for rows of another length, in the same form and without gaps."""
         shape, axis = ((self.rows, N), -1) if self.form == "row" else ((N, self.rows), 0)
         return _core.plan(
             shape,
@@ -177,7 +181,7 @@ class Plan:
         )
 
     def parts(self, bandwidth: float | None = None) -> list[Table | str]:
-        """The paragraphs and tables that it is shown by."""
+        """The paragraphs and tables that show the plan."""
         speed, cliffs = bandwidth or self._speed(), self.cliffs()
         return [
             self._summary(bandwidth, speed, cliffs),
@@ -287,11 +291,11 @@ class Plan:
         )
 
     def to_text(self, bandwidth: float | None = None, width: int = 80) -> str:
-        """What print shows, with times for a bandwidth in bytes a second."""
+        """The text that print shows, with times for a bandwidth in bytes a second."""
         return paragraphs(self.parts(bandwidth), width)
 
     def to_html(self, bandwidth: float | None = None) -> str:
-        """The same as a fragment of HTML."""
+        """The same text as a fragment of HTML."""
         parts = [
             as_html(part) if isinstance(part, Table) else f"<pre>{html.escape(part)}</pre>"
             for part in self.parts(bandwidth)
@@ -308,12 +312,12 @@ class Plan:
 
 
 def _share(share: float) -> str:
-    """Two digits that count, and two places of what is near 1: 0.0027, 0.66, 1.00."""
+    """Two significant digits, and two decimals near 1: 0.0027, 0.66, 1.00."""
     return f"{share:.2f}" if share >= 0.095 else f"{share:.2g}"
 
 
 def size(count: float) -> str:
-    """Of memory, in the units of 1000 that bandwidths have."""
+    """A size of memory as text, in units of powers of 1000, as bandwidths have."""
     unit = next((unit for unit in UNITS if count >= unit), None)
     return f"{count:.0f} B" if unit is None else f"{count / unit:.3g} {UNITS[unit]}"
 

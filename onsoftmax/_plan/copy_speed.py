@@ -1,4 +1,4 @@
-"""How fast this machine's memory copies: what every softmax is measured by."""
+"""How fast this machine's memory copies. Every softmax is compared with this speed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .memory import free_memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-MIN_BYTES, MAX_BYTES = 1 << 26, 1 << 28  # of each of the two arrays
-SHARE = 8  # of the memory that is free, at most one part of so many
+MIN_BYTES, MAX_BYTES = 1 << 26, 1 << 28  # size of each of the two arrays
+SHARE = 8  # an array takes at most one part in SHARE of the free memory
 ROUNDS = 5
 
 
 def last_level_cache() -> int:
-    """In bytes; 32 MiB where the system does not tell."""
+    """Its size in bytes. 32 MiB if the system does not tell it."""
     sizes = [p.read_text().strip() for p in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     units = {"K": 2**10, "M": 2**20}
     return max((int(s[:-1]) * units[s[-1]] for s in sizes if s[-1:] in units), default=2**25)
@@ -33,7 +33,7 @@ def _pieces(array: Array, count: int) -> Iterator[Array]:
 
 @functools.cache
 def of_memory(threads: int) -> float:
-    """Bytes a second that np.copyto moves on so many threads, reads and writes together, from main memory.
+    """Bytes a second that np.copyto moves in main memory on this number of threads, by reads and writes.
 
     Measured once for each number of threads, in a few hundredths of a second.
     """

@@ -8,7 +8,7 @@ import resource
 
 
 def _of_system() -> float:
-    """MemAvailable of the kernel, else the pages that are free."""
+    """The kernel's MemAvailable, or else the free pages."""
     try:
         with open("/proc/meminfo") as file:
             for line in file:
@@ -23,7 +23,7 @@ def _of_system() -> float:
 
 
 def _of_cgroup() -> float:
-    """What the limits of this process's cgroup (version 2) and those above it leave."""
+    """The memory that the limits of this process's cgroup (version 2) and of the cgroups above it leave."""
     least = math.inf
     try:
         with open("/proc/self/cgroup") as file:
@@ -43,7 +43,7 @@ def _of_cgroup() -> float:
 
 
 def _of_limits() -> float:
-    """What ulimit -v and ulimit -d leave."""
+    """The memory that ulimit -v and ulimit -d leave."""
     try:
         with open("/proc/self/statm") as file:
             pages = [int(field) for field in file.read().split()]
@@ -58,5 +58,5 @@ def _of_limits() -> float:
 
 
 def free_memory() -> float:
-    """Bytes, the least of what the system, the cgroup and the process's own limits leave."""
+    """Bytes: the least that the system, the cgroup and the process's own limits leave."""
     return min(_of_system(), _of_cgroup(), _of_limits())

@@ -1,4 +1,4 @@
-"""Tables: as plain text, wrapped to a width; by rich on a terminal where it is installed; in HTML."""
+"""Tables: as plain text, wrapped to a width; on a terminal by rich, if it is installed; in HTML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GAP = "  "
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are text. `left` names the columns that are aligned to the left, the others to the right."""
+    """Cells are text. `left` names the columns that are aligned to the left. The others go to the right."""
 
     title: str
     head: tuple[str, ...]
@@ -24,7 +24,7 @@ class Table:
 
 
 def number(value: float | None) -> str:
-    """Six decimals, or six digits where that would say little; nothing for None."""
+    """Six decimals, or six digits if the decimals would say little. Nothing for None."""
     if value is None:
         return ""
     if value == 0 or not math.isfinite(value):
@@ -37,7 +37,7 @@ def numbers(values: Sequence[float]) -> str:
 
 
 def short(value: float) -> str:
-    """As people write it: 3, not 3.000000."""
+    """A number as people write it: 3, not 3.000000."""
     return f"{value:.7g}"
 
 
@@ -51,7 +51,7 @@ def _words(table: Table) -> list[int]:
 
 
 def _widths(table: Table, width: int) -> list[int]:
-    """Of the columns: what the cells need, the widest cut until the whole fits, but no word."""
+    """The columns' widths, as the cells need them. The widest are cut until all fit, but no word is cut."""
     columns, least = range(len(table.head)), _words(table)
     widths = [max(len(line[i]) for line in [table.head, *table.rows]) for i in columns]
     while sum(widths) + len(GAP) * (len(widths) - 1) > width:
@@ -80,7 +80,7 @@ def _line(cells: Sequence[str], widths: list[int], left: frozenset[int]) -> list
 
 
 def _by_rows(table: Table, width: int) -> list[str]:
-    """Each row as lines of a name and a value, for a width that its columns do not fit."""
+    """Each row as lines of a name and a value, for a width that is too small for the columns."""
     names = max(map(len, table.head)) + len(GAP)
     lines = []
     for row in table.rows:
@@ -98,7 +98,7 @@ def _by_rows(table: Table, width: int) -> list[str]:
 
 
 def plain(table: Table, width: int = 80) -> str:
-    """As lines of at most `width` characters, where the cells' words allow it."""
+    """The table as lines of at most `width` characters, if the cells' words allow it."""
     widths = _widths(table, width)
     lines = textwrap.wrap(table.title, width) if table.title else []
     if sum(widths) + len(GAP) * (len(widths) - 1) > width:
@@ -142,18 +142,18 @@ def page(title: str, body: str) -> str:
 
 
 def terminal_width() -> int:
-    """Of stdout, 80 where it is none."""
+    """The width of stdout, or 80 if it is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
 
 
 def show(parts: Sequence[Table | str]) -> None:
-    """Tables and paragraphs on stdout: by rich on a terminal where it is installed, else in plain text."""
+    """Writes tables and paragraphs to stdout: on a terminal by rich, if installed, else in plain text."""
     if not (sys.stdout.isatty() and _show_richly(parts)):
         print(paragraphs(parts, terminal_width()))
 
 
 def _show_richly(parts: Sequence[Table | str]) -> bool:
-    """Whether rich is there to do it."""
+    """Shows the parts by rich. False if rich is not installed."""
     try:
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
