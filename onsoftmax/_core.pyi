@@ -13,7 +13,7 @@ _Result = TypeVar("_Result", bound=np.floating[Any])
 _Plain = NDArray[Any] | Sequence[Any] | float
 _Pair = tuple[float, float, float, float]
 
-# What Python and C both know by a number: ons_library and ons_role of csrc, flags of csrc/xla, and others.
+# Numbers that Python and C share: ons_library and ons_role of csrc, flags of csrc/xla, and some more.
 NUMPY: int
 TORCH: int
 JAX: int
@@ -80,7 +80,7 @@ class _OfRows(Protocol):
         stream: Any = None,
         num_threads: int | None = None,
     ) -> _Array: ...
-    @overload  # of a type that is said
+    @overload  # a result of a given type
     def __call__(
         self,
         array: _Plain,
@@ -110,7 +110,7 @@ class _OfRows(Protocol):
         stream: Any = None,
         num_threads: int | None = None,
     ) -> NDArray[np.floating[Any]]: ...
-    @overload  # of its own type, integers and bool as float64
+    @overload  # a result of the array's type, float64 for integers and bool
     def __call__(
         self,
         array: NDArray[_Float],
@@ -185,7 +185,7 @@ class _OfRows(Protocol):
         stream: Any = None,
         num_threads: int | None = None,
     ) -> NDArray[np.floating[Any]]: ...
-    @overload  # torch, JAX, CuPy and others: the caller's own kind
+    @overload  # torch, JAX, CuPy and other arrays: a result of the caller's own kind
     def __call__(
         self,
         array: _Array,
@@ -202,7 +202,7 @@ class _OfRows(Protocol):
     ) -> _Array: ...
 
 class _OfValues(Protocol):
-    """logsumexp. Without keepdims a row of NumPy's gives a number, more of them an array."""
+    """logsumexp. Without keepdims one NumPy row gives a number, and several rows give an array."""
 
     @overload
     def __call__(
@@ -248,7 +248,7 @@ class _OfValues(Protocol):
     ) -> _Array: ...
 
 class _OfGradients(Protocol):
-    """softmax_backward and log_softmax_backward: grad, then the forward operation's result."""
+    """softmax_backward and log_softmax_backward. They take grad, then the forward operation's result."""
 
     @overload
     def __call__(

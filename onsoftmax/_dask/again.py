@@ -1,8 +1,8 @@
-"""Dask arrays that are computed a second time, from their source, when something else is done.
+"""Dask arrays that are computed a second time from their source, after something else is done.
 
-Two uses of one array share its chunks. Where the second use waits for all of the first, as a softmax for the
-rows' states, Dask would keep every chunk in memory meanwhile. `dask.graph_manipulation.bind` is meant for
-that, but leaves the tasks of all but blockwise layers as they are (dask issue 12455), shared.
+Two uses of one array share its chunks. If the second use waits for the whole first use, as a softmax waits
+for the rows' states, Dask keeps every chunk in memory meanwhile. `dask.graph_manipulation.bind` is meant for
+such uses, but the tasks of layers that are not blockwise stay shared (dask issue 12455).
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from dask.utils import ensure_dict
 def read_again(arrays: list[Any], states: Any, axis: tuple[int, ...]) -> list[Any]:
     """The same arrays, from tasks of their own.
 
-    `arrays` have the same blocks, and `states` one block along axis, with a dimension behind. The tasks that
-    begin a block, those that need no other, wait for the states of its rows: so nobody reads ahead while
-    these are computed. What is in memory already, as in a persisted array, is not copied.
+    `arrays` have the same blocks. `states` has one block along axis, and one more dimension at the end. The
+    tasks that begin a block need no other task. They wait for the states of the block's rows, so no task
+    reads ahead while the states are computed. Chunks that are in memory already, as in a persisted array, are
+    not copied.
     """
-    # together, so that what they share stays shared
+    # merged, so that tasks that the arrays share stay shared
     all_tasks = HighLevelGraph.merge(*(x.__dask_graph__() for x in arrays))
     optimized = Array.__dask_optimize__(all_tasks, [x.__dask_keys__() for x in arrays])
     graph = convert_legacy_graph(ensure_dict(optimized))
@@ -45,7 +46,7 @@ def read_again(arrays: list[Any], states: Any, axis: tuple[int, ...]) -> list[An
 
 
 def _needed(graph: dict[Any, GraphNode], keys: list[Any]) -> set[Any]:
-    """These keys and all that they depend on."""
+    """These keys and all keys that they depend on."""
     found: set[Any] = set()
     while keys:
         key = keys.pop()
@@ -61,7 +62,7 @@ def _cloned(key: Any, seed: str) -> Any:
 
 
 def _renamed(graph: dict[Any, GraphNode], key: Any, names: dict[Any, Any], rows: set[Any]) -> GraphNode:
-    if key not in graph:  # a Future of dask.distributed, which `states` has in its graph
+    if key not in graph:  # a Future of dask.distributed; the graph of `states` has it
         return Alias(names[key], key)
     node = graph[key].substitute(names, key=names[key])
     begins = isinstance(node, Task) and not any(
@@ -71,5 +72,5 @@ def _renamed(graph: dict[Any, GraphNode], key: Any, names: dict[Any, Any], rows:
 
 
 def _after(made: Any, *rows: Any) -> Any:
-    """What a task made, which has waited for the rows."""
+    """The result of a task, which has waited for the rows' states."""
     return made

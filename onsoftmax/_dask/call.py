@@ -22,7 +22,7 @@ _Axis: TypeAlias = int | tuple[int, ...] | None
 
 
 class Call:
-    """Raises what is wrong when it is made, as the functions of onsoftmax do; nothing is computed."""
+    """Its constructor raises the errors, as the functions of onsoftmax do. It computes nothing."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Call:
         on_meta = partial(
             getattr(_core, operation), x._meta, axis, method=method, num_threads=num_threads, **kind
         )
-        self.meta = on_meta()  # the result's
+        self.meta = on_meta()  # the result's meta
         self.dims, self.axis = tuple(range(x.ndim)), _dims_of(axis, x.ndim)
         given = {name: value for name, value in (("where", where), ("scale", scale)) if value is not None}
         numbers = {name: value for name, value in given.items() if isinstance(value, Number)}
@@ -88,7 +88,7 @@ class Call:
         return self._blockwise(function, [self.x, *self.arrays.values()])
 
     def _states(self) -> _Array:
-        """Those of the whole rows: 1 long along axis, and 5 values behind."""
+        """The states of the whole rows: length 1 along axis, and a last dimension of 5."""
         wide = self.x.dtype.kind in "biu" or "float64" in (self.x.dtype.name, self.meta.dtype.name)
         function = self._bound(chunks.states, arithmetic="float64" if wide else "float32")
         meta = _core.empty(self.x._meta, (0,) * (self.x.ndim + 1), dtype="float64")
@@ -117,7 +117,7 @@ class Call:
         return partial(function, names=tuple(self.arrays), **self.keywords, **keywords)
 
     def _blockwise(self, function: Callable[..., Any], arrays: list[_Array]) -> _Array:
-        """The result: block by block of arrays of the same dimensions, and of states."""
+        """The result, block by block, from arrays of the same dimensions and from states."""
         one = dict.fromkeys(self.axis, lambda length: 1) if self.operation == "logsumexp" else None
         return da.blockwise(
             function,
@@ -135,14 +135,14 @@ class Call:
 def _taken(name: str, given: Any) -> _Array:
     try:
         return given if isinstance(given, da.Array) else da.asarray(given)
-    except (TypeError, AttributeError) as error:  # as Dask cannot read its type
+    except (TypeError, AttributeError) as error:  # Dask cannot read its type
         raise TypeError(
             f"{name} is of type {type(given).__name__}: expected a Dask array, or what da.asarray takes"
         ) from error
 
 
 def _dims_of(axis: _Axis, ndim: int) -> tuple[int, ...]:
-    """Of an axis that the core has taken."""
+    """The dimensions of an axis that the core has accepted."""
     if axis is None or ndim == 0:
         return tuple(range(ndim))
     axes = axis if isinstance(axis, tuple) else (axis,)
@@ -150,7 +150,7 @@ def _dims_of(axis: _Axis, ndim: int) -> tuple[int, ...]:
 
 
 def _aligned(name: str, given: Any, x: _Array, axis: tuple[int, ...]) -> _Array:
-    """where or scale with as many dimensions as x, and with x's chunks where it is longer than 1."""
+    """where or scale with as many dimensions as x, and with x's chunks along dimensions longer than 1."""
     array = _taken(name, given)
     shape = array.shape
     fits = array.ndim <= x.ndim
@@ -170,7 +170,7 @@ def _aligned(name: str, given: Any, x: _Array, axis: tuple[int, ...]) -> _Array:
 
 
 def _same_length(array: _Array, x: _Array, dim: int) -> bool:
-    """Two unknown lengths are taken to be the same where they are in as many chunks, as Dask does."""
+    """Two unknown lengths count as equal if they have the same number of chunks. Dask does so too."""
     if math.isnan(array.shape[dim]):
         return math.isnan(x.shape[dim]) and array.numblocks[dim] == x.numblocks[dim]
     return bool(array.shape[dim] == x.shape[dim])

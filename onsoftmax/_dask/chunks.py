@@ -1,7 +1,7 @@
-"""What onsoftmax.dask does with the chunks of an array: NumPy's, or CuPy's on a GPU.
+"""What onsoftmax.dask does with the chunks of an array: NumPy arrays, or CuPy arrays on a GPU.
 
-An `axis` is a tuple of dimensions, counted from the front. `arrays` are where and scale, those of them that
-`names` lists: they have as many dimensions as the chunk, of its lengths or of length 1.
+An `axis` is a tuple of dimensions, counted from the front. `arrays` are where and scale, as far as `names`
+lists them. They have as many dimensions as the chunk. Each dimension has the chunk's length or length 1.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .._normalizer import Normalizer
 
 _Axes = tuple[int, ...]
 
-# What is converted at a time, so that a copy takes little memory and stays in the caches.
+# The elements converted at a time. A copy of so many takes little memory and stays in the caches.
 _PIECE_ELEMENTS = 2**18
 
 
 def whole_rows(x: Any, *arrays: Any, names: tuple[str, ...], operation: str, **keywords: Any) -> Any:
-    """softmax, log_softmax or logsumexp of a chunk that has its rows whole."""
+    """softmax, log_softmax or logsumexp of a chunk of whole rows."""
     return getattr(_core, operation)(x, **dict(zip(names, arrays, strict=True)), **keywords)
 
 
@@ -34,7 +34,8 @@ def states(
     where: Any = True,
     scale: Any = 1.0,
 ) -> Any:
-    """The packed states of the rows of a chunk: of its shape, with 1 along axis, and 5 behind."""
+    """The packed states of the rows of a chunk. Their shape is the chunk's, with 1 along axis and 5 at the
+    end."""
     given = {"where": where, "scale": scale, **dict(zip(names, arrays, strict=True))}
     if not arrays and where is True and scale == 1 and (arithmetic == "float32" or x.dtype == arithmetic):
         return _sums(x, axis, num_threads)
@@ -42,23 +43,23 @@ def states(
 
 
 def as_it_is(states: Any, axis: _Axes, keepdims: bool) -> Any:
-    """What da.reduction has done to each chunk first."""
+    """The function that da.reduction calls on each chunk first."""
     return states
 
 
 def merged(states: Any, axis: _Axes, keepdims: bool) -> Any:
-    """States that lie side by side along axis as one, as da.reduction asks for it."""
+    """Merges states that lie side by side along axis into one state, for da.reduction."""
     return _core.merge(states, axis).reshape(_state_shape(states.shape[:-1], axis))
 
 
 def finished(x: Any, states: Any, *arrays: Any, names: tuple[str, ...], axis: _Axes, **keywords: Any) -> Any:
-    """softmax or log_softmax at the elements of a chunk; the states are those of the whole rows."""
+    """softmax or log_softmax at the elements of a chunk, from the states of the whole rows."""
     pairs = _core.merge(_without(axis, states), gives="pair")
     return _core.finish(x, axis, pairs=pairs, **dict(zip(names, arrays, strict=True)), **keywords)
 
 
 def values(states: Any, *, axis: _Axes, dtype: str) -> Any:
-    """logsumexp of whole rows, with 1 along axis."""
+    """logsumexp of whole rows, with length 1 along axis."""
     found = Normalizer.from_packed(_without(axis, states), dtype=dtype).logsumexp()
     return found.reshape(states.shape[:-1])
 
@@ -78,9 +79,9 @@ def _sums(x: Any, axis: _Axes, num_threads: int | None) -> Any:
 def _converted(
     x: Any, where: Any, scale: Any, axis: _Axes, arithmetic: np.dtype[Any], num_threads: int | None
 ) -> Any:
-    """The states of products, and of what a mask leaves.
+    """The states of the products that a mask leaves.
 
-    No cut shows in states: a chunk is halved until what is converted is small.
+    States do not depend on cuts, so a chunk is halved until the part to convert is small.
     """
     if x.size > _PIECE_ELEMENTS:
         dim = int(np.argmax(x.shape))
@@ -105,6 +106,6 @@ def _converted(
 
 
 def _part(array: Any, dim: int, half: slice) -> Any:
-    """That of a chunk, or of what is beside it, which may be a number."""
+    """The half of a chunk, or of its mask or scale, which may be a number."""
     whole = np.ndim(array) == 0 or array.shape[dim] == 1
     return array if whole else array[(slice(None),) * dim + (half,)]

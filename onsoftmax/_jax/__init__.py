@@ -1,1 +1,1 @@
-"""What onsoftmax.jax is made of."""
+"""The parts of onsoftmax.jax."""

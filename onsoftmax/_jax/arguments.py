@@ -1,4 +1,4 @@
-"""The arguments of onsoftmax.jax's functions: checked when a call is traced, by the core, in its words."""
+"""The arguments of onsoftmax.jax's functions. The core checks them, in its words, when a call is traced."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def refuse(out: Any, stream: Any) -> None:
 
 
 def check_parts(array: Array, call: Call, where: Any, scale: Any) -> None:
-    """Of rows that are cut over devices."""
+    """Checks a call on rows that are cut over devices."""
     if len(call.axes) != 1 or np.ndim(array) == 0:
         raise ValueError(
             f"axis_name is given, and the rows of an array of {np.ndim(array)} dimensions run along "
@@ -39,12 +39,12 @@ def check_parts(array: Array, call: Call, where: Any, scale: Any) -> None:
 
 
 def _shown(array: Array) -> Any:
-    """An array of that shape and type that takes no memory, for checks."""
+    """An array of the same shape and type that takes no memory, for checks."""
     return np.broadcast_to(np.zeros((), array.dtype), array.shape)
 
 
 def _array(value: Any) -> Array:
-    """A mask or a scale of any library."""
+    """A mask or a scale of any library as a JAX array."""
     known = isinstance(value, (jax.Array, np.ndarray)) or gpu_of(value) is not None
     return jnp.asarray(value if known else as_numpy(value))
 
@@ -62,7 +62,7 @@ def take(
     other: Any = None,
     k: Any = None,
 ) -> tuple[Array, Array | None, Array | None, Call]:
-    """The arguments as operators take them, of which an array of no dimension has one, too."""
+    """The arguments as the operators take them. An array of no dimension gets one dimension."""
     x = jax_floating(jnp.asarray(array))
     where = None if where is None or where is True else _array(where)
     if hasattr(scale, "__dlpack__") and not hasattr(scale, "__array__"):
@@ -101,7 +101,7 @@ def take(
 
 
 def _as_scale(scale: Array) -> Array:
-    """In a type that holds it and that csrc/xla takes."""
+    """The scale in a type that can hold it and that csrc/xla takes."""
     scale = jax_floating(scale)
     return scale.astype(jnp.result_type(jnp.float32, scale.dtype))
 

@@ -1,8 +1,8 @@
 """The operations as calls of XLA's foreign function interface (csrc/xla), and their gradients.
 
-A gradient is a call of the same target, with a gradient of its own, so that there are higher derivatives.
-Each array comes with all dimensions of the first one, of length 1 where it is one for all; axes count from
-the end. So vmap adds its dimension in front, and it is one call still.
+A gradient is a call of the same target and has a gradient of its own, so there are higher derivatives. Each
+array has all dimensions of the first array. A dimension along which it does not change has length 1. Axes
+count from the end. So vmap adds its dimension in front, and there is still one call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ for _platform in ("cpu", "CUDA"):
 
 
 class Call(NamedTuple):
-    """What is known of a call when it is traced, beside the arrays' shapes and types."""
+    """What is known about a call when it is traced, besides the arrays' shapes and types."""
 
     operation: str
     axes: tuple[int, ...]
@@ -39,7 +39,7 @@ class Call(NamedTuple):
     sorted: bool = True
 
     def again(self, operation: str, dtype: Any) -> Call:
-        """An operation on the same rows, which has a method of its own."""
+        """The call of another operation on the same rows, which chooses its own method."""
         return self._replace(operation=operation, dtype=dtype, given=dtype, method="auto")
 
     def shape(self, x: Array, along: int) -> tuple[int, ...]:
@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
 
 def run(call: Call, results: Any, arrays: dict[str, Array | None], flags: int = 0) -> Any:
-    """The call of the target. A letter says what each array is: csrc/xla/call.c."""
+    """Calls the target. A letter says what each array is: csrc/xla/call.c."""
     given = {letter: array for letter, array in arrays.items() if array is not None}
     return jax.ffi.ffi_call(_TARGET, results, vmap_method="expand_dims")(
         *given.values(),
@@ -69,18 +69,18 @@ def run(call: Call, results: Any, arrays: dict[str, Array | None], flags: int = 
 
 
 def _allowed(x: Array, where: Array | None) -> Array:
-    """With 0 at what the mask excludes."""
+    """x with 0 at excluded elements."""
     return x if where is None else jnp.where(where, x, 0)
 
 
 def _wide(*arrays: Array) -> list[Array]:
-    """In a type that sums may have."""
+    """The arrays in a type that is wide enough for sums."""
     dtype = jnp.result_type(jnp.float32, *(array.dtype for array in arrays))
     return [array.astype(dtype) for array in arrays]
 
 
 def _of_scale(scale: Array | None, x: Array, unscaled: Array) -> Array | None:
-    """The gradient of a scale, where `unscaled` is that of scale * x."""
+    """The gradient of a scale. `unscaled` is the gradient of scale * x."""
     if scale is None:
         return None
     x, unscaled = _wide(x, unscaled)
@@ -156,7 +156,7 @@ def _selected_forward(call: Call, x: Array, where: Array | None, scale: Array | 
 
 
 def _selected_backward(call: Call, kept: Any, grads: tuple[Array, Array]) -> Any:
-    """As of the whole row's, of which k elements were taken."""
+    """The gradient of the whole row, from which k elements were taken."""
     x, where, scale, indices = kept
     whole = call.again("log_softmax" if call.log else "softmax", call.dtype)
     _, back = jax.vjp(lambda x, scale: rows(whole._replace(given=x.dtype), x, where, scale), x, scale)
@@ -170,7 +170,7 @@ def _selected_backward(call: Call, kept: Any, grads: tuple[Array, Array]) -> Any
 selected.defvjp(_selected_forward, _selected_backward)
 
 
-# ---------------------------------------------------------------- the gradients, which have gradients too
+# ---------------------------------------------------------------- the gradients, which also have gradients
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -185,9 +185,11 @@ def _gradient_forward(call: Call, *given: Array | None) -> Any:
 
 
 def _gradient_backward(call: Call, kept: Any, change: Array) -> Any:
-    """Of s y (g - sum(g y)), with the change v of it: s y (v - sum(v y)) for g, and for y
-    s (v (g - sum(g y)) - g sum(v y)). Of s (g - e^y sum(g)): s (v - sum(v e^y)) for g, and
-    -s v e^y sum(g) for y."""
+    """The gradient of a gradient, with a change v of it.
+
+    The gradient s y (g - sum(g y)) of softmax gives s y (v - sum(v y)) for g, and for y
+    s (v (g - sum(g y)) - g sum(v y)). The gradient s (g - e^y sum(g)) of log_softmax gives
+    s (v - sum(v e^y)) for g, and -s v e^y sum(g) for y."""
     grad, output, where, scale = kept
     g, y, v = (_allowed(each, where) for each in _wide(grad, output, change))
     if call.operation == "softmax_backward":

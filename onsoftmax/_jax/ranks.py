@@ -1,9 +1,9 @@
 """Rows that are cut over devices, inside jax.shard_map.
 
-Each device reads its part of the rows for their states, which all of them gather. Merged, these are the same
-on every device, and each finishes its part. A state is added up without rounding (csrc/api/exact.h), so that
-the cut does not show in the result. States are float64, which travel as uint32: JAX has float64 with
-jax_enable_x64 alone.
+Each device reads its part of the rows and makes their states. All devices gather the states and merge them,
+so every device has the same merged states. Then each device finishes its part. A state is added up without
+rounding (csrc/api/exact.h), so the result does not depend on the cut. States are float64 and travel as
+uint32, since JAX has float64 only with jax_enable_x64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .types import result
 
 Array = Any
 AxisName = Any
-_STATE, _PAIR = 2 * PACKED_VALUES, 4  # words, two a float64: of a state, of a pair
+_STATE, _PAIR = 2 * PACKED_VALUES, 4  # words of a state and of a pair: two for each float64
 
 
 def _gather(words: Array, name: AxisName) -> Array:
@@ -30,12 +30,12 @@ def _gather(words: Array, name: AxisName) -> Array:
 
 
 def _words(call: Call, x: Array, count: int) -> Any:
-    """The type of so many words a row."""
+    """The type of an array with `count` words for each row."""
     return result((*call.shape(x, 1), count), jnp.uint32, x)
 
 
 def _pairs(call: Call, name: AxisName, x: Array) -> Array:
-    """Those of the whole rows."""
+    """The pairs of the whole rows."""
     states = run(call.again("normalizer", x.dtype), _words(call, x, _STATE), {"x": x}, XLA_SUMS)
     return run(call.again("merge", x.dtype), _words(call, x, _PAIR), {"x": _gather(states, name)})
 
@@ -93,12 +93,12 @@ def values(call: Call, name: AxisName, x: Array) -> Array:
 
 def _values_forward(call: Call, name: AxisName, x: Array) -> Any:
     pairs = _pairs(call, name, x)
-    none = jax.lax.slice_in_dim(x, 0, 0, axis=call.axes[0])  # the pairs are all it takes
+    none = jax.lax.slice_in_dim(x, 0, 0, axis=call.axes[0])  # it needs the pairs alone
     return run(call, result(call.shape(x, 1), call.dtype, x), {"x": none, "p": pairs}), (x, pairs)
 
 
 def _values_backward(call: Call, name: AxisName, kept: Any, grad: Array) -> Any:
-    """Each device's result comes of all parts."""
+    """Each device's result depends on all parts."""
     x, pairs = kept
     y = run(call.again("softmax", x.dtype), result(x.shape, x.dtype, x), {"x": x, "p": pairs})
     return ((jax.lax.psum(grad, name) * y).astype(x.dtype),)

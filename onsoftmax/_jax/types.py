@@ -1,4 +1,4 @@
-"""The types that JAX's arrays have inside jax.shard_map: along which axes of the mesh they vary."""
+"""The types of JAX's arrays inside jax.shard_map: the axes of the mesh along which they vary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _type_of = getattr(jax, "typeof", None) or jax.core.get_aval  # from JAX 0.6 on,
 
 
 def result(shape: tuple[int, ...], dtype: Any, like: Array) -> Any:
-    """The type of an array of that shape which lies and varies as another one does."""
+    """The type of an array of that shape, with the sharding and the varying axes of the array `like`."""
     kind = _type_of(like)
     sharding = getattr(kind, "sharding", None)
     if sharding is None or sharding.mesh.empty:  # no mesh is known
@@ -23,8 +23,8 @@ def result(shape: tuple[int, ...], dtype: Any, like: Array) -> Any:
 
 
 def aligned(*arrays: Array | None) -> list[Any]:
-    """The arrays, each varying along all axes along which any of them does. The gradient of one that did not
-    is added up over these."""
+    """The arrays, so that each varies along all axes along which any of them varies. If an array did not vary
+    along an axis, its gradient is added up over this axis."""
     along = [frozenset() if array is None else _varying(array) for array in arrays]
     everywhere = frozenset().union(*along)
     return [
@@ -34,8 +34,8 @@ def aligned(*arrays: Array | None) -> list[Any]:
 
 
 def parted(array: Array, axis_name: Any) -> Array:
-    """The array as one that varies along the axes of that name: a part."""
-    jax.lax.psum(1, axis_name)  # NameError where there is no such axis
+    """The array as a part, which varies along the axes of that name."""
+    jax.lax.psum(1, axis_name)  # NameError if there is no such axis
     names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
     missing = tuple(name for name in names if name not in _varying(array))
     return _vary(array, missing) if missing else array

@@ -1,4 +1,4 @@
-"""What the C core asks of other array libraries. Imports none: an array's own library is there already."""
+"""What the C core asks of other array libraries. It imports none: an array's library is loaded already."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ __all__ = [
 
 
 def prepare(array: Any, role: int) -> tuple[int, Any]:
-    """The library that the result goes back to, and an array of a type that `role` takes to look at: a NumPy
-    array, an object with __dlpack__, or what ons_view_described takes; BY_OPERATOR and a ByOperator."""
+    """The library that the result goes back to, and an array of a type that `role` takes: a NumPy array, an
+    object with __dlpack__, or a tuple for ons_view_described. If an operator must take the array: BY_OPERATOR
+    and a ByOperator."""
     library = library_of(array)
     if library == "torch":
         return _prepared(TORCH, torch_array(array, role))
@@ -90,7 +91,7 @@ def as_numpy(array: Any) -> Any:
 
 
 def on_host(array: Any, role: int) -> Any:
-    """A mask or a scale of any library as a NumPy array; or a ByOperator."""
+    """A mask or a scale of any library as a NumPy array, or a ByOperator."""
     if is_jax_tracer(array):
         return jax_operator()
     if library_of(array) == "dask":
@@ -112,7 +113,8 @@ def on_host(array: Any, role: int) -> Any:
 def on_stream(
     call: Callable[..., Any], arrays: tuple[Any, ...], handle: int, keywords: dict[str, Any]
 ) -> Any:
-    """The call under `handle` as the current stream of the array's library, where it is another one."""
+    """Makes the call with `handle` as the current stream of the array's library. NotImplemented if it is
+    already the current stream."""
     array = arrays[0]
     library = library_of(array)
     if library == "torch" and array.is_cuda:
@@ -127,7 +129,7 @@ def on_stream(
 
 
 def memory(library: int, gpu: int, length: int) -> tuple[Any, int]:
-    """So many bytes of a library's memory on a GPU, in the order of its current stream: owner, address."""
+    """`length` bytes of a library's memory on a GPU, in the order of its current stream: owner, address."""
     if library == TORCH:
         torch = sys.modules["torch"]
         tensor = torch.empty(length, dtype=torch.uint8, device=f"cuda:{gpu}")

@@ -13,7 +13,7 @@ _Description = tuple[Any, int, tuple[int, ...], Any, str, bool, int, "int | None
 
 
 def cupy_array(array: Any, role: int) -> _Description:
-    """As ons_view_described takes it. Without DLPack, which costs more and has to be asked for order."""
+    """The array as ons_view_described takes it. DLPack would cost more, and must be asked for order."""
     cupy = sys.modules["cupy"]
     if role in (X, SCALE) and array.dtype.kind in "iub":
         with array.device:
@@ -24,7 +24,7 @@ def cupy_array(array: Any, role: int) -> _Description:
 
 
 def cupy_result(array: Any, dtype: str, shape: tuple[int, ...] | None) -> _Description:
-    """A CuPy array of `shape` for a result; of None: of the given one's, in its memory order."""
+    """A CuPy array for a result. If `shape` is None, it has the given array's shape and memory order."""
     cupy = sys.modules["cupy"]
     if array.dtype.name != dtype and dtype == "bfloat16":
         import ml_dtypes
@@ -38,7 +38,7 @@ def cupy_result(array: Any, dtype: str, shape: tuple[int, ...] | None) -> _Descr
 
 
 def cuda_array_interface(array: Any) -> _Description:
-    """As ons_view_described takes it."""
+    """The array as ons_view_described takes it."""
     shown = array.__cuda_array_interface__
     if shown.get("mask") is not None:
         raise TypeError("masked arrays are not supported: pass the array without its mask, and where=")
@@ -46,7 +46,7 @@ def cuda_array_interface(array: Any) -> _Description:
     if not dtype.isnative:
         raise TypeError(f"dtype {dtype} is not supported on a GPU: expected native byte order")
     address, readonly = shown["data"]
-    # From version 3 on None says that nothing is pending; before it, the default stream is meant.
+    # From version 3 on, None means that nothing is pending. Before version 3 it means the default stream.
     stream = shown.get("stream", 0 if shown.get("version", 0) < 3 else None)
     keeper = getattr(array, "stream", None)
     return (

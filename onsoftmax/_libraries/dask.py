@@ -15,7 +15,7 @@ def refuse_dask() -> None:
 
 
 def check_list(values: Any) -> None:
-    """TypeError where lists have a Dask array, which NumPy would compute."""
+    """TypeError if lists contain a Dask array, which NumPy would compute."""
     if _any_dask(values):
         refuse_dask()
 

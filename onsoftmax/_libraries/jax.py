@@ -28,7 +28,7 @@ def check_jax_values(array: Any) -> None:
 
 
 def jax_operator() -> ByOperator:
-    """For a tracer."""
+    """The ByOperator for a tracer."""
     jax = sys.modules["jax"]
     if importlib.util.find_spec("jax.ffi") is None:
         raise TypeError(
@@ -44,7 +44,7 @@ def jax_operator() -> ByOperator:
 
 
 def jax_floating(array: Any) -> Any:
-    """The array, or one of numbers as JAX's default float."""
+    """The array, or an array of integers or bools as JAX's default float."""
     jax = sys.modules["jax"]
     if array.dtype.name in DTYPES:
         return array
@@ -80,8 +80,8 @@ def check_jax_float64() -> None:
 
 
 def jax_result(array: Any, given: Any) -> Any:
-    """The memory of a NumPy array or a DeviceArray as a JAX array, on the given one's device; committed to it
-    if that is."""
+    """The memory of a NumPy array or a DeviceArray as a JAX array, on the device of the array `given`. It is
+    committed to this device if `given` is."""
     jax = sys.modules["jax"]
     if not isinstance(array, np.ndarray):
         return importlib.import_module("jax.dlpack").from_dlpack(array)

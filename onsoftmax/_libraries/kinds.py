@@ -1,4 +1,4 @@
-"""Which library an array is of, where it lies, and which types a call takes."""
+"""Which library an array is from, where it lies, and which types a call takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from .._core import SCALE, UNKNOWN_GPU, WHERE, Y
 
-# The types that softmax takes as its default float, by the names that torch and JAX have for them.
+# The types that softmax converts to its default float. torch and JAX use these names.
 COUNTS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _EXPECTED = "expected float16, bfloat16, float32 or float64"
 
@@ -39,7 +39,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def refused_dtype(name: str, role: int) -> str:
-    """The text for an array of a type that no call takes."""
+    """The error text for an array of a type that no call takes."""
     if role == WHERE:
         return f"where has dtype {name}: expected a mask of bool"
     if role == SCALE:
@@ -50,15 +50,15 @@ def refused_dtype(name: str, role: int) -> str:
 
 
 def gpu_of(array: Any) -> int | None:
-    """The number of the GPU that the array is on; None on the CPU."""
+    """The number of the GPU that the array is on, or None on the CPU."""
     if library_of(array) == "torch":
         return array.device.index if array.is_cuda else None
     if hasattr(array, "__dlpack_device__"):
         try:
             kind, number = array.__dlpack_device__()
-        except BufferError:  # of several devices, or none that DLPack knows: its own library can tell
+        except BufferError:  # on several devices, or on one that DLPack does not know: its library can tell
             return None
         return int(number) if kind in (2, 13) else None
     if hasattr(array, "__cuda_array_interface__"):
-        return UNKNOWN_GPU  # the interface does not say it
+        return UNKNOWN_GPU  # the interface does not tell the number
     return None

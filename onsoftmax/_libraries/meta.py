@@ -1,4 +1,4 @@
-"""Tensors without values, on meta or fake: what a plan needs of them."""
+"""Tensors without values (on meta, or fake): what a plan needs to know about them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .kinds import dtype_name, library_of
 
 
 def has_no_values(array: Any) -> bool:
-    """Whether it is a tensor on meta, or a fake one."""
+    """Whether the array is a tensor on meta or a fake tensor."""
     return library_of(array) == "torch" and (array.is_meta or type(array).__name__ == "FakeTensor")
 
 
 def as_planned(tensor: Any, dtype: Any, device: Any) -> tuple[Any, Any, Any]:
-    """What a plan is made for in its place: an array that has no memory, or its shape; with the type and the
-    device that go with it."""
+    """The arguments of a plan in the tensor's place: an array without memory, or the tensor's shape, with a
+    type and a device."""
     torch = sys.modules["torch"]
     shape = tuple(map(int, tensor.shape))
     own = tensor.dtype if tensor.dtype.is_floating_point else torch.get_default_dtype()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 
 class ByOperator(NamedTuple):
-    """What the core gets in place of an array that is more than its values, or whose use something wants to
+    """The core gets this in place of an array that is more than its values, or whose use something wants to
     see. `module` has operators that take the array. A function without such an operator raises `error`."""
 
     module: str | None
@@ -23,11 +23,11 @@ _operators: dict[str, dict[str, Callable[..., Any]]] = {}  # by module
 
 
 def operator_of(given: ByOperator, name: str) -> Callable[..., Any] | None:
-    """What takes such arrays in the place of the function of that name."""
+    """The operator that takes such arrays in place of the function with this name, or None."""
     module = given[0]
     if module is None:
         return None
     operators = _operators.get(module)
-    if operators is None:  # sys.modules has a module that another thread has only begun to import
+    if operators is None:  # not sys.modules: it also has modules that another thread has only begun to import
         operators = _operators[module] = importlib.import_module(module).OPERATORS
     return operators.get(name)

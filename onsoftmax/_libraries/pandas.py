@@ -8,7 +8,7 @@ import numpy as np
 
 
 def of_pandas(array: Any, made: Any) -> Any:
-    """Columns whose types have NA, which pandas gives as objects: as NumPy's numbers, with NaN for NA."""
+    """Columns whose types have NA, as NumPy numbers with NaN for NA. pandas gives such columns as objects."""
     types: Any = getattr(array, "dtypes", None)
     types = list(types) if hasattr(types, "__iter__") else [types]
     numbers = [getattr(each, "numpy_dtype", each) for each in types]

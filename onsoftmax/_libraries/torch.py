@@ -1,4 +1,4 @@
-"""Tensors: what the C core knows of torch, and what is refused."""
+"""Tensors: what the C core knows of torch, and which tensors it refuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FOR_GRADIENT = ByOperator(
 
 
 def torch_knowledge() -> tuple[Any, ...]:
-    """What ons_torch in csrc/python/views.h holds."""
+    """The values that ons_torch in csrc/python/views.h holds."""
     torch = sys.modules["torch"]
     shortcuts = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     return (
@@ -49,8 +49,8 @@ def torch_knowledge() -> tuple[Any, ...]:
 
 
 def _increment_version(torch: Any) -> Callable[[tuple[Any, ...]], None]:
-    """What tells autograd that tensors were written to. torch.autograd.graph.increment_version calls a
-    function of C, at twice its cost; there, too, tuples are taken in later versions alone."""
+    """The function that tells autograd that tensors were written to. torch.autograd.graph.increment_version
+    calls a C function, at twice its cost. Both take tuples only in later versions of torch."""
     try:
         inner: Callable[[tuple[Any, ...]], None] = torch._C._increment_version
         inner(())
@@ -60,7 +60,7 @@ def _increment_version(torch: Any) -> Callable[[tuple[Any, ...]], None]:
 
 
 def find_symbolic(array: Any, number: Any) -> ByOperator | None:
-    """To take a symbolic int for a number would fix its value: an operator leaves it as it is."""
+    """A ByOperator for a symbolic int. Using it as a number would fix its value. An operator keeps it."""
     if library_of(array) != "torch" or type(number).__name__ != "SymInt":
         return None
     message = f"got {number!r}, a symbolic int of torch: expected an int"
@@ -68,7 +68,7 @@ def find_symbolic(array: Any, number: Any) -> ByOperator | None:
 
 
 def in_mode() -> bool:
-    """Whether a TorchDispatchMode of this thread is to see what is done with tensors."""
+    """Whether this thread has a TorchDispatchMode, which must see all work on tensors."""
     torch = sys.modules["torch"]
     below_autograd = getattr(torch._C, "_len_torch_dispatch_stack", int)
     above_autograd = getattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatch", int)
@@ -86,12 +86,12 @@ def torch_empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _is_in_a_transform(torch: Any, tensor: Any) -> bool:
-    """Whether it is of torch.func, in or after a transform, or of the vmap of torch.autograd."""
+    """Whether the tensor is in or from a transform of torch.func, or of the vmap of torch.autograd."""
     try:
         functorch = torch._C._functorch
         wrapped = functorch.is_functorch_wrapped_tensor(tensor)
         return bool(wrapped or functorch.is_legacy_batchedtensor(tensor))
-    except AttributeError:  # an older or later torch
+    except AttributeError:  # an older or a newer torch
         return False
 
 
@@ -104,7 +104,7 @@ def refuse_nested(tensor: Any) -> None:
 
 
 def torch_data(tensor: Any, role: int) -> Any:
-    """The tensor without autograd and without the lazy views that DLPack cannot show; or a ByOperator."""
+    """The tensor without autograd and without the lazy views that DLPack cannot show, or a ByOperator."""
     torch = sys.modules["torch"]
     kind = type(tensor).__name__
     if not isinstance(tensor, torch.Tensor):
@@ -172,8 +172,8 @@ def on_torch_stream(
     )
     with torch.cuda.stream(stream):
         result = call(*arrays, **keywords)
-    # Memory is taken again in the order of the stream it was allocated under. The result is from `stream`
-    # and will be used on the one before; the others the other way round.
+    # Memory is reused in the order of the stream that it was allocated on. The result was allocated on
+    # `stream`, and will be used on the stream before. For the other tensors it is the other way round.
     for tensor in (*arrays, *keywords.values()):
         if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
             tensor.record_stream(stream)

@@ -1,4 +1,4 @@
-"""Values that are no arrays yet: as NumPy makes arrays of them, or what is wrong with them."""
+"""Values that are not arrays yet: the arrays that NumPy makes of them, or what is wrong with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .pandas import of_pandas
 
 
 def refused_value(given: Any, expected: str = "an array, a number, or numbers in lists") -> str:
-    """What is wrong with a Python value that NumPy makes no array of numbers of, and what was expected."""
+    """What is wrong with a Python value that NumPy cannot make an array of numbers from, and what was
+    expected."""
     odd = _odd_element(given)
     kind, place = type(odd).__name__, "" if odd is given else f" in a {type(given).__name__}"
     if isinstance(odd, Number):
@@ -28,7 +29,7 @@ def refused_value(given: Any, expected: str = "an array, a number, or numbers in
 
 
 def _odd_element(given: Any) -> Any:
-    """The first element, however deep in lists, that NumPy makes no number of; the value itself otherwise."""
+    """The first element, however deep in lists, that NumPy cannot make a number from. Otherwise the value."""
     if not isinstance(given, (list, tuple)):
         return given
     odd = [each for each in given if not _is_number(each)]
@@ -36,7 +37,7 @@ def _odd_element(given: Any) -> Any:
 
 
 def _is_number(element: Any) -> bool:
-    """Whether NumPy makes a number of it, or an array of numbers."""
+    """Whether NumPy makes a number of the element, or an array of numbers."""
     if isinstance(element, (list, tuple)):
         return all(map(_is_number, element))
     if isinstance(element, int):
@@ -47,14 +48,14 @@ def _is_number(element: Any) -> bool:
 
 
 def plain_int(value: Any) -> int:
-    """An int; TypeError for what is none, and for a bool, which Python would take for one."""
+    """The value as an int. TypeError if it is no int, and for a bool, which Python would take as an int."""
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"got {value!r}: expected an int")
     return operator.index(value)
 
 
 def plain_axes(axis: Any) -> Any:
-    """What the core makes of axis=, without an array."""
+    """The value of axis= as the core reads it, without an array."""
     try:
         if axis is None:
             return None
@@ -64,7 +65,8 @@ def plain_axes(axis: Any) -> Any:
 
 
 def overlaps_itself(array: Any) -> bool:
-    """Whether elements of a NumPy array share memory: such as are apart along one axis, none before it."""
+    """Whether elements of a NumPy array share memory. It compares elements that differ along one axis, and
+    are the first along the axes before it."""
     while array.ndim:
         first = array[0, ...]
         if np.shares_memory(first, array[1:]):
@@ -74,7 +76,7 @@ def overlaps_itself(array: Any) -> bool:
 
 
 def keeps_memory(array: Any) -> bool:
-    """Whether it has an __array__ beside a __dlpack__ that refuses it, as pyarrow's arrays with nulls."""
+    """Whether it has an __array__, and a __dlpack__ that refuses it, as pyarrow's arrays with nulls."""
     if not hasattr(array, "__array__") or gpu_of(array) is not None:
         return False
     try:
@@ -85,11 +87,11 @@ def keeps_memory(array: Any) -> bool:
 
 
 def numpy_of(array: Any) -> Any:
-    """The NumPy array of an object. A mask of numpy.ma stays to be seen."""
+    """The NumPy array of an object. A mask of numpy.ma stays, so that it can be seen."""
     if not hasattr(array, "__array__") and hasattr(array, "__dlpack__"):
         try:
             return np.from_dlpack(array)
-        except (BufferError, RuntimeError, TypeError):  # bfloat16, which NumPy has not
+        except (BufferError, RuntimeError, TypeError):  # bfloat16, which NumPy does not have
             return np.asarray(_core.as_numpy(array), np.float64)
     made = np.asanyarray(array)
     if made.dtype == object and hasattr(array, "to_numpy"):

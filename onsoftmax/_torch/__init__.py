@@ -1,1 +1,1 @@
-"""What onsoftmax.torch and onsoftmax.distributed are made of, and what torch.compile is told."""
+"""The parts of onsoftmax.torch and onsoftmax.distributed, and what torch.compile is told."""

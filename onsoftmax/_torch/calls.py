@@ -1,4 +1,4 @@
-"""The calls of the operators: by autograd, vmap, the transforms of torch.func, and torch.autocast."""
+"""How autograd, vmap, the transforms of torch.func and torch.autocast call the operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .operators import LIBRARY, NAMES, arrays_of, axes_from_end, implementation
 
 
 def _vmap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The mapped dimension first, and the axes counted from the end."""
+    """The call for vmap: the mapped dimension comes first, and axes count from the end."""
     first = arrays_of(name)
 
     def run(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
@@ -31,7 +31,7 @@ def _vmap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         if ndim == 0:  # a row of one element each
             values[first] = [-1]
             values[:first] = [x.unsqueeze(-1) if isinstance(x, Tensor) else x for x in values[:first]]
-        # a value that is mapped has the axes of the first array that it lacks behind the mapped one
+        # a mapped value gets the axes that it lacks, compared with the first array, behind the mapped axis
         for place in range(first + 1, len(values)):
             if isinstance(values[place], Tensor):
                 lacking = values[0].ndim - values[place].ndim
@@ -57,7 +57,8 @@ _WIDENED = ("softmax", "log_softmax", "logsumexp")
 
 
 def _widened(name: str, x: Tensor, keywords: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
-    """What torch.autocast makes of a call on a GPU, as of torch's own: a float32 result of 16-bit rows."""
+    """The arguments that torch.autocast makes of a call on a GPU: 16-bit rows give a float32 result, as with
+    torch's own functions."""
     if not (x.is_cuda and x.dtype in (torch.float16, torch.bfloat16)) or keywords.get("dtype") is not None:
         return x, keywords
     return (x.float(), keywords) if name == "logsumexp" else (x, keywords | {"dtype": torch.float32})
@@ -68,11 +69,11 @@ def _widened(name: str, x: Tensor, keywords: dict[str, Any]) -> tuple[Tensor, di
 
 _transforms_active = torch._C._are_functorch_transforms_active
 _modes = vars(torch.utils._python_dispatch)
-_ANY_MODE = "_is_in_torch_dispatch_mode"  # of any thread; an older torch has none of it
+_ANY_MODE = "_is_in_torch_dispatch_mode"  # whether any thread is in a mode; an older torch lacks it
 
 
 def _watched() -> bool:
-    """Whether something beside autograd looks at the operators that are called."""
+    """Whether something besides autograd must see the calls of operators."""
     return bool(torch.compiler.is_compiling() or _transforms_active() or torch._C._is_tracing())
 
 
@@ -92,12 +93,12 @@ class _Differentiable:
                 result = on_memory(*given, **keywords)
                 if result is not NotImplemented:
                     return result
-                with torch.enable_grad():  # as it was: what comes below may record the call for itself
+                with torch.enable_grad():  # as before the call: the code below may record the call for itself
                     return below(given, keywords)
 
             @staticmethod
             def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-                """Keeps tensors where autograd sees whether they are written to before the backward step."""
+                """Saves tensors so that autograd sees if they are written to before the backward step."""
                 needed = needs(inputs[1:behind], output)
                 ctx.call = inputs[0], inputs[behind], inputs[1].dtype, len(needed)
                 ctx.save_for_backward(*needed, *inputs[behind + 1 :])
@@ -115,16 +116,16 @@ class _Differentiable:
             def backward(ctx: Any, *grads: Any) -> Any:
                 return None, *backward(Call(ctx), *grads)
 
-        # By the name that grad_fn shows.
+        # grad_fn shows this name.
         title = "".join(word.capitalize() for word in name.split("_"))
         function = type(torch.autograd.Function)(f"Onsoftmax{title}", (Steps, torch.autograd.Function), {})
-        # Function.apply inspects forward's parameters, which takes longer than all else, and goes by way of
-        # the transforms of torch.func, which have had their turn here.
+        # Not Function.apply: it inspects forward's parameters, which takes longer than all else. It also goes
+        # through the transforms of torch.func, which have had their turn here.
         base: Any = super(torch.autograd.Function, function)
         self.apply = base.apply
 
     def _runner(self) -> Callable[..., Any]:
-        """The operator without its gradient: the work, where the tensors are their memory."""
+        """The operator without its gradient. If the tensors are plain memory, the work itself."""
         on_memory, below = implementation(self.name), self.below
 
         def run(*given: Any, **keywords: Any) -> Any:
@@ -134,12 +135,12 @@ class _Differentiable:
         return run
 
     def below(self, given: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """By what torch's dispatcher finds below autograd."""
+        """Calls the implementation that torch's dispatcher finds below autograd."""
         with torch._C._AutoDispatchBelowAutograd():
             return self.operator(*given, **keywords)
 
     def __call__(self, *given: Any, **keywords: Any) -> Any:
-        """Of tensors: by the operator where more than autograd is to see the call."""
+        """A call on tensors. It goes through the operator if more than autograd must see it."""
         if _watched() or _modes.get(_ANY_MODE, True):
             for tensor in given:
                 if isinstance(tensor, Tensor):
@@ -151,7 +152,7 @@ class _Differentiable:
         return self.with_gradient(given, keywords)
 
     def again(self, *given: Any, **keywords: Any) -> Any:
-        """In a backward step, which is recorded where there is to be another derivative."""
+        """A call in a backward step. It is recorded if there will be another derivative."""
         seen = torch.is_grad_enabled() or _watched()
         return (self.operator if seen else self.run)(*given, **keywords)
 
@@ -168,7 +169,7 @@ class _Differentiable:
         return self.apply(keywords, *given)
 
     def kernel(self) -> Callable[..., Any]:
-        """What autograd does with the operator. Names are bound here, as each costs some of its time."""
+        """The operator's kernel for autograd. Names are bound here, since each lookup takes time."""
         run, with_gradient, tangents = self.run, self.with_gradient, vars(torch.autograd.forward_ad)
         enabled, any_requires_grad = torch.is_grad_enabled, torch._C._any_requires_grad
 
@@ -176,7 +177,7 @@ class _Differentiable:
             if (enabled() and any_requires_grad(*given)) or tangents["_current_level"] >= 0:
                 if not _transforms_active():
                     return with_gradient(given, keywords)
-                with enable_single_level_autograd_function():  # of this level: others come here by themselves
+                with enable_single_level_autograd_function():  # other levels come here by themselves
                     return with_gradient(given, keywords)
             return run(*given, **keywords)
 

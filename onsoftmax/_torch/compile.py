@@ -1,8 +1,8 @@
-"""Functions of the C core inside torch.compile, which cannot look into them: in its graphs it takes those of
+"""Functions of the C core inside torch.compile, which cannot look into them. Its graphs use the functions of
 onsoftmax.torch in their place.
 
-torch._dynamo, which traces, is to be told so. It takes seconds to import, and torch itself does so at the
-first compilation: it is told then.
+torch._dynamo, the tracer, must be told so. Its import takes seconds. torch imports it at the first
+compilation, and it is told then.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _tell(tracer: ModuleType) -> None:
         return
     core = importlib.import_module("onsoftmax._core")
     for name, function in operators.items():
-        if getattr(core, name) not in _told:  # as it is if onsoftmax is imported again
+        if getattr(core, name) not in _told:  # it is there already if onsoftmax is imported again
             substitute(getattr(core, name), skip_signature_check=True)(_traced(function))
             _told.add(getattr(core, name))
 
@@ -40,15 +40,15 @@ def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def traced(array: Any, /, *given: Any, **keywords: Any) -> Any:
         asked_for_more = keywords.get("stream") is not None or keywords.get("return_normalizer")
-        if asked_for_more or not isinstance(array, torch.Tensor):  # a list, an array of NumPy
-            torch._dynamo.graph_break()  # it is called outside of graphs
+        if asked_for_more or not isinstance(array, torch.Tensor):  # a list, or a NumPy array
+            torch._dynamo.graph_break()  # the call happens outside of graphs
         return function(array, *given, **keywords)
 
     return traced
 
 
 class _AtImport(importlib.abc.MetaPathFinder):
-    """Finds the tracer as Python does, and has it told as soon as it is imported."""
+    """Finds the tracer as Python does, and tells it as soon as it is imported."""
 
     def __init__(self, tell: Callable[[ModuleType], None]) -> None:
         self.tell = tell
@@ -72,7 +72,7 @@ class _AtImport(importlib.abc.MetaPathFinder):
 
 
 def prepare(tell: Callable[[ModuleType], None] = _tell) -> None:
-    """Has the tracer told, now or when it comes; by default of the functions of the C core."""
+    """Tells the tracer, now or when it is imported. By default about the functions of the C core."""
     finder = _AtImport(tell)
     sys.meta_path.insert(0, finder)
     if _TRACER in sys.modules:

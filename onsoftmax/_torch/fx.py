@@ -1,4 +1,4 @@
-"""What torch.fx.symbolic_trace records of a call: the function itself, on a Proxy."""
+"""torch.fx.symbolic_trace records a call as the function itself, on a Proxy."""
 
 from __future__ import annotations
 

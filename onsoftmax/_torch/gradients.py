@@ -1,6 +1,7 @@
-"""The derivatives of the operators: what each keeps of a call, and its gradient, of operators again.
+"""The derivatives of the operators: what each operator keeps of a call, and its gradient.
 
-So there are higher derivatives. The formulas are those of csrc/op/*_backward.h.
+A gradient consists of operators again, so there are higher derivatives. The formulas are the same as in
+csrc/op/*_backward.h.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# The calls that a gradient is made of, by name: calls.py has them.
+# The calls that a gradient consists of, by name. calls.py fills this.
 again: dict[str, Callable[..., Any]] = {}
 
 
 class Call:
-    """What a backward step has of the call: the arrays that it needs; and the axes, mask and scale of the
+    """What a backward step has of the call: the arrays that it needs, and the axes, mask and scale of the
     call, which its own calls take too."""
 
     def __init__(self, ctx: Any) -> None:
         self.keywords, self.axes, self.dtype, arrays = ctx.call
         saved = ctx.saved_tensors
         self.arrays, (self.where, self.scale) = saved[:arrays], (*saved[arrays:], None, None)[:2]
-        self.nones = (None,) * (1 + len(saved) - arrays)  # the gradients of what is no array
+        self.nones = (None,) * (1 + len(saved) - arrays)  # the gradients of axes, mask and scale
 
     def again(self, name: str, *arrays: Tensor, dtype: torch.dtype | None = None) -> Any:
-        """An operator on such rows."""
+        """Calls an operator on rows like the call's."""
         same = {key: self.keywords[key] for key in ("scale_by", "num_threads") if key in self.keywords}
         return again[name](*arrays, self.axes, self.where, self.scale, dtype=dtype, **same)
 
@@ -35,11 +36,11 @@ class Call:
         return x if factor is None else x * factor
 
     def allowed(self, x: Tensor) -> Tensor:
-        """With 0 at what the mask excludes."""
+        """x with 0 at excluded elements."""
         return x if self.where is None else x.masked_fill(~self.where, 0)
 
     def total(self, x: Tensor) -> Tensor:
-        return x.sum(self.axes, keepdim=True) if self.axes else x  # torch adds up all where axes are none
+        return x.sum(self.axes, keepdim=True) if self.axes else x  # without axes torch would add up all
 
 
 def _result(arrays: Any, result: Any) -> Any:
@@ -74,7 +75,7 @@ def _of_values(call: Call, grad: Tensor) -> Any:
 
 
 def _of_topk(call: Call, grad: Tensor, _: Any) -> Any:
-    """As of the whole row's, of which k elements were taken."""
+    """The gradient of the whole row, from which k elements were taken."""
     x, indices = call.arrays
     name = "log_softmax" if call.keywords.get("log", False) else "softmax"
     y = call.again(name, x, dtype=grad.dtype)
@@ -87,8 +88,9 @@ def wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-# The gradient of softmax is y (g - sum(g y)), and that of log_softmax g - e^y sum(g). A second derivative has
-# a change v of it. p is the probabilities. The rows may be whole, or parts of which other ranks have more.
+# The gradient of softmax is y (g - sum(g y)). The gradient of log_softmax is g - e^y sum(g). A second
+# derivative has a change v of the gradient. p is the probabilities. The rows may be whole, or parts of rows
+# of which other ranks have the other parts.
 
 
 def in_step(name: str, grad: Tensor, change: Tensor, output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,7 +100,7 @@ def in_step(name: str, grad: Tensor, change: Tensor, output: Tensor) -> tuple[Te
 
 
 def terms(name: str, g: Tensor, v: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-    """What each row adds up, to of_g and of_v."""
+    """The terms that each row adds up to of_g and of_v."""
     return g if name == "log_softmax_backward" else g * p, v * p
 
 
@@ -118,7 +120,7 @@ def _of_gradient(name: str) -> Callable[..., Any]:
         g, v, p = map(call.allowed, in_step(name, grad, change, output))
         sums = [call.total(term) for term in terms(name, g, v, p)]
         for_y = call.allowed(call.scaled(for_output(name, g, v, p, *sums))).to(output.dtype)
-        if name == "softmax_backward":  # it is its own gradient for g, and adds up in double
+        if name == "softmax_backward":  # this operator is its own gradient for g, and adds up in double
             return call.again(name, change, output, dtype=grad.dtype), for_y, *call.nones
         return call.allowed(call.scaled(for_gradient(name, v, p, sums[1]))).to(grad.dtype), for_y, *call.nones
 

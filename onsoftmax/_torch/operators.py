@@ -1,9 +1,9 @@
 """The operators torch.ops.onsoftmax.*: their schemas, what runs, and what the result will be.
 
-An operator takes what the function of its name takes, but for the axes, which are a list, and scale, which is
-a tensor, `scale`, or a number, `scale_by`: a Scalar, and None by default, as torch.compile then needs no look
-at its value. gradients.py has their derivatives, calls.py what autograd and the transforms do
-with them.
+An operator takes the arguments of the function with its name, with two differences. The axes are a list. The
+scale is a tensor, `scale`, or a number, `scale_by`. `scale_by` is a Scalar, None by default, so that
+torch.compile need not look at its value. gradients.py has the operators' derivatives. calls.py has the calls
+by autograd and the transforms.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ for _name, _schema in _SCHEMAS.items():
 
 
 def arrays_of(name: str) -> int:
-    """How many arguments come before the axes: the arrays, and k."""
+    """The number of arguments before the axes: the arrays, and k."""
     return 2 if name.endswith(("_backward", "_topk")) else 1
 
 
@@ -59,7 +59,7 @@ def _factor(scale: Tensor | None, scale_by: float | None) -> Tensor | float:
 
 
 def implementation(name: str) -> Callable[..., Any]:
-    """The operator on plain tensors of which no gradient is wanted. NotImplemented for other tensors."""
+    """The operator on plain tensors that need no gradient. NotImplemented for other tensors."""
     function = getattr(_core, f"_{name}_of_memory")
 
     def of_one(
@@ -71,7 +71,7 @@ def implementation(name: str) -> Callable[..., Any]:
         scale_by: float | None = None,
         **keywords: Any,
     ) -> Any:
-        if where is None and scale is None and scale_by is None:  # in half the time
+        if where is None and scale is None and scale_by is None:  # takes half the time
             return function(x, tuple(axes), **keywords)
         return function(x, tuple(axes), where=where, scale=_factor(scale, scale_by), **keywords)
 
@@ -92,7 +92,7 @@ def implementation(name: str) -> Callable[..., Any]:
 
 
 def _on_device(name: str) -> Callable[..., Any]:
-    """Where autograd and modes have had their turn, though some of these may be active still."""
+    """The kernel for a device. Autograd and modes have had their turn, but a mode may still be active."""
     run = torch.no_grad()(implementation(name))
 
     def kernel(*given: Any, **keywords: Any) -> Any:
@@ -113,12 +113,13 @@ for _name in NAMES:
 
 
 def axes_from_end(axes: Sequence[int], ndim: int) -> list[int]:
-    """The axes that a call reduces, of an array of so many dimensions; the exception that it would raise."""
+    """The axes that a call reduces, for an array of `ndim` dimensions. Raises the call's exceptions."""
     return list(_core.check_call(np.empty((1,) * ndim), tuple(axes)))
 
 
 def _holds(condition: Any) -> bool:
-    """Of lengths, which may be symbols: one without a value yet is looked at when the operator runs."""
+    """Whether a condition on lengths holds. Lengths may be symbols. If a symbol has no value yet, the
+    operator checks it when it runs."""
     try:
         return bool(condition)
     except Exception as error:
@@ -152,7 +153,7 @@ def _check_broadcast(name: str, array: Tensor, x: Tensor, one_along: Sequence[in
 
 
 def _check(x: Tensor, axes: Sequence[int], others: Sequence[Any], grad: Tensor | None = None) -> list[int]:
-    """What axes_from_end gives, of a call that is checked as one of arrays that have values; others: the mask
+    """The result of axes_from_end. The call is checked as a call on arrays with values. `others` are the mask
     and the scale."""
     where, scale = (*others, None, None)[:2]
     number = scale is not None and scale.ndim == 0

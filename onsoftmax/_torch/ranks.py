@@ -1,4 +1,4 @@
-"""What the ranks of a group exchange for onsoftmax.distributed."""
+"""The exchanges between the ranks of a group, for onsoftmax.distributed."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ from typing import Any
 
 import torch.distributed as dist
 
-# Its name from torch 2.13 on, and the one before.
+# The name from torch 2.13 on, and the name before.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 def gather(values: Any, group: Any) -> Any:
-    """Those of all ranks, stacked in front: one collective."""
-    ranks = group.size()  # a tenth of what dist.get_world_size takes
+    """The values of all ranks, stacked in front, by one collective."""
+    ranks = group.size()  # takes a tenth of the time of dist.get_world_size
     everything = values.new_empty((ranks, *values.shape))
     if values.numel() > 0:
         _all_gather(everything.view(-1), values.view(-1), group=group)
     return everything
 
 
-# Of each group: what the ranks agreed on last, and how often they have compared.
+# For each group: what the ranks agreed on last, and how often they have compared.
 _agreed: weakref.WeakKeyDictionary[Any, tuple[str, int]] = weakref.WeakKeyDictionary()
 
 
 def agree(local: Any, axis: int, group: Any) -> None:
     """Makes sure that all ranks of a group have rows of one shape and type.
 
-    Where this rank's are those of its call before, so are the others': a rank that has changed waits for the
-    others here, and these wait for it in the collective, until the group's timeout. Else all compare, over
-    the group's store: in a collective, parts of different sizes would give wrong numbers.
+    If this rank's rows are like the rows of its last call, nothing is compared: the other ranks' rows are
+    then as before too. A rank whose rows alone have changed waits for the others here, and these wait for it
+    in the collective, until the group's timeout. If all have changed, they compare over the group's store: in
+    a collective, parts of different sizes would give wrong numbers.
 
     Raises
     ------
     ValueError
-        They have not, which is raised on every rank.
+        The shapes or types differ. Every rank raises it.
     RuntimeError
         A rank did not come within the timeout of the group's store.
     """
@@ -57,7 +58,7 @@ def agree(local: Any, axis: int, group: Any) -> None:
         ) from error
     theirs = [store.get(key).decode() for key in keys]
     _agreed[group] = "", count + 1
-    if count > 0:  # which all have read
+    if count > 0:  # all ranks have read the key before
         store.delete_key(f"onsoftmax/{count - 1}/{rank}")
     if any(each != mine for each in theirs):
         listed = "; ".join(f"rank {each} has {rows}" for each, rows in enumerate(theirs))
