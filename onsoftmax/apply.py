@@ -1,9 +1,9 @@
 """`onsoftmax apply`: the softmax of a .npy file into another, box by box.
 
-The array is cut along the dimensions that softmax does not reduce. Threads each read a box of IN, take its
-softmax and write it to OUT. Boxes that are too large for memory, or do not lie in one piece, stay on disk: IN
-is copied first, to OUT or where OUT is of another type to a scratch file, and softmax works in mapped memory
-there.
+The array is cut along the dimensions that softmax does not reduce. Each thread reads a box of IN, takes its
+softmax and writes it to OUT. Boxes that are too large for memory, or do not lie in one piece, stay on disk.
+IN is then copied first, to OUT, or to a scratch file if OUT has another type. Softmax works there in mapped
+memory.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from ._cli.progress import Progress
 from ._types import MethodName
 
 Axis = int | tuple[int, ...] | None
-Compute = Callable[[Array, Array, int], None]  # from values to result, which may be one, on so many threads
+Compute = Callable[[Array, Array, int], None]  # (values, result, threads); both arrays may be the same
 
-# Bytes of the array in one box: some milliseconds of work, and much less than any memory.
+# Bytes of the array in one box. This is some milliseconds of work, and much less than any memory.
 BOX_BYTES = 8 << 20
 
-# Bytes that all boxes on their way at a time may take: their input, what it is converted to, and the result.
+# Bytes that all boxes in work may take at a time: their input, its converted copy, and the result.
 MEMORY_BYTES = 128 << 20
 
-# Bytes of what lies side by side that a box takes at least: no page of the file is read for a part of it.
+# The least number of neighbouring bytes in a box. So no page of the file is read for only a part of it.
 RUN_BYTES = 4096
 
 
@@ -53,7 +53,7 @@ def _reduced(axis: Axis, ndim: int) -> set[int]:
 
 
 def box_lengths(shape: tuple[int, ...], reduced: set[int], itemsize: int, fortran: bool) -> list[int]:
-    """The extents of a box: all of the reduced dimensions, then as much as fits, nearest in memory first."""
+    """The extents of a box: the whole reduced dimensions, then as much as fits, nearest in memory first."""
     lengths = list(shape)
     size = itemsize * math.prod(shape[dim] for dim in reduced)
     nearest_first = range(len(shape)) if fortran else range(len(shape) - 1, -1, -1)
@@ -68,7 +68,7 @@ def box_lengths(shape: tuple[int, ...], reduced: set[int], itemsize: int, fortra
 def is_run(shape: tuple[int, ...], lengths: list[int], fortran: bool) -> bool:
     """Whether the elements of each box of those lengths follow each other in the file."""
     dims = list(zip(shape, lengths, strict=True))
-    whole = True  # so far, from the nearest dimension on
+    whole = True  # whether all dimensions so far are whole, from the nearest dimension on
     for extent, length in dims if fortran else reversed(dims):
         if not whole and length > 1:
             return False
@@ -77,7 +77,7 @@ def is_run(shape: tuple[int, ...], lengths: list[int], fortran: bool) -> bool:
 
 
 def boxes(shape: tuple[int, ...], lengths: list[int]) -> Iterator[Box]:
-    """Every box of those lengths that an array of that shape has, in the array's order."""
+    """Every box of those lengths in an array of that shape, in the array's order."""
     starts = [range(0, extent, length) for extent, length in zip(shape, lengths, strict=True)]
     for corner in itertools.product(*starts):
         ends = map(min, map(operator.add, corner, lengths), shape)
@@ -85,7 +85,7 @@ def boxes(shape: tuple[int, ...], lengths: list[int]) -> Iterator[Box]:
 
 
 def check_type(path: str, dtype: np.dtype[Any]) -> None:
-    """CommandError where softmax does not take that type."""
+    """CommandError if softmax does not take that type."""
     try:
         softmax(np.empty((0,), dtype))
     except TypeError as error:
@@ -95,7 +95,7 @@ def check_type(path: str, dtype: np.dtype[Any]) -> None:
 def _check(
     path: str, of: np.dtype[Any], shape: tuple[int, ...], axis: Axis, method: MethodName, dtype: str | None
 ) -> np.dtype[Any]:
-    """The type of the result, by softmax's own rules; CommandError where they do not allow the arguments."""
+    """The type of the result, by softmax's own rules. CommandError if they do not allow the arguments."""
     if dtype == "bfloat16":
         raise CommandError(
             "--dtype bfloat16: a .npy file cannot say that it holds bfloat16; use float32 or float16"
@@ -111,7 +111,7 @@ def _check(
 def _each_box(
     step: Callable[[Box], None], of: NpyFile, lengths: list[int], threads: int, progress: Progress
 ) -> None:
-    """step(box) for every box of an array, beside the main thread, which sees to signals and progress."""
+    """step(box) for every box of an array, on other threads. The main thread handles signals and progress."""
 
     def work(box: Box) -> None:
         step(box)
@@ -134,7 +134,7 @@ def _in_memory(compute: Compute, x: NpyFile, y: NpyFile, lengths: list[int], thr
 
 
 def _on_disk(compute: Compute, x: NpyFile, y: NpyFile, lengths: list[int], native: np.dtype[Any]) -> None:
-    """Copies x as native floats, to y itself where it can, and computes there box after box."""
+    """Copies x as native floats, to y itself if its type allows, and computes there box after box."""
 
     def bring(box: Box) -> None:
         copy.write(box, x.read(box).astype(native, copy=False))
@@ -155,7 +155,7 @@ def _on_disk(compute: Compute, x: NpyFile, y: NpyFile, lengths: list[int], nativ
 def _through_memory(
     source: str, target: str, axis: Axis, method: MethodName, dtype: str | None, scale: float
 ) -> None:
-    """For a stream, which has no pieces to go back to."""
+    """For a stream, which cannot be read in pieces again."""
     if source == "-":
         values = read_stdin()
     else:
@@ -182,14 +182,14 @@ def apply(
 ) -> None:
     """Writes softmax(scale * array) of the .npy file `source` to `target`, another .npy file or the same.
 
-    The arguments are those of softmax. "-" is standard input or output, whose array is held in memory.
-    `target` is replaced at the very end; until then, and when anything
-    fails or a signal interrupts, it stays as it is. Once it is replaced, nothing fails any more.
+    The arguments are as in softmax. "-" is standard input or output, whose array is held in memory. `target`
+    is replaced at the very end. Until then, and if anything fails or a signal interrupts, it stays as it is.
+    Once it is replaced, nothing fails any more.
 
     Raises
     ------
     CommandError
-        A file that cannot be read or written; arguments that softmax refuses.
+        A file cannot be read or written, or softmax refuses the arguments.
     OSError, MemoryError
         From the system.
     """

@@ -1,7 +1,7 @@
-"""The command line: `onsoftmax` shows what the library does; its commands explain, plan, measure and do it.
+"""The command line: `onsoftmax` shows what the library does. Its commands explain, plan, measure and do it.
 
-Exit codes: 0; 2 for a request that cannot be carried out, with one line on stderr that says why; 128 + the
-signal's number when interrupted.
+The exit code is 0. It is 2 for a request that cannot be carried out: one line on stderr says why. After an
+interruption it is 128 + the signal's number.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ onsoftmax COMMAND --help says more about a command.
 
 
 class _Parser(argparse.ArgumentParser):
-    """Of the program and, as argparse has it, of each command."""
+    """The parser of the program. argparse makes the commands' parsers from the same class."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # argparse itself takes -1e3, -inf and -1,0 for options
+        # argparse itself would take -1e3, -inf and -1,0 as options
         self._negative_number_matcher = re.compile(r"-\.?\d|-(inf|nan)", re.IGNORECASE)
 
     def error(self, message: str) -> NoReturn:
@@ -50,7 +50,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _axis(text: str) -> int | tuple[int, ...] | None:
-    """-1, or 0,2, or none."""
+    """The value of --axis: -1, or 0,2, or none."""
     if text.strip().lower() == "none":
         return None
     try:
@@ -198,7 +198,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except Interrupted as interruption:
         print(f"onsoftmax: {interruption}", file=sys.stderr)
         return 128 + interruption.signal
-    except BrokenPipeError:  # the reader of our output has had enough: nobody to tell
+    except BrokenPipeError:  # the reader of our output has gone: there is nobody to tell
         return 0
     except (CommandError, OSError, MemoryError) as error:
         print(f"onsoftmax: error: {_in_words(error)}", file=sys.stderr)
@@ -209,8 +209,8 @@ def _run(argv: Sequence[str] | None) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line given, or the process's own, and returns the exit code.
 
-    `--help` and `--version` leave by SystemExit, as argparse does. The process's own ends it: signals that
-    come later no longer change its exit code.
+    `--help` and `--version` leave by SystemExit, as in argparse. After the process's own command line,
+    signals no longer change the exit code.
     """
     with usable_streams():
         return _run(argv)

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 ROW, TILE = (1.0, 2.0, 3.0, 6.0, 2.0, 1.0), 3
 ROWS, N = 4096, 32000
-ARRAYS = 5  # that are alive at once: the input, the result and the formula's temporaries, with room to spare
+ARRAYS = 5  # arrays in memory at once: the input, the result, the formula's temporaries, and some room
 
 
 def _text(values: Any, form: str = ".4f") -> str:
@@ -42,7 +42,7 @@ def show_row() -> None:
 
 
 def show_overflow() -> None:
-    """float16 [2, 4, 12], which the formula as it stands cannot do."""
+    """float16 [2, 4, 12]. The plain formula cannot compute it."""
     row = np.array([2, 4, 12], np.float16)
     note = explain(row, method="naive").steps[0].note
     print(f"\nfloat16 {_text(row, 'g')}: {note}")
@@ -57,7 +57,7 @@ def by_formula(x: Array) -> Array:
 
 
 def seconds_of(calls: Sequence[Callable[[], object]], repeats: int = 3) -> list[float]:
-    """The shortest time of each call, the calls taken in turn."""
+    """The shortest time of each call. The calls take turns."""
     best = [math.inf] * len(calls)
     for _ in range(repeats):
         for i, call in enumerate(calls):
@@ -77,7 +77,7 @@ def largest_error(x: Array, y: Array) -> float:
 
 
 def rows_that_fit(free: float, rows: int = ROWS, n: int = N) -> int:
-    """As many rows of n float32, up to `rows`, as leave room for the formula's temporaries."""
+    """The number of rows of n float32, at most `rows`, that leave room for the formula's temporaries."""
     while rows > 1 and ARRAYS * rows * n * 4 > free:
         rows //= 2
     return rows
@@ -105,7 +105,7 @@ def show_large(rows: int = ROWS, n: int = N) -> None:
 
 
 def demo() -> None:
-    """All of it, on stdout."""
+    """The whole demo, on stdout."""
     show_row()
     show_overflow()
     show_large()

@@ -1,1 +1,1 @@
-"""What the commands of `onsoftmax` are made of: files, streams, signals, and the longer commands."""
+"""The parts of the commands of `onsoftmax`: files, streams, signals, and the longer commands."""

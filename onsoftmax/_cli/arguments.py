@@ -1,4 +1,4 @@
-"""What command lines share: types, and shapes as they are written."""
+"""Types of arguments that command lines share, such as shapes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 
 def parse_shape(text: str) -> tuple[tuple[int, ...], int]:
-    """ "1024x4096@0" is ((1024, 4096), axis 0); the last axis without "@"."""
+    """ "1024x4096@0" is ((1024, 4096), axis 0). Without "@" it is the last axis."""
     match = re.fullmatch(r"(\d+(?:x\d+)*)(?:@(-?\d+))?", text)
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape: expected 4096x1024 or 1024x4096@0")

@@ -1,4 +1,4 @@
-"""Imported before all else: what a signal does while a command line still imports the rest."""
+"""Imported first: says what a signal does while a command line still imports the other modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 
 def end_quietly() -> None:
-    """Has Ctrl-C end the process without a traceback, until cli.py handles signals itself."""
+    """Lets Ctrl-C end the process without a traceback, until cli.py handles signals itself."""
     program = os.path.basename(sys.argv[0]) if sys.argv else ""
     is_command = program == "onsoftmax" or (program == "-m" and sys.orig_argv[-len(sys.argv)] == "onsoftmax")
     if (

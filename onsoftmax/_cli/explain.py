@@ -62,7 +62,7 @@ def _number(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Shows the trace on stdout, and writes what else was asked for."""
+    """Shows the trace on stdout, and writes the files that were asked for."""
     try:
         trace = explain(
             options.row,

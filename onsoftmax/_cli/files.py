@@ -1,7 +1,7 @@
-""".npy files: one to read, and one that appears under its name whole or not at all.
+""".npy files: a file to read, and a file that appears under its name whole or not at all.
 
-They are read and written by ordinary calls. Where others make IN shorter meanwhile, a read says so; a mapping
-would end the process by SIGBUS.
+They are read and written by ordinary calls. If another process makes IN shorter meanwhile, a read says so. A
+mapping would end the process by SIGBUS.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from .interrupt import ignore_signals
 Array = np.ndarray[Any, np.dtype[Any]]
 Box = tuple[slice, ...]
 
-# More than any header that NumPy reads.
+# More bytes than any header that NumPy reads.
 HEADER_BYTES = 1 << 16
 
-# Characters of OUT's name that its temporary file's begins with: no longer, so that it fits where OUT's does.
+# The temporary file's name begins with this many characters of OUT's name. So it fits where OUT's name fits.
 NAME_BEGINS = 30
 
 
 class CommandError(Exception):
-    """What the user asked for cannot be done; the text is the one line to show."""
+    """The user's request cannot be carried out. The text is the one line to show."""
 
 
 @contextmanager
 def _said_of(path: str) -> Iterator[None]:
-    """Within it an OSError becomes a CommandError that names `path`, but for a pipe that nobody reads."""
+    """Within it an OSError becomes a CommandError that names `path`, except for a pipe that nobody reads."""
     try:
         yield
     except BrokenPipeError:
@@ -51,7 +51,7 @@ def _said_of(path: str) -> Iterator[None]:
 
 
 class _Descriptor:
-    """An open file. It closes when nobody holds it any more: after a failure a thread may still use it."""
+    """An open file. It closes when nothing refers to it: after a failure a thread may still use it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -62,11 +62,11 @@ class _Descriptor:
 
 @dataclass(frozen=True)
 class NpyFile:
-    """An array in an open .npy file, of which boxes are read and written."""
+    """An array in an open .npy file. Its boxes are read and written."""
 
-    path: str  # in messages
+    path: str  # the name in messages
     descriptor: _Descriptor
-    start: int  # of the first element
+    start: int  # where the first element begins
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     fortran: bool
@@ -84,7 +84,7 @@ class NpyFile:
         return "F" if self.fortran else "C"
 
     def _offset(self, box: Box) -> int:
-        """Where in the file a box begins."""
+        """The place in the file where a box begins."""
         offset, stride = self.start, self.dtype.itemsize
         dimensions = list(zip(self.shape, box, strict=True))
         for extent, part in dimensions if self.fortran else reversed(dimensions):
@@ -105,7 +105,7 @@ class NpyFile:
         return array
 
     def write(self, box: Box, array: Array) -> None:
-        """Puts an array of the file's type and order in the place of such a box."""
+        """Writes an array of the file's type and order in the place of such a box."""
         memory, offset = self._memory(array), self._offset(box)
         with _said_of(self.path):
             while memory:
@@ -116,16 +116,16 @@ class NpyFile:
         return array.reshape(-1, order=self._order).view(np.uint8).data
 
     def mapped(self) -> Array:
-        """The array in mapped memory: of files alone that nobody else knows, and so makes shorter."""
+        """The array in mapped memory. Only for files that no other process knows and so could shorten."""
         with _said_of(self.path):
             memory = mmap.mmap(self.descriptor.number, self.start + self.nbytes)
         return np.ndarray(self.shape, self.dtype, memory, self.start, order=self._order)
 
 
 def _parse(head: bytes) -> tuple[int, np.dtype[Any], tuple[int, ...], bool]:
-    """What a file that begins so says: where its data start, their type, shape, and whether in Fortran order.
+    """Reads the beginning of a file: where its data start, their type, shape, and whether in Fortran order.
 
-    Raises ValueError where it is no .npy file.
+    Raises ValueError if it is no .npy file.
     """
     stream = BytesIO(head)
     version = npy.read_magic(stream)
@@ -134,9 +134,9 @@ def _parse(head: bytes) -> tuple[int, np.dtype[Any], tuple[int, ...], bool]:
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+            warnings.simplefilter("ignore")  # warnings about headers that Python 2 wrote
             shape, fortran, dtype = read(stream)
-    except Exception as error:  # whatever NumPy's parser makes of the bytes of any file
+    except Exception as error:  # any exception that NumPy's parser may raise for the bytes of a file
         header = head[10 if version == (1, 0) else 12 :].partition(b"\n")[0].strip()[:90].decode("latin1")
         raise ValueError(f"{_short(error) or type(error).__name__}, in its header {header!r}") from error
     if any(type(length) is not int or length < 0 for length in shape):
@@ -145,12 +145,12 @@ def _parse(head: bytes) -> tuple[int, np.dtype[Any], tuple[int, ...], bool]:
 
 
 def _short(what: object) -> str:
-    """The beginning of its text, on one line."""
+    """The first line of its text, cut to 120 characters."""
     return str(what).partition("\n")[0][:120]
 
 
 def _layout(path: str, head: bytes, there: int) -> tuple[int, np.dtype[Any], tuple[int, ...], bool]:
-    """What _parse says of a file of `there` bytes, whose numbers can be taken; else CommandError."""
+    """The result of _parse for a file of `there` bytes. CommandError if its numbers cannot be taken."""
     try:
         start, dtype, shape, fortran = _parse(head)
     except ValueError as error:
@@ -168,7 +168,7 @@ def _layout(path: str, head: bytes, there: int) -> tuple[int, np.dtype[Any], tup
     if there < promised:
         raise CommandError(f"{path}: truncated: {there} bytes, and its header promises {promised}")
     try:
-        np.broadcast_to(np.empty((), dtype), shape)  # no memory: an array of that shape, if there can be one
+        np.broadcast_to(np.empty((), dtype), shape)  # checks the shape: it takes no memory
     except (ValueError, OverflowError) as error:
         raise CommandError(f"{path}: its header says shape {_short(shape)}: {error}") from error
     return start, dtype, shape, fortran
@@ -186,7 +186,7 @@ def open_input(path: str) -> NpyFile:
 
 
 def read_stdin() -> Array:
-    """The .npy file that standard input holds, in memory. Raises CommandError."""
+    """The array of the .npy file on standard input, in memory. Raises CommandError."""
     if sys.stdin.isatty():
         raise CommandError("-: standard input is a terminal: expected a .npy file by a pipe, or its name")
     held = sys.stdin.buffer.read()
@@ -195,7 +195,7 @@ def read_stdin() -> Array:
 
 
 def write_stdout(array: Array) -> None:
-    """The array as a .npy file on standard output. Raises CommandError, or BrokenPipeError."""
+    """Writes the array as a .npy file to standard output. Raises CommandError, or BrokenPipeError."""
     if sys.stdout.isatty():
         raise CommandError("-: standard output is a terminal: expected a pipe or a file")
     fortran = not array.flags.c_contiguous
@@ -207,7 +207,7 @@ def write_stdout(array: Array) -> None:
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> bytes:
-    """What a .npy file begins with."""
+    """The header of a .npy file."""
     header = BytesIO()
     says = {"descr": npy.dtype_to_descr(dtype), "fortran_order": fortran, "shape": shape}
     npy.write_array_header_1_0(header, says)
@@ -215,7 +215,8 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> byte
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Has the disk set the file's length aside: where it is full, an error now, not hours later or SIGBUS."""
+    """Reserves the file's length on the disk. If the disk is full, there is an error now, and not hours later
+    an error or a SIGBUS."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(descriptor, 0, size)
@@ -230,7 +231,7 @@ def _reserve(descriptor: int, size: int) -> None:
 
 @contextmanager
 def _temporary(path: str) -> Iterator[tuple[str, _Descriptor]]:
-    """A new file beside `path`: its own name, and the open file. Removed at the end."""
+    """A new file beside `path`: its name, and the open file. It is removed at the end."""
     directory, own = os.path.split(path)
     name = os.path.join(directory, f"{own[:NAME_BEGINS]}.{secrets.token_hex(4)}.tmp")
     try:
@@ -245,10 +246,10 @@ def _temporary(path: str) -> Iterator[tuple[str, _Descriptor]]:
 
 @contextmanager
 def _replacing(path: str) -> Iterator[_Descriptor]:
-    """A new file, which replaces `path` where the context ends well, else is removed."""
+    """A new file, which replaces `path` if the context ends well. Otherwise it is removed."""
     if not path:
         raise CommandError("the file to write has the name '': expected a name")
-    path = os.path.realpath(path)  # through a link, the file it points to
+    path = os.path.realpath(path)  # of a link, the file that it points to
     mode = _mode_of_output(path)
     with _temporary(path) as (name, descriptor):
         yield descriptor
@@ -259,7 +260,7 @@ def _replacing(path: str) -> Iterator[_Descriptor]:
             directory = _directory(path)
             ignore_signals()
             os.replace(name, path)
-        # OUT is replaced: from here on nothing may fail.
+        # OUT is replaced. From here on nothing may fail.
         if directory is not None:
             with suppress(OSError):  # some file systems do not sync directories
                 os.fsync(directory.number)
@@ -268,7 +269,7 @@ def _replacing(path: str) -> Iterator[_Descriptor]:
 def _new_npy(
     path: str, descriptor: _Descriptor, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool
 ) -> NpyFile:
-    """An empty file as a .npy file whose elements are still to be written."""
+    """Makes an empty file a .npy file. Its elements are not written yet."""
     header = _header(dtype, shape, fortran)
     file = NpyFile(path, descriptor, len(header), dtype, shape, fortran)
     with _said_of(path):
@@ -279,22 +280,22 @@ def _new_npy(
 
 @contextmanager
 def scratch(beside: NpyFile, dtype: np.dtype[Any]) -> Iterator[NpyFile]:
-    """Another file of the same shape on the same disk, for as long as the context lasts."""
+    """Another file of the same shape on the same disk, as long as the context lasts."""
     with _temporary(beside.path) as (_, descriptor):
         yield _new_npy(beside.path, descriptor, dtype, beside.shape, beside.fortran)
 
 
 @contextmanager
 def output(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> Iterator[NpyFile]:
-    """A new .npy file, which replaces `path` where the context ends well, else is removed."""
+    """A new .npy file, which replaces `path` if the context ends well. Otherwise it is removed."""
     with _replacing(path) as descriptor:
         yield _new_npy(path, descriptor, dtype, shape, fortran)
 
 
 @contextmanager
 def written(path: str) -> Iterator[BinaryIO]:
-    """A stream whose bytes replace the file `path` where the context ends well; what is no regular file,
-    as a pipe or a terminal, gets them as they come. Raises CommandError that names the file."""
+    """A stream whose bytes replace the file `path` if the context ends well. A pipe, a terminal or another
+    file that is not regular gets them as they come. Raises CommandError that names the file."""
     with _said_of(path), ExitStack() as stack:
         if os.path.exists(path) and not os.path.isfile(path):
             yield stack.enter_context(open(path, "wb"))
@@ -305,7 +306,7 @@ def written(path: str) -> Iterator[BinaryIO]:
 
 
 def _directory(path: str) -> _Descriptor | None:
-    """The directory that a file is in, open; None where it may not be read."""
+    """The open directory of a file. None if it may not be read."""
     try:
         return _Descriptor(os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC))
     except OSError:
@@ -313,7 +314,7 @@ def _directory(path: str) -> _Descriptor | None:
 
 
 def _mode_of_output(path: str) -> int | None:
-    """The permissions of the file that will be replaced, None where there is none."""
+    """The permissions of the file that will be replaced. None if there is no such file."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

@@ -15,7 +15,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """A signal asked the program to end. Not an Exception: nobody is to handle it on the way out."""
+    """A signal asked the program to end. It is no Exception, so that no handler stops it on the way out."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")
@@ -23,12 +23,12 @@ class Interrupted(BaseException):
 
 
 def _raise(number: int, _frame: FrameType | None) -> None:
-    ignore_signals()  # a second one must not cut the cleaning up short
+    ignore_signals()  # a second signal must not interrupt the cleaning up
     raise Interrupted(number)
 
 
 def ignore_signals() -> None:
-    """Until interruptible() ends, no signal raises Interrupted any more."""
+    """After this no signal raises Interrupted any more, until interruptible() ends."""
     if threading.current_thread() is not threading.main_thread():
         return
     for number in _ENDING:
@@ -40,7 +40,8 @@ def ignore_signals() -> None:
 def interruptible(*, process_ends: bool) -> Iterator[None]:
     """Within it SIGINT, SIGTERM and SIGHUP raise Interrupted, unless they were ignored (as under nohup).
 
-    After it they do what they did before; where the process ends then, nothing, so that its exit code stays.
+    After it they do what they did before. If the process then ends, they do nothing, so that its exit code
+    stays.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -59,10 +60,10 @@ def interruptible(*, process_ends: bool) -> Iterator[None]:
 def run_beside(
     step: Callable[[Item], None], items: Iterable[Item], threads: int, tick: Callable[[], None]
 ) -> None:
-    """step(item) for every item on that many threads, tick() on this one about ten times a second meanwhile.
+    """step(item) for every item on that many threads. This thread calls tick() about ten times a second.
 
     Python handles signals between two steps of the main thread, and one call into C may take minutes. When an
-    exception leaves this function no further step begins; one that still goes on ends with the process.
+    exception leaves this function, no further step begins. A step that still runs ends with the process.
     """
     waiting = iter(items)
     lock = threading.Lock()

@@ -58,7 +58,7 @@ def _bandwidth(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Shows the plan on stdout, and writes it where that was asked for."""
+    """Shows the plan on stdout, and writes it to a file if one was asked for."""
     shape, axis = options.shape
     try:
         made = plan(

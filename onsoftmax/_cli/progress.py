@@ -1,4 +1,4 @@
-"""Progress on stderr, of work longer than a second: a bar of tqdm where it is installed, else lines."""
+"""Progress on stderr, for work longer than a second: a bar of tqdm if it is installed, otherwise lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 DELAY_S, INTERVAL_S = 1.0, 2.0
 
 
-WIDTH = 30  # of a bar of our own
+WIDTH = 30  # characters of the bar in our own lines
 
 
 def bar(share: float) -> str:
@@ -27,7 +27,7 @@ def _tqdm() -> Any:
 
 
 class Progress:
-    """How much of `total` is `done`: counted by the threads that work, shown by the one that calls tick()."""
+    """How much of `total` is `done`. The working threads count it. The thread that calls tick() shows it."""
 
     def __init__(self, total: int, size: int) -> None:
         self.total, self.done = total, 0
@@ -49,12 +49,12 @@ class Progress:
             self._bar.close()
 
     def advance(self, count: int) -> None:
-        """So much more is done."""
+        """Adds `count` to the work that is done."""
         with self._counting:
             self.done += count
 
     def tick(self) -> None:
-        """Brings what is shown up to date, where it is time to."""
+        """Shows the present state, if it is time to."""
         now = time.monotonic()
         if now - self._start < DELAY_S or (not self._tqdm and now - self._shown < INTERVAL_S):
             return

@@ -1,4 +1,4 @@
-"""stdout and stderr of a command, as they may be: closed, full, or with nobody who reads them."""
+"""stdout and stderr of a command. They may be closed, full, or without a reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TextIO, cast
 
 
 def _discard(stream: TextIO) -> None:
-    """Sends what the stream still holds to /dev/null, and all that follows."""
+    """Sends the text that the stream still holds, and all later text, to /dev/null."""
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -18,7 +18,7 @@ def _discard(stream: TextIO) -> None:
 
 
 class _Lossy:
-    """A stream for messages and progress: what it cannot take is lost, and no work fails for it."""
+    """A stream for messages and progress. Text that it cannot take is lost, and no work fails for it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -41,7 +41,7 @@ class _Lossy:
 
 
 class _Named:
-    """Standard output, whose errors say that it is it."""
+    """Standard output. Its errors name it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -67,7 +67,7 @@ def _named() -> Iterator[None]:
 
 
 def _fill_gaps() -> None:
-    """Opens /dev/null as each of the descriptors 0 to 2 that is closed; else a file of ours would be one."""
+    """Opens /dev/null as each closed descriptor from 0 to 2. Otherwise a file of ours would get it."""
     number = 0
     while number <= 2:
         number = os.open(os.devnull, os.O_RDWR)
@@ -80,9 +80,9 @@ def _fill_gaps() -> None:
 
 @contextmanager
 def usable_streams() -> Iterator[None]:
-    """Within it there is a stdout and a stderr, errors of stdout name it, and to write to stderr never fails.
+    """Within it there is a stdout and a stderr. Errors of stdout name it, and writing to stderr never fails.
 
-    What stdout has not taken by then is lost: Python's own flush of it would change the exit code.
+    Text that stdout has not taken at the end is lost: Python's own flush would change the exit code.
     """
     _fill_gaps()
     lossy, named = cast(TextIO, _Lossy(sys.stderr)), cast(TextIO, _Named(sys.stdout))

@@ -1,4 +1,4 @@
-"""Files that a command will write: looked at before the work that they are for."""
+"""Files that a command will write. They are checked before the work begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .files import CommandError, written
 
 
 def check_target(path: str | None) -> None:
-    """Whether a file may be written, before the work that it is for. Raises OSError or CommandError."""
+    """Checks that a file may be written, before the work for it begins. Raises OSError or CommandError."""
     if path is None:
         return
     if not path:
@@ -27,13 +27,13 @@ def check_target(path: str | None) -> None:
 
 
 def check_apart(source: str, target: str | None) -> None:
-    """CommandError where a file of another format would replace the input."""
+    """CommandError if a file of another format would replace the input."""
     if target is not None and os.path.exists(target) and os.path.samefile(source, target):
         raise CommandError(f"--output {target}: is the input: expected another file")
 
 
 def check_plot(path: str | None) -> None:
-    """The same of a chart's file; CommandError for an ending that is no picture's, or without matplotlib."""
+    """check_target for a chart's file. CommandError if its ending is no picture's, or without matplotlib."""
     check_target(path)
     if path is None:
         return
@@ -46,6 +46,6 @@ def check_plot(path: str | None) -> None:
 
 
 def save_plot(figure: Any, path: str) -> None:
-    """A figure of matplotlib into a file whose name check_plot has seen. Raises CommandError."""
+    """Saves a matplotlib figure to a file whose name check_plot has seen. Raises CommandError."""
     with written(path) as file:
         figure.savefig(file, format=Path(path).suffix.lstrip(".").lower(), dpi=120)

@@ -56,7 +56,7 @@ def add(commands: Any) -> None:
 
 
 def _pieces(x: NpyFile | Array, axis: int) -> Iterator[tuple[Box, Array]]:
-    """Whole rows at a time, a few MB where they follow each other in a file; else all at once."""
+    """Boxes of whole rows: a few MB at a time if they follow each other in a file, otherwise all at once."""
     if not isinstance(x, NpyFile):
         yield tuple(map(slice, x.shape)), x
         return
@@ -68,12 +68,12 @@ def _pieces(x: NpyFile | Array, axis: int) -> Iterator[tuple[Box, Array]]:
 
 
 def select(path: str, x: NpyFile | Array, k: int, axis: int, **options: Any) -> TopK:
-    """softmax_topk of the array in a file, or from standard input. The options are those of softmax_topk.
+    """softmax_topk of the array in a file, or from standard input. The options are softmax_topk's.
 
     Raises
     ------
     CommandError
-        Arguments that softmax_topk refuses; a file that became shorter.
+        softmax_topk refuses the arguments, or the file became shorter.
     """
     ndim = len(x.shape)
     if ndim == 0:
@@ -96,7 +96,7 @@ def select(path: str, x: NpyFile | Array, k: int, axis: int, **options: Any) -> 
 
 
 def _table(path: str, found: TopK, axis: int, log: bool) -> list[Table | str]:
-    """The first rows: one is a line for each of its k, several a line each."""
+    """The first rows. A single row has a line for each of its k elements. Several rows have one line each."""
     values, indices = (np.moveaxis(array, axis, -1) for array in found)
     k, places = values.shape[-1], values.shape[:-1]
     rows, what = math.prod(places), "log_softmax" if log else "softmax"

@@ -1,4 +1,4 @@
-"""explain(): a softmax or its k largest by hand, every step that a method takes on one small row."""
+"""explain(): every step that a method takes on one small row, for a softmax or its k largest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .trace import Trace
 
 METHODS = {"naive": naive, "safe": safe, "online": online, "fused": fused, "split": split}
 METHODS_OF_TOPK = {"online": steps_topk.online, "split": steps_topk.split}
-LONGEST = 4096  # elements of a row: each has steps of its own
+LONGEST = 4096  # elements of a row; each element has steps of its own
 
 
 def _positive(name: str, value: Any) -> int:
@@ -31,7 +31,7 @@ def _positive(name: str, value: Any) -> int:
 
 
 def _take_row(row: Any, dtype: Any) -> Array:
-    """The row in the type that softmax would give, by softmax's own rules."""
+    """The row in the type of softmax's result, by softmax's own rules."""
     try:
         x = _core.as_numpy(row)
     except ValueError as error:  # lists of different lengths
@@ -48,7 +48,7 @@ def _take_row(row: Any, dtype: Any) -> Array:
 
 
 def _take_k(operation: Any, k: Any, n: int) -> int:
-    """How many the operation selects; 0 for softmax."""
+    """How many elements the operation selects. 0 for softmax."""
     if operation not in ("softmax", "softmax_topk"):
         raise ValueError(f"operation is {operation!r}: explain knows softmax and softmax_topk")
     if (operation == "softmax_topk") != (k is not None):
@@ -69,38 +69,39 @@ def explain(
     operation: ExplainedOperation = "softmax",
     k: SupportsIndex | None = None,
 ) -> Trace:
-    """Every step of a method on one row: what is read and written, m, d, and the rescales.
+    """Every step of a method on one row: what it reads and writes, m, d, and the rescales.
 
-    Algorithms 1 to 3 of M. Milakov and N. Gimelshein, arXiv 1805.02867, are `naive`, `safe` and `online`,
-    element by element with tile=1. `fused` is `safe` with the row on the chip; `split` is `online` by several
-    that share the row, and their pairs merged. Algorithm 4 there is softmax_topk by `online`: beside (m, d)
-    the k largest so far; by `split` those of the parts merge as their pairs do.
+    Algorithms 1 to 3 of M. Milakov and N. Gimelshein, arXiv 1805.02867, are `naive`, `safe` and `online`.
+    With tile=1 they go element by element. `fused` is `safe` with the row on the chip. `split` is `online` on
+    several parts of the row, whose pairs then merge. Algorithm 4 of the paper is softmax_topk by `online`. It
+    keeps the k largest so far beside (m, d). With `split` the k largest of the parts merge as their pairs do.
 
     Parameters
     ----------
     row : array of shape (N,)
-        1 to 4096 numbers, of a type that softmax takes, on the CPU; bfloat16 needs the package ml_dtypes.
+        1 to 4096 numbers of a type that softmax takes, on the CPU. bfloat16 needs the package ml_dtypes.
     tile : int
-        Elements that are read at a time.
+        Number of elements to read at a time.
     method : "naive", "safe", "online", "fused" or "split"
-        Of softmax_topk "online" or "split".
+        For softmax_topk "online" or "split".
     parts : int
-        That `split` shares the row out in, each of whole tiles; no more than there are tiles.
+        Number of parts of the row, for `split`. Parts consist of whole tiles, so there are no more parts than
+        tiles.
     dtype : dtype, optional
-        float16, bfloat16, float32 or float64, which the row is converted to first; else its own, float64 for
-        integers.
+        float16, bfloat16, float32 or float64. The row is converted to it first. The default is the row's own
+        type, or float64 for integers.
     operation : "softmax" or "softmax_topk"
     k : int, optional
-        Of softmax_topk, which needs it: how many of the row.
+        For softmax_topk, which needs it: the number of elements to select.
 
     Raises
     ------
     ValueError
-        A row that is empty, too long or not one-dimensional; tile or parts below 1; another method or
-        operation; a k below 1 or above N.
+        The row is empty, too long or not one-dimensional, tile or parts is below 1, the method or operation
+        is unknown, or k is below 1 or above N.
     TypeError
-        A row that is not of numbers, a type that softmax does not take; softmax_topk without k, or softmax
-        with it.
+        The row has no numbers, or a type that softmax does not take. Also for softmax_topk without k, and for
+        softmax with k.
     """
     x = _take_row(row, dtype)
     selected = _take_k(operation, k, len(x))

@@ -12,26 +12,26 @@ Floats = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Step:
-    """One step on elements `start` to `stop`. What a step has nothing to do with is None, or empty."""
+    """One step on elements `start` to `stop`. A field that does not apply to a step is None, or empty."""
 
     kind: str
-    """What is done: "maximum", "sum", "statistics" (both at once), "merge" or "divide"; of softmax_topk
+    """The kind of step: "maximum", "sum", "statistics" (both at once), "merge" or "divide". For softmax_topk
     "statistics", "merge" or "select"."""
     part: int
-    """Which part of the row, of those that `split` has; 0 elsewhere."""
+    """The number of the part of the row, with `split`. Otherwise 0."""
     start: int
     stop: int
     passes: int
-    """Over the row in memory, begun so far."""
+    """Passes over the row in memory that have begun so far."""
     bytes_read: int
-    """So far."""
+    """Bytes read so far."""
     bytes_written: int
     read: Floats = ()
-    """From memory; empty where the elements are on the chip already."""
+    """Elements read from memory. Empty if the elements are on the chip already."""
     written: Floats = ()
-    """To memory."""
+    """Elements written to memory."""
     own_m: float | None = None
-    """The maximum of these elements alone; in a merge that of the part that comes in."""
+    """The maximum of these elements alone. In a merge, the maximum of the part that comes in."""
     own_d: float | None = None
     """d of these elements alone, relative to own_m."""
     m_before: float | None = None
@@ -39,24 +39,24 @@ class Step:
     m: float | None = None
     """The maximum so far."""
     d: float | None = None
-    """The normalizer so far, relative to m: sum(exp(x - m)); of `naive` sum(exp(x))."""
+    """The normalizer so far, relative to m: sum(exp(x - m)). For `naive` sum(exp(x))."""
     rescale: float | None = None
-    """exp(m_before - m), by which d_before is multiplied."""
+    """exp(m_before - m), the factor of d_before."""
     own_rescale: float | None = None
-    """exp(own_m - m), by which own_d is."""
+    """exp(own_m - m), the factor of own_d."""
     exponent: int | None = None
-    """c: inside, d is kept relative to 2^c, so that a rescale is exact."""
+    """c: the code keeps d relative to 2^c, so that a rescale is exact."""
     exponentials: Floats = ()
-    """exp(x - m), of `naive` exp(x), in the arithmetic's type."""
+    """exp(x - m), or exp(x) for `naive`, in the arithmetic's type."""
     added: float | None = None
-    """What comes to the rescaled d_before: the sum of the exponentials, or own_d * own_rescale."""
+    """The number added to the rescaled d_before: the sum of the exponentials, or own_d * own_rescale."""
     exact_m: float | None = None
-    """The textbook formula in float64, for comparison."""
+    """m by the textbook formula in float64, for comparison."""
     exact_d: float | None = None
     exact: Floats = ()
-    """Of the exponentials, or of what is written."""
+    """The exponentials or the written values by the same formula."""
     bound: float | None = None
-    """Of softmax_topk: the k-th largest before this tile, None where there are fewer. An element that is not
+    """For softmax_topk: the k-th largest before this tile, None if there are fewer. An element that is not
     above it costs one comparison."""
     passed: int | None = None
     """How many elements of the tile are above the bound."""
@@ -65,7 +65,7 @@ class Step:
     kept_at: tuple[int, ...] = ()
     """Their indices in the row."""
     note: str = ""
-    """What is remarkable, in words."""
+    """A remark in words."""
 
     @property
     def rescaled(self) -> bool:
@@ -81,23 +81,23 @@ class Record:
     """softmax or softmax_topk."""
     method: str
     dtype: str
-    """Of the row and of the result."""
+    """The type of the row and of the result."""
     compute: str
     """The arithmetic's type."""
     tile: int
     parts: int
-    """That the row is split in; 1 but by `split`."""
+    """The number of parts of the row. 1 except with `split`."""
     row: Floats
     steps: tuple[Step, ...]
     result: Floats
     exact: Floats
-    """exp(x - m) / sum(exp(x - m)) in float64, of the elements that the result has."""
+    """exp(x - m) / sum(exp(x - m)) in float64, for the elements of the result."""
     indices: tuple[int, ...] = ()
-    """Of softmax_topk: the places of its k values in the row."""
+    """For softmax_topk: the places of its k values in the row."""
 
     @property
     def passes(self) -> int:
-        """Over the row in memory."""
+        """Passes over the row in memory."""
         return self.steps[-1].passes
 
     @property
@@ -110,17 +110,18 @@ class Record:
 
     @property
     def error(self) -> float:
-        """The largest relative error of the result; NaN where the result has one and the formula not."""
+        """The largest relative error of the result. NaN if only the result or only the formula has a NaN at
+        some place."""
         both = zip(self.result, self.exact, strict=True)
         errors = [0.0 if _alike(y, e) else abs(y - e) / e if e else math.inf for y, e in both]
         return math.nan if any(map(math.isnan, errors)) else max(errors)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data: dicts, lists, numbers, text."""
+        """The record as plain data: dicts, lists, numbers, text."""
         return asdict(self)
 
     def to_json(self, indent: int | None = 1) -> str:
-        """As JSON, which has no number for infinity and NaN: they are "inf", "-inf" and "nan"."""
+        """The record as JSON. JSON has no number for infinity and NaN: they are "inf", "-inf" and "nan"."""
         return json.dumps(for_json(self.to_dict()), indent=indent, allow_nan=False)
 
 
@@ -129,7 +130,7 @@ def _alike(a: float, b: float) -> bool:
 
 
 def for_json(value: Any) -> Any:
-    """The same with text for infinities and NaN."""
+    """The value with text for infinities and NaN."""
     if isinstance(value, dict):
         return {key: for_json(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

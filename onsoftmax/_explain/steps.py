@@ -1,7 +1,7 @@
 """The steps of the methods of explain() that have the pair (m, d), on one row.
 
-The pairs (m, d), their merges and rescales come from csrc/api/state.h, as the kernels' do: _core.pair_of and
-_core.pair_merge.
+The pairs (m, d), their merges and rescales come from csrc/api/state.h, as in the kernels, by _core.pair_of
+and _core.pair_merge.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Row:
         tiles = -(-len(x) // tile)
         self.part_length = -(-tiles // parts) * tile
         self.parts = -(-len(x) // self.part_length)
-        # as the kernels take a row whose |m| is large: relative to m before anything else
+        # like the kernels: if |m| is large, the anchor is subtracted from the row before anything else
         self.anchor = _core.pair_anchor(larger(self.wide))
         with np.errstate(all="ignore"):
             self.shifted = floats(x.astype(compute) - compute.type(self.anchor)) if self.anchor else ()
@@ -70,18 +70,18 @@ class Row:
         return range(start, min(start + self.part_length, len(self.x)))
 
     def elements(self, where: slice) -> Floats:
-        """As the arithmetic sees them."""
+        """The elements as the arithmetic sees them."""
         return self.shifted[where] if self.anchor else floats(self.x[where])
 
     def pair_of(self, where: slice) -> State:
         return _core.pair_of(self.elements(where), self.compute == np.float32)
 
     def m_of(self, state: State, start: int, stop: int) -> float:
-        """The public m of a pair of these elements: what an anchor has rounded away is back."""
+        """The public m of a pair of these elements, with the digits that an anchor has rounded away."""
         return larger(self.wide[start:stop]) if self.anchor else state[0]
 
     def exponentials(self, where: slice, state: State) -> Floats:
-        """exp(x - m), each the pair of its element moved to the maximum of `state`."""
+        """exp(x - m) of each element: its pair, moved to the maximum of `state`."""
         each = [self.pair_of(slice(j, j + 1)) for j in range(where.start, where.stop)]
         return tuple(_core.pair_d(_core.pair_merge(pair, _at(state))) for pair in each)
 
@@ -125,12 +125,12 @@ class Row:
 
 
 def _at(state: State) -> State:
-    """The maximum of a pair, with nothing summed: what merges with it moves there."""
+    """The maximum of a pair, with an empty sum. A pair that merges with it moves to this maximum."""
     return state[0], 0.0, 0.0, 0.0
 
 
 def _rescale(before: State, after: State) -> float:
-    """exp(m before - m after): what becomes of a d of 1."""
+    """exp(m before - m after): a d of 1 becomes this."""
     return _core.pair_d(_core.pair_merge(_core.pair_of((before[0],), False), _at(after)))
 
 
@@ -168,7 +168,7 @@ def statistics(row: Row, part: int = 0) -> State:
 
 
 def _maximum(row: Row) -> State:
-    """The maximum alone: a pair of which nothing was summed yet."""
+    """The maximum alone: a pair with an empty sum."""
     state = EMPTY
     for where in row.tiles():
         read = row.read(where, first=where.start == 0)
@@ -188,7 +188,7 @@ def _maximum(row: Row) -> State:
 
 
 def _sum(row: Row, state: State, from_memory: bool) -> State:
-    """The sum of exp(x - m), of the final m."""
+    """The sum of exp(x - m), with the final m."""
     m = row.m_of(state, 0, len(row.x))
     for where in row.tiles():
         read = row.read(where, first=where.start == 0) if from_memory else ()

@@ -1,4 +1,4 @@
-"""The steps of naive, which has no pair: it overflows where the row's own type does."""
+"""The steps of naive, which has no pair. It overflows where the row's own type overflows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .steps import Array, Row, floats, textbook
 
 
 def _largest(dtype: np.dtype[Any]) -> float:
-    """The largest number; bfloat16 is no type of NumPy's."""
+    """The largest number of a type. bfloat16 is no NumPy type."""
     return float(np.finfo(dtype).max) if dtype.kind == "f" else (2 - 2.0**-7) * 2.0**127
 
 
 def _overflow(row: Row, where: slice, e: Array, d: float, before: float) -> str:
-    """Which number left the row's type first, if one did here."""
+    """Says which number left the row's type first, if one did in this step."""
     limit = f"{_largest(row.x.dtype):.5g}, the largest {row.x.dtype.name}"
     for x, value in zip(row.wide[where], e, strict=True):
         if math.isinf(float(value)) and math.isfinite(x):
@@ -28,7 +28,7 @@ def _overflow(row: Row, where: slice, e: Array, d: float, before: float) -> str:
 
 
 def naive(row: Row) -> None:
-    """exp, sum, divide, each rounded to the row's own type: algorithm 1. It has no pair."""
+    """Algorithm 1: exp, sum, divide, each rounded to the row's own type. It has no pair."""
     own = row.x.dtype
     total = 0.0
 

@@ -13,17 +13,19 @@ Places = tuple[int, ...]
 
 
 def largest(row: Row, places: Places, k: int) -> Places:
-    """The k largest of the elements at these places: NaN before all, of equal ones the lower place."""
+    """The places of the k largest elements among these places. NaN comes first, and the lower place among
+    equal elements."""
     return tuple(sorted(places, key=lambda j: (not math.isnan(row.wide[j]), -row.wide[j], j))[:k])
 
 
 def _passes(x: float, bound: float | None) -> bool:
-    """Whether an element is above the k-th largest before it, None where there are not k."""
+    """Whether an element is above the k-th largest element before it. The bound is None if there are fewer
+    than k."""
     return bound is None or x > bound or (math.isnan(x) and not math.isnan(bound))
 
 
 def _part(row: Row, part: int, k: int) -> tuple[State, Places]:
-    """(m, d) and the k largest of a part. Each step of the statistics gets what is kept after its tile."""
+    """(m, d) and the k largest of a part. Each step of the statistics gets the k largest after its tile."""
     first = len(row.steps)
     state = statistics(row, part)
     kept: Places = ()
@@ -41,7 +43,7 @@ def _kept(row: Row, kept: Places) -> dict[str, Any]:
 
 
 def _merge(row: Row, parts: list[tuple[State, Places]], k: int) -> tuple[State, Places]:
-    """The parts' pairs and their k largest, merged in their order."""
+    """Merges the parts' pairs and their k largest, in their order."""
     first = len(row.steps)
     state = merge(row, [state for state, _ in parts])
     kept: Places = ()
@@ -52,7 +54,7 @@ def _merge(row: Row, parts: list[tuple[State, Places]], k: int) -> tuple[State, 
 
 
 def _select(row: Row, state: State, kept: Places) -> None:
-    """y = exp(x - m) / d of the k that are kept, and their indices."""
+    """y = exp(x - m) / d of the k kept elements, and their indices."""
     each = [slice(j, j + 1) for j in kept]
     values = tuple(float(row.quotients(where, state)[0]) for where in each)
     row.select(values, kept)

@@ -1,4 +1,4 @@
-"""What explain() gives: a Trace, which is a Record that shows itself as text, HTML or a figure."""
+"""The result of explain(): a Trace, which is a Record that shows itself as text, HTML or a figure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Trace(Record):
-    """All steps of one method on one row. `print(trace)`, `trace.plot()`; in a notebook it draws itself."""
+    """All steps of one method on one row. Use `print(trace)` or `trace.plot()`. A notebook draws it."""
 
     def to_html(self) -> str:
-        """As an HTML document of its own, with the row on its way between memory and registers."""
+        """The trace as an HTML document, with the row on its way between memory and registers."""
         return document(self)
 
     def plot(self) -> Figure:
@@ -28,7 +28,7 @@ class Trace(Record):
         Raises
         ------
         ImportError
-            Without matplotlib.
+            matplotlib is not installed.
         """
         from .trace_plot import figure
 

@@ -1,4 +1,4 @@
-"""A Trace in HTML: the row on its way between memory and registers, pass by pass; the tables. No script."""
+"""A Trace in HTML: the row on its way between memory and registers, pass by pass, and tables. No script."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .._plan.table import Table, as_html, number, page, short
 from .record import Record, Step
 from .trace_text import ending, heading, parts, rescaled_d, sections
 
-WHOLE_ROW = 24  # elements: a longer row is drawn by the tile in hand alone
+WHOLE_ROW = 24  # elements; of a longer row only the present tile is drawn
 
 STYLE = """
 .ons-trace { --edge: #8a8a8a; --read: #d9ecff; --write: #d8f3dc; max-width: 60rem }
@@ -35,7 +35,8 @@ def _cell(text: str, name: str) -> str:
 
 
 def _memory(trace: Record, step: Step) -> str:
-    """The row's cells, those that the step reads or writes marked; of what selects its two results."""
+    """The row's cells. The cells that the step reads or writes are marked. A step that selects shows its two
+    results."""
     if step.kind == "select":
         return "".join(
             _cell(f"{number(y)} at {j}", "write") for y, j in zip(step.written, step.kept_at, strict=True)
@@ -76,7 +77,7 @@ def _registers(step: Step) -> str:
 
 
 def fragment(trace: Record) -> str:
-    """For a notebook: sequence, tables, result."""
+    """The HTML for a notebook: sequence, tables, result."""
     out = [f"<style>{STYLE}</style>", f"<pre>{html.escape(heading(trace))}</pre>"]
     before = (0, 0)
     for title, steps in sections(trace):
@@ -94,5 +95,5 @@ def fragment(trace: Record) -> str:
 
 
 def document(trace: Record) -> str:
-    """The same as a page of its own."""
+    """The same HTML as a page of its own."""
     return page(f"{trace.method} {trace.operation} of {len(trace.row)} numbers", fragment(trace))

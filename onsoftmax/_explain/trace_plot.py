@@ -14,11 +14,11 @@ except ImportError as error:
 from .._plan.table import short
 from .record import Record
 
-NAMED = 24  # elements or steps, more of them go by their numbers
+NAMED = 24  # elements or steps; if there are more, numbers name them
 
 
 class _Drawing(Figure):
-    """Draws itself in a notebook, which does that for figures of pyplot alone."""
+    """Draws itself in a notebook. Notebooks draw only figures of pyplot by themselves."""
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
@@ -27,7 +27,7 @@ class _Drawing(Figure):
 
 
 def _running(trace: Record, m_panel: Axes, d_panel: Axes) -> None:
-    """m and d after each step that changes them, a dashed line where d was moved to a larger m."""
+    """m and d after each step that changes them. A dashed line shows where d moved to a larger m."""
     steps = [(i, step) for i, step in enumerate(trace.steps, 1) if step.kind not in ("divide", "select")]
     ms = [(i, step.m) for i, step in steps if step.m is not None and math.isfinite(step.m)]
     ds = [(i, step.d) for i, step in steps if step.d is not None and math.isfinite(step.d)]
@@ -57,7 +57,7 @@ def _running(trace: Record, m_panel: Axes, d_panel: Axes) -> None:
 
 
 def figure(trace: Record) -> Figure:
-    """m, d and the result, one below the other; the caller shows or saves it."""
+    """m, d and the result, one below the other. The caller shows or saves the figure."""
     drawing = _Drawing(figsize=(8, 7), layout="constrained")
     m_panel, d_panel, bars = drawing.subplots(3, 1, height_ratios=[2, 2, 3])
     m_panel.sharex(d_panel)

@@ -1,4 +1,4 @@
-"""A Trace as tables: one for each pass and each merge, with the columns that it needs."""
+"""A Trace as tables: one table for each pass and each merge, with the columns that it needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _elements(trace: Record) -> Column:
 
 
 def _columns(trace: Record) -> dict[str, list[Column]]:
-    """Of each kind of step."""
+    """The columns of each kind of step."""
     plain = trace.method == "naive"
     e = "exp(x)" if plain else "exp(x - m)"
     x = _elements(trace)
@@ -85,7 +85,7 @@ def rescaled_d(step: Step) -> float | None:
 
 
 def maximum(value: float | None) -> str:
-    """A maximum, as it stands in the row."""
+    """A maximum as it stands in the row."""
     return "" if value is None else short(value)
 
 
@@ -98,13 +98,13 @@ WHAT = {
     "select": "y = exp(x - m) / d of the k largest",
 }
 
-# How the columns of such a step go together.
+# How the columns of a step of this kind go together.
 FORMULA = {
     "statistics": "d = rescaled d + sum, rescaled d = d before x rescale,\nrescale = exp(m before - m)",
     "merge": "of two pairs: d = rescaled d + its d x its rescale, its rescale = exp(its m - m)",
 }
 
-# Of softmax_topk, whose tables have fewer columns.
+# For softmax_topk, whose tables have fewer columns.
 FORMULA_OF_TOPK = {
     "statistics": "d = d before x rescale + sum, rescale = exp(m before - m)",
     "merge": "of two pairs: d = d before x exp(m before - m) + its d x exp(its m - m)",
@@ -112,7 +112,7 @@ FORMULA_OF_TOPK = {
 
 
 def title_of(trace: Record, step: Step) -> str:
-    """Of the steps of its kind."""
+    """The title of the steps of this kind."""
     what = WHAT[step.kind]
     if step.kept and step.kind != "select":
         what = what.replace("(m, d)", "(m, d) and k largest").replace("pairs", "pairs and k largest")
@@ -164,12 +164,12 @@ def ending(trace: Record, width: int) -> str:
 
 
 def parts(trace: Record, width: int = 80) -> list[Table | str]:
-    """The whole as paragraphs and tables. "bytes" are those read and written so far."""
+    """The whole trace as paragraphs and tables. "bytes" are the bytes read and written so far."""
     columns, numbering = _columns(trace), itertools.count(1)
     out: list[Table | str] = [heading(trace)]
     for title, steps in sections(trace):
         chosen = columns[steps[0].kind]
-        counts = steps[0].kind != "merge"  # which moves nothing through memory
+        counts = steps[0].kind != "merge"  # a merge moves nothing through memory
         head = ("#", *(name for name, _ in chosen), *["bytes"] * counts)
         rows, notes = [], []
         for step in steps:

@@ -1,4 +1,5 @@
-"""Softmax beside its peers: right answers first, then times. For `onsoftmax bench` and benchmarks/.
+"""Softmax beside its peers: first the answers are checked, then times are taken. For `onsoftmax bench` and
+benchmarks/.
 
-The modules of a GPU (gpu_*) need torch.
+The modules for a GPU (gpu_*) need torch.
 """

@@ -1,4 +1,4 @@
-"""What a softmax ought to be, and how far an answer is from it."""
+"""The exact softmax, and how far an answer is from it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Largest relative error that passes. Ours: what the library promises, in eps of the type. Peers: enough to
-# see that it was a softmax; a plain float32 sum over a long row can be off by thousands of eps.
+# Largest relative error that passes. For ours: the error that the library promises, in eps of the type. For
+# peers: enough to see that it was a softmax. A plain float32 sum over a long row can err by thousands of eps.
 LIMIT_OURS_EPS = 4
 LIMIT_PEERS = 0.01
-LIMIT_PEERS_EPS = 16  # where that is more: peers that round every step to a 16-bit type
+LIMIT_PEERS_EPS = 16  # if this is more than LIMIT_PEERS: for peers that round every step to a 16-bit type
 
 
 def type_limits(dtype: str) -> tuple[float, float]:
-    """eps and the smallest normal number."""
+    """eps and the smallest normal number of a type."""
     if dtype == "bfloat16":
         return 2.0**-7, 2.0**-126
     info = np.finfo(dtype)
@@ -25,7 +25,7 @@ def type_limits(dtype: str) -> tuple[float, float]:
 
 
 def exact(x: Array, axis: int) -> Array:
-    """In float64; a float64 input in long double."""
+    """The softmax in float64. For a float64 input in long double."""
     wide: Any = x.astype(np.longdouble if x.dtype == np.float64 else np.float64)
     wide -= wide.max(axis=axis, keepdims=True)
     np.exp(wide, out=wide)
@@ -34,8 +34,8 @@ def exact(x: Array, axis: int) -> Array:
 
 
 def errors_eps(result: Any, expected: Array, dtype: str) -> tuple[float, float]:
-    """Largest and mean error in eps of the type, relative to the value or to the smallest normal number.
-    NaN stays."""
+    """Largest and mean error in eps of the type, relative to the value or to the smallest normal number. NaN
+    stays NaN."""
     eps, tiny = type_limits(dtype)
     if hasattr(result, "double"):  # a tensor
         result = result.double().cpu().numpy()
@@ -51,7 +51,7 @@ def error_eps(result: Any, expected: Array, dtype: str) -> float:
 
 
 def good_enough(error: float, dtype: str, promised: bool) -> bool:
-    """Whether an error in eps passes; `promised` for our own methods, without naive."""
+    """Whether an error in eps passes. `promised` is True for our own methods, except naive."""
     return error <= (
         LIMIT_OURS_EPS if promised else max(LIMIT_PEERS / type_limits(dtype)[0], LIMIT_PEERS_EPS)
     )

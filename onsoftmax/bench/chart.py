@@ -1,4 +1,4 @@
-"""Charts: over N, or of a few shapes as bars; need matplotlib."""
+"""Charts: lines over N, or bars for a few shapes. They need matplotlib."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def formats() -> Sequence[str]:
     Raises
     ------
     ImportError
-        Without matplotlib.
+        matplotlib is not installed.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -23,13 +23,13 @@ def formats() -> Sequence[str]:
     return sorted(FigureCanvasAgg.get_supported_filetypes())
 
 
-# With fewer lengths than these a line says little.
+# With fewer lengths than this, a line says little.
 LENGTHS_OF_A_LINE = 4
 
 
 def draw(document: dict[str, Any]) -> Any:
-    """A figure of GB/s of everyone in a document of `onsoftmax bench`: lines over N, or bars where lengths
-    are few."""
+    """A figure of everyone's GB/s in a document of `onsoftmax bench`: lines over N, or bars if there are few
+    lengths."""
     from matplotlib.figure import Figure
 
     cases, kinds = document["cases"], document["kinds"]
@@ -54,7 +54,7 @@ def draw(document: dict[str, Any]) -> Any:
 
 
 def _bars(panel: Any, case: dict[str, Any], kinds: Sequence[str]) -> None:
-    """One shape: each bar has its name before it and its figure behind it."""
+    """The bars of one shape. Each bar has its name in front and its figure behind."""
     names = [name for name in kinds if case["figures"].get(name, {}).get("gbps") is not None][::-1]
     bars = panel.barh(names, [case["figures"][name]["gbps"] for name in names])
     for name, bar in zip(names, bars, strict=True):
@@ -67,7 +67,7 @@ def _bars(panel: Any, case: dict[str, Any], kinds: Sequence[str]) -> None:
 
 
 def _look(name: str) -> dict[str, Any]:
-    """Ours stands out, and the copy stays behind."""
+    """How a contestant is drawn: ours stands out, and the copy stays in the background."""
     if name.startswith("auto"):
         return {
             "color": OURS_COLOUR,
@@ -82,7 +82,7 @@ Points = list[tuple[int, float]]
 
 
 def points_of(name: str, cases: list[dict[str, Any]], key: str) -> tuple[Points, Points]:
-    """(N, figure) of a contestant: where N is a power of two, and the others."""
+    """The points (N, figure) of a contestant: those with N a power of two, and the other points."""
     found = [(case["N"], case["figures"].get(name, {}).get(key)) for case in cases]
     points = [(N, value) for N, value in found if value is not None]
     return [p for p in points if p[0] & (p[0] - 1) == 0], [p for p in points if p[0] & (p[0] - 1)]

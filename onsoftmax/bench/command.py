@@ -19,7 +19,7 @@ from .document import as_text
 from .machine import obstacle
 from .runs import QUICK_PEERS, ROUNDS, Request, Shape, name_of, run
 
-# The modules that a peer needs, and what to install.
+# The modules that a peer needs, and the packages to install.
 MODULES = {
     "scipy": (("scipy",), "scipy"),
     "numpy": (("numpy",), "numpy"),
@@ -32,7 +32,7 @@ MODULES = {
     "quack": (("quack",), "quack-kernels"),
 }
 GPU_PEERS = ("torch", "unfused", "compile", "triton", "liger", "quack")
-BUSY = 0.7  # processes that ran or waited, in the minute before, from which on figures are in doubt
+BUSY = 0.7  # a load of the last minute (processes that run or wait) above which figures are in doubt
 DESCRIPTION = """Times softmax beside the peers that are installed, in one short run. Every answer is
 checked before it is timed. GB/s counts one read and one write of the array.
 x copy is the time of a copy over the time of the call."""
@@ -61,18 +61,18 @@ def add(commands: Any) -> None:
         nargs="+",
         default=[],
         metavar="SHAPE",
-        help="as 4096x1024 or 1024x4096@0",
+        help="such as 4096x1024, or 1024x4096@0 along axis 0",
     )
     option("--dtype", choices=DTYPES, default="float32", help="default: float32")
     option(
         "--against",
         metavar="A,B",
-        help=f"peers: on the CPU of {','.join(contestants.PEERS)}; on a GPU of {','.join(GPU_PEERS)}; "
-        "or none (default: those installed)",
+        help=f"peers: on the CPU from {','.join(contestants.PEERS)}; on a GPU from {','.join(GPU_PEERS)}; "
+        "or none (default: the peers that are installed)",
     )
-    option("--methods", default="", metavar="A,B", help="methods of ours beside auto; or all")
+    option("--methods", default="", metavar="A,B", help="our methods to time beside auto, or all")
     option("--threads", type=_count, metavar="T", help="threads of the CPU (default: as softmax)")
-    option("--rounds", type=_count, default=ROUNDS, metavar="R", help=f"samples a case (default: {ROUNDS})")
+    option("--rounds", type=_count, default=ROUNDS, metavar="R", help=f"samples per case (default: {ROUNDS})")
     option("--plot", metavar="FILE", help="draws GB/s against N: .png, .svg, .pdf")
     option("--json", metavar="FILE", help="writes all figures")
     parser.set_defaults(run=bench)
@@ -89,12 +89,12 @@ def _count(text: str) -> int:
 
 
 def is_here(peer: str) -> bool:
-    """Whether what a peer needs is installed."""
+    """Whether the modules that a peer needs are installed."""
     return all(map(importable, MODULES[peer][0]))
 
 
 def _peers(text: str | None, device: str) -> tuple[list[str], list[str]]:
-    """Those that take part, and those that are left out since they are not installed."""
+    """The peers that take part, and the peers that are left out because they are not installed."""
     known = contestants.PEERS if device == "cpu" else GPU_PEERS
     if text is None:
         usual = known if device == "cpu" else QUICK_PEERS
@@ -139,7 +139,7 @@ def _check_shapes(shapes: Sequence[Shape], dtype: str, device: str) -> None:
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Runs, shows, writes; 1 where an answer of ours was wrong."""
+    """Runs the benchmark, shows it and writes files. Returns 1 if an answer of ours was wrong."""
     device = _device(options.device)
     _check_shapes(options.shape, options.dtype, device)
     peers, missing = _peers(options.against, device)
@@ -165,7 +165,7 @@ def bench(options: argparse.Namespace) -> int:
 
 
 def wrong_ones(document: dict[str, Any]) -> list[str]:
-    """Where an answer of ours was wrong; naive may be."""
+    """The cases in which an answer of ours was wrong. naive's answers may be wrong."""
     return [
         f"{name}, {case['label']}"
         for case in document["cases"]
@@ -188,7 +188,8 @@ def _cell(figure: dict[str, Any] | None, key: str) -> str:
 
 
 def _labels(cases: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
-    """What the cases have in common, and the names of the columns: N alone where the rows are as many."""
+    """What the cases have in common, and the names of the columns. If all have as many rows, N alone names
+    them."""
     rows = {case["shape"][0] if len(case["shape"]) == 2 and case["axis"] == -1 else None for case in cases}
     if len(rows) > 1 or None in rows:
         return "", [case["label"] for case in cases]
@@ -197,7 +198,7 @@ def _labels(cases: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
 
 
 def tables(document: dict[str, Any], missing: Sequence[str] = ()) -> list[Table | str]:
-    """GB/s and x copy: a row for everyone, a column for every shape."""
+    """GB/s and x copy: a row for each contestant, a column for each shape."""
     cases = document["cases"]
     title = f"softmax, {document['dtype']}, {document['machine']}, {document['date']}"
     out: list[Table | str] = [title]

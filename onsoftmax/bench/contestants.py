@@ -1,4 +1,4 @@
-"""A contestant is the line that a user would write, and the names it uses. Here are those on the CPU."""
+"""A contestant is the line that a user would write, and the names in it. This module has the CPU's."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Contestant:
     line: str
     """The expression that is timed."""
     names: Callable[..., dict[str, Any]]
-    """From the arrays (on the CPU an input and an output) to the names in `line`."""
+    """Makes the names in `line` from the arrays (on the CPU an input and an output)."""
     into: bool
-    """Writes into the output array; else its result is memory of its own choice."""
+    """Whether it writes into the output array. If not, it chooses the memory of its result."""
     compiles: bool = False
-    """Takes seconds to be ready for a further shape."""
+    """Whether it needs seconds to be ready for a further shape."""
     cannot: str = ""
     """Why it cannot run this shape."""
 
 
 def importable(module: str) -> bool:
-    """Whether a module is installed; its parents alone are imported."""
+    """Whether a module is installed. It imports the module's parents alone."""
     try:
         return importlib.util.find_spec(module) is not None
     except ImportError:
@@ -48,7 +48,7 @@ def importable(module: str) -> bool:
 
 @functools.cache
 def installed(module: str) -> Any:
-    """The module, or None and a line on stderr, once."""
+    """The module. If it is not installed, None and, once, a line on stderr."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -62,7 +62,7 @@ def numpy_formula(x: Array, axis: int) -> Array:
 
 
 def tensors(x: Array, y: Array) -> dict[str, Any]:
-    """The same memory as tensors; torch knows NumPy's own types, and bfloat16 goes by its bits."""
+    """The same memory as tensors. torch knows NumPy's own types. bfloat16 goes by its bits."""
     torch = installed("torch")
 
     def tensor(a: Array) -> Any:
@@ -108,8 +108,8 @@ def onnx_names(axis: int, threads: int) -> Callable[[Array, Array], dict[str, An
 def contestants(
     axis: int, threads: int, wanted: Sequence[str] = PEERS, methods: Sequence[str] | None = None
 ) -> Iterator[Contestant]:
-    """Ours by `auto` and by these methods (None: all), those of the wanted peers that are installed, copies.
-    All are told to use that many threads; SciPy and NumPy always use one."""
+    """Ours by `auto` and by these methods (None: all), the wanted peers that are installed, and copies. All
+    are told to use that many threads. SciPy and NumPy always use one thread."""
     set_num_threads(threads)
 
     def ours(x: Array, y: Array) -> dict[str, Any]:

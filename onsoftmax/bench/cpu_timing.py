@@ -1,4 +1,4 @@
-"""Times contestants on arrays on the CPU, after their answers were found right."""
+"""Times contestants on arrays on the CPU, after it has found their answers right."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .answers import error_eps, good_enough
 from .contestants import PEERS, Array, Contestant, contestants
 
 IN_CACHE = 2**20  # input and output of at most this many bytes are meant to stay in the caches
-SAMPLE_SECONDS = 0.003  # a sample is as many calls as fill this
-PAUSE_SECONDS = 0.01  # the last contestant's threads stop spinning meanwhile
+SAMPLE_SECONDS = 0.003  # a sample is as many calls as fill this time
+PAUSE_SECONDS = 0.01  # meanwhile the last contestant's threads stop spinning
 
 
 class Entry:
-    """A contestant at work on one shape: checked, then sampled."""
+    """A contestant at work on one shape. It is checked, then sampled."""
 
     def __init__(self, contestant: Contestant, buffers: list[tuple[Array, np.ndarray]]) -> None:
         self.contestant = contestant
@@ -36,7 +36,7 @@ class Entry:
         self.calls = 1
 
     def check(self, x: Array, y: Array, expected: Array) -> bool:
-        """Whether the answer is right; `y` is full of NaN before."""
+        """Whether the answer is right. `y` is filled with NaN before."""
         y.fill(np.nan)
         result = eval(self.contestant.line, dict(self.first_names))
         written = y if self.contestant.into else result
@@ -56,7 +56,7 @@ class Entry:
         if in_cache:
             self.timers[0].timeit(1)
             self.samples.append(self.timers[0].timeit(self.calls) / self.calls)
-        else:  # each call on the pair of buffers that was touched the longest ago
+        else:  # each call takes the pair of buffers that was touched the longest ago
             picks = [self.timers[next(turns)] for _ in range(self.calls)]
             self.samples.append(sum(timer.timeit(1) for timer in picks) / self.calls)
 
@@ -111,7 +111,7 @@ def run_case(
 
 
 def make_buffers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[tuple[Array, np.ndarray]]:
-    """Pairs of random input and output, so many that together they are four times the last-level cache."""
+    """Pairs of random input and output. Together they are four times the last-level cache."""
     rng = np.random.default_rng(0)
     x = (3 * rng.standard_normal(shape, dtype=np.float32)).astype(dtype)
     pair = 2 * x.nbytes

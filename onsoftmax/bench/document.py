@@ -1,4 +1,4 @@
-"""A run as a JSON document, as all benchmarks write it: a line for each case."""
+"""A run as a JSON document, with a line for each case. All benchmarks write it in this way."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .._explain.record import for_json
 
 
 def as_text(document: dict[str, Any]) -> str:
-    """JSON with a line for each key, and for each object or list that stands in a list. NaN and infinities,
-    which JSON does not have, become text."""
+    """JSON with a line for each key, and for each object or list in a list. JSON has no NaN and no infinity,
+    so they become text."""
     return _text(for_json(document), 0) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What is told of the samples of one contestant."""
+"""The figures of one contestant's samples."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 def rounded(value: float | None) -> float | str | None:
-    """To four digits; what JSON has no number for as text."""
+    """The value to four digits. Infinities and NaN, for which JSON has no number, as text."""
     if value is None or math.isfinite(value):
         return None if value is None else float(f"{value:.4g}")
     return str(value)
 
 
 def median_and_range(samples: list[float], digits: int | None = None) -> list[float]:
-    """Median, lowest and highest; rounded where digits are given."""
+    """Median, lowest and highest. They are rounded if digits are given."""
     found = [statistics.median(samples), min(samples), max(samples)]
     return found if digits is None else [round(each, digits) for each in found]
 
@@ -23,8 +23,8 @@ def median_and_range(samples: list[float], digits: int | None = None) -> list[fl
 def figures_of(
     samples: list[float], error: float | None, moved: int, copy_moved: int, copy_samples: list[float]
 ) -> dict[str, Any]:
-    """Of samples in milliseconds: median, range, spread (half the range over the median), GB/s, and the time
-    of a copy of as many bytes over the median."""
+    """The figures of samples in milliseconds: median, range, spread (half the range over the median), GB/s,
+    and the time of a copy of as many bytes over the median."""
     ms = statistics.median(samples)
     out = {
         "ms": rounded(ms),

@@ -10,11 +10,11 @@ import torch
 from .. import Normalizer
 
 DEVICE = "cuda"
-SPREAD = 3  # of the logits, elsewhere
-ALLOWED_SHARE = 0.75  # of the elements that `where` lets in
-GRAPH_BYTES = 2**28  # with less to move, calls are timed inside a CUDA graph
-PACKED_BYTES = 40  # of a row's Normalizer
-SETS_LIMIT = 100  # of rotating tensors
+SPREAD = 3  # the usual spread of the logits
+ALLOWED_SHARE = 0.75  # the share of elements that `where` includes
+GRAPH_BYTES = 2**28  # with fewer bytes to move, calls are timed inside a CUDA graph
+PACKED_BYTES = 40  # bytes of a row's Normalizer
+SETS_LIMIT = 100  # the most sets of rotating tensors
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Case:
     dtype: str
     axis: int = -1
     out_dtype: str = ""
-    """Of the result; that of the input unless said."""
+    """The type of the result. By default the input's type."""
     extra: str = ""
-    """What else there is: one of EXTRAS of benchmarks/gpu_cases.py."""
+    """An additional feature of the case: one of EXTRAS of benchmarks/gpu_cases.py."""
     spread: float = SPREAD
     operation: str = "softmax"
     k: int = 0
-    """Of an operation that selects."""
+    """For an operation that selects: how many elements."""
 
     @property
     def N(self) -> int:
@@ -60,17 +60,17 @@ class Case:
 
     @property
     def backward(self) -> bool:
-        """Whether the operation takes a gradient: `grad`, beside `x`, the forward operation's result."""
+        """Whether the operation takes a gradient, `grad`. `x` is then the forward operation's result."""
         return self.operation.endswith("_backward")
 
     @property
     def copy_bytes(self) -> int:
-        """What the copy moves that a case is measured by."""
+        """The bytes that the copy moves. A case is compared with this copy."""
         return 2 * self.elements * size_of(self.dtype)
 
     @property
     def bytes(self) -> int:
-        """What a call must move: each input once, the result once."""
+        """The bytes that a call must move: each input once, the result once."""
         inputs = 2 if self.backward else 1
         read = self.elements * (inputs * size_of(self.dtype) + (self.extra == "where"))
         written = math.prod(self.out_shape) * size_of(self.out_dtype or self.dtype)
@@ -94,7 +94,7 @@ class Case:
 
     @property
     def plain(self) -> bool:
-        """Rows of a contiguous matrix: what every peer can do."""
+        """Whether these are rows of a contiguous matrix. Every peer can take such rows."""
         return len(self.shape) == 2 and self.axis == -1 and not self.extra
 
 
@@ -107,14 +107,15 @@ def random_values(count: int, dtype: str, spread: float) -> torch.Tensor:
 
 
 def arrange(memory: torch.Tensor, case: Case, shifted: bool) -> torch.Tensor:
-    """The case's array within memory that holds M more elements than it."""
+    """The case's array within memory that holds M more elements than the array."""
     if case.extra == "row stride N + 1":
         return memory.view(case.M, case.N + 1)[:, : case.N]
     return memory[shifted : shifted + case.elements].view(case.shape)
 
 
 def make_tensors(case: Case) -> dict[str, torch.Tensor]:
-    """x, y, what the case's `extra` needs, and `source` and `target`: contiguous, aligned, for the copy."""
+    """x, y, the tensors that the case's `extra` needs, and for the copy `source` and `target`, which are
+    contiguous and aligned."""
     count = case.elements + (case.M if "off by one" in case.extra or "stride" in case.extra else 0)
     values = random_values(count, case.dtype, case.spread)
     results = torch.empty(count, device=DEVICE, dtype=getattr(torch, case.out_dtype or case.dtype))
@@ -138,7 +139,7 @@ def make_tensors(case: Case) -> dict[str, torch.Tensor]:
 
 
 def make_sets(case: Case, cache_bytes: int) -> list[dict[str, torch.Tensor]]:
-    """So many that together they are four times the cache, and a hundred at most."""
+    """Sets of tensors. Together they are four times the cache, but they are a hundred at most."""
     count = min(SETS_LIMIT, math.ceil(4 * cache_bytes / case.bytes))
     return [make_tensors(case) for _ in range(count)]
 
@@ -176,7 +177,7 @@ class Reference:
     def rows(self, array: torch.Tensor) -> torch.Tensor:
         if self.case.k and array.shape == self.case.out_shape:
             return array.flatten(0, -2)[self.picked]
-        if array.shape != self.case.shape:  # a value a row
+        if array.shape != self.case.shape:  # one value for each row
             return array.flatten()[self.picked]
         if self.case.M == 1:
             return array.reshape(1, self.case.N)
@@ -186,9 +187,9 @@ class Reference:
         return array.flatten(0, -2)[self.picked]
 
     def error_eps(self, result: torch.Tensor | Normalizer) -> float:
-        """Largest error of the sample, relative to the value or to the smallest normal number, that of a
-        logarithm to max(1, its size), of a gradient to the larger of its two terms, in eps; NaN if an element
-        anywhere is NaN."""
+        """Largest error of the sample in eps, relative to the value or to the smallest normal number. For a
+        logarithm it is relative to max(1, its size), for a gradient to the larger of its two terms. NaN if
+        any element is NaN."""
         if isinstance(result, Normalizer):
             result = result.logsumexp()
         limits = torch.finfo(result.dtype)

@@ -1,4 +1,4 @@
-"""Who runs on a case on a GPU: ours by every method, the peers that are installed, and the copy."""
+"""The contestants of a case on a GPU: ours by every method, the peers that are installed, and the copy."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .gpu_case import Case, size_of
 Tensors = dict[str, torch.Tensor]
 COPY = "copy"
 QUACK_TYPES = ["float32", "bfloat16", "float16"]
-# QuACK keeps a row in the shared memory of the 16 blocks of its largest cluster.
+# QuACK keeps a row in the shared memory of its largest cluster, which has 16 blocks.
 QUACK_ROW_BYTES = 16 * 227 * 1024
-LIGER_LONGEST = 65536  # what Liger says itself
+LIGER_LONGEST = 65536  # Liger's own limit
 
 
 def our_methods() -> list[str]:
@@ -42,14 +42,14 @@ def ours(case: Case, methods: list[str]) -> Iterator[Contestant]:
         if case.k:
             line = f"function(x, {case.k}, method='{method}').values"
         yield Contestant(method, "ours", line, lambda t: {"function": function, **t}, into)
-    # In a graph each new result lies where the last one lay, in the caches, as those of peers do.
+    # In a graph each new result lies in the caches, where the last result lay, like the peers' results.
     if case.in_graph and "auto" in methods and into:
         line = f"function({arrays}, {case.axis}{extra})"
         yield Contestant("auto, no out=", "ours", line, lambda t: {"function": function, **t}, False)
 
 
 def softmax_in_torch(case: Case) -> Callable[..., torch.Tensor]:
-    """What a torch user writes for the case, from x and what its `extra` needs."""
+    """The function that a torch user would write for the case. It takes x and the tensors of its `extra`."""
     axis, dtype = case.axis, getattr(torch, case.out_dtype or case.dtype)
     if case.backward:
         backward = getattr(torch.ops.aten, f"_{case.operation}_data")
@@ -70,7 +70,8 @@ def softmax_in_torch(case: Case) -> Callable[..., torch.Tensor]:
 
 
 def unfused(x: torch.Tensor, axis: int) -> torch.Tensor:
-    """The formula, a kernel for each of its five operations: five reads and three writes of the array."""
+    """The formula, with a kernel for each of its five operations: it reads the array five times and writes it
+    three times."""
     e = torch.exp(x - x.amax(axis, keepdim=True))
     return e / e.sum(axis, keepdim=True)
 
@@ -86,7 +87,7 @@ def triton_softmax() -> Any:
 
 @cache
 def quack_softmax() -> Any:
-    """The module, or None where it is not installed or does not load."""
+    """The module. None if it is not installed or does not load."""
     return loads("quack.softmax")
 
 
@@ -96,7 +97,7 @@ def liger_softmax() -> Any:
 
 
 def loads(module: str) -> Any:
-    """As `installed`, for modules that may fail in other ways."""
+    """Like `installed`, for modules that may fail in other ways."""
     try:
         return installed(module)
     except Exception as e:
@@ -105,7 +106,7 @@ def loads(module: str) -> Any:
 
 
 def short(error: BaseException) -> str:
-    """The first line of an error, cut."""
+    """The first line of an error's text, cut."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:160]
 
@@ -125,7 +126,7 @@ def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
         line = f"unfused(x, {case.axis})"
         yield Contestant("torch unfused", "peer", line, lambda t: {"unfused": unfused, **t}, False)
     if "compile" in wanted:
-        torch.compiler.reset()  # each shape its own kernel, as for a user of one shape
+        torch.compiler.reset()  # each shape gets its own kernel, as for a user of one shape
         compiled = torch.compile(torch_line, dynamic=False, fullgraph=True)
         line = f"compiled({arguments})"
         yield Contestant(
@@ -143,7 +144,7 @@ def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
 
 
 def quack_topk(case: Case, wanted: list[str]) -> Iterator[Contestant]:
-    """Its softmax of the k largest, which keeps a place in an element's lowest bits."""
+    """QuACK's softmax of the k largest, which keeps a place in an element's lowest bits."""
     module = loads("quack.topk") if "quack" in wanted else None
     if module:
         fits = case.N & (case.N - 1) == 0 and case.k & (case.k - 1) == 0 and case.N <= 4096 and case.k <= 128
@@ -154,7 +155,7 @@ def quack_topk(case: Case, wanted: list[str]) -> Iterator[Contestant]:
 
 
 def peers_of_rows(case: Case, wanted: list[str]) -> Iterator[Contestant]:
-    """Those for contiguous rows alone."""
+    """The peers that take contiguous rows alone."""
     triton = triton_softmax() if "triton" in wanted else None
     if triton:
         long = case.N > triton.LONGEST_BLOCK
@@ -182,7 +183,7 @@ def peers_of_rows(case: Case, wanted: list[str]) -> Iterator[Contestant]:
 
 
 def quack_cannot(N: int, dtype: str) -> str:
-    """Why QuACK cannot run rows of N, or nothing."""
+    """Why QuACK cannot run rows of N. Empty if it can."""
     if dtype not in QUACK_TYPES:
         return f"not for {dtype}"
     if N * size_of(dtype) % 16:

@@ -1,4 +1,4 @@
-"""Times contestants on a case by CUDA events, after their answers were found right."""
+"""Times contestants on a case by CUDA events, after it has found their answers right."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .figures import figures_of, rounded
 from .gpu_case import Case, Reference, make_sets
 from .gpu_contestants import short
 
-SAMPLE_MS = 2.0  # a sample is as many calls as fill this
-CALLS_LIMIT = 100  # in a CUDA graph
-SLOW_MS, ENDLESS_MS = 100, 1000  # such calls are timed twice; once
+SAMPLE_MS = 2.0  # a sample is as many calls as fill this time
+CALLS_LIMIT = 100  # the most calls in a CUDA graph
+SLOW_MS, ENDLESS_MS = 100, 1000  # calls above the first are timed twice, calls above the second once
 # The GPU idles for this many cycles while the host puts the calls of a sample in its queue.
 AHEAD_CYCLES = 1_000_000
 
 
 class DeviceLostError(RuntimeError):
-    """The GPU answers no more in this process."""
+    """The GPU no longer answers in this process."""
 
 
 @dataclass
@@ -36,7 +36,8 @@ class Settings:
 
 
 def elapsed(calls: list[Callable[[], Any]]) -> float:
-    """Milliseconds of the calls on the GPU, queued while it is held up: it never waits for the host."""
+    """Milliseconds of the calls on the GPU. They are queued while it is held up, so it never waits for the
+    host."""
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(AHEAD_CYCLES)
     first.record()
@@ -48,7 +49,7 @@ def elapsed(calls: list[Callable[[], Any]]) -> float:
 
 
 def how_many(milliseconds: float, limit: int = CALLS_LIMIT) -> int:
-    """Of what takes so long, to fill a sample."""
+    """The number of calls of this duration that fill a sample."""
     return max(1, min(limit, math.ceil(SAMPLE_MS / max(milliseconds, 1e-3))))
 
 
@@ -67,14 +68,14 @@ class EventTimer:
 
 
 def captured(calls: list[Callable[[], Any]]) -> Callable[[], None]:
-    """The calls as a CUDA graph: what replays it."""
+    """Captures the calls in a CUDA graph. Returns the function that replays it."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:
         with torch.cuda.graph(graph):
             for call in calls:
                 call()
     finally:
-        torch.cuda.set_stream(stream)  # a capture that failed leaves its own behind
+        torch.cuda.set_stream(stream)  # a failed capture leaves its own stream behind
     replay: Callable[[], None] = graph.replay
     return replay
 
@@ -97,7 +98,7 @@ class GraphTimer:
 
 
 class Entry:
-    """A contestant at work on one case: checked, then sampled."""
+    """A contestant at work on one case. It is checked, then sampled."""
 
     def __init__(self, contestant: Contestant, case: Case, sets: list[dict[str, Any]]) -> None:
         self.contestant = contestant
@@ -110,7 +111,7 @@ class Entry:
         self.timer: EventTimer | GraphTimer | None = None
 
     def check(self, reference: Reference, call: Callable[[], Any]) -> bool:
-        """Whether the answer is right; what is written into is full of NaN before."""
+        """Whether the answer is right. The output is filled with NaN before."""
         if self.contestant.kind == "copy":
             self.tensors["target"].fill_(math.nan)
             call()
@@ -118,17 +119,17 @@ class Entry:
         y = self.tensors["y"].fill_(math.nan)
         result = call()
         self.error = reference.error_eps(y if self.contestant.into else result)
-        # the reference is float64 itself, and off by a few eps of it
+        # the reference itself is float64, and wrong by a few eps of float64
         promised = self.contestant.kind == "ours" and self.case.dtype != "float64"
         error, dtype = self.error, self.case.out_dtype or self.case.dtype
-        if self.contestant.name == "naive":  # it works in the input's type, whatever the result's
+        if self.contestant.name == "naive":  # it works in the input's type, whatever the result's type
             promised = False
             error *= type_limits(dtype)[0] / type_limits(self.case.dtype)[0]
             dtype = self.case.dtype
         return good_enough(error, dtype, promised)
 
     def prepare(self, reference: Reference) -> bool:
-        """Ready to be sampled; whether the answer is right by a replay, too."""
+        """Makes it ready to be sampled. Returns whether the answer is right after a replay, too."""
         timer = self.timer = (GraphTimer if self.case.in_graph else EventTimer)(self.calls)
         if isinstance(timer, GraphTimer) and self.contestant.into:
             return self.check(reference, timer.replay)
@@ -136,28 +137,28 @@ class Entry:
 
     def sample(self) -> None:
         if self.timer:
-            slow = not self.samples and self.timer.first > SLOW_MS  # what told so is a sample, too
+            slow = not self.samples and self.timer.first > SLOW_MS  # the timer's first call is a sample, too
             self.samples.append(self.timer.first if slow else self.timer.sample())
 
     def rounds_left(self, rounds: int) -> int:
-        """How often to sample, from the first sample."""
+        """How often to sample after the first sample."""
         if self.samples[0] > ENDLESS_MS:
             return 0
         return 1 if self.samples[0] > SLOW_MS else rounds - 1
 
 
 def what_failed(contestant: Contestant, error: Exception) -> dict[str, str]:
-    """As figures; raises DeviceLostError where the GPU cannot go on."""
+    """The failure as figures. Raises DeviceLostError if the GPU cannot go on."""
     try:
         torch.cuda.synchronize()
     except RuntimeError as e:
         raise DeviceLostError(f"{contestant.name}: {short(e)}") from e
-    expected = contestant.kind == "peer" or isinstance(error, ValueError)  # ours says ValueError to a shape
+    expected = contestant.kind == "peer" or isinstance(error, ValueError)  # ours refuses shapes by ValueError
     return {"cannot" if expected else "failed": short(error)}
 
 
 def enter(contestant: Contestant, case: Case, sets: list[dict[str, Any]], reference: Reference) -> Any:
-    """An Entry that was sampled once, or the figures of one that is not to be timed."""
+    """An Entry that was sampled once, or the figures of a contestant that must not be timed."""
     if contestant.cannot:
         return {"cannot": contestant.cannot}
     try:

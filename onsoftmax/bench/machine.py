@@ -1,4 +1,4 @@
-"""What a run says of the machine, and what keeps it from a GPU."""
+"""What a run says about the machine, and what keeps it from using a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GPU_PACKAGES += ["jax", "cupy-cuda13x", "cupy-cuda12x"]
 
 
 def versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """Of those that are installed."""
+    """The versions of the packages that are installed."""
     present = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}
     return {name: present[name] for name in names if name in present}
 
@@ -32,12 +32,12 @@ def processor() -> str:
 
 
 def load() -> float:
-    """What others have the processors do: figures of a busy machine are slower than its own."""
+    """The work of other processes. Figures from a busy machine are slower than from an idle one."""
     return round(os.getloadavg()[0], 2)
 
 
 def about_cpu() -> dict[str, Any]:
-    """When a run on the CPU was made, on what and with what, and how busy the machine was before."""
+    """When a run on the CPU was made, on which machine and with which versions, and the load before it."""
     config = _core.config()
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -60,7 +60,7 @@ def driver() -> str:
 
 
 def about_gpu() -> dict[str, Any]:
-    """When a run on a GPU was made, on what and with what."""
+    """When a run on a GPU was made, on which GPU and with which versions."""
     import torch
 
     properties = torch.cuda.get_device_properties(0)
@@ -78,7 +78,7 @@ def about_gpu() -> dict[str, Any]:
 
 
 def obstacle() -> str:
-    """Why nothing can be measured on a GPU here, or nothing."""
+    """Why nothing can be measured on a GPU here. Empty if it can."""
     try:
         import torch
     except ImportError:

@@ -1,4 +1,4 @@
-"""Progress through a few cases, on stderr: a bar by tqdm where it is installed, else of our own."""
+"""Progress through a few cases, on stderr: a bar by tqdm if it is installed, otherwise our own bar."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 
 def progress(items: Sequence[Item]) -> Iterator[Item]:
-    """The items; how many are done is shown meanwhile: as a bar on a terminal, else a line for each."""
+    """Yields the items and shows how many are done: a bar on a terminal, otherwise a line for each item."""
     if importable("tqdm"):
         tqdm: Any = __import__("tqdm")
         yield from tqdm.tqdm(items, file=sys.stderr)

@@ -20,19 +20,19 @@ from .machine import driver, load, processor, versions
 from .progress import progress
 
 Shape = tuple[tuple[int, ...], int]
-"""Lengths, and the axis that is reduced."""
+"""The lengths, and the axis that is reduced."""
 
 # Rows of 1K to 262K: on the CPU 2^23 elements in all, on a GPU 2048 rows.
 CPU_SHAPES: list[Shape] = [((2**23 // N, N), -1) for N in (2**10, 2**12, 2**14, 2**16, 2**18)]
 GPU_SHAPES: list[Shape] = [((2048, 2**k), -1) for k in range(10, 19)]
 ROUNDS = 5
-EXACT_BYTES = 24  # an element, of the exact result and its temporaries
-QUICK_PEERS = ("torch", "triton", "liger", "quack")  # those that need no minutes to compile
+EXACT_BYTES = 24  # bytes of an element of the exact result and its temporaries
+QUICK_PEERS = ("torch", "triton", "liger", "quack")  # peers that do not take minutes to compile
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be run. `methods` are ours, beside auto; without shapes it is the usual ones."""
+    """What to run. `methods` are ours, beside auto. Without shapes the usual shapes run."""
 
     device: str
     shapes: Sequence[Shape]
@@ -55,12 +55,12 @@ def _case(shape: Shape, dtype: str, device: str) -> dict[str, Any]:
 
 
 def run(request: Request) -> dict[str, Any]:
-    """Everyone on every shape. The answers are checked before anything is timed.
+    """Runs every contestant on every shape. The answers are checked before anything is timed.
 
     Raises
     ------
     CommandError
-        A shape that memory is too small for; a GPU that stopped answering.
+        Memory is too small for a shape, or the GPU stopped answering.
     """
     random.seed(0)
     machine, cases = (_on_cpu if request.device == "cpu" else _on_gpu)(request)
@@ -93,7 +93,7 @@ def numpy_type(name: str) -> np.dtype[Any]:
 
 
 def needed_bytes(shape: Shape, dtype: np.dtype[Any]) -> int:
-    """Of memory, about, for a shape's buffers and its exact result."""
+    """About how many bytes of memory a shape's buffers and its exact result need."""
     elements = math.prod(shape[0])
     return max(4 * last_level_cache(), 4 * elements * dtype.itemsize) + EXACT_BYTES * elements
 

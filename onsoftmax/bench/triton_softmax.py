@@ -1,4 +1,4 @@
-"""Softmax in Triton, as one would write it by hand: the row in one block, and the row tile by tile.
+"""Softmax in Triton, as a user would write it by hand: the row in one block, and the row tile by tile.
 
 Both take rows of a 2-D tensor whose last axis is contiguous, and write into `y`, whose type may differ.
 """
@@ -9,8 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
-LONGEST_BLOCK = 2**17  # of the row in one block; its registers spilled long before, its compile time explodes
-TILE = 4096  # of the row tile by tile
+LONGEST_BLOCK = 2**17  # longest row in one block: registers spill long before, and compile time explodes
+TILE = 4096  # for the row tile by tile
 ELEMENTS_A_THREAD = 16
 
 
