@@ -1,6 +1,6 @@
-"""Builds the C extension onsoftmax._core: C always, the GPU's part where it is wanted.
+"""Builds the C extension onsoftmax._core: always the C part, and the GPU's part if it is wanted.
 
-What else there is to say stands in pyproject.toml, and in docs/building.md the environment variables."""
+pyproject.toml has the rest of the build's data. docs/building.md has the environment variables."""
 
 import hashlib
 import os
@@ -36,16 +36,17 @@ from setuptools.errors import CompileError, OptionError, PlatformError  # noqa: 
 USUAL_ARCHS = ["75", "80", "90", "100", "120"]
 # One module serves CPython 3.10 and every later one; a free-threaded one needs a module of its own.
 stable_abi = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
-CUDA_OBJECTS = "build/cuda"  # not in setuptools' own place, which is a new one for each `pip install -e`
+CUDA_OBJECTS = "build/cuda"  # not setuptools' own folder, which is new for each `pip install -e`
 
 warnings = ["-fvisibility=hidden", "-Wall", "-Wextra"]
 user_flags = os.environ.get("ONSOFTMAX_CFLAGS", "").split()
-# -ffp-contract=off: a * b + c stays two roundings where the code does not ask for one
-# -g0: what Python's own flags ask for, debugging information, doubles the time; `user_flags` may ask for it
+# -ffp-contract=off: a * b + c rounds twice, unless the code asks for one rounding
+# -g0: no debugging information, which Python's own flags ask for and which doubles the time; `user_flags` may
+# ask for it
 c_flags = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-pthread", *warnings, *user_flags]
 link_flags = ["-pthread", "-lm", *os.environ.get("ONSOFTMAX_LDFLAGS", "").split()]
-# With -Ofast or -ffast-math, as CFLAGS may have it, the compiler links crtfastmath.o: a process that imports
-# the module then loses subnormal numbers. The last of such flags counts.
+# CFLAGS may have -Ofast or -ffast-math. The compiler then links crtfastmath.o, and a process that imports the
+# module loses subnormal numbers. The last of such flags counts.
 link_flags += ["-O3", "-fno-fast-math", "-fno-unsafe-math-optimizations"]
 if sys.platform == "linux":
     link_flags.append("-Wl,--version-script=csrc/exports.map")
@@ -63,7 +64,7 @@ class Toolkit:
 
 
 def nvcc_places():
-    """Where an nvcc may be, best first."""
+    """The places where an nvcc may be, the best first."""
     if "NVCC" in os.environ:
         yield os.environ["NVCC"]
         return
@@ -72,7 +73,7 @@ def nvcc_places():
             yield os.path.join(os.environ[name], "bin", "nvcc")
     yield "nvcc"  # on PATH
     yield "/usr/local/cuda/bin/nvcc"
-    # In an isolated build sys.path has the build's own packages alone, sysconfig the environment's.
+    # In an isolated build sys.path has only the build's own packages, and sysconfig has the environment's.
     for place in [*sys.path, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]:
         yield from sorted(glob(os.path.join(escape(place), "nvidia", "cu*", "bin", "nvcc")), reverse=True)
 
@@ -86,7 +87,7 @@ def said(*command):
 
 
 def find_toolkit(wanted):
-    """The toolkit, where CUDA is wanted: "auto" or "1". LookupError says what is missing."""
+    """The toolkit for ONSOFTMAX_CUDA "auto" or "1". LookupError says what is missing."""
     if sys.platform != "linux":
         raise LookupError("CUDA is for Linux alone")
     nvcc = next(filter(None, map(shutil.which, nvcc_places())), None)
@@ -98,7 +99,7 @@ def find_toolkit(wanted):
     version = re.search(r"\bV(\d+(?:\.\d+)+)", said(nvcc, "--version"))
     if version is None:
         raise LookupError(f"{nvcc} does not tell its version")
-    # nvcc may be a script or a link: it is asked where its toolkit stands
+    # nvcc may be a script or a link, so it is asked where its toolkit is
     settings = dict(
         re.findall(r"^#\$ (TOP|LIBRARIES)=(.*)$", said(nvcc, "--dryrun", "-E", "-x", "cu", os.devnull), re.M)
     )
@@ -115,8 +116,8 @@ def find_toolkit(wanted):
 
 
 def find_archs(nvcc, wanted):
-    """Those that are named, else those of the GPUs here, by their machine code alone. Without either the
-    usual ones, if the user asks for CUDA by ONSOFTMAX_CUDA=1 or NVCC: they take long."""
+    """The architectures that are named, or else the GPUs here, as machine code alone. Without either: the
+    usual architectures, if the user asks for CUDA by ONSOFTMAX_CUDA=1 or NVCC. They take long."""
     for name in ("ONSOFTMAX_CUDA_ARCHS", "CUDAARCHS"):
         value = os.environ.get(name, "").strip()
         if value and value != "native":
@@ -137,7 +138,7 @@ def find_archs(nvcc, wanted):
 
 
 def choose_toolkit():
-    """The CUDA toolkit to build with, or None; says which in one line."""
+    """The CUDA toolkit to build with, or None. Prints it in one line."""
     wanted = os.environ.get("ONSOFTMAX_CUDA") or "auto"
     if wanted not in ("auto", "0", "1"):
         raise OptionError(f'ONSOFTMAX_CUDA="{wanted}": expected auto, 0 or 1')
@@ -167,17 +168,18 @@ def nvcc_command(toolkit):
         if kind == "virtual" or (not kind and arch == toolkit.archs[-1]):  # PTX, for GPUs yet to come
             command.append(f"-gencode=arch=compute_{number},code=compute_{number}")
     command.append("-Xfatbin=-compress-all")  # a third of the size
-    if int(toolkit.version.split(".")[0]) >= 13:  # whose drivers all know it
+    if int(toolkit.version.split(".")[0]) >= 13:  # all drivers of these versions know the mode
         command.append("-compress-mode=size")  # a quarter less again
     if "-Werror" in user_flags:
-        command.append("-Werror=all-warnings")  # in one word each: ccache takes no others
+        command.append("-Werror=all-warnings")  # each flag is one word: ccache takes no other form
     for flag in ["-fPIC", *warnings, *user_flags]:
         command.append("-Xcompiler=" + flag.replace(",", r"\,"))
     return command
 
 
 def compile_cuda(toolkit):
-    """The objects of csrc/cuda. An object's name tells what went into it: what stands there is fresh."""
+    """The objects of csrc/cuda. An object's name depends on all of its inputs, so a file that is there is
+    fresh."""
     headers = [
         path
         for place in ("api", "op", "cuda")
@@ -223,7 +225,7 @@ def compile_cuda(toolkit):
 
 
 def several_at_once(compile_one, sources):
-    """compile_one of each source, in their order: one a processor at a time, or MAX_JOBS."""
+    """compile_one of each source, in their order. One for each processor runs at a time, or MAX_JOBS."""
     try:
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         jobs = int(os.environ.get("MAX_JOBS") or processors or 1)
@@ -246,7 +248,7 @@ class build_core(build_ext):
 
     def build_extension(self, ext):
         ext = deepcopy(ext)  # a command that builds twice begins anew
-        if stable_abi:  # a module of an earlier build, for this Python alone, would be imported first
+        if stable_abi:  # Python would first import a module of an earlier build that is for this Python alone
             for path in glob("onsoftmax/_core" + sysconfig.get_config_var("EXT_SUFFIX")):
                 os.remove(path)
         toolkit = choose_toolkit()
@@ -254,10 +256,10 @@ class build_core(build_ext):
             ext.sources.append("csrc/cuda/driver/absent.c")
         else:
             ext.extra_objects += compile_cuda(toolkit)
-            # libstdc++ and libgcc inside too: the module then needs the C library alone
+            # libstdc++ and libgcc are linked in too, so the module needs the C library alone
             ext.extra_link_args += [toolkit.runtime, "-ldl", "-lrt", "-lpthread", "-static-libgcc"]
             ext.extra_link_args += ["-l:libstdc++.a", "-lm"]
-        # what was built with other flags is not up to date
+        # a build with other flags is not up to date
         ext.depends.append(
             self.remember(repr((ext.extra_objects, ext.extra_compile_args, ext.extra_link_args)))
         )

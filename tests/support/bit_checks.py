@@ -1,9 +1,9 @@
-"""Checks that the bits of a row depend on its values, N, types, method and processor alone: the same rows
-one by one and many together, along any axis, in any memory, on any number of threads.
+"""Checks that the bits of a row depend on its values, N, types, method and processor alone. It takes the same
+rows one by one and many together, along any axis, in any memory, on any number of threads.
 
 python tests/support/bit_checks.py --cases 2000 --seed 1
 
-Prints one line a difference, with the seed that repeats it alone.
+Prints one line for each difference, with the seed that repeats it alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FUNCTIONS = {
 
 
 def values(rng, shape, dtype, cancels=True):
-    """Few values, so that roundings are ties, and many; now and then one that sends its row another way."""
+    """Few values, so that roundings are ties, or many. Now and then a value sends its row another way."""
     wide = np.float64 if dtype == np.float64 else np.float32
     with np.errstate(over="ignore"):
         kind = rng.integers(5)
@@ -75,7 +75,7 @@ def operands(rng, name, shape, dtype):
 
 
 def difference(seed):
-    """Some rows, and the same rows among others; None where all bits agree, else what does not."""
+    """Compares some rows with the same rows among others. None if all bits agree, or else the difference."""
     rng = np.random.default_rng(seed)
     name = str(rng.choice(list(FUNCTIONS)))
     function, methods = FUNCTIONS[name]

@@ -1,4 +1,4 @@
-"""The C core without Python: linked with a C program of the tests' own, for this machine or another one."""
+"""The C core without Python: linked with a C program of the tests, for this machine or for another one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CSRC = os.path.join(ROOT, "csrc")
 COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is missing")
 
-# Those with which setuptools compiles the module, so that ccache has the objects already, and for the wheel
-# of another machine,
+# The flags with which setuptools compiles the module, so that ccache has the objects already: for this
+# machine, and for the wheel of another machine.
 NATIVE = [flag for name in ("CFLAGS", "CCSHARED") for flag in (sysconfig.get_config_var(name) or "").split()]
 CROSS = ["-fPIC"]
-# those of setup.py, and those that it is given.
+# The flags of setup.py, and the flags that it is given.
 FLAGS = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra"]
 FLAGS += os.environ.get("ONSOFTMAX_CFLAGS", "").split()
 
@@ -33,14 +33,14 @@ class Missing(Exception):
 
 
 def skip(missing):
-    """The test that cannot run; with ONSOFTMAX_REQUIRE_TOOLS=1 in the environment it fails."""
+    """Skips a test that cannot run. With ONSOFTMAX_REQUIRE_TOOLS=1 in the environment it fails."""
     if os.environ.get("ONSOFTMAX_REQUIRE_TOOLS"):
         pytest.fail(str(missing))
     pytest.skip(str(missing))
 
 
 def require(*programs):
-    """Missing, where one of these is."""
+    """Raises Missing if one of these programs is missing."""
     if not os.path.isdir(CSRC):
         raise Missing("the C sources are not beside the tests")
     absent = [program for program in programs if shutil.which(program) is None]
@@ -49,7 +49,7 @@ def require(*programs):
 
 
 def compile_with(program, *command):
-    """Runs a compiler; Missing where a header is."""
+    """Runs a compiler. Raises Missing if a header is missing."""
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True)
     absent = re.search(r"fatal error: '?([\w./]+)'?(: No such file| file not found)", done.stderr)
@@ -60,8 +60,8 @@ def compile_with(program, *command):
 
 
 def compiled(source, folder, compiler, flags):
-    """The object of a source, in the folder, once for all programs there; or that of the sanitizers' build,
-    which took minutes."""
+    """The object of a source, in the folder, made once for all programs there. Or the object of the
+    sanitizers' build, which took minutes."""
     relative = os.path.relpath(source, ROOT)
     built = os.path.join(os.environ.get("ONSOFTMAX_OBJECTS", ""), os.path.splitext(relative)[0] + ".o")
     if "ONSOFTMAX_OBJECTS" in os.environ and os.path.exists(built):
@@ -78,8 +78,8 @@ CORE = ("api/*.c", "plan/*.c", "cpu/**/*.c", "cuda/driver/absent.c")
 
 
 def build(program, folder, compiler=COMPILER, flags=(), link=(), parts=CORE):
-    """tests/core/<program>.c with the core, or these parts of it, in the folder; its path. Missing without
-    the compiler or a header."""
+    """Builds tests/core/<program>.c with the core, or these parts of it, in the folder. Returns its path.
+    Raises Missing without the compiler or a header."""
     require(compiler)
     sources = [os.path.join(PROGRAMS, f"{program}.c")]
     for part in parts:
@@ -92,7 +92,7 @@ def build(program, folder, compiler=COMPILER, flags=(), link=(), parts=CORE):
 
 
 def start(*command):
-    """Without the sanitizers' libraries, which a program has inside where it was built with them."""
+    """Starts a program without the sanitizers' libraries. A program built with them has them inside."""
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     return subprocess.Popen(
         [*map(str, command)], env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -100,6 +100,6 @@ def start(*command):
 
 
 def run(*command):
-    """(what it printed, its exit status)"""
+    """Runs a program. Returns (what it printed, its exit status)."""
     started = start(*command)
     return started.communicate()[0], started.returncode

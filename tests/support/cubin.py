@@ -1,7 +1,7 @@
-"""What the compiler made of the GPU's kernels, without a GPU, by cuobjdump: how many there are of each
+"""What the compiler made of the GPU's kernels, by cuobjdump, without a GPU: the number of kernels in each
 family, their machine code, registers and stack.
 
-python tests/support/cubin.py           a table: of each family the sum of the code, most registers and stack
+python tests/support/cubin.py           a table: for each family the sum of the code, most registers and stack
 python tests/support/cubin.py --record  writes it to cubin_budget.json, for the architectures of this build
 """
 
@@ -23,7 +23,7 @@ BUDGET = os.path.join(TESTS, "core", "cubin_budget.json")
 
 
 class Missing(Exception):
-    """Says why there is nothing to look at."""
+    """Says why there is nothing to look at in this build."""
 
 
 class Function(NamedTuple):
@@ -35,7 +35,7 @@ class Function(NamedTuple):
 
     @property
     def kernel(self):
-        """The name alone: no namespace, template arguments, parameters."""
+        """The name alone, without namespace, template arguments and parameters."""
         head = re.split(r"[<(]", self.name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
         return re.split(r"::|\s", head)[-1]
 
@@ -67,7 +67,7 @@ def code_bytes(cuobjdump, library):
 
 
 def functions(library):
-    """Every function of our own on the GPU that a built module holds, for each of its architectures."""
+    """Every GPU function of our own in a built module, for each of its architectures."""
     cuobjdump, demangle = tool("cuobjdump"), tool("cu++filt", "c++filt")
     tool("readelf")
     done = subprocess.run([cuobjdump, "-res-usage", library], capture_output=True, text=True)
@@ -134,7 +134,7 @@ def main():
     if record:
         for kernels in made.values():
             for of in kernels.values():
-                of["registers"] = -(-of["registers"] // 8) * 8  # they are given out by eights
+                of["registers"] = -(-of["registers"] // 8) * 8  # a GPU gives registers out by eights
                 of["code"] = -(-int(of["code"] + 1) // 8) * 8
         budget = {**read_budget(), **made}
         with open(BUDGET, "w") as file:

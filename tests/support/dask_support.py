@@ -1,4 +1,4 @@
-"""What the tests of onsoftmax.dask share."""
+"""Helpers that the tests of onsoftmax.dask share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def values(dtype="float32", shape=SHAPE, seed=0):
 
 
 def near(y, wanted):
-    """Two right answers: each within a few eps."""
+    """Whether two right answers agree: each is within a few eps."""
     eps = {2: 2.0**-10 if wanted.dtype == np.float16 else 2.0**-7, 4: 2.0**-23, 8: 2.0**-52}
     y, eps, wanted = y.astype(float), eps[wanted.itemsize], wanted.astype(float)
     np.testing.assert_allclose(y, wanted, rtol=8 * eps, atol=8 * eps)

@@ -1,8 +1,8 @@
-"""What one rank of a group checks of onsoftmax.distributed; test_distributed.py starts the ranks.
+"""The checks of onsoftmax.distributed on one rank of a group. test_distributed.py starts the ranks.
 
     python tests/support/distributed_checks.py RANK RANKS FILE DEVICE CHECK...
 
-FILE is where they meet. All ranks make the same arrays, and take their part of them.
+The ranks meet in FILE. All ranks make the same arrays, and each takes its part of them.
 """
 
 import datetime
@@ -16,14 +16,14 @@ import torch.distributed as dist
 from onsoftmax import distributed
 from onsoftmax._torch import ranks as _ranks
 
-TIMEOUT = 8.0  # seconds, of the group
+TIMEOUT = 8.0  # the group's timeout in seconds
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 RANK, RANKS, FILE, DEVICE = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 FUNCTIONS = ["softmax", "log_softmax", "logsumexp"]
 
 
 def cuts_of(N):
-    """Where rows of N elements are cut: evenly, unevenly, with parts of nothing."""
+    """The places where rows of N elements are cut: evenly, unevenly, and with empty parts."""
     even = [N * rank // RANKS for rank in range(1, RANKS)]
     yield even
     if RANKS > 1:
@@ -58,7 +58,7 @@ def group_of_one():
 
 
 def check_bits_of(x, axis, alone, functions=FUNCTIONS):
-    """The bits of a group of one that has the whole rows; and torch's values."""
+    """The result has the bits of a group of one rank that has the whole rows, and torch's values."""
     for name in functions:
         function = getattr(distributed, name)
         whole = function(x, alone, axis)
@@ -75,7 +75,7 @@ def check_bits_of(x, axis, alone, functions=FUNCTIONS):
 
 
 def with_special_rows(x):
-    """NaN, inf and -inf, each in one place of a row; a row of -inf alone."""
+    """x with NaN, inf and -inf, each in one place of a row, and with a row of -inf alone."""
     x[0, 3], x[1, -2], x[2, 0], x[3] = torch.nan, torch.inf, -torch.inf, -torch.inf
     return x
 
@@ -100,7 +100,7 @@ def check_bits():
 
 
 def check_order():
-    """Which rank has which part does not show."""
+    """The result does not depend on which rank has which part."""
     x = rows((9, 1234), torch.float32)
     parts = parts_of(x, [100 * rank for rank in range(1, RANKS)], -1)
     y = distributed.softmax(parts[RANK])
@@ -122,7 +122,7 @@ def check_gradients_of(x, axis):
             y = getattr(distributed, name)(mine, axis=axis)
             y.backward(dy.to(x.dtype) if values else mine_of(grad, cuts, axis))
             wanted = mine_of(whole.grad, cuts, axis)
-            # beside what is rounded here, of log_softmax the rounding of y, which the step is given
+            # besides the rounding here, log_softmax has the rounding of y, which the step is given
             times = x.shape[axis] ** 0.5 if name == "log_softmax" else 8
             eps = torch.finfo(x.dtype).eps * (64 if x.dtype == torch.float64 else times)
             assert mine.grad.dtype == x.dtype
@@ -136,7 +136,7 @@ def check_gradients():
 
 
 class EachPart(torch.autograd.Function):
-    """An array that all ranks have; its gradient is the sum of theirs."""
+    """An array that all ranks have. Its gradient is the sum of the ranks' gradients."""
 
     @staticmethod
     def forward(ctx, x):
@@ -148,7 +148,7 @@ class EachPart(torch.autograd.Function):
 
 
 class Total(torch.autograd.Function):
-    """The sum of all ranks' arrays; the gradient is the same on all."""
+    """The sum of all ranks' arrays. The gradient is the same on all ranks."""
 
     @staticmethod
     def forward(ctx, mine):
@@ -162,7 +162,7 @@ class Total(torch.autograd.Function):
 
 
 class AllParts(torch.autograd.Function):
-    """All ranks' parts side by side; the gradient is the same on all."""
+    """All ranks' parts side by side. The gradient is the same on all ranks."""
 
     @staticmethod
     def forward(ctx, mine):
@@ -188,8 +188,8 @@ def check_gradcheck():
 
 
 def check_hessian_of(x, axis):
-    """Each rank's columns of the Hessian of a sum over the ranks, whose terms differ from rank to rank: on
-    the first it is linear, and the gradient of its result is constant there."""
+    """Each rank's columns of the Hessian of a sum over the ranks. The terms differ from rank to rank. On the
+    first rank the term is linear, so the gradient of its result is constant there."""
 
     def loss(y, rank):
         return (y * 3).sum() if rank == 0 else (y * 2).sin().sum()
@@ -220,8 +220,8 @@ def check_hessian():
 
 
 def check_bytes():
-    """One collective a step: 40 bytes a row and rank forward, 16 backward. The second backward step has two:
-    the sums of a gradient's gradient, and those of the gradient that follows."""
+    """One collective for each step: 40 bytes a row and rank forward, 16 backward. The second backward step
+    has two: the sums of a gradient's gradient, and the sums of the gradient that follows."""
     sent, all_gather = [], _ranks._all_gather
 
     def counted(everything, mine, group):
@@ -272,7 +272,7 @@ def check_refused():
     if RANK > 0:
         assert_raises(ValueError, "this process is not in the group", lambda: distributed.softmax(x, alone))
     for other in (x[:3], x.double(), x.T.contiguous(), x[:, :, None]):
-        distributed.softmax(x[:1])  # so that x is new to both
+        distributed.softmax(x[:1])  # so that x is new for both ranks
         begun = time.monotonic()
         words = "expected one shape but for the axis, *, and one type"
         assert_raises(ValueError, words, lambda o=other: distributed.softmax(o if RANK == 1 else x))
@@ -281,7 +281,7 @@ def check_refused():
 
 
 def check_changed_alone():
-    """Where the rows of one rank change, and those of the others do not, each gets an error in time."""
+    """If the rows of one rank change and the other ranks' do not, each rank gets an error in time."""
     x = rows((4, 10), torch.float32)
     distributed.softmax(x)
     begun = time.monotonic()
@@ -293,7 +293,7 @@ def check_changed_alone():
     else:
         raise AssertionError("no error where the rows of one rank change")
     assert time.monotonic() - begun < TIMEOUT + 5
-    os._exit(0)  # the group is of no more use
+    os._exit(0)  # the group can no longer be used
 
 
 def check_dtensor():
@@ -345,7 +345,7 @@ def check_dtensor():
 
 
 def leave(known):
-    """The last rank leaves; the others get an error within the group's timeout."""
+    """The last rank leaves. The other ranks get an error within the group's timeout."""
     x = rows((4, 10), torch.float32)
     distributed.softmax(x)
     dist.barrier()
@@ -361,7 +361,7 @@ def leave(known):
     else:
         raise AssertionError("no error where a rank is gone")
     assert time.monotonic() - begun < TIMEOUT + 5
-    os._exit(0)  # what a group does at its end waits for the rank
+    os._exit(0)  # a normal end of the group would wait for the rank
 
 
 def check_gone_from_the_collective():

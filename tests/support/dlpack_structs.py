@@ -1,4 +1,4 @@
-"""DLPack's structs in ctypes, and capsules of them, for arrays that the tests make by hand."""
+"""DLPack's structs in ctypes, and capsules of them, for arrays that tests make by hand."""
 
 import ctypes
 

@@ -1,5 +1,5 @@
-"""Calls from a thread that takes subnormal numbers for 0, or rounds upward: run in an interpreter of its own,
-because the first call starts the threads of the pool, in that mode."""
+"""Calls from a thread that treats subnormal numbers as 0, or rounds upward. They run in an interpreter of
+their own, because the first call starts the threads of the pool in that mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support import DTYPES, same_bits
 import onsoftmax as ons
 
 X86 = platform.machine() in ("x86_64", "AMD64")
-# where fenv_t has MXCSR or FPCR; flush to zero and denormals are zero; upward
+# The word of fenv_t that has MXCSR or FPCR, the bits for flush to zero and denormals are zero, and for upward
 WORD, FLUSH, UPWARD = (7, 0x8040, 0x4000) if X86 else (0, 1 << 24, 1 << 22)
 libm = ctypes.CDLL(None)
 
@@ -54,7 +54,7 @@ def halves(x, axis):
 
 
 def merged(x, axis, num_threads):
-    """What a chunk becomes by the pair of both halves."""
+    """The softmax of a chunk by the merged pairs of its two halves."""
     first, second = halves(x, axis)
     return first.merge(second).softmax(x)
 

@@ -1,5 +1,5 @@
 """The largest errors of the exponentials on a GPU, and the largest error of a result that a search finds.
-docs/how-it-works.md adds up what it may be.
+docs/how-it-works.md adds up how large an error may be.
 
     python tests/support/gpu_errors.py SECONDS    searches so long for each method, and prints what it found
 """
@@ -22,7 +22,7 @@ METHODS = ("fused_warp", "fused_block", "cluster", "grid", "online", "online_blo
 
 
 def build(folder):
-    """gpu_errors.cu, as a library for the GPU that is here."""
+    """Builds gpu_errors.cu as a library for this machine's GPU."""
     library = os.path.join(folder, "gpu_errors.so")
     source = os.path.join(HERE, "gpu_errors.cu")
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
@@ -32,7 +32,7 @@ def build(folder):
 
 
 def exponentials(library, x, m):
-    """e^x * 2^-c as the GPU computes them for a row with the maximum m, not lifted; and c."""
+    """e^x * 2^-c, not lifted, as the GPU computes it for a row with the maximum m. And c."""
     e, c = torch.empty_like(x), torch.empty(1, device=DEVICE, dtype=torch.float64)
     real, call, lift = {
         torch.float32: (ctypes.c_float, library.exponentials_of_floats, 64),
@@ -53,7 +53,7 @@ def exact(x, c):
 
 
 def spread_of_floats(library):
-    """Of all float32 whose maximum is a power of two's, in eps."""
+    """The spread of the errors over all float32 whose maximum is a power of two's, in eps."""
     found = torch.tensor([1 << 62, 0], device=DEVICE)
     torch.cuda.synchronize()
     assert library.range_of_all_floats(ctypes.c_void_p(found.data_ptr())) == 0
@@ -62,7 +62,7 @@ def spread_of_floats(library):
 
 
 def spread_of_doubles(library, count, seed=0):
-    """Of random float64, in eps: a tenth of one shows in NumPy's longdouble."""
+    """The spread of the errors over random float64, in eps. NumPy's longdouble shows a tenth of an eps."""
     rng, least, most = np.random.default_rng(seed), np.inf, 0
     high, low = np.longdouble(LN2_HIGH), np.longdouble(LN2_LOW)
     for _ in range(count):
@@ -80,8 +80,8 @@ ROWS, KEPT = 2048, 256
 
 
 def candidates(library, rng):
-    """Numbers of a small range whose exponentials err the most one way, and the most the other way: as x, and
-    as exact e^x."""
+    """Numbers of a small range whose exponentials err the most in one direction, and the most in the other:
+    as x, and as exact e^x."""
     top, reach = rng.uniform(-50, 50), rng.uniform(0.2, 3)
     x = (top - reach * torch.rand(1 << 20, device=DEVICE, dtype=torch.float64)).float()
     e, c = exponentials(library, x, x.max().item())
@@ -91,14 +91,15 @@ def candidates(library, rng):
 
 
 def errors(x, right, method, columns):
-    """Of element 0 of every row, in eps."""
+    """The errors of element 0 of every row, in eps."""
     y = softmax(x.T.contiguous(), 0, method=method)[0] if columns else softmax(x, method=method)[:, 0]
     return (y.double() * right.sum(1) / right[:, 0] - 1).abs() * 2.0**23
 
 
 def climb(library, rng, N, method, columns, steps):
-    """The largest error of rows of which element 0 errs one way and all others the other way. Each step
-    changes elements a power of two apart, or neighbours, and keeps what makes the error larger."""
+    """The largest error of rows in which element 0 errs in one direction and all other elements in the other.
+    Each step changes elements a power of two apart, or neighbours, and keeps a change that makes the error
+    larger."""
     sides = candidates(library, rng)
     if rng.random() < 0.5:
         sides.reverse()
@@ -108,7 +109,7 @@ def climb(library, rng, N, method, columns, steps):
         return [a[which] for a in sides[side]]
 
     (x, right), (first, of_first) = of_side(1, ROWS, N), of_side(0, ROWS)
-    if rng.random() < 0.5:  # from equal elements on
+    if rng.random() < 0.5:  # begin with equal elements
         x, right = x[:, :1].repeat(1, N), right[:, :1].repeat(1, N)
     x[:, 0], right[:, 0] = first, of_first
     largest = errors(x, right, method, columns)

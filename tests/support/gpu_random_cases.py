@@ -2,7 +2,7 @@
 
 python tests/support/gpu_random_cases.py --cases 2000 --seed 1
 
-Prints one line a wrong case, with the seed that repeats it alone, and how many were wrong.
+Prints one line for each wrong case, with the seed that repeats it alone, and how many were wrong.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def random_values(rng, shape, dtype, seed):
 
 
 def room_for(rng, shape, dtype, plain):
-    """(memory, an array of that shape in it) with dimensions in any order, gaps, steps and an offset."""
+    """(memory, an array of that shape in it). It has dimensions in any order, gaps, steps and an offset."""
     ndim = len(shape)
     order = list(range(ndim)) if plain or rng.random() < 0.5 else rng.permutation(ndim).tolist()
     steps = [1 if plain else int(rng.choice([1, 1, 1, 1, 2, 3])) for _ in range(ndim)]
@@ -95,14 +95,14 @@ def random_layout(rng, values, may_broadcast=True):
 
 
 def random_operand(rng, shape, fill):
-    """Something that broadcasts to the shape."""
+    """A value that broadcasts to the shape."""
     kept = tuple(1 if rng.random() < 0.3 else n for n in shape)
     kept = kept[int(rng.integers(0, len(kept) + 1)) if rng.random() < 0.2 else 0 :]
     return random_layout(rng, fill(kept), may_broadcast=False)
 
 
 def random_out(rng, x, dtype):
-    """(x, out, memory of out that must stay): none, a new one, the array itself, or one that overlaps it."""
+    """(x, out, memory of out that must stay). out is None, new, the array itself, or overlaps it."""
     kind = int(rng.integers(0, 6))
     if kind == 0:
         memory, out = room_for(rng, x.shape, dtype, False)
@@ -121,11 +121,11 @@ def random_out(rng, x, dtype):
 
 
 def is_wrong(seed, counts):
-    """One random call; None where it is right, else what it was."""
+    """Makes one random call. None if it is right, otherwise a description of the call."""
     rng = np.random.default_rng(seed)
     dtype = DTYPES[rng.integers(4)]
     result_dtype = DTYPES[rng.integers(4)] if rng.random() < 0.25 else dtype
-    slow = torch.float64 in (dtype, result_dtype)  # for the oracle
+    slow = torch.float64 in (dtype, result_dtype)  # the oracle is slow for these
     x = random_layout(rng, random_values(rng, random_shape(rng, 1 << 15 if slow else 1 << 19), dtype, seed))
     axis, method = random_axis(rng, x.ndim), str(rng.choice(STABLE_METHODS))
     x, out, memory = random_out(rng, x, result_dtype)
@@ -164,7 +164,7 @@ def is_wrong(seed, counts):
         counts["refused"] += 1
         return None
     except Exception as error:
-        if "CUDA error" in str(error):  # nothing works in this process from here on
+        if "CUDA error" in str(error):  # from here on nothing works in this process
             raise SystemExit(f"{what}: {error!r}") from error
         return f"{what}: {error!r}"
     counts[method] += 1

@@ -1,7 +1,7 @@
-"""What the GPU's tests share: where they run, the oracle on the GPU, and words for what is wrong.
+"""Helpers that the GPU's tests share: where they run, the oracle on the GPU, and texts for wrong results.
 
-They need torch: its float64 is the oracle where the arithmetic is float32; oracle.py's longdouble where it is
-float64. ONSOFTMAX_REQUIRE_GPU=1 in the environment makes failures of what would be skipped."""
+They need torch. If the arithmetic is float32, torch's float64 is the oracle. If it is float64, oracle.py's
+longdouble is. With ONSOFTMAX_REQUIRE_GPU=1 in the environment, tests that would be skipped fail."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METHODS = (
     "auto",
 )
 STABLE_METHODS = METHODS[1:]
-NAMED_METHODS = STABLE_METHODS[:-1]  # of these one row has one result, to the bit
+NAMED_METHODS = STABLE_METHODS[:-1]  # by each of these a row has one result, to the bit
 ANY_LENGTH = ("naive", "safe", "online", "split", "auto")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NARROW_DTYPES = DTYPES[:2]
@@ -40,7 +40,7 @@ WIDE_DTYPES = DTYPES[2:]
 
 _MANTISSA = {torch.float16: 10, torch.bfloat16: 7, torch.float32: 23, torch.float64: 52}
 _SMALLEST = {torch.float16: -14, torch.bfloat16: -126, torch.float32: -126, torch.float64: -1022}
-_LIFT = 200  # exact results are kept times 2^200, so that float64 has room around its subnormal ones
+_LIFT = 200  # exact results are kept times 2^200, so that float64 has room for subnormal results
 
 
 def _why_not():
@@ -79,7 +79,7 @@ def generator(seed):
 def random_rows(
     rows, N, dtype, seed=0, spreads=(3, 10, 1, 30, 0.1), offsets=(0, 1000, -1000, 1e5, -1e6, 0, 90)
 ):
-    """Normal logits, every row with the next spread and offset of the lists."""
+    """Normal logits. Every row has the next spread and offset of the lists."""
     x = torch.randn(rows, N, device=DEVICE, generator=generator(seed), dtype=torch.float32)
     row = torch.arange(rows, device=DEVICE)
     most = 3e4 if dtype is torch.float16 else 1e38
@@ -91,7 +91,7 @@ def random_rows(
 
 
 def spread_out(x, gap, offset):
-    """The rows of x, each `gap` elements after the end of the one before."""
+    """The rows of x. Each begins `gap` elements after the end of the row before."""
     rows, N = x.shape
     memory = torch.empty(rows * (N + gap) + offset, device=DEVICE, dtype=x.dtype)
     view = memory[offset:].view(rows, N + gap)[:, :N]
@@ -104,7 +104,7 @@ def plain_rows(rows, N, dtype, seed=0):
 
 
 def bits(x):
-    """The bit patterns, all NaN alike."""
+    """The bit patterns. All NaN have the same pattern."""
     integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
     return torch.where(x.isnan(), -1, x.contiguous().view(integers))
 
@@ -120,7 +120,7 @@ def compute_type(x_dtype, y_dtype=None):
     return torch.float64 if torch.float64 in (x_dtype, y_dtype) else torch.float32
 
 
-_known = {}  # exact results by what they are of: longdouble is slow, and many methods are asked the same
+_known = {}  # exact results by their arguments: longdouble is slow, and many methods get the same call
 
 
 def _on_cpu(x, axis, where, scale, compute):
@@ -144,8 +144,8 @@ def _on_cpu(x, axis, where, scale, compute):
 
 
 def _product(x, scale):
-    """x * scale rounded once to float32, for x of 24 bits: the exact product as a sum of two float64, the
-    first of them rounded to odd so that the second rounding cannot go astray (x * 0.7 has ties all along)."""
+    """x * scale rounded once to float32, for x of 24 bits. The exact product is a sum of two float64. The
+    first is rounded to odd, so that the second rounding is right (x * 0.7 has many ties)."""
     scale = torch.as_tensor(scale, dtype=torch.float64, device=DEVICE)
     upper = scale.float().double()
     a, b = x * upper, x * (scale - upper)  # both exact
@@ -173,7 +173,7 @@ def _on_gpu(x, axis, where, scale):
 
 
 def exact(x, axis=-1, where=None, scale=1.0, compute=None):
-    """softmax(scale * x) times 2^200 as an unevaluated sum of two float64, or of one where that will do."""
+    """softmax(scale * x) times 2^200 as an unevaluated sum of two float64, or of one if that is enough."""
     compute = compute or compute_type(x.dtype)
     if x.numel() == 0:
         return x.double(), None
@@ -183,15 +183,15 @@ def exact(x, axis=-1, where=None, scale=1.0, compute=None):
 
 
 def _half_place(lifted, dtype):
-    """Half the distance of the dtype's numbers around exact results, subnormal ones included."""
+    """Half the distance of the dtype's numbers around exact results, also around subnormal results."""
     exponent = (torch.frexp(lifted)[1].long() - 1).clamp(min=_SMALLEST[dtype] + _LIFT)
     return (exponent - _MANTISSA[dtype] - 1 + 1023 << 52).view(torch.float64)
 
 
 def complaint(y, exact, compute=None, largest=4, mean=None):
-    """None, or what is wrong with y by CONTRACT's numerics: 4 eps of the compute type, half a place where
-    that is subnormal, half a place of y's own type where that is narrower. `mean` (eps) bounds
-    the mean error, which says something of many different elements."""
+    """None, or what is wrong with y by CONTRACT's numerics. It allows 4 eps of the compute type, half a place
+    if the result is subnormal there, and half a place of y's own type if that is narrower. `mean` (eps)
+    bounds the mean error, which is meaningful for many different elements."""
     compute = compute or compute_type(y.dtype)
     first, rest = exact
     if y.shape != first.shape:
@@ -230,7 +230,7 @@ def complaint(y, exact, compute=None, largest=4, mean=None):
 
 
 class Refused(Exception):
-    """A method said that it cannot hold the row; `limit` is what it can."""
+    """A method said that it cannot hold the row. `limit` is the longest row that it can hold."""
 
     def __init__(self, limit):
         super().__init__(limit)
@@ -242,12 +242,12 @@ def softmax(x, axis=-1, **keywords):
 
 
 def run(operation, x, axis=-1, **keywords):
-    """ons.<operation>; Refused where the method cannot hold a row, after a look at the text that says so."""
+    """ons.<operation>. Raises Refused if the method cannot hold a row, after a check of the error text."""
     method, axes = keywords.get("method", "auto"), oracle.axes_of(axis, x.ndim)
     N = int(np.prod([x.shape[i] for i in axes], dtype=np.int64))
     try:
         y = getattr(ons, operation)(x, axis, **keywords)
-        torch.cuda.synchronize()  # so that what a kernel breaks is found here
+        torch.cuda.synchronize()  # so that a kernel's failure is found here
         return y
     except RuntimeError as error:
         shape = f"{name(x.dtype)} {tuple(x.shape)} strides {x.stride()} axis={axis} {sorted(keywords)}"
@@ -265,7 +265,7 @@ def run(operation, x, axis=-1, **keywords):
 
 
 def limit_of(method, dtype, at_least=1 << 25, **keywords):
-    """The longest row that the method holds, as its error says; None where it takes any."""
+    """The longest row that the method holds, as its error says. None if it takes any row."""
     try:
         softmax(torch.zeros(1, at_least, device=DEVICE, dtype=dtype), method=method, **keywords)
     except Refused as refused:
@@ -297,5 +297,5 @@ class Complaints:
         lines = "\n".join(self.found[:20] + ([f"and {more} more"] if more > 0 else []))
         if kind is None and self.found:
             pytest.fail(f"{len(self.found)} of {self.cases} wrong\n{lines}", pytrace=False)
-        elif self.found:  # pytest shows it beside what was raised
+        elif self.found:  # pytest shows it beside the exception
             print(f"before that {len(self.found)} of {self.cases} wrong\n{lines}")

@@ -1,5 +1,5 @@
-"""What softmax_backward and log_softmax_backward must pass on every instruction set: run in an interpreter of
-its own with ONSOFTMAX_ISA set.
+"""The checks of softmax_backward and log_softmax_backward for every instruction set. They run in an
+interpreter of their own with ONSOFTMAX_ISA set.
 
 python gradient_checks.py lengths|places|edges|cancelling|overflowing|subnormal|guard
 """
@@ -27,8 +27,8 @@ def inputs(rng, operation, shape, dtype, axis=-1):
 
 
 def check(operation, grad, output, axis, facts, wanted=None, **options):
-    """The result of `auto`: near the exact one, or with the bits that are wanted. Every method must have its
-    bits, so that one comparison with the exact result is enough."""
+    """The result of `auto` must be near the exact result, or have the wanted bits. Every method must have the
+    bits of `auto`, so one comparison with the exact result is enough."""
     auto = getattr(ons, operation)(grad, output, axis, **options)
     if wanted is None:
         compute = oracle.compute_type(output.dtype, grad.dtype)
@@ -45,12 +45,12 @@ def check(operation, grad, output, axis, facts, wanted=None, **options):
 
 
 def lengths():
-    """N from 1 to 35 and around every vector, block and tile; the last axis and the first."""
+    """N from 1 to 35 and around every vector, block and tile, along the last axis and the first."""
     rng = np.random.default_rng(1)
     for operation in OPERATIONS:
         for dtype in DTYPES:
             for N in sorted({*range(1, 36), *AROUND, *TILES}):
-                rows = 16 if N % 32 == 1 else 7  # columns of a cache line, and of less
+                rows = 16 if N % 32 == 1 else 7  # columns of a whole cache line, and of less
                 grad, output = inputs(rng, operation, (rows, N), dtype)
                 dx = check(operation, grad, output, -1, ("N =", N))
                 columns = [np.ascontiguousarray(a.T) for a in (grad, output)]
@@ -102,7 +102,7 @@ def places():
 
 
 def edges():
-    """NaN and infinities, rows without anything, one element."""
+    """NaN and infinities, empty rows, one element."""
     inf, nan = np.inf, np.nan
     for dtype in DTYPES:
         for N in (1, 2, 5, 40, 300, 3000):
@@ -129,8 +129,8 @@ def edges():
 
 
 def cancelling():
-    """The terms of a row's sum cancel, and a large output makes of what is left over a result beside which
-    single terms are small."""
+    """The terms of a row's sum cancel. A large output turns the rest into a result that is large compared
+    with single terms."""
     rng = np.random.default_rng(3)
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         for N in (64, 1000, 5000, 100_000):
@@ -145,8 +145,8 @@ def cancelling():
 
 
 def overflowing():
-    """Products near the largest float, of which the sums of some overflow: a result is finite where the
-    whole row's sum is, else inf. The rows beside keep their bits."""
+    """Products near the largest float. Some partial sums overflow. A result is finite if the whole row's sum
+    is finite, otherwise inf. The neighbouring rows keep their bits."""
     largest = float(np.finfo(np.float32).max)
     for N in sorted({*range(1, 36), 47, 48, 49, 63, 64, 65, 96, 127, 128, 129, 200, 2048, 2085, 5000}):
         rng = np.random.default_rng(N)
@@ -176,7 +176,7 @@ def overflowing():
 
 
 def subnormal():
-    """Factors and products below the normal numbers: what they round away is not multiplied afterwards."""
+    """Factors and products below the normal numbers. Their rounding errors must not be multiplied later."""
     f32, rng = np.float32, np.random.default_rng(4)
     cases = [
         ("softmax_backward", f32([0, 1 / 3]), f32([1, 1e-43]), 1e10),
@@ -192,7 +192,7 @@ def subnormal():
         scale = float(rng.choice([1.0, -1.0, 0.3, 3.7, 1e3, -1e10, 1e20]))
         if i % 4 < 2:
             output = 10.0 ** rng.uniform(least, 0, N) / N
-            if dtype == np.float64:  # below the normal numbers the sum of float64 has their digits alone
+            if dtype == np.float64:  # below the normal numbers a sum of float64 has only their digits
                 grad[0], output[0] = 1e-30, 0.5
             cases.append(("softmax_backward", grad.astype(dtype), output.astype(dtype), scale))
         else:

@@ -1,4 +1,4 @@
-"""Instructions an element of the CPU's primitives, counted by valgrind: as repeatable as times are not.
+"""Instructions an element of the CPU's primitives, counted by valgrind. Unlike times, counts are repeatable.
 
 python tests/support/instructions.py           a table, beside what is recorded
 python tests/support/instructions.py --record  writes them to instructions_budget.json, for this compiler
@@ -22,8 +22,8 @@ BUDGET = os.path.join(core.PROGRAMS, "instructions_budget.json")
 
 
 def counts(folder):
-    """(compiler and processor, {measurement: instructions a unit}), of a program built in the folder. Missing
-    says what there is not."""
+    """(compiler and processor, {measurement: instructions a unit}), from a program built in the folder.
+    Raises Missing if a tool is missing."""
     core.require("valgrind")
     program = core.build("instructions", folder)
     out = os.path.join(folder, "counts")

@@ -1,4 +1,4 @@
-"""What every instruction set must pass: run in an interpreter of its own with ONSOFTMAX_ISA set.
+"""Checks for every instruction set. They run in an interpreter of their own with ONSOFTMAX_ISA set.
 
 python isa_checks.py lengths|places|guard|large|strips|numerics|narrow|scales
 """
@@ -24,7 +24,8 @@ def require(holds, *facts):
 
 
 def check_result(y, x, axis, method, facts):
-    """y is the softmax of x by that method; naive in the array's own type, within what its sum loses."""
+    """y is the softmax of x by that method. naive works in the array's own type and may lose what its sum
+    loses."""
     if method != "naive":
         wrong = oracle.wrong_places(y, oracle.softmax(x, axis), oracle.compute_type(x.dtype))
         require(not wrong.any(), *facts, "wrong at", np.argwhere(wrong)[:5].tolist())
@@ -36,8 +37,8 @@ def check_result(y, x, axis, method, facts):
 
 
 def check_methods(x, axis, facts):
-    """What `auto` and every method but naive make, with the same bits, so that one comparison with the exact
-    result is enough; and what naive makes."""
+    """`auto` and every method but naive give the same bits, so one comparison with the exact result is
+    enough. naive's result is checked too."""
     auto, naive = (ons.softmax(x, axis, method=method) for method in ("auto", "naive"))
     check_result(auto, x, axis, "auto", ("auto", x.dtype, *facts))
     check_result(naive, x, axis, "naive", ("naive", x.dtype, *facts))
@@ -52,7 +53,8 @@ def logits(rng, shape, dtype, scale=2.0):
 
 
 def lengths():
-    """Every method x type x N from 1 to 200, and around every block and tile; last and other axes."""
+    """Every method x type x N from 1 to 200, and around every block and tile, along the last and other
+    axes."""
     rng = np.random.default_rng(1)
     for dtype in DTYPES:
         for N in sorted({*range(1, 200), *AROUND, *TILES}):
@@ -69,7 +71,8 @@ def lengths():
 
 
 def places():
-    """Split rows longer than its block; a row's bits wherever it lies and however many threads there are."""
+    """Rows longer than a block of split. A row has the same bits at any place and with any number of
+    threads."""
     rng = np.random.default_rng(2)
     for dtype in DTYPES:
         for N in (32767, 32768, 32769, 3 * 32768 + 5):
@@ -84,8 +87,8 @@ def places():
 
 
 def guard():
-    """Nothing beyond the arrays is touched: both ends of rows and columns at pages that fault, aligned and
-    not, the input and the mask on pages that cannot be written."""
+    """Nothing beyond the arrays is touched. Both ends of rows and columns lie at pages that fault, aligned
+    and not. The input and the mask lie on pages that cannot be written."""
     rng = np.random.default_rng(3)
     inputs, masks, outputs = Guarded(1 << 16), Guarded(1 << 14), Guarded(1 << 16)
     shapes = [((1, N), -1) for N in (*range(1, 70), 127, 128, 129, 255, 256, 257, 300, 2048, 2049)]
@@ -119,8 +122,8 @@ LINES = [(False, 16), (False, 32), (False, 56)]  # other places of a cache line
 
 
 def large():
-    """Results large enough to go past the caches: the same bits as small ones, wherever out begins, by turns
-    in place, and no byte beyond it written."""
+    """Results large enough to go past the caches have the same bits as small results, wherever out begins, by
+    turns in place. No byte beyond out is written."""
     rng = np.random.default_rng(6)
     outputs, turn = Guarded(10 << 20), itertools.count()
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
@@ -143,8 +146,8 @@ def large():
 
 
 def strips():
-    """Columns in strips, in and past the caches: each is the row that it would be, wherever out begins, by
-    turns with other threads and in place, beside columns that are NaN, far or empty, and no byte beyond
+    """Columns in strips, in and past the caches. Each has the bits that it has as a row, wherever out begins,
+    by turns with other threads and in place, beside columns that are NaN, far or empty. No byte beyond out is
     written."""
     rng = np.random.default_rng(7)
     outputs, turn = Guarded(24 << 20), itertools.count()
@@ -176,7 +179,7 @@ def numerics():
     rng = np.random.default_rng(4)
     for dtype in (np.float32, np.float64):
         for N in (6, 1000, 4097, 50257, 1 << 20):
-            # one large row has the errors of a thousand small ones
+            # one large row has the errors of a thousand small rows
             rows = max(1, min(2000, 20000 // N))
             some = [(1, 1000), (10, 0), (30, -333.3)]
             for scale, offset in [*some, (1, 0), (3, -1000), (10, 777.7), (30, 1000)]:
@@ -199,7 +202,7 @@ def numerics():
 
 
 def narrow():
-    """16-bit results are the float32 results rounded to nearest even, whichever float16 is stored how."""
+    """16-bit results are the float32 results rounded to nearest even, however a float16 is stored."""
     rng = np.random.default_rng(5)
     for dtype in NARROW_DTYPES:
         every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
@@ -218,8 +221,9 @@ def narrow():
 
 
 def scales():
-    """A scale gives the bits of products that were rounded once before: of decimals, which lead to products
-    next to the middle of two floats, of 25 and 26 bits, of no float's size; zeros, inf and NaN among them."""
+    """A scale gives the bits of products that were rounded once before. The scales are decimals (whose
+    products lie next to the middle of two floats), numbers of 25 and 26 bits, and numbers of no float's size,
+    with zeros, inf and NaN among them."""
     rng = np.random.default_rng(7)
     odd = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -3e-39, 1e38, 5, -40], np.float32)
     halves = (10 * np.arange(1, 400)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What the tests of JAX share: arrays, comparisons, and the operations as JAX has them."""
+"""Helpers that the tests of JAX share: arrays, comparisons, and JAX's own operations."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ DTYPES = ("float16", "bfloat16", "float32")
 
 
 def same(a, b):
-    """Both are arrays, or tuples of arrays, of the same bits."""
+    """Whether both are arrays, or tuples of arrays, with the same bits."""
     a, b = jax.tree.leaves(tuple(a) if isinstance(a, tuple) else a), jax.tree.leaves(b)
     return len(a) == len(b) and all(
         same_bits(np.asarray(p), np.asarray(q)) for p, q in zip(a, b, strict=True)
@@ -24,7 +24,7 @@ def same(a, b):
 
 
 def plain(operation, x, axis=-1, where=None, scale=1.0):
-    """By jax.nn, which JAX differentiates itself."""
+    """The operation by jax.nn, which JAX differentiates itself."""
     if operation == "logsumexp":
         return jax.nn.logsumexp(x * scale, axis, where=where)
     y = getattr(jax.nn, operation)(x * scale, axis, where=where)

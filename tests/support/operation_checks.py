@@ -1,5 +1,5 @@
-"""What log_softmax and logsumexp must pass on every instruction set: run in an interpreter of its own with
-ONSOFTMAX_ISA set.
+"""The checks of log_softmax and logsumexp for every instruction set. They run in an interpreter of their own
+with ONSOFTMAX_ISA set.
 
 python operation_checks.py lengths|many_lengths|places|edges|guard
 """
@@ -17,8 +17,8 @@ import onsoftmax as ons
 
 
 def check(operation, x, axis, facts, wanted=None, **options):
-    """The result of `auto`: near the exact one, or with the bits that are wanted. Every method must have its
-    bits, so that one comparison with the exact result is enough."""
+    """The result of `auto` must be near the exact result, or have the wanted bits. Every method must have the
+    bits of `auto`, so one comparison with the exact result is enough."""
     auto = getattr(ons, operation)(x, axis, **options)
     if wanted is None:
         exact = getattr(oracle, operation)(x, axis, **options)
@@ -33,7 +33,7 @@ def check(operation, x, axis, facts, wanted=None, **options):
 
 
 def lengths():
-    """N from 1 to 35 and around every block and tile, offsets far from 0; the last axis and the first."""
+    """N from 1 to 35 and around every block and tile, offsets far from 0, the last axis and the first."""
     rng = np.random.default_rng(1)
     for dtype in DTYPES:
         for N in sorted({*range(1, 36), *AROUND, *TILES}):
@@ -105,7 +105,7 @@ def places():
 
 
 def edges():
-    """NaN, infinities, rows without anything, one element, numbers far from 0, in rows of any length."""
+    """NaN, infinities, empty rows, one element, numbers far from 0, in rows of any length."""
     inf, nan = np.inf, np.nan
     for dtype in DTYPES:
         far = 3e4 if dtype == np.float16 else 1e30

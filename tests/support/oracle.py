@@ -1,4 +1,4 @@
-"""Softmax slowly and exactly, for the tests to compare with. Knows nothing of onsoftmax."""
+"""A slow and exact softmax, for the tests to compare with. It knows nothing of onsoftmax."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def product(x, scale, compute):
 
 
 def softmax(x, axis=-1, where=None, scale=1.0, compute=None):
-    """softmax(scale * x) in longdouble; compute is the type that scale * x is rounded to."""
+    """softmax(scale * x) in longdouble. `compute` is the type that scale * x is rounded to."""
     x = np.asarray(x)
     compute = compute_type(x.dtype) if compute is None else compute
     x = x.astype(compute) if np.ndim(scale) == 0 and scale == 1.0 else product(x, scale, compute)
@@ -46,7 +46,7 @@ def softmax(x, axis=-1, where=None, scale=1.0, compute=None):
 
 
 def _shifted(x, axis, where, scale, compute):
-    """scale * x in longdouble, less the largest of each row, and that; -inf where `where` excludes."""
+    """scale * x in longdouble minus the largest of each row, and that largest. -inf at excluded elements."""
     x = np.asarray(x)
     compute = compute_type(x.dtype) if compute is None else compute
     x = x.astype(compute) if np.ndim(scale) == 0 and scale == 1.0 else product(x, scale, compute)
@@ -76,8 +76,9 @@ def logsumexp(x, axis=-1, where=None, scale=1.0, compute=None, keepdims=False):
 
 
 def far_from(y, exact, compute, largest=2):
-    """Where y is further from an exact logarithm than CONTRACT allows: 2 eps of max(1, its size), eps of the
-    compute type, and half a place of y's own type where that is coarser. NaN must meet NaN, inf its like."""
+    """The places where y is further from an exact logarithm than CONTRACT allows. It allows 2 eps of max(1,
+    its size), with the eps of the compute type, and half a place of y's own type if that is coarser. NaN must
+    meet NaN, and inf the same inf."""
     mantissa, _ = _finfo(compute)
     exact, ours = np.asarray(exact, np.longdouble), np.asarray(y).astype(np.longdouble)
     known = np.where(np.isfinite(exact), exact, 0)
@@ -91,8 +92,8 @@ def far_from(y, exact, compute, largest=2):
 
 
 def topk(x, k, axis=-1, where=None, scale=1.0, compute=None):
-    """The places of the k largest of scale * x, rounded to the compute type: NaN before all, of equal ones
-    the first; what `where` excludes comes last. A stable sort, from the other end."""
+    """The places of the k largest of scale * x, rounded to the compute type. NaN comes before all. Of equal
+    elements the first comes first. Excluded elements come last. A stable sort, from the other end."""
     x = np.asarray(x)
     compute = compute_type(x.dtype) if compute is None else compute
     allowed = np.broadcast_to(True if where is None else where, x.shape)
@@ -103,9 +104,10 @@ def topk(x, k, axis=-1, where=None, scale=1.0, compute=None):
 
 
 def gradient(operation, grad, output, axis=-1, where=None, scale=1.0):
-    """softmax_backward or log_softmax_backward in longdouble; and the size of which an error may be 4 eps:
-    that of the larger of its two terms. In softmax_backward of floats the sizes of the sum's terms count, not
-    that of the sum, and a quarter more with a scale. None is below the smallest normal number."""
+    """softmax_backward or log_softmax_backward in longdouble, and a size. An error may be 4 eps of this size.
+    It is the size of the larger of the gradient's two terms. In softmax_backward of floats the sizes of the
+    sum's terms count, not the size of the sum, and a quarter more with a scale. No size is below the smallest
+    normal number."""
     compute = compute_type(np.asarray(output).dtype, np.asarray(grad).dtype)
     _, smallest = _finfo(compute)
     dy, y = np.asarray(grad).astype(np.longdouble), np.asarray(output).astype(np.longdouble)
@@ -126,8 +128,8 @@ def gradient(operation, grad, output, axis=-1, where=None, scale=1.0):
 
 
 def far_from_gradient(dx, exact, size, compute, largest=4):
-    """Where dx is further from an exact gradient than its size allows: 4 eps of the compute type, and half a
-    place of dx's own type where that is coarser, subnormals included."""
+    """The places where dx is further from an exact gradient than its size allows: 4 eps of the compute type,
+    and half a place of dx's own type if that is coarser, subnormals included."""
     mantissa, _ = _finfo(compute)
     exact, ours = np.asarray(exact, np.longdouble), np.asarray(dx).astype(np.longdouble)
     known, size = np.where(np.isfinite(exact), exact, 0), np.where(np.isfinite(size), size, 0)
@@ -153,7 +155,7 @@ def softmax_mpmath(row, digits=60):
 
 
 def naive(x, axis=-1):
-    """exp, sum, divide, every step rounded to x's own type."""
+    """exp, sum, divide. Every step is rounded to x's own type."""
     own = x.dtype
     with np.errstate(all="ignore"):
         e = np.exp(x.astype(np.longdouble)).astype(own)
@@ -177,7 +179,7 @@ def ulp(value, dtype):
 
 
 def errors(y, exact, dtype=None):
-    """Relative errors in units of the dtype's eps, where the exact result is a normal number."""
+    """Relative errors in units of the dtype's eps, at places where the exact result is a normal number."""
     mantissa, smallest = _finfo(y.dtype if dtype is None else dtype)
     normal = exact >= np.ldexp(np.longdouble(1), smallest)
     y, exact = y.astype(np.longdouble)[normal], exact[normal]
@@ -185,9 +187,9 @@ def errors(y, exact, dtype=None):
 
 
 def wrong_places(y, exact, compute, largest=4):
-    """Where y is further from the exact result than CONTRACT's numerics allow: 4 eps of the compute type, and
-    half a place of the compute type and of y's own, each where it is coarser, be it narrower or subnormal.
-    NaN must meet NaN."""
+    """The places where y is further from the exact result than CONTRACT's numerics allow. They allow 4 eps of
+    the compute type. They also allow half a place of the compute type and of y's own type, if that is
+    coarser, because it is narrower or subnormal. NaN must meet NaN."""
     out = y.dtype
     mantissa, _ = _finfo(compute)
     exact = np.asarray(exact, np.longdouble)

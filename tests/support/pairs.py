@@ -1,4 +1,4 @@
-"""Pairs (m, d) as csrc/api/state.h hands them on, merged in float64 with NumPy."""
+"""Pairs (m, d) as in csrc/api/state.h, merged in float64 with NumPy."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ LN2 = np.longdouble("0.693147180559945309417232121458176568")
 
 
 def reference(m):
-    """The logarithm of what d is relative to: of 2^c, or of e^m where m is far from 0."""
+    """The logarithm of the reference of d: of 2^c, or of e^m if m is far from 0."""
     m = np.asarray(m, np.longdouble)
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(m) > FAR, m, np.ceil(m.astype(np.float64) * 1.4426950408889634) * LN2)
@@ -25,7 +25,7 @@ def merge(*pairs):
 
 
 def exact(x, where=True):
-    """Of rows along the last axis."""
+    """The pairs of rows along the last axis."""
     x = np.where(where, x.astype(np.longdouble), -np.inf)
     m = x.max(-1, initial=-np.inf, keepdims=True)
     with np.errstate(invalid="ignore"):

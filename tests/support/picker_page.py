@@ -1,5 +1,5 @@
-"""docs/picker.html in Chromium, for its tests. ONSOFTMAX_REQUIRE_BROWSER=1 makes a failure of what would be
-skipped."""
+"""docs/picker.html in Chromium, for its tests. With ONSOFTMAX_REQUIRE_BROWSER=1, tests that would be skipped
+fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ needs_page = pytest.mark.skipif(not os.path.exists(PAGE), reason="the documents 
 
 @contextmanager
 def chromium():
-    """A browser: the machine's own, else the one that playwright brought."""
+    """A browser: the machine's own, or else playwright's."""
     if SANITIZED:
         pytest.skip("a browser under a sanitizer that is not its own")
 
@@ -43,7 +43,7 @@ def chromium():
 
 @contextmanager
 def opened(browser, width=1280, height=900, **options):
-    """The page in a window of its own; what it said on the console or asked of the network is an error."""
+    """The page in a window of its own. A message on the console or a request to the network is an error."""
     wrong = []
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
     page = context.new_page()
@@ -59,17 +59,17 @@ def opened(browser, width=1280, height=900, **options):
 
 
 def shown(page, name):
-    """The text of an element, minus signs as in Python."""
+    """The text of an element, with minus signs as in Python."""
     return page.inner_text(f"#{name}").replace("\u2212", "-")
 
 
 def fact(page, name):
-    """What the plan's part of the page says under that name."""
+    """The text under that name in the plan's part of the page."""
     return page.inner_text(f'[data-fact="{name}"] dd:not(.note)')
 
 
 def shown_length(page):
-    """What the field of the row length says."""
+    """The row length in its field."""
     return page.input_value("#length-number")
 
 

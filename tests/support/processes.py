@@ -1,4 +1,4 @@
-"""No process outlives the test that started it, nor do its children."""
+"""No process outlives the test that started it. Its children do not either."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans():
-    """From now on a process whose parent ends becomes a child of this one, not of init."""
+    """From now on a process whose parent ends becomes a child of this process, not of init."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def children(pid="self"):
-    """The processes that were started by any thread of this one, or adopted."""
+    """The processes that any thread of this process has started or that it has adopted."""
     found = set()
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -28,7 +28,7 @@ def children(pid="self"):
 
 
 def end(pid):
-    """Ends a process and all below it, the children last: they cannot start others then."""
+    """Ends a process and all processes below it. The children come last: they cannot start others then."""
     below = children(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -39,7 +39,7 @@ def end(pid):
 
 
 def end_all_but(kept):
-    """Ends the children that are not among those kept, and what these leave behind."""
+    """Ends the children that are not among `kept`, and the processes that these leave behind."""
     while left := children() - kept:
         for pid in left:
             end(pid)

@@ -2,7 +2,7 @@
 
 python tests/support/random_cases.py --cases 20000 --seed 1
 
-Prints one line a wrong case, with the seed that repeats it alone, and how many were wrong.
+Prints one line for each wrong case, with the seed that repeats it alone, and how many were wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def random_shape(rng):
         return tuple(rng.permutation(shape).tolist())
     ndim = int(rng.integers(0, 9))
     shape = [int(rng.choice(LENGTHS)) for _ in range(ndim)]
-    while np.prod([max(n, 1) for n in shape]) > 4000:  # a mask may leave a dimension of length 0 out
+    while np.prod([max(n, 1) for n in shape]) > 4000:  # a mask may leave out a dimension of length 0
         shape[int(np.argmax(shape))] //= 2
     return tuple(shape)
 
@@ -58,7 +58,7 @@ def random_values(rng, shape, dtype):
 
 
 def random_layout(rng, values, may_broadcast=True):
-    """The values, or some of them repeated, at a random place in memory."""
+    """The values, or some of the values repeated, at a random place in memory."""
     ndim = values.ndim
     swapped = values.dtype.kind in "fi" and values.dtype != BFLOAT16 and may_broadcast and rng.random() < 0.1
     steps = [int(rng.choice([1, 1, 1, -1, 2, -2, 3])) for _ in range(ndim)]
@@ -71,14 +71,14 @@ def random_layout(rng, values, may_broadcast=True):
 
 
 def random_operand(rng, shape, fill):
-    """Something that broadcasts to the shape."""
+    """A value that broadcasts to the shape."""
     kept = tuple(1 if rng.random() < 0.3 else n for n in shape)
     kept = kept[int(rng.integers(0, len(kept) + 1)) if rng.random() < 0.2 else 0 :]
     return random_layout(rng, fill(kept), may_broadcast=False)
 
 
 def random_out(rng, x, dtype):
-    """(x, out): none, a new one, the array itself, or one that overlaps it."""
+    """(x, out). out is None, new, the array itself, or overlaps it."""
     kind = rng.integers(0, 6)
     if kind == 0:
         return x, random_layout(rng, np.zeros(x.shape, dtype), may_broadcast=False)
@@ -95,7 +95,7 @@ def random_out(rng, x, dtype):
 
 
 def is_wrong(seed):
-    """One random call; None where it is right, else what it was."""
+    """Makes one random call. None if it is right, otherwise a description of the call."""
     rng = np.random.default_rng(seed)
     dtype = INPUT_DTYPES[rng.integers(len(INPUT_DTYPES))]
     values = random_values(rng, random_shape(rng), dtype)

@@ -1,4 +1,4 @@
-"""Starts distributed_checks.py on each rank of a group, a process each."""
+"""Starts distributed_checks.py in a process for each rank of a group."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 
 def run_ranks(folder, ranks, *checks, device="cpu", seconds=100):
-    """All checks on each rank; what a rank prints shows where it fails."""
+    """Runs all checks on each rank. A rank's output shows where it fails."""
     around = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
     around |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "ONSOFTMAX_NUM_THREADS": "1"}
     started, written = [], []

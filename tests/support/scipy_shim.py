@@ -1,7 +1,7 @@
 """A plugin of pytest that runs SciPy's own tests of logsumexp and log_softmax on ours:
 python -m pytest --pyargs scipy.special.tests.test_logsumexp -p scipy_shim
 
-Weights and signs are SciPy's alone: the shim makes them of two calls. Complex numbers stay SciPy's."""
+Only SciPy has weights and signs: the shim makes them from two calls. Complex numbers still go to SciPy."""
 
 import numpy as np
 import scipy.special

@@ -1,12 +1,12 @@
-"""Random calls of every function for a given time, and what may go wrong around them, beside the oracle.
+"""Random calls of every function for a given time, with faults around them, compared with the oracle.
 
 python tests/support/soak.py --seconds 3600 [--json FILE]       make soak SECONDS=3600
 
-A process for each processor calls with random arrays, strides, types, axes, masks, scales and threads. Now
-and then an allocation of Python's fails at a random point of a call, a signal comes in the middle of one, the
-process forks, or several threads call at once. Each call is right or raises what it should, and so does the
-next. It prints how many calls there were, and each wrong one with the seed that repeats it (--seed S --calls
-1).
+A process for each processor makes calls with random arrays, strides, types, axes, masks, scales and threads.
+Now and then one of Python's allocations fails at a random point of a call, a signal comes in the middle of a
+call, the process forks, or several threads call at once. Each call must be right or raise the right
+exception, and so must the next call. The program prints the number of calls, and each wrong call with the
+seed that repeats it (--seed S --calls 1).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ try:
 except ImportError:  # a Python without its tests
     _testcapi = None
 
-LOGARITHM_EPS = 2.5  # not proven; one of 10^5 calls is beyond the 2 of the other tests
-LEAK_BYTES = 64 << 20  # that a worker's memory may grow by, after its first tenth
+LOGARITHM_EPS = 2.5  # not proven; one call in 10^5 is beyond the 2 eps of the other tests
+LEAK_BYTES = 64 << 20  # a worker's memory may grow by this much after the first tenth of its time
 
 
 def arrays(rng, dtypes=INPUT_DTYPES):
@@ -56,7 +56,7 @@ def arrays(rng, dtypes=INPUT_DTYPES):
 
 
 def native(x):
-    """As the oracle takes it: integers are float64."""
+    """The array as the oracle takes it: integers are float64."""
     return x.astype(float) if x.dtype.kind in "ib" else x.astype(x.dtype.newbyteorder("="))
 
 
@@ -117,7 +117,7 @@ def topk(seed, operation):
 
 
 def parts(seed, operation):
-    """Cut anywhere, merged in two orders: the same bits, and the row's logsumexp."""
+    """A row cut anywhere and merged in two orders has the same bits, and the row's logsumexp."""
     rng = np.random.default_rng(seed)
     x, _, _ = arrays(rng)
     if x.ndim == 0 or x.shape[-1] == 0:
@@ -151,7 +151,7 @@ CASES = {
 
 
 def one_case(seed):
-    """The function that is called, and what is wrong, or None."""
+    """Makes one call. Returns the function's name, and what is wrong, or None."""
     operation = random.Random(seed).choice([*CASES])
     try:
         return operation, CASES[operation](seed, operation)
@@ -159,11 +159,11 @@ def one_case(seed):
         return operation, f"{operation}: {error!r}"
 
 
-# ------- what may go wrong around a call
+# ------- faults around a call
 
 
 def small_call(seed):
-    """One call of softmax and whether its answer is right: what is done while something fails."""
+    """A function that calls softmax once and returns whether the answer is right. Faults happen around it."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((int(rng.integers(1, 40)), int(rng.integers(1, 3000))), dtype=np.float32)
     method = str(rng.choice([name for name in METHODS if name != "naive"]))
@@ -174,7 +174,7 @@ def small_call(seed):
 
 
 def without_memory(seed):
-    """The n-th allocation of Python's, and all after it, fail."""
+    """The n-th of Python's allocations fails, and so do all after it."""
     rng = random.Random(seed)
     x = np.random.default_rng(seed).standard_normal((7, 300), dtype=np.float32)
     calls = [
@@ -193,7 +193,7 @@ def without_memory(seed):
         call()
         raised = MemoryError
     except BaseException as error:
-        raised = type(error)  # and not what it holds: no memory is there yet
+        raised = type(error)  # only the type: there is no memory yet for what the error holds
     finally:
         _testcapi.remove_mem_hooks()
     if raised is not MemoryError:
@@ -206,7 +206,7 @@ class InterruptedCallError(Exception):
 
 
 def with_signal(seed):
-    """A signal whose handler raises, or does not, in the middle of a call."""
+    """A signal comes in the middle of a call. Its handler raises, or does not."""
     rng = random.Random(seed)
     raises = rng.random() < 0.5
 
@@ -223,7 +223,7 @@ def with_signal(seed):
         except InterruptedCallError:
             right = True
         signal.setitimer(signal.ITIMER_REAL, 0)
-    except InterruptedCallError:  # it came at the very end
+    except InterruptedCallError:  # the signal came at the very end
         right = True
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -232,7 +232,7 @@ def with_signal(seed):
 
 
 def in_a_child(seed):
-    """A forked child calls, with threads of its own."""
+    """A forked child makes calls, with threads of its own."""
     call = small_call(seed)
     child = os.fork()
     if child == 0:
@@ -242,7 +242,7 @@ def in_a_child(seed):
 
 
 def by_threads(seed):
-    """Four threads of Python call at once."""
+    """Four Python threads call at once."""
     found = []
     threads = [
         threading.Thread(target=lambda s=s: found.append(one_case(s)[1]))
@@ -264,7 +264,7 @@ CALLS_A_FAULT = 50
 
 
 def memory_in_use():
-    """Bytes, without what is free between the blocks of the C library's heap."""
+    """Bytes in use, without the free memory between the blocks of the C library's heap."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/statm") as file:
@@ -272,7 +272,8 @@ def memory_in_use():
 
 
 def work(seed, seconds, calls, note):
-    """Calls until the time is over, or so many; what there was. The seed at hand is noted in a file."""
+    """Makes calls until the time is over, or so many calls. Returns what there was. A file notes the present
+    seed."""
     counts, wrong, start = collections.Counter(), [], time.monotonic()
     before = None
     while (time.monotonic() - start < seconds) if not calls else sum(counts.values()) < calls:
@@ -299,7 +300,7 @@ def worker_options(seconds, seed):
 
 
 def run(seconds, seed):
-    """A worker for each processor; one that crashed is wrong."""
+    """Runs a worker for each processor. A worker that crashed counts as wrong."""
     processors = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
         workers = []
@@ -340,7 +341,7 @@ def main():
     parser.add_argument("--seed", type=int, default=time.time_ns() // 10**6 % 10**8)
     parser.add_argument("--calls", type=int, default=0, help="of one process, in place of a time; no faults")
     parser.add_argument("--json", metavar="FILE", help="the figures")
-    parser.add_argument("--note", help=argparse.SUPPRESS)  # of a worker
+    parser.add_argument("--note", help=argparse.SUPPRESS)  # for a worker
     options = parser.parse_args()
     if options.note or options.calls:
         note = options.note or os.devnull

@@ -1,4 +1,5 @@
-"""Run by test_cuda_stand_in.py on a build with stand_in.c: arrays, streams and memory of two GPUs."""
+"""Checks of arrays, streams and memory of two GPUs. test_cuda_stand_in.py runs them on a build with
+stand_in.c."""
 
 import copy
 import ctypes
@@ -22,7 +23,7 @@ def asked(name, kind=ctypes.c_long):
 
 
 def orders(call):
-    """(first, then) of the streams that the call put in order, and its result."""
+    """The pairs (first, then) of streams that the call put in order, and its result."""
     count = asked("orders", ctypes.c_int)
     count.value = 0
     result = call()
@@ -35,7 +36,7 @@ def stream_of_run():
 
 
 class Interface:
-    """What numba shows of an array on the first GPU."""
+    """An array on the first GPU as numba shows it."""
 
     def __init__(self, array, readonly=False, **more):
         self.array = array
@@ -50,7 +51,7 @@ class Interface:
 
 
 class Producer:
-    """An array of an unknown library on a GPU, by DLPack; remembers the stream that it was asked for."""
+    """A GPU array of an unknown library, by DLPack. It remembers the stream that it was asked for."""
 
     def __init__(self, array, gpu=0, versioned=True, readonly=False, copied=False):
         self.array, self.gpu, self.versioned = array, gpu, versioned
@@ -100,7 +101,7 @@ def capsule(producer, versioned):
 
 
 def shown(array):
-    """The values of a DeviceArray, read where they lie."""
+    """The values of a DeviceArray, read in place."""
     assert type(array) is ons.DeviceArray
     return array.copy_to_host()
 
@@ -182,7 +183,7 @@ def check_device_array():
 
 
 def check_memory():
-    """Memory goes with the last who holds it, and waits for the streams of those to whom it was lent."""
+    """Memory is freed with its last holder. It waits for the streams that it was lent to."""
     gc.collect()
     live = asked("live").value
     y = ons.softmax(Interface(X))
@@ -231,7 +232,8 @@ def check_streams():
     producer = Producer(X)
     ons.softmax(producer)
     assert producer.stream == 1 and stream_of_run() == 0
-    # an array in the order of a stream: on that one, or on another that joins it and that it goes on behind
+    # an array in the order of a stream: the call runs on this stream or on another stream. The other stream
+    # waits for the array's stream, which then waits for the call.
     assert ons.softmax(Interface(X, stream=5)).stream == 5 == stream_of_run()
     done, y = orders(lambda: ons.softmax(Interface(X, stream=5), stream=6))
     assert done == [(5, 6), (6, 5)] and y.stream == 6
@@ -239,10 +241,10 @@ def check_streams():
     assert done == [] and z.stream == 6
     assert orders(lambda: ons.softmax(Interface(X, stream=None), stream=6))[0] == []
     assert orders(lambda: ons.softmax(Interface(X, version=2), stream=6))[0] == [(0, 6), (6, 0)]
-    # out in the order of another one
+    # out in the order of another stream
     done, _ = orders(lambda: ons.softmax(z, out=ons.softmax(Interface(X, stream=9))))
     assert done == [(9, 6), (6, 9)]
-    # the array tells which streams it was lent to
+    # the array knows which streams it was lent to
     done, _ = orders(lambda: z.__dlpack__(stream=11))
     assert done == [(6, 11)]
     for wrong, exception in (
@@ -268,7 +270,7 @@ def check_streams():
 
 
 def check_lent_memory():
-    """A library that lends its memory gets it back when the result is gone, which its readers waited for."""
+    """A library that lends its memory gets it back when the result is gone, after its readers are done."""
     producer, where = Producer(X), Producer(X > 0)
     y = ons.softmax(producer, where=where)
     assert (producer.live, where.live) == (1, 1)
@@ -330,7 +332,7 @@ def check_operands():
 
 
 def check_alignment():
-    """An element whose address is no multiple of its size would stop the GPU, or be another one."""
+    """An element whose address is no multiple of its size would stop the GPU, or be another element."""
     memory = np.zeros(8 * 34 + 8, np.uint8)
     odd = memory[1:].view(np.uint8)[: 8 * 32].view("<f4").reshape(8, 8)
     apart = np.ndarray((8, 8), "<f4", memory, strides=(34, 4))
@@ -339,7 +341,7 @@ def check_alignment():
         refused(ValueError, "array is not aligned|4-byte elements", ons.softmax, given)
         refused(ValueError, "out is not aligned", ons.softmax, Interface(fits), out=given)
     refused(ValueError, "scale is not aligned", ons.softmax, Interface(fits), scale=Interface(odd[:, :1]))
-    ons.softmax(Interface(odd[:0]))  # of no element there is none to read
+    ons.softmax(Interface(odd[:0]))  # with no elements there is nothing to read
     refused(ValueError, "length -1", ons.softmax, Interface(fits, shape=(-1, 8), strides=None))
 
 
@@ -404,7 +406,7 @@ def check_methods():
 
 
 def check_libraries():
-    """CuPy and JAX as they show themselves, for the calls that reach them."""
+    """CuPy and JAX as the library sees them, for the calls that reach them."""
     current = types.SimpleNamespace(ptr=31)
 
     class Device:
@@ -542,7 +544,7 @@ def check_plan():
 
 
 def check_topk():
-    """Two or three results: where they lie, what they keep, and int64 as DLPack and the interface show it."""
+    """Two or three results: where they lie, what they keep alive, and int64 in DLPack and the interface."""
     expected = ons.softmax_topk(X, 3, 1, return_normalizer=True)
     for given, gpu in (
         (Interface(X), 0),
@@ -565,12 +567,12 @@ def check_topk():
     assert (tensor.code, tensor.bits) == (0, 64)
     refused(TypeError, "a DeviceArray of int64", ons.softmax, places)
     refused(TypeError, "where has dtype int64|bool", ons.softmax, Interface(X), where=places)
-    # the array's own stream, and that of the call
+    # the array's own stream, and the stream of the call
     done, found = orders(lambda: ons.softmax_topk(Interface(X, stream=5), 2, stream=6))
     assert done == [(5, 6), (6, 5)] and stream_of_run() == 6 and found.indices.stream == 6
     producer = Producer(X)
     found = ons.softmax_topk(producer, 2)
-    assert producer.live == 1  # both results keep it
+    assert producer.live == 1  # both results keep it alive
     del found
     gc.collect()
     assert producer.live == 0
@@ -579,7 +581,7 @@ def check_topk():
 
 
 def check_growth():
-    """Nothing stays behind of calls that work and of calls that fail."""
+    """Calls leave nothing behind, whether they work or fail."""
     producer, interface, mask = Producer(X), Interface(X), Interface(X > 0)
     out = ons.softmax(interface)
 
@@ -604,14 +606,14 @@ def check_growth():
     for _ in range(1000):
         some()
     gc.collect()
-    assert sys.getallocatedblocks() - before < 800  # one a round would be 1000
+    assert sys.getallocatedblocks() - before < 800  # one block left in each round would be 1000
     assert asked("live").value == live
     assert [sys.getrefcount(each) for each in (producer, interface, mask, out)] == counts
     assert producer.live == 0
 
 
 def before_a_gpu_was_seen():
-    """No driver and no GPU are two reasons; the third, a build without CUDA, is test_cuda_arrays.py's."""
+    """No driver and no GPU are two reasons. test_cuda_arrays.py has the third, a build without CUDA."""
     status = asked("count_status", ctypes.c_int)
     status.value = 35
     refused(RuntimeError, "driver", ons.softmax, Interface(X))

@@ -1,4 +1,5 @@
-"""Run by test_cuda_stand_in.py on a build with stand_in.c: what the GPU's handler asks of XLA and of CUDA."""
+"""Checks what the GPU's handler asks of XLA and of CUDA. test_cuda_stand_in.py runs them on a build with
+stand_in.c."""
 
 import ctypes
 
@@ -46,7 +47,7 @@ class Answer(ctypes.Structure):
 
 
 class XLA:
-    """What a handler is given, and what it asked for."""
+    """The arguments that a handler gets, and the requests that it makes."""
 
     def __init__(self, refuses=False):
         self.errors, self.live, self.allocated, self.refuses = [], {}, 0, refuses
@@ -80,7 +81,7 @@ class XLA:
         return None
 
     def call(self, arguments, results, stage=3, extensions=None, **attributes):
-        """What the handler returned: None, or an error's number."""
+        """Calls the handler. Returns None, or an error's number."""
         keep = []
 
         def array_of(kind, values):
@@ -146,14 +147,14 @@ def check_the_stream_and_the_gpu():
     xla, y = XLA(), np.empty((3, 1, 5), np.float32)
     scale = np.full((1, 1, 5), 0.5, np.float32)
     assert xla.call([X, X > 0, scale], [y], operation="logsumexp", operands="xws", axes=np.int64([-2])) == 1
-    assert xla.errors  # the stand-in computes on the CPU, which takes a scale of float64 alone
+    assert xla.errors  # the stand-in computes on the CPU, which takes only a float64 scale
     wide = scale.astype(np.float64)
     assert xla.call([X, X > 0, wide], [y], operation="logsumexp", operands="xws", axes=np.int64([-2])) is None
     assert np.array_equal(y, ons.logsumexp(X, 1, where=X > 0, scale=wide[0], keepdims=True))
 
 
 def check_scratch():
-    """It is XLA's, and given back behind the launch; XLA's own error goes back as it is."""
+    """Scratch memory is XLA's, and is given back after the launch. XLA's own error goes back as it is."""
     x = np.linspace(-3, 3, 100_000, dtype=np.float32)[None]
     xla, y = XLA(), np.empty_like(x)
     before = asked("workspaces", ctypes.c_long).value

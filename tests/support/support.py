@@ -1,4 +1,4 @@
-"""What the tests share: types, arrays in odd places of memory, and fresh interpreters."""
+"""Helpers that the tests share: types, arrays in odd places of memory, and fresh interpreters."""
 
 from __future__ import annotations
 
@@ -41,19 +41,20 @@ def isas():
 
 
 def hear_signals():
-    """For a child: what is ignored here, as where tests run in the background, is not ignored there."""
+    """For a child: it does not ignore signals that are ignored here, as when tests run in the background."""
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_DFL)
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """This process's, with the package it tests found from any directory."""
+    """This process's environment. Any directory finds the tested package in it."""
     paths = [PACKAGE_PARENT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **extra}
 
 
 def run_python(arguments, timeout=300, **environment):
-    """Runs the interpreter anew with this onsoftmax and these tests on its path; a value None unsets."""
+    """Runs a new interpreter with this onsoftmax and these tests on its path. The value None unsets a
+    variable."""
     paths = [PACKAGE_PARENT, HERE, os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     for name, value in environment.items():
@@ -77,15 +78,16 @@ def bits(array):
 
 
 def same_bits(a, b):
-    """Whether two arrays agree to the last bit; any NaN is like any other."""
+    """Whether two arrays agree to the last bit. All NaN count as equal."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return bool(np.all((bits(a) == bits(b)) | (np.isnan(a) & np.isnan(b))))
 
 
 def lay_out(values, permutation=None, steps=None, byte_offset=0, swapped=False):
-    """The same values in other memory: dimensions in the memory order `permutation`, every |step|-th element
-    used and backwards where it is negative, `byte_offset` bytes off alignment, bytes swapped."""
+    """The same values in other memory. The dimensions have the memory order `permutation`. Every |step|-th
+    element is used, backwards if the step is negative. The array is `byte_offset` bytes off alignment. Its
+    bytes may be swapped."""
     values = np.asarray(values)
     ndim, dtype = values.ndim, values.dtype.newbyteorder() if swapped else values.dtype
     order = tuple(range(ndim)) if permutation is None else permutation
@@ -126,7 +128,7 @@ class Changes:
 
 
 class Guarded:
-    """Writable memory between two pages that nobody may touch."""
+    """Writable memory between two pages that no code may touch."""
 
     def __init__(self, bytes_wanted):
         page = mmap.PAGESIZE
@@ -147,7 +149,8 @@ class Guarded:
         self._protect(self._start, self.bytes, 1 if readonly else 3)
 
     def place(self, shape, dtype, at_end, gap=0):
-        """An array whose last byte lies `gap` bytes before the upper guard, or its first after the lower."""
+        """An array whose last byte lies `gap` bytes before the upper guard, or whose first byte lies so far
+        after the lower guard."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         begin = self.bytes - size - gap if at_end else gap
@@ -160,7 +163,7 @@ def prints(arguments, capsys, code=0) -> str:
 
 
 def fails(arguments, capsys) -> str:
-    """The one line of a run that must fail by code 2."""
+    """The single line of a run that must fail with code 2."""
     assert cli.main([str(argument) for argument in arguments]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""

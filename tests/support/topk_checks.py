@@ -1,4 +1,4 @@
-"""What softmax_topk must pass on every instruction set: run in an interpreter of its own with
+"""The checks of softmax_topk for every instruction set. They run in an interpreter of their own with
 ONSOFTMAX_ISA set.
 
 python topk_checks.py lengths|many|rows|places|masks|edges|guard
@@ -20,7 +20,7 @@ METHODS = [cost.method for cost in ons.plan((9, 9), operation="softmax_topk", k=
 
 
 def check(x, k, axis, facts, log=False, dtype=None, **options):
-    """Exactly those k, in order, with the bits that softmax has there by method online; by every method."""
+    """Every method gives exactly the k largest, in order, with the bits of softmax by method online."""
     compute = oracle.compute_type(x.dtype, x.dtype if dtype is None else dtype)
     places = oracle.topk(x, k, axis, compute=compute, **options)
     whole = (ons.log_softmax if log else ons.softmax)(x, axis, method="online", dtype=dtype, **options)
@@ -41,8 +41,8 @@ def check(x, k, axis, facts, log=False, dtype=None, **options):
 
 
 def lengths():
-    """Rows around vectors, groups and tiles; k around what is sorted, counted and merged, by turns for two of
-    the types."""
+    """Rows around vectors, groups and tiles, and k around the limits for sorting, counting and merging, by
+    turns for two of the types."""
     rng, turn = np.random.default_rng(1), itertools.count()
     for dtype in DTYPES:
         for N in (1, 2, 3, 7, 16, 31, 33, 64, 65, 127, 129, 255, 257, 300, 512, 513, 2047, 2049, 5000):
@@ -62,7 +62,7 @@ def lengths():
 
 
 def many():
-    """Rows that are taken side by side, each of another kind."""
+    """Rows that are worked on side by side, each of another kind."""
     rng = np.random.default_rng(5)
     for dtype in DTYPES:
         for N in (20, 33, 64, 128, 200, 600):
@@ -78,7 +78,7 @@ def many():
 
 
 def rows():
-    """Rows in which the candidates are many: rising, falling, equal, few values, few that are finite."""
+    """Rows with many candidates: rising, falling, equal, with few values, with few finite values."""
     rng = np.random.default_rng(2)
     for dtype in DTYPES:
         long = [(70_000, 60)] if dtype in (np.float32, np.float64) else []  # two blocks and a part of one
@@ -107,7 +107,7 @@ def rows():
                 np.ascontiguousarray(kinds["rising"].astype(dtype).T).repeat(5, 1), k, 0, ("rising columns",)
             )
         if dtype in (np.float32, np.float64):
-            for far in (30_000, -30_000, 3e37):  # such rows are taken relative to their largest element
+            for far in (30_000, -30_000, 3e37):  # the library anchors such rows at their largest element
                 check(logits(rng, (3, 3000), dtype) * dtype.type(10) + dtype.type(far), 40, -1, ("far", far))
             apart = logits(rng, (2, 300), dtype)
             apart[:, 0] = 3e38
@@ -148,7 +148,7 @@ def places():
 
 
 def masks():
-    """Allowed elements come first, those of -inf too, whatever is at excluded places."""
+    """Allowed elements come first, also if they are -inf, whatever is at excluded places."""
     rng = np.random.default_rng(6)
     for dtype in DTYPES:
         each_k = {1: [1], 7: [3, 7], 40: [1, 20, 40], 300: [9, 300], 9000: [60, 9000]}
@@ -159,7 +159,7 @@ def masks():
             where = rng.random(x.shape) < 0.5
             x[rng.random(x.shape) < 0.6] = -np.inf
             x[0, 1:], where[1], x[2] = -np.inf, False, -np.inf
-            where[3, : N - N // 3] = False  # allowed ones are far from the first elements
+            where[3, : N - N // 3] = False  # allowed elements are far from the first elements
             x[3, N // 2 :] = -np.inf
             x[4, where[4]] = np.where(rng.random(where[4].sum()) < 0.3, np.nan, -np.inf)
             if dtype in (np.float32, np.float64):
@@ -176,7 +176,7 @@ def masks():
 
 
 def edges():
-    """The pairs are those of normalizer; nothing of a row depends on the others, nor on the threads."""
+    """The pairs are the pairs of normalizer. A row depends neither on other rows nor on the threads."""
     rng = np.random.default_rng(4)
     for dtype in DTYPES:
         x = logits(rng, (7, 3000), dtype)

@@ -1,4 +1,4 @@
-"""What torch/test_torch_operators.py checks on the CPU, and gpu/test_torch_operators.py on a GPU."""
+"""The checks of torch/test_torch_operators.py on the CPU, and of gpu/test_torch_operators.py on a GPU."""
 
 import warnings
 
@@ -24,7 +24,7 @@ def mask(shape, device):
 
 
 def cases(device):
-    """Of each function: a name, a call of tensors that gradients flow to, and these."""
+    """For each function: a name, a call on tensors that gradients flow to, and the tensors."""
     x, column = rows((3, 4, 5), device), torch.tensor([[[0.5]], [[2.0]], [[-1.0]]], device=device)
     where = mask((3, 4, 5), device)
     for name in ("softmax", "log_softmax", "logsumexp"):
@@ -42,7 +42,7 @@ def cases(device):
         }
         if name == "logsumexp":
             options["keepdims"] = {"axis": 1, "keepdims": True}
-        if name == "log_softmax":  # -inf - -inf is no difference
+        if name == "log_softmax":  # -inf - -inf is not a number
             del options["where"]
             yield "log_softmax where", lambda t: ons.log_softmax(t, where=where).masked_fill(~where, 0), (x,)
         for label, keywords in options.items():
@@ -63,7 +63,7 @@ def cases(device):
 
 
 def check_gradients(device):
-    """Against finite differences, the second derivatives too."""
+    """Gradients agree with finite differences. So do second derivatives."""
     count = 0
     for name, call, given in cases(device):
         assert torch.autograd.gradcheck(call, given), name
@@ -101,7 +101,7 @@ def check_operators(device):
     torch.library.opcheck(OPS.softmax_topk.default, (x, 3, [1], where))
 
 
-# Of torch's operators: the same by ours, of what its own tests give to each.
+# For each of torch's operators: the same call by ours, from the arguments that torch's own tests give it.
 def _softmax(function):
     return lambda x, dim, dtype=None, **_: function(x, dim, dtype=dtype)
 
@@ -119,7 +119,7 @@ def _topk(x, k, dim=-1, *_):
 
 
 def _expected_topk(x, k, dim=-1, *_):
-    """At our places, where the largest elements are: of equal ones torch may take any."""
+    """The values at our places of the largest elements. Among equal elements torch may take any."""
     places = ons.softmax_topk(x.detach(), k, dim).indices
     if x.ndim:
         assert torch.equal(x.gather(dim, places), x.topk(k, dim).values)
@@ -128,8 +128,8 @@ def _expected_topk(x, k, dim=-1, *_):
 
 
 def samples(device):
-    """torch's own (OpInfo): pairs of calls, ours and torch's, and the tensors that they take."""
-    pytest.importorskip("expecttest")  # which torch's module of samples imports
+    """torch's own samples (OpInfo): pairs of calls, ours and torch's, and the tensors that they take."""
+    pytest.importorskip("expecttest")  # torch's module of samples imports it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
@@ -160,7 +160,7 @@ def _value_and_gradient(call, x):
 
 
 def _assert_close(ours, theirs, exact):
-    """As near as torch comes to what float64 gives, or within two eps of the weights, which reach 1."""
+    """Ours is as near to the float64 result as torch, or within two eps of the weights, which reach 1."""
     assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
     if ours.dtype == torch.float64 or ours.numel() == 0:
         torch.testing.assert_close(ours, theirs)
@@ -170,7 +170,7 @@ def _assert_close(ours, theirs, exact):
 
 
 def check_samples(device):
-    """Values and gradients of torch's samples. How many there were."""
+    """Compares values and gradients on torch's samples. Returns the number of samples."""
     count = 0
     for ours, theirs, x in samples(device):
         exact = x.detach().double().requires_grad_(x.requires_grad) if x.is_floating_point() else x
@@ -192,7 +192,7 @@ def _topk_of_all(x):
 
 
 def check_transforms(device):
-    """torch.func's, of each function, against a loop and against torch."""
+    """torch.func's transforms of each function, compared with a loop and with torch."""
     check_vjp(device)
     check_batched_gradients(device)
     check_mapped_edges(device)
@@ -221,7 +221,7 @@ def check_transforms(device):
 
 
 def check_vjp(device):
-    """The second function runs where the transform is over."""
+    """The second function of vjp runs after the transform is over."""
     x, where = rows((3, 5), device).detach(), mask((3, 5), device)
     weights = torch.linspace(-1, 1, 15, device=device, dtype=x.dtype).view(3, 5)
     for ours, theirs, given in [
@@ -240,10 +240,10 @@ def check_vjp(device):
 
 
 def check_batched_gradients(device):
-    """By the vmap that torch.autograd has for them."""
+    """Batched gradients use the vmap of torch.autograd."""
     x, where = rows((2, 4), device), mask((2, 4), device)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it maps by a loop
+        warnings.simplefilter("ignore")  # warnings that it maps by a loop
         for call in (
             lambda t: ons.softmax(t, where=where, scale=0.5),
             lambda t: ons.log_softmax(t, 0),
@@ -259,7 +259,7 @@ def check_batched_gradients(device):
 
 
 def check_mapped_edges(device):
-    """Rows of one element, without an axis or of an array without one; and axes that are not there."""
+    """Rows of one element, without an axis or in an array without an axis, and axes out of bounds."""
     x = rows((5,), device).detach()
     for function in (ons.softmax, ons.log_softmax, ons.logsumexp):
         alone = torch.func.jacrev(lambda t, f=function: f(t[:, None]).view(5))(x)
@@ -275,7 +275,7 @@ def check_mapped_edges(device):
 
 
 def loss(x, where, target):
-    """Every function, with results that are no sums of rounding errors."""
+    """A loss of every function. No result is a sum of rounding errors."""
     y = ons.softmax(x) * ons.softmax(x, 0, scale=0.5, where=where)
     largest = ons.softmax_topk(x, 3, log=True).values
     nll = -ons.log_softmax(x).gather(-1, target).mean()
@@ -283,7 +283,8 @@ def loss(x, where, target):
 
 
 def check_compiled(device, backend, **options):
-    """Without a graph break, for shapes that vary in one graph, with the bits of the call that is not."""
+    """A compiled call has no graph break, takes shapes that vary in one graph, and has the bits of a plain
+    call."""
     torch._dynamo.reset()
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend=backend, **options)
@@ -299,7 +300,7 @@ def check_compiled(device, backend, **options):
 
 
 def check_bits_compiled(device, backend, **options):
-    """Of the operators' results: what lies between them a compiler may round as it likes."""
+    """The operators' results have the same bits. Between them a compiler may round as it likes."""
     torch._dynamo.reset()
     calls = [
         lambda x: ons.softmax(x),
@@ -312,6 +313,6 @@ def check_bits_compiled(device, backend, **options):
         compiled = torch.compile(call, fullgraph=True, backend=backend, **options)
         for dtype in (torch.float32, torch.bfloat16):
             x = rows((5, 300), device, dtype=dtype).detach()
-            for _ in range(3):  # a CUDA graph is recorded at the second and run from the third on
+            for _ in range(3):  # a CUDA graph is recorded at the second call and runs from the third on
                 y = compiled(x)
                 assert y.dtype == call(x).dtype and torch.equal(y, call(x))
