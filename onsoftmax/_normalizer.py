@@ -118,9 +118,11 @@ class Normalizer:
             raise TypeError(f"other is of type {type(other).__name__}: expected a Normalizer")
         if not _same_scale(self.scale, other.scale):
             one = ", the same object" if gpu_of(self.scale) is not None else ""
-            raise ValueError(f"other has scale {other.scale!r}: expected this one's, {self.scale!r}{one}")
+            raise ValueError(
+                f"other has scale {other.scale!r}: expected this Normalizer's, {self.scale!r}{one}"
+            )
         if None not in (self.dtype, other.dtype) and self.dtype != other.dtype:
-            raise ValueError(f"other is of {other.dtype} rows: expected this one's type, {self.dtype}")
+            raise ValueError(f"other is of {other.dtype} rows: expected this Normalizer's type, {self.dtype}")
         packed = _core.merge(self.packed, other=other.packed, stream=stream)
         return Normalizer(packed, self.axis, self.scale, self.dtype or other.dtype)
 
@@ -146,7 +148,7 @@ class Normalizer:
             num_threads=num_threads,
         )
         if self.dtype not in (None, further.dtype):
-            raise ValueError(f"chunk is of {further.dtype}: expected this one's type, {self.dtype}")
+            raise ValueError(f"chunk is of {further.dtype}: expected this Normalizer's type, {self.dtype}")
         return self.merge(further, stream=stream)
 
     def softmax(

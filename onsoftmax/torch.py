@@ -100,8 +100,8 @@ def _call(
     x: torch.Tensor = arrays[0]
     if stream is not None:
         raise ValueError(
-            "stream= is not taken where torch's operators do the work (gradients, transforms, torch.compile) "
-            "on the current stream: expected the call in `with torch.cuda.stream(...)`"
+            "stream is given, and torch's operators do the work here (gradients, transforms, torch.compile), "
+            "on the current stream: expected the call inside `with torch.cuda.stream(...)`"
         )
     if method != "auto":
         keywords["method"] = method
@@ -136,8 +136,8 @@ def _typed_as(out: Any, dtype: Any, array: torch.Tensor) -> dict[str, torch.dtyp
         return typed
     if not isinstance(out, torch.Tensor):
         raise TypeError(
-            f"out is of type {type(out).__name__}: expected a tensor where torch's operators do the work "
-            "(gradients, transforms, torch.compile)"
+            f"out is of type {type(out).__name__}, and torch's operators do the work here (gradients, "
+            "transforms, torch.compile): expected a tensor"
         )
     refuse_nested(out)
     if out.shape != array.shape:
@@ -250,8 +250,8 @@ def softmax_topk(
     """onsoftmax.softmax_topk by the operator torch.ops.onsoftmax.softmax_topk: values, indices."""
     if return_normalizer:
         raise ValueError(
-            "return_normalizer is not taken where torch's operators do the work (gradients, transforms, "
-            "torch.compile): expected softmax_topk without it, beside logsumexp"
+            "return_normalizer is given, and torch's operators do the work here (gradients, transforms, "
+            "torch.compile): expected softmax_topk without it, and logsumexp beside it"
         )
     _check_tensor(array)
     if axis is None:

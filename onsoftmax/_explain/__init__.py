@@ -42,7 +42,9 @@ def _take_row(row: Any, dtype: Any) -> Array:
     if len(x) == 0:
         raise ValueError("the row is empty: expected at least one number")
     if len(x) > LONGEST:
-        raise ValueError(f"the row has {len(x)} elements: explain shows every step, of at most {LONGEST}")
+        raise ValueError(
+            f"the row has {len(x)} elements: explain shows each step, and takes {LONGEST} at most"
+        )
     with np.errstate(over="ignore"):
         return np.asarray(x.astype(own))
 

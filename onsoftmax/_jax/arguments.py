@@ -22,7 +22,7 @@ def refuse(out: Any, stream: Any) -> None:
     if out is not None:
         raise TypeError("out is given, and JAX's arrays are immutable: leave out= away, and take the result")
     if stream is not None:
-        raise ValueError("stream is given, and JAX's programs have their own: expected None")
+        raise ValueError("stream is given, and JAX's programs have their own stream: expected None")
 
 
 def check_parts(array: Array, call: Call, where: Any, scale: Any) -> None:
@@ -30,11 +30,12 @@ def check_parts(array: Array, call: Call, where: Any, scale: Any) -> None:
     if len(call.axes) != 1 or np.ndim(array) == 0:
         raise ValueError(
             f"axis_name is given, and the rows of an array of {np.ndim(array)} dimensions run along "
-            f"{len(call.axes)} axes: expected one, that is cut"
+            f"{len(call.axes)} axes: expected one axis, along which the rows are cut"
         )
     if where is not None or scale is not None or call.scale_by != 1 or call.method != "auto":
         raise ValueError(
-            "axis_name is given, and where, scale or method: expected axis, dtype and num_threads alone"
+            "axis_name is given together with where, scale or method: expected only axis, dtype and "
+            "num_threads beside it"
         )
 
 

@@ -108,8 +108,8 @@ class _Differentiable:
             @staticmethod
             def jvp(ctx: Any, *tangents: Any) -> Any:
                 raise RuntimeError(
-                    f"{name}() has no forward-mode derivative (jvp, jacfwd): expected a reverse-mode one, as "
-                    "torch.func.vjp, grad and jacrev take it, or torch.softmax and its relatives"
+                    f"{name}() has no forward-mode derivative (jvp, jacfwd): expected reverse mode "
+                    "(torch.func.vjp, grad or jacrev), or torch.softmax and its relatives"
                 )
 
             @staticmethod

@@ -54,7 +54,7 @@ def agree(local: Any, axis: int, group: Any) -> None:
         missing = [each for each in range(ranks) if not store.check([keys[each]])]
         raise RuntimeError(
             f"of the group's {ranks} ranks {missing} did not come within {store.timeout}, or came with other "
-            f"rows than rank {rank}: expected a call with rows of {mine} on each"
+            f"rows than rank {rank}: expected a call with rows of {mine} on each rank"
         ) from error
     theirs = [store.get(key).decode() for key in keys]
     _agreed[group] = "", count + 1
@@ -62,5 +62,5 @@ def agree(local: Any, axis: int, group: Any) -> None:
         store.delete_key(f"onsoftmax/{count - 1}/{rank}")
     if any(each != mine for each in theirs):
         listed = "; ".join(f"rank {each} has {rows}" for each, rows in enumerate(theirs))
-        raise ValueError(f"{listed}: expected one shape but for the axis, *, and one type")
+        raise ValueError(f"{listed}: expected one type on all ranks, and one shape except along the axis, *")
     _agreed[group] = mine, count + 1

@@ -227,7 +227,9 @@ def test_a_packed_state_takes_the_type_of_what_comes():
             assert other.dtype == "float32" and same_bits(other.packed, whole.packed)
             assert same_bits(other.logsumexp(), whole.logsumexp())
         assert sent.update([[1], [2], [3]]).dtype == "float64"
-        with pytest.raises(ValueError, match=r"chunk is of float64: expected this one's type, float32"):
+        with pytest.raises(
+            ValueError, match=r"chunk is of float64: expected this Normalizer's type, float32"
+        ):
             sent.update(x).update(x.astype(float))
 
 
@@ -349,13 +351,13 @@ ROW = ons.normalizer(np.ones((3, 5), np.float32))
             ValueError,
             r"^the chunk's rows have shape \(2,\): expected \(3,\)$",
         ),
-        (lambda: ROW.update(np.ones((3, 5))), ValueError, "chunk is of float64: expected this one's type"),
+        (lambda: ROW.update(np.ones((3, 5))), ValueError, "chunk is of float64: expected this Normalizer's"),
         (lambda: ROW.update(np.ma.array([[1] * 5] * 3, mask=True)), TypeError, "masked array"),
         (lambda: ROW.update([["a"] * 5] * 3), TypeError, "got str in a list: expected"),
         (
             lambda: ROW.merge(ons.normalizer(np.ones((3, 5), "f4"), scale=2)),
             ValueError,
-            r"other has scale 2: expected this one's, 1\.0",
+            r"other has scale 2: expected this Normalizer's, 1\.0",
         ),
         (lambda: ROW.update(np.ones((3, 5), "f4"), stream=7), ValueError, "stream is given, but"),
         (

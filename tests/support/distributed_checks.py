@@ -274,7 +274,7 @@ def check_refused():
     for other in (x[:3], x.double(), x.T.contiguous(), x[:, :, None]):
         distributed.softmax(x[:1])  # so that x is new for both ranks
         begun = time.monotonic()
-        words = "expected one shape but for the axis, *, and one type"
+        words = "expected one type on all ranks, and one shape except along the axis, *"
         assert_raises(ValueError, words, lambda o=other: distributed.softmax(o if RANK == 1 else x))
         assert time.monotonic() - begun < TIMEOUT
         distributed.softmax(x)
