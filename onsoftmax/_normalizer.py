@@ -106,7 +106,8 @@ class Normalizer:
         )
 
     def merge(self, other: Normalizer, /, *, stream: Any = None) -> Normalizer:
-        """The Normalizer of the rows of both, laid end to end. Commutative. An empty one changes nothing.
+        """The Normalizer of the rows of both, laid end to end. The order does not matter. Merging an empty
+        Normalizer changes nothing.
 
         Both must have rows of one shape, type and scale, on one device: ValueError otherwise. If one type is
         None, the result has the other type. Anything but a Normalizer raises TypeError. Two scales are the
@@ -131,8 +132,8 @@ class Normalizer:
     ) -> Normalizer:
         """This Normalizer merged with the Normalizer of a further chunk of the rows.
 
-        Parameters and errors are those of `normalizer` and `merge`; axis and scale are those of this
-        Normalizer. Lists, numbers, and NumPy arrays of integers or bools take its type.
+        Parameters and errors are as in `normalizer` and `merge`. axis and scale are this Normalizer's. Lists,
+        numbers, and NumPy arrays of integers or bools take its type.
 
         >>> import onsoftmax as ons
         >>> row = ons.normalizer([1.0, 2.0, 3.0]).update([6.0, 2.0]).update([1.0])
@@ -202,7 +203,7 @@ class Normalizer:
         stream: Any = None,
         num_threads: int | None = None,
     ) -> Any:
-        """The log_softmax of the whole rows, at the elements of a chunk; all else is as in `softmax`.
+        """The log_softmax of the whole rows, at the elements of a chunk. All else is as in `softmax`.
 
         >>> import onsoftmax as ons
         >>> ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).log_softmax([6.0, 2.0, 1.0]).round(4)

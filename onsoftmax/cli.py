@@ -1,7 +1,7 @@
 """The command line: `onsoftmax` shows what the library does. Its commands explain, plan, measure and do it.
 
-The exit code is 0. It is 2 for a request that cannot be carried out: one line on stderr says why. After an
-interruption it is 128 + the signal's number.
+The exit code is 0 after success. It is 2 for a request that cannot be carried out: one line on stderr says
+why. After an interruption it is 128 + the signal's number.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ Box = tuple[slice, ...]
 # More bytes than any header that NumPy reads.
 HEADER_BYTES = 1 << 16
 
-# The temporary file's name begins with this many characters of OUT's name. So it fits where OUT's name fits.
+# The temporary file's name begins with at most this many characters of OUT's name, so it fits where OUT's
+# does.
 NAME_BEGINS = 30
 
 

@@ -1,1 +1,1 @@
-"""What onsoftmax.dask is made of."""
+"""The parts of onsoftmax.dask."""
