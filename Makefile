@@ -59,6 +59,8 @@ wheels: wheel-x86_64 wheel-aarch64
 
 wheel-x86_64: export ONSOFTMAX_CUDA ?= 1
 wheel-x86_64: export ONSOFTMAX_CUDA_ARCHS ?= 90
+# A quarter smaller, for an eighth more of nvcc's time. All drivers of CUDA 13 know this mode.
+wheel-x86_64: export NVCC_APPEND_FLAGS := -compress-mode=size $(NVCC_APPEND_FLAGS)
 wheel-aarch64: export ONSOFTMAX_CUDA = 0
 
 # What comes last needs them too: without this the build would fail after it has compiled everything.

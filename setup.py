@@ -167,9 +167,7 @@ def nvcc_command(toolkit):
             command.append(f"-gencode=arch=compute_{number},code=sm_{number}")
         if kind == "virtual" or (not kind and arch == toolkit.archs[-1]):  # PTX, for GPUs yet to come
             command.append(f"-gencode=arch=compute_{number},code=compute_{number}")
-    command.append("-Xfatbin=-compress-all")  # a third of the size
-    if int(toolkit.version.split(".")[0]) >= 13:  # all drivers of these versions know the mode
-        command.append("-compress-mode=size")  # a quarter less again
+    command.append("-Xfatbin=-compress-all")  # a quarter of the size, in no time
     if "-Werror" in user_flags:
         command.append("-Werror=all-warnings")  # each flag is one word: ccache takes no other form
     for flag in ["-fPIC", *warnings, *user_flags]:
