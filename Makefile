@@ -127,7 +127,7 @@ asan:
 	    $(addprefix '$(CURDIR)'/,$(TESTS)) $(PYTEST)
 
 gpu-test:
-	$(PYTHON) -m pytest -m gpu -rs
+	$(PYTHON) -m pytest -rs tests/gpu
 
 # Without torch's cache an array is an allocation of its own, and what lies behind it is nobody's. A finding, a
 # failed test and a program that never reached the GPU are each a failure.
@@ -138,7 +138,7 @@ synccheck: SANITIZER_OPTIONS = --num-cuda-barriers 65536
 
 $(SANITIZERS):
 	PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool $@ $(SANITIZER_OPTIONS) --error-exitcode 1 --print-limit 20 \
-	    $(PYTHON) -m pytest -p no:cacheprovider -m 'gpu and small' tests/gpu
+	    $(PYTHON) -m pytest -p no:cacheprovider -m small tests/gpu
 
 clean:
 	rm -rf build dist *.egg-info onsoftmax/_core.*.so

@@ -42,7 +42,11 @@ def why_no_gpu():
         import torch
     except ImportError:
         return "torch is not installed"
-    return None if torch.cuda.is_available() else "torch.cuda.is_available() is False"
+    if not torch.cuda.is_available():
+        return "torch.cuda.is_available() is False"
+    from onsoftmax import _core
+
+    return "onsoftmax was built without CUDA" if _core.config()["cuda"].startswith("not built") else None
 
 
 def pytest_ignore_collect(collection_path, config):

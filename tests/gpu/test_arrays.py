@@ -10,19 +10,8 @@ import pytest
 from support import run_python
 
 import onsoftmax as ons
-from onsoftmax import _core
 
 torch = pytest.importorskip("torch")
-
-if os.environ.get("ONSOFTMAX_REQUIRE_GPU"):
-    REASON = None
-elif not torch.cuda.is_available():
-    REASON = "torch.cuda is not available"
-elif _core.config()["cuda"].startswith("not built"):
-    REASON = "this build has no CUDA"
-else:
-    REASON = None
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
 
 METHODS = [method.name for method in ons.methods("cuda")]
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -354,7 +343,7 @@ def test_graphs(method, out):
 # ---------------------------------------------------------------- several GPUs
 
 
-@pytest.mark.skipif(REASON is not None or torch.cuda.device_count() < 2, reason="there is one GPU at most")
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU at most")
 def test_the_arrays_gpu_is_used():
     for gpu in range(2):
         for current in range(2):

@@ -2,12 +2,8 @@
 
 import json
 
-from gpu_support import ON_GPU
-
 import onsoftmax as ons
 from onsoftmax import cli
-
-pytestmark = ON_GPU
 
 
 def test_bench_on_a_gpu(capsys, tmp_path):

@@ -5,7 +5,6 @@ from gpu_support import (
     DEVICE,
     NAMED_METHODS,
     NARROW_DTYPES,
-    ON_GPU,
     Complaints,
     Refused,
     each_dtype,
@@ -20,8 +19,6 @@ from gpu_support import (
 )
 
 import onsoftmax as ons
-
-pytestmark = ON_GPU
 
 LENGTHS = (3, 31, 100, 257, 1000, 1025, 2049, 5000, 20_001, 70_000)
 

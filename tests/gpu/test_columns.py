@@ -4,7 +4,6 @@ same columns have one by one, wherever they lie."""
 import pytest
 from gpu_support import (
     DEVICE,
-    ON_GPU,
     Complaints,
     Refused,
     complaint,
@@ -16,8 +15,6 @@ from gpu_support import (
     softmax,
     torch,
 )
-
-pytestmark = ON_GPU
 
 # Where a kernel holds more packs, a further warp or block begins, or the last one is not full.
 LENGTHS = {

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from gpu_support import ON_GPU
 from support import same_bits
 
 import onsoftmax as ons
@@ -12,8 +11,6 @@ dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 from onsoftmax import dask as module  # noqa: E402
 from onsoftmax._dask import chunks as _dask_chunks  # noqa: E402
-
-pytestmark = ON_GPU
 
 ROWS = [module.softmax, module.log_softmax]
 

@@ -1,12 +1,10 @@
 """Rows over the ranks of a torch.distributed group: NCCL, one process a GPU."""
 
 import pytest
-from gpu_support import ON_GPU, generator, same_bits, torch
+from gpu_support import generator, same_bits, torch
 from ranks import run_ranks
 
 from onsoftmax import _core
-
-pytestmark = ON_GPU
 
 
 @pytest.mark.parametrize("check", ["bits", "gradients", "gradcheck", "bytes", "refused", "dtensor"])

@@ -7,7 +7,6 @@ from gpu_support import (
     DEVICE,
     DTYPES,
     NARROW_DTYPES,
-    ON_GPU,
     STABLE_METHODS,
     WIDE_DTYPES,
     Complaints,
@@ -25,8 +24,6 @@ from gpu_support import (
 )
 
 import onsoftmax as ons
-
-pytestmark = ON_GPU
 
 NAN, INF = math.nan, math.inf
 LENGTHS = (1, 2, 9, 33, 300, 1025, 5000, 40_000)

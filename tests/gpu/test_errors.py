@@ -3,9 +3,7 @@ gpu_errors.py."""
 
 import pytest
 from gpu_errors import METHODS, build, search, spread_of_doubles, spread_of_floats
-from gpu_support import ON_GPU, torch
-
-pytestmark = ON_GPU
+from gpu_support import torch
 
 SPREAD = {torch.float32: 2.57, torch.float64: 1.9}  # of the exponentials' relative errors, in eps
 RESULT = 5  # in eps: the largest error that a search found is 4.8

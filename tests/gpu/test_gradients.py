@@ -9,7 +9,6 @@ import pytest
 from gpu_support import (
     DEVICE,
     DTYPES,
-    ON_GPU,
     Complaints,
     compute_type,
     each_dtype,
@@ -20,8 +19,6 @@ from gpu_support import (
 )
 
 import onsoftmax as ons
-
-pytestmark = ON_GPU
 
 METHODS = ("fused_warp", "fused_block", "cluster", "split", "fused", "auto")
 LENGTHS = (

@@ -5,12 +5,10 @@ import os
 
 import numpy as np
 import pytest
-from gpu_support import ON_GPU
 from support import run_python
 
 import onsoftmax as ons
 
-pytestmark = ON_GPU
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # of the memory, most, at its start
 jax = pytest.importorskip("jax")
 jnp = jax.numpy

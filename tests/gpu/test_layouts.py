@@ -8,7 +8,6 @@ import pytest
 from gpu_support import (
     DEVICE,
     DTYPES,
-    ON_GPU,
     Complaints,
     Refused,
     complaint,
@@ -25,8 +24,6 @@ from gpu_support import (
 )
 
 import onsoftmax as ons
-
-pytestmark = ON_GPU
 
 LENGTHS = (1, 2, 5, 33, 100, 257, 1000, 1027, 3001, 9000)
 

@@ -7,7 +7,6 @@ from gpu_support import (
     DEVICE,
     DTYPES,
     NARROW_DTYPES,
-    ON_GPU,
     Complaints,
     Refused,
     complaint,
@@ -21,8 +20,6 @@ from gpu_support import (
 )
 
 import onsoftmax as ons
-
-pytestmark = ON_GPU
 
 METHOD = "cluster"
 

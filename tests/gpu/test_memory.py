@@ -6,7 +6,6 @@ import pytest
 from gpu_support import (
     DEVICE,
     METHODS,
-    ON_GPU,
     Complaints,
     Refused,
     complaint,
@@ -21,8 +20,6 @@ from gpu_support import (
 )
 
 import onsoftmax as ons
-
-pytestmark = ON_GPU
 
 GUARD = 1234.0  # no result of a softmax
 SLACK = 8 << 20  # of the memory that the driver reports, which others use too

@@ -8,7 +8,6 @@ from gpu_support import (
     DEVICE,
     METHODS,
     NARROW_DTYPES,
-    ON_GPU,
     STABLE_METHODS,
     Complaints,
     Refused,
@@ -27,8 +26,6 @@ from gpu_support import (
 )
 
 import onsoftmax as ons
-
-pytestmark = ON_GPU
 
 LENGTHS = (
     *(1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1000, 1023, 1024, 1025, 2047, 2048, 2049),

@@ -1,9 +1,7 @@
 """Every class of NaN in every type, conversion, method and form: its row is NaN, and no other one."""
 
 import pytest
-from gpu_support import DEVICE, DTYPES, METHODS, ON_GPU, Complaints, Refused, generator, name, softmax, torch
-
-pytestmark = ON_GPU
+from gpu_support import DEVICE, DTYPES, METHODS, Complaints, Refused, generator, name, softmax, torch
 
 FORMATS = {torch.float16: (10, 5), torch.bfloat16: (7, 8), torch.float32: (23, 8), torch.float64: (52, 11)}
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}

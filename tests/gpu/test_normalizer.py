@@ -5,12 +5,10 @@ import os
 
 import numpy as np
 import pytest
-from gpu_support import DEVICE, ON_GPU, each_dtype, generator, name, same_bits, spread_out, torch
+from gpu_support import DEVICE, each_dtype, generator, name, same_bits, spread_out, torch
 
 import onsoftmax as ons
 from onsoftmax import Normalizer
-
-pytestmark = ON_GPU
 
 
 def rows(shape, dtype, offset=0.0, seed=1):

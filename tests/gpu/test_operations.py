@@ -13,7 +13,6 @@ from gpu_support import (
     METHODS,
     NAMED_METHODS,
     NARROW_DTYPES,
-    ON_GPU,
     STABLE_METHODS,
     Complaints,
     Refused,
@@ -29,8 +28,6 @@ from gpu_support import (
 )
 
 import onsoftmax as ons
-
-pytestmark = ON_GPU
 
 OPERATIONS = ("log_softmax", "logsumexp")
 LENGTHS = (
@@ -225,7 +222,6 @@ def test_rows_that_come_as_a_span(operation, dtype):
 
 @each_method
 @each_dtype
-@pytest.mark.small
 def test_edges(method, dtype):
     """NaN, infinities, rows without anything, one element, empty rows."""
     inf, nan = np.inf, np.nan

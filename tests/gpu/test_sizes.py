@@ -5,7 +5,6 @@ import gc
 import pytest
 from gpu_support import (
     DEVICE,
-    ON_GPU,
     Complaints,
     Refused,
     complaint,
@@ -18,8 +17,6 @@ from gpu_support import (
     softmax,
     torch,
 )
-
-pytestmark = ON_GPU
 
 BEYOND = 1 << 31
 ROW = BEYOND + 13

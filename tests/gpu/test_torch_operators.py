@@ -7,8 +7,6 @@ import onsoftmax as ons
 torch = pytest.importorskip("torch")
 checks = pytest.importorskip("torch_operator_checks")
 
-pytestmark = pytest.mark.gpu
-
 
 def test_gradients():
     checks.check_gradients("cuda")

@@ -6,7 +6,6 @@ longdouble is. With ONSOFTMAX_REQUIRE_GPU=1 in the environment, tests that would
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 
 import numpy as np
@@ -41,23 +40,6 @@ WIDE_DTYPES = DTYPES[2:]
 _MANTISSA = {torch.float16: 10, torch.bfloat16: 7, torch.float32: 23, torch.float64: 52}
 _SMALLEST = {torch.float16: -14, torch.bfloat16: -126, torch.float32: -126, torch.float64: -1022}
 _LIFT = 200  # exact results are kept times 2^200, so that float64 has room for subnormal results
-
-
-def _why_not():
-    if os.environ.get("ONSOFTMAX_REQUIRE_GPU"):
-        return None
-    if not torch.cuda.is_available():
-        return "no GPU: torch.cuda.is_available() is False"
-    try:
-        ons.softmax(torch.zeros(1, device=DEVICE))
-    except RuntimeError as error:
-        if re.search(r"no CUDA|without CUDA", str(error)):
-            return f"onsoftmax was built without CUDA: {error}"
-    return None
-
-
-_reason = _why_not()
-ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(_reason is not None, reason=str(_reason))]
 
 
 def name(dtype):
