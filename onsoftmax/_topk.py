@@ -1,8 +1,11 @@
-"""The result of softmax_topk. The C core takes TopK from here at its import."""
+"""The results of softmax_topk. The C core takes TopK from here at its import. _topk.pyi has their types."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ._normalizer import Normalizer
 
 
 class TopK(NamedTuple):
@@ -12,3 +15,14 @@ class TopK(NamedTuple):
     """The k largest probabilities of each row, or their logarithms."""
     indices: Any
     """Their indices along the axis."""
+
+
+class TopKWithNormalizer(NamedTuple):
+    """The result of softmax_topk with return_normalizer=True."""
+
+    values: Any
+    """The k largest probabilities of each row, or their logarithms."""
+    indices: Any
+    """Their indices along the axis."""
+    normalizer: Normalizer
+    """The (m, d) of the rows."""
