@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from ._normalizer import Normalizer
+from typing import Any, NamedTuple
 
 
 class TopK(NamedTuple):
@@ -24,5 +21,5 @@ class TopKWithNormalizer(NamedTuple):
     """The k largest probabilities of each row, or their logarithms."""
     indices: Any
     """Their indices along the axis."""
-    normalizer: Normalizer
-    """The (m, d) of the rows."""
+    normalizer: Any
+    """The Normalizer of the rows."""

@@ -75,11 +75,7 @@ if TYPE_CHECKING:
     # A class that is derived from np.generic and has another item, such as np.int32, does not.
     _BFloat16: TypeAlias = np.generic[bytearray]
     DType: TypeAlias = (
-        type[np.floating[Any] | _BFloat16 | float]
-        | np.dtype[np.floating[Any] | _BFloat16]
-        | TorchDType
-        | str
-        | None
+        type[np.floating[Any] | _BFloat16] | np.dtype[np.floating[Any] | _BFloat16] | TorchDType | str | None
     )
     # The values of DType that say nothing of the result's type to a type checker.
-    AnyDType: TypeAlias = type[_BFloat16 | float] | np.dtype[_BFloat16] | str | None
+    AnyDType: TypeAlias = type[_BFloat16] | np.dtype[_BFloat16] | str | None
