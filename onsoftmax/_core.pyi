@@ -167,6 +167,20 @@ def softmax(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> NDArray[_Result]: ...
+@overload  # Python's float is float64
+def softmax(
+    array: NumPyLike,
+    /,
+    axis: Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: type[float],
+    out: None = None,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> NDArray[np.float64]: ...
 @overload  # torch, JAX, CuPy and other arrays: a result of the caller's own kind
 def softmax(
     array: _Array,
@@ -343,6 +357,20 @@ def log_softmax(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> NDArray[_Result]: ...
+@overload  # Python's float is float64
+def log_softmax(
+    array: NumPyLike,
+    /,
+    axis: Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: type[float],
+    out: None = None,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> NDArray[np.float64]: ...
 @overload  # torch, JAX, CuPy and other arrays: a result of the caller's own kind
 def log_softmax(
     array: _Array,
@@ -659,6 +687,21 @@ def softmax_backward(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> NDArray[_Result]: ...
+@overload  # Python's float is float64
+def softmax_backward(
+    grad: NumPyLike,
+    output: NumPyLike,
+    /,
+    axis: Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: type[float],
+    out: None = None,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> NDArray[np.float64]: ...
 @overload  # torch, JAX, CuPy and other arrays: a result of output's kind
 def softmax_backward(
     grad: HasDLPack,
@@ -814,6 +857,21 @@ def log_softmax_backward(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> NDArray[_Result]: ...
+@overload  # Python's float is float64
+def log_softmax_backward(
+    grad: NumPyLike,
+    output: NumPyLike,
+    /,
+    axis: Axis = -1,
+    *,
+    method: MethodName = "auto",
+    dtype: type[float],
+    out: None = None,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> NDArray[np.float64]: ...
 @overload  # torch, JAX, CuPy and other arrays: a result of output's kind
 def log_softmax_backward(
     grad: HasDLPack,
@@ -957,6 +1015,23 @@ def softmax_topk(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> TopK[NDArray[_Result], NDArray[np.int64]]: ...
+@overload  # Python's float is float64
+def softmax_topk(
+    array: NumPyLike,
+    /,
+    k: SupportsIndex,
+    axis: int | tuple[int] = -1,
+    *,
+    log: bool = False,
+    sorted: bool = True,
+    return_normalizer: Literal[False] = False,
+    method: MethodName = "auto",
+    dtype: type[float],
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> TopK[NDArray[np.float64], NDArray[np.int64]]: ...
 @overload  # torch, JAX, CuPy and other arrays
 def softmax_topk(
     array: _Array,
