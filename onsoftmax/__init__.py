@@ -19,6 +19,7 @@ try:
         set_num_threads,
         softmax,
         softmax_backward,
+        softmax_topk,
     )
 except ModuleNotFoundError as error:
     if error.name != f"{__name__}._core":
@@ -28,6 +29,8 @@ except ModuleNotFoundError as error:
         "To use an installed one, run Python in another directory. To build this one, "
         "run `pip install -e .` or `python setup.py build_ext --inplace` in the checkout."
     ) from None
+from typing import TYPE_CHECKING
+
 from ._describe import Method, methods, plan, show_config
 from ._describe import __version__ as __version__
 from ._explain import explain
@@ -35,9 +38,29 @@ from ._explain.record import Step
 from ._explain.trace import Trace
 from ._normalizer import Normalizer, normalizer
 from ._plan import Cliff, Cost, Plan
-from ._softmax_topk import TopKWithNormalizer, softmax_topk
-from ._topk import TopK
+from ._topk import TopK, TopKWithNormalizer
 from ._torch import compile as _torch_compile
+
+if TYPE_CHECKING:
+    from . import dask as dask
+    from . import distributed as distributed
+    from . import jax as jax
+    from . import torch as torch
+else:  # imported at their first use, since they import the libraries that they are for
+
+    def __getattr__(name):
+        if name not in ("dask", "distributed", "jax", "torch"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    # Completers take each attribute. A module that is not imported yet would import its library, or fail.
+    modules = {"dask", "distributed", "jax", "torch"} & globals().keys()
+    return sorted([*__all__, *modules, "__version__"])
+
 
 _torch_compile.prepare()
 

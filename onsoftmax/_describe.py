@@ -6,7 +6,7 @@ import platform
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ._libraries.meta import as_planned, has_no_values
 from ._plan import Cost, Plan
 from ._plan.table import Table, as_html, plain
 from ._types import MethodName, OperationName
+
+if TYPE_CHECKING:
+    from ._types import ArrayLike, DType
 
 __version__ = "0.1.0"  # pyproject.toml has it too
 
@@ -147,11 +150,11 @@ def methods(device: Any = None, *, operation: OperationName = "softmax") -> Meth
 
 
 def plan(
-    array_or_shape: Any,
+    array_or_shape: ArrayLike | tuple[SupportsIndex, ...],
     /,
     axis: int | Sequence[int] | None = -1,
     *,
-    dtype: Any = None,
+    dtype: DType = None,
     device: Any = None,
     method: MethodName = "auto",
     num_threads: int | None = None,

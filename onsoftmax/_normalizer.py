@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -16,7 +16,23 @@ from ._libraries.kinds import dtype_name, gpu_of
 from ._libraries.values import plain_axes
 from ._types import DTYPES
 
-_Axis = int | tuple[int, ...] | None
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ._types import (
+        AnyDType,
+        ArrayLike,
+        Axis,
+        Convertible,
+        DType,
+        HasCudaArrayInterface,
+        HasDLPack,
+        NumPyLike,
+    )
+
+    _Array = TypeVar("_Array", bound=HasDLPack)
+    _Out = TypeVar("_Out", bound=HasDLPack | HasCudaArrayInterface)
+    _Float = TypeVar("_Float", bound=np.floating[Any])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,7 +85,7 @@ class Normalizer:
     __slots__ = ("axis", "dtype", "packed", "scale")
 
     packed: Any
-    axis: _Axis
+    axis: Axis
     scale: Any
     dtype: str | None
 
@@ -128,7 +144,13 @@ class Normalizer:
         return Normalizer(packed, self.axis, self.scale, self.dtype or other.dtype)
 
     def update(
-        self, chunk: Any, /, *, where: Any = None, stream: Any = None, num_threads: int | None = None
+        self,
+        chunk: ArrayLike,
+        /,
+        *,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
     ) -> Normalizer:
         """This Normalizer merged with the Normalizer of a further chunk of the rows.
 
@@ -152,6 +174,78 @@ class Normalizer:
             raise ValueError(f"chunk is of {further.dtype}: expected this Normalizer's type, {self.dtype}")
         return self.merge(further, stream=stream)
 
+    @overload
+    def softmax(
+        self,
+        chunk: ArrayLike,
+        /,
+        *,
+        dtype: DType = None,
+        out: _Out,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> _Out: ...
+    @overload
+    def softmax(
+        self,
+        chunk: NDArray[_Float],
+        /,
+        *,
+        dtype: None = None,
+        out: None = None,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[_Float]: ...
+    @overload
+    def softmax(
+        self,
+        chunk: NumPyLike,
+        /,
+        *,
+        dtype: type[_Float] | np.dtype[_Float],
+        out: None = None,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[_Float]: ...
+    @overload
+    def softmax(
+        self,
+        chunk: NumPyLike,
+        /,
+        *,
+        dtype: AnyDType | type[float] = None,
+        out: None = None,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[np.floating[Any]]: ...
+    @overload
+    def softmax(
+        self,
+        chunk: _Array,
+        /,
+        *,
+        dtype: DType = None,
+        out: None = None,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> _Array: ...
+    @overload
+    def softmax(
+        self,
+        chunk: Convertible,
+        /,
+        *,
+        dtype: DType = None,
+        out: None = None,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[np.floating[Any]] | Any: ...
     def softmax(
         self,
         chunk: Any,
@@ -192,6 +286,78 @@ class Normalizer:
         """
         return self._finish("softmax", chunk, dtype, out, where, stream, num_threads)
 
+    @overload
+    def log_softmax(
+        self,
+        chunk: ArrayLike,
+        /,
+        *,
+        dtype: DType = None,
+        out: _Out,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> _Out: ...
+    @overload
+    def log_softmax(
+        self,
+        chunk: NDArray[_Float],
+        /,
+        *,
+        dtype: None = None,
+        out: None = None,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[_Float]: ...
+    @overload
+    def log_softmax(
+        self,
+        chunk: NumPyLike,
+        /,
+        *,
+        dtype: type[_Float] | np.dtype[_Float],
+        out: None = None,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[_Float]: ...
+    @overload
+    def log_softmax(
+        self,
+        chunk: NumPyLike,
+        /,
+        *,
+        dtype: AnyDType | type[float] = None,
+        out: None = None,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[np.floating[Any]]: ...
+    @overload
+    def log_softmax(
+        self,
+        chunk: _Array,
+        /,
+        *,
+        dtype: DType = None,
+        out: None = None,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> _Array: ...
+    @overload
+    def log_softmax(
+        self,
+        chunk: Convertible,
+        /,
+        *,
+        dtype: DType = None,
+        out: None = None,
+        where: ArrayLike | None = None,
+        stream: Any = None,
+        num_threads: int | None = None,
+    ) -> NDArray[np.floating[Any]] | Any: ...
     def log_softmax(
         self,
         chunk: Any,
@@ -248,7 +414,7 @@ class Normalizer:
         )
 
     @staticmethod
-    def from_packed(array: Any, /, axis: _Axis = -1, *, scale: Any = 1.0, dtype: Any = None) -> Normalizer:
+    def from_packed(array: Any, /, axis: Axis = -1, *, scale: Any = 1.0, dtype: Any = None) -> Normalizer:
         """The Normalizer of a packed state, on the device where its array is now.
 
         Parameters
@@ -277,7 +443,7 @@ class Normalizer:
 
     @staticmethod
     def merge_all(
-        packed: Any, /, axis: _Axis = 0, *, row_axis: _Axis = -1, scale: Any = 1.0, dtype: Any = None
+        packed: Any, /, axis: Axis = 0, *, row_axis: Axis = -1, scale: Any = 1.0, dtype: Any = None
     ) -> Normalizer:
         """The Normalizer of packed states that are stacked along an axis. They are merged at once.
 
@@ -299,7 +465,7 @@ class Normalizer:
 
     @staticmethod
     def empty(
-        shape: int | Sequence[int], *, like: Any, axis: _Axis = -1, scale: Any = 1.0, dtype: Any = None
+        shape: int | Sequence[int], *, like: Any, axis: Axis = -1, scale: Any = 1.0, dtype: Any = None
     ) -> Normalizer:
         """The Normalizer of rows that have no elements yet: (-inf, 0).
 
@@ -324,12 +490,12 @@ class Normalizer:
 
 
 def normalizer(
-    array: Any,
+    array: ArrayLike,
     /,
-    axis: _Axis = -1,
+    axis: Axis = -1,
     *,
-    where: Any = None,
-    scale: Any = 1.0,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
 ) -> Normalizer:

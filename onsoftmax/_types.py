@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -30,3 +30,52 @@ OperationName = Literal[
 ]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split"]
 ExplainedOperation = Literal["softmax", "softmax_topk"]
+
+# What the functions take. NumPy's releases differ in what can be written here, so only type checkers read it.
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Protocol, TypeAlias
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Axis: TypeAlias = int | tuple[int, ...] | None
+
+    class HasDLPack(Protocol):
+        """A torch tensor, a CuPy or JAX array, a DeviceArray. The result is of the same class."""
+
+        def __dlpack__(self, *arguments: Any, **keywords: Any) -> Any: ...
+
+    class HasCudaArrayInterface(Protocol):
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+    class HasArray(Protocol):
+        """A NumPy array or scalar, or an object that NumPy converts, such as a pandas Series."""
+
+        def __array__(self, *arguments: Any, **keywords: Any) -> Any: ...
+
+    class TorchDType(Protocol):
+        """A torch.dtype. NumPy's types do not have this attribute."""
+
+        @property
+        def is_floating_point(self) -> bool: ...
+
+    # Lists within lists, four deep. An alias without an end would take a str: its elements are str again.
+    Numbers: TypeAlias = Sequence[float | Sequence[float | Sequence[float | Sequence[float]]]]
+    _Item: TypeAlias = float | HasArray
+    Nested: TypeAlias = Sequence[_Item | Sequence[_Item | Sequence[_Item | Sequence[_Item]]]]
+
+    Counts: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.bool_]
+    NumPyLike: TypeAlias = NDArray[Any] | Nested
+    Convertible: TypeAlias = float | HasArray | HasCudaArrayInterface
+    ArrayLike: TypeAlias = NumPyLike | Convertible | HasDLPack
+
+    # ml_dtypes says of bfloat16 only that it is an np.generic. That passes for an np.generic of bytearray.
+    # A class that is derived from np.generic and has another item, such as np.int32, does not.
+    _BFloat16: TypeAlias = np.generic[bytearray]
+    DType: TypeAlias = (
+        type[np.floating[Any] | _BFloat16] | np.dtype[np.floating[Any] | _BFloat16] | TorchDType | str | None
+    )
+    # The values of DType that say nothing of the result's type to a type checker.
+    AnyDType: TypeAlias = type[_BFloat16] | np.dtype[_BFloat16] | str | None

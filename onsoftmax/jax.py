@@ -12,8 +12,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
+
+try:
+    import jax.numpy as jnp
+except ImportError as error:
+    raise ImportError("onsoftmax.jax needs JAX 0.5 or later: pip install jax") from error
 
 from ._jax import operators, ranks
 from ._jax.arguments import check_parts, refuse, take

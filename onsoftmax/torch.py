@@ -18,7 +18,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    raise ImportError("onsoftmax.torch needs torch 2.5 or later: pip install torch") from error
 
 from . import _core
 from ._libraries.kinds import dtype_name

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from .._core import softmax_topk
 from .._explain.record import for_json
 from .._plan.table import Table, number, numbers, show
-from .._softmax_topk import softmax_topk
 from .._topk import TopK
 from ..apply import box_lengths, boxes, check_type, is_run
 from .arguments import parse_scale

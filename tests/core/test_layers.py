@@ -199,9 +199,9 @@ def calls():
 
 
 def imports():
-    """{a file of the package: those that it imports, anywhere in it}."""
+    """{a file of the package: those that it imports, anywhere in it}. A .pyi counts if it has no .py."""
     package = os.path.join(PACKAGE_PARENT, "onsoftmax")
-    paths = glob.glob(os.path.join(package, "**", "*.py*"), recursive=True)
+    paths = sorted(glob.glob(os.path.join(package, "**", "*.py*"), recursive=True), reverse=True)
     files = {os.path.splitext(os.path.relpath(path, package))[0]: path for path in paths}
     files = {name.removesuffix("/__init__"): path for name, path in files.items()}
     files["."] = files.pop("__init__")

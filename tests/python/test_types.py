@@ -6,12 +6,24 @@ import os
 import sys
 
 import pytest
+import stubs
 from support import PACKAGE_PARENT, SANITIZED, run_python
 
 import onsoftmax as ons
 from onsoftmax import _core
 
-STUB = os.path.join(os.path.dirname(ons.__file__), "_core.pyi")
+MODULES = ("dask", "distributed", "jax", "torch")
+USE_MODULES = f"""
+import sys
+import onsoftmax as ons
+assert not sys.modules.keys() & {{"dask", "jax", "torch"}}
+sys.modules |= dict.fromkeys(["dask", "jax", "torch"])  # as if they were not installed
+for name in {MODULES}:
+    try:
+        getattr(ons, name)
+    except ImportError as error:
+        print(error)
+"""
 needs_no_sanitizer = pytest.mark.skipif(SANITIZED, reason="mypy runs, and nothing of ours")
 
 USER = """
@@ -101,19 +113,12 @@ def test_the_package_is_typed():
 
 
 def stub():
-    with open(STUB) as file:
-        return ast.parse(file.read()).body
+    return ast.parse(stubs.read()).body
 
 
 def stub_functions():
-    """(name, definition) of each function, of one with a protocol each overload of its."""
-    protocols = {node.name: node for node in stub() if isinstance(node, ast.ClassDef)}
-    found = [(node.name, node) for node in stub() if isinstance(node, ast.FunctionDef)]
-    for node in stub():
-        if isinstance(node, ast.AnnAssign) and getattr(node.annotation, "id", None) in protocols:
-            calls = protocols[node.annotation.id].body
-            found += [(node.target.id, call) for call in calls if isinstance(call, ast.FunctionDef)]
-    return found
+    """(name, definition) of each function, and of each overload."""
+    return [(node.name, node) for node in stub() if isinstance(node, ast.FunctionDef)]
 
 
 def stub_classes():
@@ -135,6 +140,33 @@ def test_stubs_agree_with_the_functions(name, node):
     for name, default in stated.items():
         if isinstance(default, ast.Constant) and default.value is not ...:
             assert signature.parameters[name].default == default.value, name
+
+
+def test_the_stub_has_the_docstrings_and_overloads_that_it_should():
+    assert stubs.current() == stubs.read(), "run python tests/support/stubs.py"
+
+
+def test_modules_for_other_libraries_are_attributes():
+    """They are imported at their first use. If a library is missing, the error says how to install it."""
+    done = run_python(["-c", USE_MODULES])
+    assert done.returncode == 0, done.stderr
+    messages = done.stdout.splitlines()
+    assert len(messages) == 4, done.stdout
+    for message, name, library in zip(
+        messages, MODULES, ("dask[array]", "torch", "jax", "torch"), strict=True
+    ):
+        assert (
+            message.startswith(f"onsoftmax.{name} needs ")
+            and "pip install " in message
+            and library in message
+        )
+
+
+def test_dir_is_what_is_public():
+    modules = {name for name in MODULES if name in vars(ons)}
+    assert {*dir(ons)} == {*ons.__all__, "__version__"} | modules
+    with pytest.raises(AttributeError, match="module 'onsoftmax' has no attribute 'sofmax'"):
+        ons.sofmax  # noqa: B018
 
 
 def test_every_public_function_has_a_stub_and_a_docstring():

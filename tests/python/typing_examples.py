@@ -1,5 +1,7 @@
 """What type checkers must find: mypy and pyright read this file, nothing runs it."""
 
+# pyright: reportUnnecessaryTypeIgnoreComment=true
+
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,22 @@ import onsoftmax as ons
 class Tensor:
     """Stands for an array of another library."""
 
+    def __dlpack__(self, *, stream: int | None = None) -> object:
+        raise NotImplementedError
+
+
+class Series:
+    """Stands for what NumPy can convert, as a pandas Series."""
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray[Any]:
+        raise NotImplementedError
+
+
+class TorchDType:
+    """Stands for a torch.dtype."""
+
+    is_floating_point: bool = True
+
 
 half: NDArray[np.float16] = np.zeros(3, np.float16)
 single: NDArray[np.float32] = np.zeros((3, 4), np.float32)
@@ -19,6 +37,8 @@ double: NDArray[np.float64] = np.zeros((3, 4))
 counts: NDArray[np.int64] = np.zeros(3, np.int64)
 mask: NDArray[np.bool_] = np.zeros(3, np.bool_)
 tensor = Tensor()
+series = Series()
+bfloat16: type[np.generic] = np.float32  # as ml_dtypes states it
 
 # a float type gives itself; integers, bool and Python's numbers give float64
 assert_type(ons.softmax(half), NDArray[np.float16])
@@ -34,21 +54,47 @@ assert_type(ons.softmax([[1, 2], [3, 4]]), NDArray[np.float64])
 assert_type(ons.softmax(single, dtype=np.float64), NDArray[np.float64])
 assert_type(ons.softmax(counts, dtype=np.dtype(np.float32)), NDArray[np.float32])
 assert_type(ons.softmax(single, dtype="float16"), NDArray[np.floating[Any]])
+assert_type(ons.softmax(single, dtype=float), NDArray[np.float64])
+ons.normalizer(single).softmax(single, dtype=float)
 assert_type(ons.softmax(single, out=double), NDArray[np.float64])
 assert_type(ons.softmax(tensor, out=tensor), Tensor)
+ons.softmax(tensor, dtype=TorchDType())
+ons.softmax(single, dtype=bfloat16)
 
 # other libraries' arrays come back as their own kind
 assert_type(ons.softmax(tensor, -1, where=tensor, scale=0.5), Tensor)
 assert_type(ons.logsumexp(tensor, keepdims=True), Tensor)
 assert_type(ons.softmax_backward(tensor, tensor), Tensor)
 
+# what NumPy converts gives a NumPy array
+assert_type(ons.softmax([single, single]), NDArray[np.floating[Any]])
+assert_type(ons.softmax(series), NDArray[np.floating[Any]] | Any)
+
 assert_type(ons.logsumexp(single, keepdims=True), NDArray[np.float32])
+assert_type(ons.logsumexp(single, None), np.float32)
+assert_type(ons.logsumexp([1.0, 2.0]), np.float64)
+assert_type(ons.logsumexp(single), NDArray[np.float32] | Any)
+assert_type(ons.logsumexp(counts), NDArray[np.floating[Any]] | Any)
 assert_type(ons.softmax_backward(single, single), NDArray[np.float32])
 assert_type(ons.log_softmax_backward(single, single, dtype=np.float64), NDArray[np.float64])
 
-assert_type(ons.softmax_topk(single, 2), ons.TopK)
-assert_type(ons.softmax_topk(single, k=2, return_normalizer=True), ons.TopKWithNormalizer)
+assert_type(ons.softmax_topk(single, 2).values, NDArray[np.float32])
+assert_type(ons.softmax_topk(single, 2).indices, NDArray[np.int64])
+assert_type(ons.softmax_topk(single, 2, dtype=np.float64).values, NDArray[np.float64])
+assert_type(ons.softmax_topk(tensor, 2).indices, Tensor)
+found: ons.TopK = ons.softmax_topk([1.0, 2.0], 2)
+assert_type(ons.softmax_topk(single, k=2, return_normalizer=True).values, NDArray[np.float32])
+assert_type(ons.softmax_topk(tensor, k=2, return_normalizer=True).normalizer, ons.Normalizer)
 assert_type(ons.normalizer(single).merge(ons.normalizer(double)), ons.Normalizer)
+assert_type(ons.normalizer(single).softmax(single), NDArray[np.float32])
+assert_type(ons.normalizer(single).log_softmax([1.0]), NDArray[np.floating[Any]])
+assert_type(ons.normalizer(tensor).softmax(tensor), Tensor)
+assert_type(ons.normalizer(tensor).softmax(tensor, out=tensor), Tensor)
+ons.torch.softmax(tensor)
+ons.jax.softmax(tensor)
+ons.dask.softmax(tensor)
+ons.distributed.softmax(tensor)
+assert_type(ons.plan(single), ons.Plan)
 assert_type(ons.plan((4096, 32000), device="cuda", operation="softmax_topk", k=5), ons.Plan)
 assert_type(ons.explain([1, 2, 3], method="split", parts=3), ons.Trace)
 for method in ons.methods("cpu", operation="logsumexp"):
@@ -56,6 +102,11 @@ for method in ons.methods("cpu", operation="logsumexp"):
 
 # each of these is a mistake that a checker must find
 ons.softmax(single, method="flash")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+ons.softmax("abc")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+ons.softmax(["abc"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType, reportCallIssue]
+ons.softmax(single, dtype=np.int32)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType, reportCallIssue]
+ons.plan("3x4")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+print(ons.nonsense)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 ons.softmax(single, dim=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 ons.logsumexp(single, out=single)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 ons.softmax_topk(single)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
