@@ -5,7 +5,7 @@
  *
  * Moves 1 read of N; any N. Arithmetic bounds it: a digit takes four additions in double. */
 #include "../api/exact.h"
-#include "kernel/passes.cuh"
+#include "kernel/parts_of_rows.cuh"
 
 /* What one thread has seen so far of a row. */
 template <typename Real>
@@ -107,7 +107,7 @@ __device__ inline void merge_exact_row(exact_sum<Real> mine, ons_packed *row) {
 
 /* Column form: a lane of each warp a row. */
 template <typename Real>
-__device__ inline void merge_exact_columns(const exact_sum<Real> &mine, ons_packed *rows) {
+__device__ inline void merge_exact_columns(const exact_sum<Real> &mine, ons_packed *row) {
     using Form = block_of_columns;
     __shared__ ons_packed parts[PASS_THREADS / WARP * Form::ROWS];
     parts[Form::slot(warp_of_block())] = mine.packed();
@@ -117,46 +117,38 @@ __device__ inline void merge_exact_columns(const exact_sum<Real> &mine, ons_pack
 #pragma unroll 1
     for (int warp = 1; warp < warps_of_block(); warp++)
         all = ons_packed_merge(all, parts[Form::slot(warp)]);
-    rows[Form::row()] = all;
+    *row = all;
 }
 
-/* The states lie in `states` by strip, part and row of the strip. */
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(EXACT_THREADS<Form>, Form::ROWS == 1 ? 2 : 1)
     exact_sums_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                       int64_t chunks_a_part, ons_packed *states) {
     await_earlier_work();
     using Real = typename Rows::Real;
-    const part_of_row part(parts, chunks_a_part, (args.N + Rows::V - 1) / Rows::V);
-    const auto row =
-        Rows::template row<(Form::ROWS > 1)>(args, part.strip * Form::ROWS + Form::row());
+    const part_of_rows<Rows, Form> part(args, parts, chunks_a_part);
+    const auto row = part.row(args);
     exact_sum<Real> sum;
     for_each_tile<Form, TILE_CHUNKS>(row, part.begin, part.end,
                                      [&](int64_t, const auto &tile) { sum.add(tile); });
-    states += (args.first_row * parts + (int64_t)blockIdx.x * Form::ROWS);
+    states = part.of_part(states, args, parts);
     if constexpr (Form::ROWS == 1)
         merge_exact_row(sum, states);
     else
         merge_exact_columns(sum, states);
 }
 
-constexpr int MERGE_THREADS = 128;
-constexpr int64_t MAX_BLOCKS = 1 << 16;
-
-/* A thread a row; row r of strip s has its part p at (s * parts + p) * width + r. */
-static __global__ void __launch_bounds__(MERGE_THREADS)
+static __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
     exact_merge_kernel(const __grid_constant__ problem_arguments args, int parts, int width,
                        const ons_packed *states) {
     await_earlier_work();
-    const int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows;
-         row += step) {
-        const ons_packed *of_row = states + row / width * parts * width + row % width;
-        ons_packed all = of_row[0];
-#pragma unroll 1
-        for (int part = 1; part < parts; part++) all = ons_packed_merge(all, of_row[part * width]);
+    for_each_row(args, [&](int64_t row) {
+        auto merge = [](const ons_packed &a, const ons_packed &b) {
+            return ons_packed_merge(a, b);
+        };
+        const ons_packed all = merged_parts(states, row, parts, width, merge);
         *(ons_packed *)row_address(args, row).y = ons_exact_of(all.m, all.digit);
-    }
+    });
 }
 
 ons_status launch_exact_sums(const launch_request &request) {
@@ -174,9 +166,7 @@ ons_status launch_exact_sums(const launch_request &request) {
                 launch_strips(request, {parts, plan->threads}, exact_sums_kernel<Rows, Form>,
                               rows.arguments, parts, plan->tile / Rows::V, states);
             if (status != ONS_OK || request.facts) return status;
-            const int64_t blocks = (plan->rows + MERGE_THREADS - 1) / MERGE_THREADS;
-            return launch(request, {blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS, MERGE_THREADS},
-                          exact_merge_kernel, as_it_is(request), parts, (int)Form::ROWS, states);
+            return launch_thread_a_row(request, exact_merge_kernel, parts, (int)Form::ROWS, states);
         }
     });
 }

@@ -37,16 +37,6 @@ __device__ inline void rewrite_tiles(const Rows &row, int64_t begin, int64_t end
     });
 }
 
-/* A block's part of its row, in chunks; a strip has `parts` blocks. */
-struct part_of_row {
-    int64_t strip, begin, end;
-
-    __device__ part_of_row(int parts, int64_t chunks_a_part, int64_t chunks)
-        : strip(blockIdx.x / parts),
-          begin(blockIdx.x % parts * chunks_a_part),
-          end(begin + chunks_a_part < chunks ? begin + chunks_a_part : chunks) {}
-};
-
 template <typename Rows>
 __device__ inline int64_t chunks_of(const Rows &row) {
     return (row.N + Rows::V - 1) / Rows::V;
