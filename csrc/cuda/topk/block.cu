@@ -71,9 +71,9 @@ __device__ __forceinline__ unsigned bits_from(const Tile &tile, const bound<Key>
 }
 
 /* Adds a thread's elements that have a bit to the block's list, as far as there is room. */
-template <typename Rows, typename Tile, typename Entry>
+template <typename Tile, typename Rows, typename Entry>
 __device__ __forceinline__ void list_bits(const topk_arguments<Rows> &args, int64_t row,
-                                          const Tile &, unsigned bits, uint32_t first, Entry *list,
+                                          unsigned bits, uint32_t first, Entry *list,
                                           uint32_t *listed) {
     const int lane = threadIdx.x % WARP;
     const uint32_t upto = sum_up_to_lane<WARP>(__popc(bits), lane);
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
         const bool some = own >= from.key;
         if (__any_sync(~0u, some)) {
             const unsigned kept = bits_from(tile, from, first, N);
-            list_bits(args, row, tile, some ? kept : 0, first, list, &listed);
+            list_bits<Tile>(args, row, some ? kept : 0, first, list, &listed);
         }
         __syncthreads();
         count = *(volatile uint32_t *)&listed;
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
         counts = true;
     }
     topk_of_row<Rows> results(args, row, total);
-    give_first(list, beside, count, k, from.key, key_of(m),
+    give_first(listed_entries<Real>{list, count, from.key, key_of(m)}, beside, k,
                [&](uint32_t order, const Entry &one) { results.put(order, one); });
     results.template end<0>();
     if (threadIdx.x == 0) put_pair(args, row, total);

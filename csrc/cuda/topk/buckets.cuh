@@ -59,29 +59,51 @@ __device__ inline void begin_buckets(uint32_t *buckets, int lane) {
     }
 }
 
-/* Calls put(place in the order, entry) for the first k of `count` entries, with keys between the
- * two given. There is room for as many in `sorted`, and for LANES * BUCKETS_A_LANE in `buckets`. To
- * be called by `threads` threads, of which LANES or more are in one warp, this one the `thread`-th;
- * sync() is their barrier. */
-template <int LANES, typename Real, typename Sync, typename Put>
-__device__ inline void put_by_buckets(const entry<Real> *list, entry<Real> *sorted,
-                                      uint32_t *buckets, uint32_t count, uint32_t k,
-                                      key_type<Real> least, key_type<Real> largest, uint32_t thread,
-                                      uint32_t threads, Sync sync, Put put) {
+/* `count` entries, and bounds of their keys. */
+template <typename Real>
+struct listed_entries {
+    const entry<Real> *list;
+    uint32_t count;
+    key_type<Real> least, largest;
+};
+
+/* The threads that work on a list together: a whole block, or neighbouring lanes. */
+struct whole_block {
+    static constexpr int LANES = WARP; /* of its first warp */
+    __device__ static uint32_t thread() { return threadIdx.x; }
+    __device__ static uint32_t threads() { return blockDim.x; }
+    __device__ static void sync() { __syncthreads(); }
+};
+template <int LANES_>
+struct lanes_together {
+    static constexpr int LANES = LANES_;
+    __device__ static uint32_t thread() { return threadIdx.x % LANES; }
+    __device__ static uint32_t threads() { return LANES; }
+    __device__ static void sync() { __syncwarp(); }
+};
+
+/* Calls put(place in the order, entry) for the first k entries. There is room for as many as are
+ * listed in `sorted`, and for LANES * BUCKETS_A_LANE in `buckets`. To be called by all Threads. */
+template <typename Threads, typename Real, typename Put>
+__device__ inline void put_by_buckets(const listed_entries<Real> &given, entry<Real> *sorted,
+                                      uint32_t *buckets, uint32_t k, Put put) {
+    constexpr int LANES = Threads::LANES;
     constexpr uint32_t BUCKETS = LANES * BUCKETS_A_LANE;
-    const bucket_of_key<Real> bucket(least, largest, BUCKETS);
+    const entry<Real> *const list = given.list;
+    const uint32_t count = given.count, thread = Threads::thread(), threads = Threads::threads();
+    const bucket_of_key<Real> bucket(given.least, given.largest, BUCKETS);
     for (uint32_t i = thread; i < BUCKETS; i += threads) buckets[i] = 0;
-    sync();
+    Threads::sync();
 #pragma unroll 1
     for (uint32_t i = thread; i < count; i += threads)
         atomicAdd(buckets + bucket(list[i].key()), 1);
-    sync();
+    Threads::sync();
     if (thread < LANES) begin_buckets<LANES>(buckets, (int)thread);
-    sync();
+    Threads::sync();
 #pragma unroll 1
     for (uint32_t i = thread; i < count; i += threads)
         sorted[atomicAdd(buckets + bucket(list[i].key()), 1)] = list[i];
-    sync(); /* now a bucket begins where the one before it says */
+    Threads::sync(); /* now a bucket begins where the one before it says */
 #pragma unroll 1
     for (uint32_t i = thread; i < count; i += threads) {
         const entry<Real> own = sorted[i];
@@ -106,16 +128,16 @@ __host__ __device__ constexpr int bytes_beside_list(int room) {
     return WARP * BUCKETS_A_LANE * (int)sizeof(uint32_t) + room * (int)sizeof(entry<Real>);
 }
 
-/* The same by a block. */
+/* The same by a block, which has memory `beside` the list. */
 template <typename Real, typename Put>
-__device__ inline void give_first(const entry<Real> *list, void *beside, uint32_t count, uint32_t k,
-                                  key_type<Real> least, key_type<Real> largest, Put put) {
+__device__ inline void give_first(const listed_entries<Real> &given, void *beside, uint32_t k,
+                                  Put put) {
+    const entry<Real> *const list = given.list;
+    const uint32_t count = given.count;
     if (count > max_counted()) {
         uint32_t *const buckets = (uint32_t *)beside;
         entry<Real> *const sorted = (entry<Real> *)(buckets + WARP * BUCKETS_A_LANE);
-        auto sync = [] { __syncthreads(); };
-        return put_by_buckets<WARP>(list, sorted, buckets, count, k, least, largest, threadIdx.x,
-                                    blockDim.x, sync, put);
+        return put_by_buckets<whole_block>(given, sorted, buckets, k, put);
     }
     const uint32_t lane = threadIdx.x % COUNT_LANES;
 #pragma unroll 1

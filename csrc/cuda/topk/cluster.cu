@@ -171,8 +171,8 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     arrivals::say_ready(); /* the first block stays until its count is read no more */
     if (block_of_row() == 0) {
         topk_of_row<Rows> results(args, row, total);
-        give_first(list, beside, (uint32_t)count, k, from.key, key_of(total.m),
-                   [&](uint32_t order, const Entry &one) { results.put(order, one); });
+        give_first(listed_entries<Real>{list, (uint32_t)count, from.key, key_of(total.m)}, beside,
+                   k, [&](uint32_t order, const Entry &one) { results.put(order, one); });
         results.template end<0>();
         if (threadIdx.x == 0) put_pair(args, row, total);
     }

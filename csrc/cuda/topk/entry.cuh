@@ -92,18 +92,16 @@ struct alignas(16) entry<double> {
 };
 
 /* Sorts n entries, a power of two: a bitonic network (Batcher, Sorting networks and their
- * applications, 1968). To be called by `threads` threads, this one the `thread`-th; sync() is their
- * barrier. */
-template <typename Entry, typename Sync>
-__device__ inline void sort_entries(Entry *list, uint32_t n, uint32_t thread, uint32_t threads,
-                                    Sync sync) {
+ * applications, 1968). To be called by a whole block. */
+template <typename Entry>
+__device__ inline void sort_entries(Entry *list, uint32_t n) {
 #pragma unroll 1
     for (uint32_t size = 2; size <= n; size *= 2)
 #pragma unroll 1
         for (uint32_t apart = size / 2; apart > 0; apart /= 2) {
-            sync();
+            __syncthreads();
 #pragma unroll 1
-            for (uint32_t i = thread; i < n / 2; i += threads) {
+            for (uint32_t i = threadIdx.x; i < n / 2; i += blockDim.x) {
                 const uint32_t low = 2 * i - (i & (apart - 1)), high = low + apart;
                 const Entry a = list[low], b = list[high];
                 if (low & size ? a.is_before(b) : b.is_before(a)) {
@@ -112,7 +110,7 @@ __device__ inline void sort_entries(Entry *list, uint32_t n, uint32_t thread, ui
                 }
             }
         }
-    sync();
+    __syncthreads();
 }
 
 __device__ inline uint32_t power_from(uint32_t n) { return n <= 1 ? 1 : 1u << (32 - __clz(n - 1)); }

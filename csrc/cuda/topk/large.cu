@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         });
         for (uint32_t i = args.k + threadIdx.x; i < room; i += blockDim.x) list[i] = {};
         __syncthreads();
-        sort_entries(list, room, threadIdx.x, blockDim.x, [] { __syncthreads(); });
+        sort_entries(list, room);
         topk_of_row<Rows> results(args, row, total);
         for (uint32_t i = threadIdx.x; i < (uint32_t)args.k; i += blockDim.x)
             results.put(i, list[i]);

@@ -88,7 +88,8 @@ __device__ __noinline__ void give_row(const topk_arguments<Rows> &args, Key from
     const block_share<Rows> share(args);
     const state<Real> total = state_of_block<Real>();
     auto give = [&](auto put) {
-        give_first(list, (void *)(list + args.room), count, share.k, from, key_of(total.m), put);
+        give_first(listed_entries<Real>{list, count, from, key_of(total.m)},
+                   (void *)(list + args.room), share.k, put);
     };
     if (args.workspace) {
         const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, share.which);

@@ -19,7 +19,6 @@ __global__ void __launch_bounds__(TOPK_MERGE_THREADS)
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
     __shared__ int listed;
-    auto sync = [] { __syncthreads(); };
     const int64_t row = blockIdx.x + args.first_row;
     const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, row * args.parts);
     const uint32_t parts = (uint32_t)args.parts, entries = parts * (uint32_t)args.k;
@@ -45,15 +44,16 @@ __global__ void __launch_bounds__(TOPK_MERGE_THREADS)
             continue;
         }
         for (int j = count + threadIdx.x; j < args.room; j += blockDim.x) list[j] = {};
-        sort_entries(list, (uint32_t)args.room, threadIdx.x, blockDim.x, sync);
+        sort_entries(list, (uint32_t)args.room);
         last = list[args.k - 1];
         if (threadIdx.x == 0) listed = min(count, args.k);
         __syncthreads();
     }
     const state<Real> total = merge_by_warp(part.pair, (int)args.parts);
     topk_of_row<Rows> results(args, row, total);
-    give_first(list, (void *)(list + args.room), (uint32_t)listed, (uint32_t)args.k, least,
-               key_of(total.m), [&](uint32_t order, const Entry &one) { results.put(order, one); });
+    give_first(listed_entries<Real>{list, (uint32_t)listed, least, key_of(total.m)},
+               (void *)(list + args.room), (uint32_t)args.k,
+               [&](uint32_t order, const Entry &one) { results.put(order, one); });
     results.template end<0>();
     if (threadIdx.x == 0) put_pair(args, row, total);
 }

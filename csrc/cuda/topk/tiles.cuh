@@ -83,7 +83,7 @@ template <typename Key, typename Entry>
 __device__ __noinline__ progress<Key> cut(Entry *list, uint32_t listed, uint32_t k) {
     const uint32_t n = power_from(listed);
     for (uint32_t i = listed + threadIdx.x; i < n; i += blockDim.x) list[i] = {};
-    sort_entries(list, n, threadIdx.x, blockDim.x, [] { __syncthreads(); });
+    sort_entries(list, n);
     return {{list[k - 1].key(), 0}, k}; /* later elements are behind equal ones */
 }
 

@@ -72,21 +72,31 @@ __device__ inline unsigned first_of(unsigned bits, uint32_t count, int lane) {
     return kept;
 }
 
-/* Leaves k to `room` elements of each row, where more are not below `low`, by counting those not
- * below a number. That is the one given, then the middle between the last ones that were too low
- * and too high; every third time it is an element. So neither equal elements nor an outlier make it
- * long: where k is reached within equal ones, the first are taken. m is the largest; element(bit)
- * gives one of this lane's. */
+/* What choose() looks for: k to `room` elements, of which k or more are not below `low`; m is the
+ * largest. It begins with a number, which may be an element. */
+template <typename Real>
+struct search_of_row {
+    uint32_t k, room;
+    Real low, m, number;
+    bool is_element;
+};
+
+/* Leaves k to `room` elements of each row by counting those not below a number. That is the one
+ * given, then the middle between the last ones that were too low and too high; every third time it
+ * is an element. So neither equal elements nor an outlier make it long: where k is reached within
+ * equal ones, the first are taken. element(bit) gives one of this lane's. */
 template <int LANES, typename Tile, typename Real, typename Element>
-__device__ inline void choose(const Tile &tile, kept_of_row *kept, uint32_t k, uint32_t room,
-                              Real low, Real number, bool is_element, Real m, int lane,
+__device__ inline void choose(const Tile &tile, kept_of_row *kept, search_of_row<Real> search,
                               Element element) {
     using Signs = signs<Tile>;
+    const uint32_t k = search.k, room = search.room;
+    const Real m = search.m;
+    Real low = search.low, number = search.number;
     constexpr unsigned OF_ROW = ~0u >> (32 - LANES);
     unsigned above = 0, equal = 0, nan = 0; /* fewer than k; of those the first are kept */
     uint32_t wanted = 0;
     Real high = m;
-    const int first_step = is_element ? 0 : 1;
+    const int first_step = search.is_element ? 0 : 1;
     if (__any_sync(~0u, isnan(m))) nan = bits_of_nan(tile);
     for (int step = first_step;; step++) {
         const bool open = kept->count > room && !wanted;
@@ -125,7 +135,7 @@ __device__ inline void choose(const Tile &tile, kept_of_row *kept, uint32_t k, u
         }
     }
     if (__any_sync(~0u, wanted > 0)) {
-        const unsigned first = first_of<LANES, Tile>(equal, wanted, lane);
+        const unsigned first = first_of<LANES, Tile>(equal, wanted, threadIdx.x % LANES);
         if (wanted > 0) *kept = {above | first, k};
     }
 }
@@ -186,8 +196,10 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (__any_sync(~0u, kept.count > (uint32_t)args.room)) {
         Real number = least;
         if (!few) number = -max_over_lanes<LANES>(-fmin(tops[0], tops[1]));
-        choose<LANES>(tile, &kept, (uint32_t)args.k, (uint32_t)args.room, least, number, few, m,
-                      lane, element_at);
+        choose<LANES>(
+            tile, &kept,
+            search_of_row<Real>{(uint32_t)args.k, (uint32_t)args.room, least, m, number, few},
+            element_at);
         slot = sum_up_to_lane<LANES>(__popc(kept.bits), lane);
     }
     slot -= __popc(kept.bits);
@@ -212,9 +224,9 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     } else {
         smallest = least_over_lanes<LANES>(smallest);
         uint32_t *const buckets = (uint32_t *)memory;
-        put_by_buckets<LANES>(
-            list, (Entry *)(buckets + LANES * BUCKETS_A_LANE), buckets, count, (uint32_t)args.k,
-            smallest, key_of(m), lane, LANES, [] { __syncwarp(); }, put);
+        put_by_buckets<lanes_together<LANES>>(
+            listed_entries<Real>{list, count, smallest, key_of(m)},
+            (Entry *)(buckets + LANES * BUCKETS_A_LANE), buckets, (uint32_t)args.k, put);
     }
     results.template end<LANES>();
     if (exists && lane == 0) put_pair(args, row, total);
