@@ -1,8 +1,9 @@
 /* plan/times.c - how long a method takes, as it was measured: plan/measured_times.def has the times
- * of one GPU, over a grid of rows and lengths. Between the grid's points they are interpolated. */
+ * of one GPU, over a grid of rows and lengths. Between the grid's points they are interpolated. And
+ * what a time consists of: the launch, and reads that the cache serves. */
 #include "../api/plan_facts.h"
 
-#include "plan.h"
+#include "gpu.h"
 
 #include <math.h>
 
@@ -89,6 +90,19 @@ static bool is_what_was_measured(const ons_problem *problem, const ons_plan *pla
     return true;
 }
 
+/* One of the two 16-bit types was measured: a method does the same with both. */
+static ons_dtype measured_dtype(ons_dtype dtype) {
+    return dtype == ONS_FLOAT16 ? ONS_BFLOAT16 : dtype;
+}
+
+/* The first length of a series, or NULL if it was not measured. */
+static const entry *find_series(ons_dtype dtype, bool packs, ons_method method) {
+    const entry wanted = ENTRY(SERIES_IS_NEXT, KEY((entry)dtype, packs, (entry)method));
+    for (const entry *at = times; at < times + TIMES; at++)
+        if (*at == wanted) return at + 1;
+    return NULL;
+}
+
 double ons_measured_seconds(const ons_problem *problem, const ons_machine *machine,
                             const ons_plan *plan) {
     if (!is_what_was_measured(problem, plan)) return 0;
@@ -96,14 +110,11 @@ double ons_measured_seconds(const ons_problem *problem, const ons_machine *machi
     ons_gpu_to_plan_for(problem, machine, &gpu);
     if (!was_measured(&gpu)) return 0;
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
-    /* one of the two 16-bit types was measured: a method does the same with both */
-    const ons_dtype dtype = x->dtype == ONS_FLOAT16 ? ONS_BFLOAT16 : x->dtype;
+    const ons_dtype dtype = measured_dtype(x->dtype);
     const uintptr_t begins = (uintptr_t)x->data | (uintptr_t)y->data;
     const bool packs = plan->N * ons_dtype_size(dtype) % 16 == 0 && begins % 16 == 0;
-    const entry wanted = ENTRY(SERIES_IS_NEXT, KEY((entry)dtype, packs, (entry)plan->method));
-    for (const entry *at = times; at < times + TIMES; at++)
-        if (*at == wanted) return at_length(at + 1, (double)plan->rows, (double)plan->N);
-    return 0;
+    const entry *series = find_series(dtype, packs, plan->method);
+    return series ? at_length(series, (double)plan->rows, (double)plan->N) : 0;
 }
 
 double ons_measured_copy_seconds(const ons_problem *problem, const ons_machine *machine,
@@ -111,4 +122,30 @@ double ons_measured_copy_seconds(const ons_problem *problem, const ons_machine *
     if (ons_measured_seconds(problem, machine, plan) == 0) return 0;
     const int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
     return at_rows(copies, copies + COPIES, (double)plan->rows * (double)plan->N * (double)size);
+}
+
+double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
+    if (problem->device != ONS_CUDA) return 0;
+    const ons_dtype dtype = measured_dtype(problem->operand[ONS_X].dtype);
+    /* what selects has kernels of its own: no kernel is faster than the shortest copy */
+    const entry *at =
+        ons_operations[problem->operation].selects ? NULL : find_series(dtype, true, plan->method);
+    double least = at ? INFINITY : seconds_of(copies[0]);
+    for (; at && at < times + TIMES && what_of(*at) != SERIES_IS_NEXT; at++)
+        if (what_of(*at) < LENGTH_IS_NEXT) least = fmin(least, seconds_of(*at));
+    return least;
+}
+
+double ons_cache_share(const ons_problem *problem, const ons_machine *machine,
+                       const ons_plan *plan) {
+    if (problem->device != ONS_CUDA) return 0;
+    ons_gpu gpu;
+    ons_gpu_to_plan_for(problem, machine, &gpu);
+    if (gpu.l2_bytes <= 0) return 0;
+    const double row = (double)plan->N * (double)ons_dtype_size(problem->operand[ONS_X].dtype);
+    const double all = (double)plan->rows * row;
+    if (plan->method == ONS_METHOD_split || plan->threads == 0) return all / (double)gpu.l2_bytes;
+    const double blocks = (double)in_flight_bytes(&gpu, plan->threads, 1);
+    const double rows_a_block = plan->width > 1 ? (double)plan->width : 1;
+    return fmin(all, blocks * rows_a_block * row) / (double)gpu.l2_bytes;
 }

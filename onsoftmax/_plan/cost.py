@@ -1,0 +1,31 @@
+"""What one method would cost for the call of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one method would cost for the call of a plan."""
+
+    method: str
+    bytes_moved: int | None
+    """Bytes moved through main memory, if no read finds its elements in a cache. None if the method cannot
+    run."""
+    on_chip_bytes: int | None
+    """Bytes held in fast memory for one row."""
+    cannot: str = ""
+    """Why the method cannot run."""
+    measured_seconds: float | None = None
+    """As in Plan."""
+    most_x_copy: float | None = None
+    """On a GPU, the largest share of a copy's speed that the bytes through memory allow. None on the CPU: a
+    copy there reads what it overwrites, and a method that writes past the caches does not."""
+    least_bytes: int | None = None
+    """The bytes that must pass through main memory: bytes_moved without the reads that a GPU's L2 serves."""
+    launch_seconds: float | None = None
+    """As in Plan."""
+    note: str = ""
+    """What decides the time beside the bytes moved: "launch-bound", "reads again from L2", "writes past the
+    caches" or "the array fits the caches". Empty if nothing does."""
