@@ -192,14 +192,11 @@ def wrapped(text: str, width: int) -> str:
     """The text in lines of at most `width` characters. What goes on in a new line is indented further."""
     lines = []
     for line in text.splitlines():
+        if len(line) <= width:
+            lines.append(line)
+            continue
         indent = line[: len(line) - len(line.lstrip())]
-        lines += textwrap.wrap(
-            line,
-            width,
-            subsequent_indent=f"{indent}  ",
-            break_on_hyphens=False,
-            break_long_words=False,
-        ) or [""]
+        lines += textwrap.wrap(line, width, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
     return "\n".join(lines)
 
 
