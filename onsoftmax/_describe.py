@@ -227,7 +227,7 @@ def plan(
         "launch_seconds",
     ):
         facts[name] = facts.get(name) or None
-    for name in ("reads", "read_bytes", "past_caches", "last_cache", "cache_share"):
+    for name in ("reads", "read_bytes", "past_caches", "last_cache", "least_bytes"):
         facts.pop(name, None)
     return Plan(**facts, others=costs, num_threads=num_threads)
 

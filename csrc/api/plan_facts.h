@@ -7,7 +7,8 @@
 /* How often it reads the whole array; where the elements decide that, the least. */
 int ons_plan_reads(const ons_problem *problem, const ons_plan *plan);
 
-/* The bytes of one read of the whole array; of both arrays for an operation that takes a gradient. */
+/* The bytes of one read of the whole array; of both arrays for an operation that takes a gradient.
+ */
 int64_t ons_read_bytes(const ons_problem *problem, const ons_plan *plan);
 
 /* plan/times.c: how long a plan takes on its GPU, in seconds, and how long a copy of the array
@@ -25,11 +26,9 @@ double ons_measured_copy_seconds(const ons_problem *problem, const ons_machine *
  */
 double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan);
 
-/* plan/times.c: what lies between two reads of an element, as a part of the GPU's L2: x of the rows
- * that all blocks have in work at once, or all of x if the method goes over the whole array before
- * it reads a row again. Below 1 a second read finds its row in L2. 0 on the CPU, or if the size of
- * L2 is not known. */
-double ons_cache_share(const ons_problem *problem, const ons_machine *machine,
-                       const ons_plan *plan);
+/* plan/times.c: the bytes that must pass through memory: bytes_moved without the reads that a GPU's
+ * L2 may serve, since it has room for what lies between two reads of an element. */
+int64_t ons_least_bytes(const ons_problem *problem, const ons_machine *machine,
+                        const ons_plan *plan);
 
 #endif

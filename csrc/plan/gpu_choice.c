@@ -68,7 +68,7 @@ static bool online_is_ahead(const gpu_row *row, int64_t row_bytes, const ons_pla
         !has_one_a_row(row) && row->contiguous && row->is_16_bit && plan->N <= ONLINE_ROW_16_BIT;
     return plan->rows >= scaled(ONLINE_ROWS, row->gpu) &&
            (short_16_bit ||
-            in_flight_bytes(row->gpu, PASS_THREADS, row_bytes) <= 2 * row->gpu->l2_bytes);
+            blocks_in_flight(row->gpu, PASS_THREADS) * row_bytes <= 2 * row->gpu->l2_bytes);
 }
 
 static choice choose_in_row_form(const gpu_row *row, ons_dtype dtype, const ons_plan *plan) {

@@ -136,16 +136,23 @@ double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
     return least;
 }
 
-double ons_cache_share(const ons_problem *problem, const ons_machine *machine,
-                       const ons_plan *plan) {
-    if (problem->device != ONS_CUDA) return 0;
+/* What lies between two reads of an element, as a part of the GPU's L2: x of the rows that all
+ * blocks have in work at once, or all of x if the method goes over the whole array before it reads
+ * a row again. Up to 1 a second read finds its row in L2. */
+static double part_of_cache(const ons_problem *problem, const ons_gpu *gpu, const ons_plan *plan) {
+    const double all = (double)ons_read_bytes(problem, plan), cache = (double)gpu->l2_bytes;
+    if (plan->method == ONS_METHOD_split || plan->threads == 0) return all / cache;
+    const double rows =
+        (double)(blocks_in_flight(gpu, plan->threads) * (plan->width > 1 ? plan->width : 1));
+    return all / cache * fmin(1, rows / fmax((double)plan->rows, 1));
+}
+
+int64_t ons_least_bytes(const ons_problem *problem, const ons_machine *machine,
+                        const ons_plan *plan) {
+    if (problem->device != ONS_CUDA) return plan->bytes_moved;
     ons_gpu gpu;
     ons_gpu_to_plan_for(problem, machine, &gpu);
-    if (gpu.l2_bytes <= 0) return 0;
-    const double row = (double)plan->N * (double)ons_dtype_size(problem->operand[ONS_X].dtype);
-    const double all = (double)plan->rows * row;
-    if (plan->method == ONS_METHOD_split || plan->threads == 0) return all / (double)gpu.l2_bytes;
-    const double blocks = (double)in_flight_bytes(&gpu, plan->threads, 1);
-    const double rows_a_block = plan->width > 1 ? (double)plan->width : 1;
-    return fmin(all, blocks * rows_a_block * row) / (double)gpu.l2_bytes;
+    const int64_t again = (ons_plan_reads(problem, plan) - 1) * ons_read_bytes(problem, plan);
+    const double part = part_of_cache(problem, &gpu, plan);
+    return plan->bytes_moved - (part <= 1 ? again : (int64_t)((double)again / part));
 }

@@ -15,8 +15,6 @@ READS_CACHE = "reads again from L2"
 PAST_CACHES = "writes past the caches"
 FITS_CACHES = "the array fits the caches"
 
-FITS = 1.0  # the largest part of L2 (ons_cache_share) for which a second read comes from there
-
 MOST_ROWS, MOST_ELEMENTS = 2**20, 2**31  # of the plans that are compared to explain a tie
 
 Facts = dict[str, Any]
@@ -26,14 +24,6 @@ def bytes_once(facts: Facts) -> int:
     """The bytes moved if the array is read once."""
     again: int = (facts["reads"] - 1) * facts["read_bytes"]
     return int(facts["bytes_moved"]) - again
-
-
-def least_bytes(facts: Facts) -> int:
-    """The bytes that must pass through memory. On a GPU, L2 serves later reads for what it has room for."""
-    if facts["device"] == "cpu":
-        return int(facts["bytes_moved"])
-    again = int(facts["bytes_moved"]) - bytes_once(facts)
-    return int(facts["bytes_moved"]) - int(again / max(facts["cache_share"], FITS))
 
 
 def is_launch_bound(launch: float | None, seconds: float | None) -> bool:
@@ -52,13 +42,13 @@ def note(facts: Facts, seconds: float | None) -> str:
         return PAST_CACHES if facts["past_caches"] else ""
     if is_launch_bound(facts["launch_seconds"], seconds):
         return LAUNCH_BOUND
-    return READS_CACHE if facts["reads"] > 1 and 0 < facts["cache_share"] <= FITS else ""
+    return READS_CACHE if facts["reads"] > 1 and facts["least_bytes"] == bytes_once(facts) else ""
 
 
 def cost(name: str, facts: Facts, needed: int) -> Cost:
     """The cost of a method that can run. `needed` is the least that any method moves, in bytes."""
     measured, launch = facts.get("measured_seconds") or None, facts.get("launch_seconds") or None
-    least, speed = least_bytes(facts), facts.get("copy_speed")
+    least, speed = facts["least_bytes"], facts.get("copy_speed")
     seconds = measured or (least / speed if speed else None)
     return Cost(
         name,
