@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import _core
 from . import copy_speed, reasons
+from .cost import Cliff as Cliff
 from .cost import Cost as Cost
 from .table import Table, as_html, paragraphs
 from .text import counted, duration, size
@@ -22,20 +23,6 @@ CPU_TIMES = {
     reasons.FITS_CACHES: ("The array fits the caches and may take less", "The call itself comes on top"),
 }
 _MAX_ELEMENTS = 2**_core.MAX_ELEMENTS_LOG2
-
-
-@dataclass(frozen=True)
-class Cliff:
-    """A length of row at which another method takes over."""
-
-    N: int
-    """The last length of `method`."""
-    method: str
-    bytes_an_element: float
-    """Bytes moved through main memory for each element, up to this length."""
-    then: str
-    """The method from N + 1 on."""
-    bytes_an_element_then: float
 
 
 @dataclass(frozen=True, repr=False)

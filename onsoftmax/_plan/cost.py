@@ -1,4 +1,4 @@
-"""What one method would cost for the call of a plan."""
+"""What one method would cost for the call of a plan, and where the next method takes over."""
 
 from __future__ import annotations
 
@@ -29,3 +29,17 @@ class Cost:
     note: str = ""
     """What decides the time beside the bytes moved: "launch-bound", "reads again from L2", "writes past the
     caches" or "the array fits the caches". Empty if nothing does."""
+
+
+@dataclass(frozen=True)
+class Cliff:
+    """A length of row at which another method takes over."""
+
+    N: int
+    """The last length of `method`."""
+    method: str
+    bytes_an_element: float
+    """Bytes moved through main memory for each element, up to this length."""
+    then: str
+    """The method from N + 1 on."""
+    bytes_an_element_then: float
