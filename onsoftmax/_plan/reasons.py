@@ -69,7 +69,7 @@ def explained(reason: str, own: Cost, rivals: Sequence[Cost], N: int, at: Callab
     """
     sentences = [reason, *_launch(own)]
     if own.measured_seconds:
-        sentences += _faster(own, rivals) + _tie(own, rivals, N, at)
+        sentences += _rivals(own, rivals, N, at)
     elif own.note != LAUNCH_BOUND and own.note != READS_CACHE:
         again = [cost.method for cost in rivals if cost.note == READS_CACHE]
         if again:
@@ -89,45 +89,47 @@ def _launch(own: Cost) -> list[str]:
 
 
 def _times(costs: Sequence[Cost]) -> str:
-    return listed([f"{cost.method} {duration(cost.measured_seconds or 0)}" for cost in costs])
+    return listed([f"{cost.method} ({duration(cost.measured_seconds or 0)})" for cost in costs])
 
 
-def _faster(own: Cost, rivals: Sequence[Cost]) -> list[str]:
-    """The methods that were measured to be faster here, beyond a tie."""
+def _rivals(own: Cost, rivals: Sequence[Cost], N: int, at: Callable[[str, int], Facts]) -> list[str]:
+    """The methods that are as fast here, or faster."""
     time = own.measured_seconds or 0
-    faster = [cost for cost in rivals if cost.measured_seconds and cost.measured_seconds * TIE < time]
-    if not faster:
-        return []
-    return [
-        f"Measured faster here, where this one takes {duration(time)}: {_times(faster)}",
-        "auto goes by the type, the length and the number of rows, not by these times",
-    ]
+    measured = sorted(
+        (cost for cost in rivals if cost.measured_seconds), key=lambda cost: cost.measured_seconds or 0
+    )
+    faster = [cost for cost in measured if (cost.measured_seconds or 0) * TIE < time]
+    tied = [cost for cost in measured if time / TIE <= (cost.measured_seconds or 0) <= time * TIE]
+    sentences = [f"{own.method} takes {duration(time)} here"] if faster or tied else []
+    if faster:
+        sentences += [
+            f"{_times(faster)} {'is' if len(faster) == 1 else 'are'} faster",
+            "auto goes by the type, the length and the number of rows, not by these times",
+        ]
+    if tied:
+        sentences.append(f"{_times(tied)} {'ties' if len(tied) == 1 else 'tie'} with it")
+        sentences += _ends_of_tie(own, tied, N, at)
+    return sentences
 
 
-def _tie(own: Cost, rivals: Sequence[Cost], N: int, at: Callable[[str, int], Facts]) -> list[str]:
-    """The methods that are as fast here, and where they are not."""
-    time = own.measured_seconds or 0
-    tied = [
-        cost for cost in rivals if cost.measured_seconds and time / TIE <= cost.measured_seconds <= TIE * time
-    ]
-    if not tied:
-        return []
-    tied.sort(key=lambda cost: cost.measured_seconds or 0)
-    sentences = [f"A tie: {_times(tied)}, this one {duration(time)}"]
+def _ends_of_tie(own: Cost, tied: Sequence[Cost], N: int, at: Callable[[str, int], Facts]) -> list[str]:
+    """Why methods tie, and where they do not."""
+    sentences = []
     cached = [cost.method for cost in tied if cost.note == READS_CACHE]
     if cached:
         verb = "reads" if len(cached) == 1 else "read"
-        sentences.append(f"{listed(cached)} {verb} again, but from the L2 cache")
+        sentences.append(f"{listed(cached)} {verb} the array again, but from the L2 cache")
     worst = {cost.method: _farthest_behind(own, cost.method, N, at) for cost in tied}
     behind = [
-        f"{name} {ratio:.3g} x ({counted(rows, 'row')})"
+        f"{name} {ratio:.3g} times as long ({counted(rows, 'row')})"
         for name, (ratio, rows) in worst.items()
         if ratio > TIE
     ]
     level = [name for name, (ratio, _) in worst.items() if ratio <= TIE]
     if behind:
         sentences.append(
-            f"auto keeps this one, since others take longer for other numbers of rows: {listed(behind)}"
+            f"auto takes {own.method}, because with other numbers of rows other methods take longer: "
+            f"{listed(behind)}"
         )
     if level:
         sentences.append(f"{listed(level)} would do as well for every number of rows")
