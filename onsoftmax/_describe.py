@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _core
 from ._libraries.meta import as_planned, has_no_values
-from ._plan import Cost, Plan
+from ._plan import Cost, Plan, reasons
 from ._plan.table import Table, as_html, plain
 from ._types import MethodName, OperationName
 
@@ -210,40 +210,74 @@ def plan(
         )
 
     facts = planned(method)
-    for name in ("k", "longest_row", "copy_speed", "measured_seconds", "measured_copy_seconds"):
-        facts[name] = facts.get(name) or None
     place = "cpu" if facts["device"] == "cpu" else "cuda"
     known = methods(place, operation=operation)
-    needed = min(each.reads + each.writes for each in known)
-    others = tuple(_cost(each, needed, planned) for each in known)
-    del facts["reads"]
-    return Plan(**facts, others=others, num_threads=num_threads)
+    costs, rivals = _costs(known, planned, facts["method"])
+    (own,) = (cost for cost in costs if cost.method == facts["method"])
+    if method == "auto":
+
+        def at(name: str, rows: int) -> dict[str, Any]:
+            shape = (rows, facts["N"])
+            return _core.plan(shape, dtype=facts["dtype"], device=facts["device"], method=name)
+
+        facts["reason"] = reasons.explained(facts["reason"], own, rivals, facts["N"], at)
+    for name in (
+        "k",
+        "longest_row",
+        "copy_speed",
+        "measured_seconds",
+        "measured_copy_seconds",
+        "launch_seconds",
+    ):
+        facts[name] = facts.get(name) or None
+    for name in ("reads", "read_bytes", "past_caches", "last_cache", "least_bytes"):
+        facts.pop(name, None)
+    return Plan(**facts, others=costs, num_threads=num_threads)
 
 
-def _cost(method: Method, needed: int, planned: Callable[[str], dict[str, Any]]) -> Cost:
-    name = method.name
-    try:
-        facts = planned(name)
-    except ValueError as error:
-        why = str(error).partition(": ")[0].partition(" elements")[0].partition(", and ")[0]
-        why = why.removeprefix(f"method '{name}' ").removeprefix("holds ").removeprefix("gives ")
-        return Cost(name, None, None, why)
-    measured = facts.get("measured_seconds") or None
-    most = needed / (facts["reads"] + method.writes)
-    return Cost(
-        name, facts["bytes_moved"], facts["on_chip_bytes"], measured_seconds=measured, most_x_copy=most
+def _costs(
+    known: Sequence[Method], planned: Callable[[str], dict[str, Any]], own: str
+) -> tuple[tuple[Cost, ...], list[Cost]]:
+    """The cost of every method; and the costs of methods other than the plan's own that can run."""
+    made: dict[str, dict[str, Any]] = {}
+    refused: dict[str, str] = {}
+    for method in known:
+        try:
+            made[method.name] = planned(method.name)
+        except ValueError as error:
+            refused[method.name] = _why_not(method.name, str(error))
+    needed = min(reasons.bytes_once(facts) for facts in made.values())
+    costs = tuple(
+        Cost(each.name, None, None, refused[each.name])
+        if each.name in refused
+        else reasons.cost(each.name, made[each.name], needed)
+        for each in known
     )
+    # on a GPU `fused` is another method's name
+    rivals = {name for name, facts in made.items() if facts["method"] == name != own}
+    return costs, [cost for cost in costs if cost.method in rivals]
 
 
-def show_config() -> dict[str, Any]:
-    """Prints the versions, instruction sets, threads and GPUs found, and returns them as a dict."""
-    config = {
+def _why_not(name: str, error: str) -> str:
+    """What a method cannot do, from the core's error."""
+    why = error.partition(": ")[0].partition(" elements")[0].partition(", and ")[0]
+    return why.removeprefix(f"method '{name}' ").removeprefix("holds ").removeprefix("gives ")
+
+
+def found_config() -> dict[str, Any]:
+    """What show_config prints, as plain data."""
+    return {
         "onsoftmax": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "machine": platform.machine(),
         **_core.config(),
     }
+
+
+def show_config() -> dict[str, Any]:
+    """Prints the versions, instruction sets, threads and GPUs found, and returns them as a dict."""
+    config = found_config()
     width = max(map(len, config))
     for name, value in config.items():
         print(f"{name:{width}}  {', '.join(value) if isinstance(value, list) else value}")

@@ -7,6 +7,8 @@ why. After an interruption it is 128 + the signal's number.
 from __future__ import annotations
 
 import argparse
+import difflib
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -14,10 +16,11 @@ from typing import Any, NoReturn
 
 from . import __version__, show_config
 from ._cli import explain, plan, topk
-from ._cli.arguments import parse_scale
+from ._cli.arguments import HelpFormatter, parse_scale
 from ._cli.files import CommandError
 from ._cli.interrupt import Interrupted, interruptible
 from ._cli.streams import usable_streams
+from ._describe import found_config
 from .apply import apply
 from .bench import command as bench
 from .demo import demo
@@ -28,7 +31,7 @@ DEMO = "a row by every method, then a large array timed against NumPy"
 EPILOG = """examples:
   onsoftmax demo
   onsoftmax explain 1 2 3 6 2 1 --tile 3
-  onsoftmax plan --shape 2048x131072 --device cuda
+  onsoftmax plan 2048x131072 --device cuda
   onsoftmax bench
   onsoftmax topk logits.npy -k 5
   onsoftmax apply in.npy out.npy
@@ -47,6 +50,14 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise CommandError(message)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(choice) for choice in action.choices]
+        near = difflib.get_close_matches(str(value), names, n=1)
+        meant = f"did you mean {near[0]}? Expected" if near else "expected"
+        raise argparse.ArgumentError(action, f"{value!r}: {meant} one of {', '.join(names)}")
 
 
 def _axis(text: str) -> int | tuple[int, ...] | None:
@@ -67,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="onsoftmax",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"onsoftmax {__version__}")
     parser.set_defaults(run=_demo)
@@ -80,11 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     topk.add(commands)
     _add_apply(commands)
     about = "versions, instruction sets, threads, GPUs"
-    _command(commands, "info", about, INFO_EPILOG).set_defaults(run=_info)
+    one = _command(commands, "info", about, INFO_EPILOG)
+    one.add_argument("--json", action="store_true", help="prints the same as JSON")
+    one.set_defaults(run=_info)
     one = _command(
         commands, "completion", "a script that completes commands by the tab key", COMPLETION_EPILOG
     )
-    one.add_argument("shell", choices=["bash", "zsh", "tcsh"])
+    one.add_argument("shell", choices=["bash", "zsh", "tcsh", "fish"])
     one.set_defaults(run=_completion)
     return parser
 
@@ -101,10 +114,12 @@ DEMO_EPILOG = """examples:
 """
 INFO_EPILOG = """examples:
   onsoftmax info
+  onsoftmax info --json
 """
 COMPLETION_EPILOG = """examples:
   onsoftmax completion bash >~/.local/share/bash-completion/completions/onsoftmax
   onsoftmax completion zsh >~/.zfunc/_onsoftmax
+  onsoftmax completion fish >~/.config/fish/completions/onsoftmax.fish
 """
 
 
@@ -114,7 +129,7 @@ def _command(commands: Any, name: str, help_: str, epilog: str, description: str
         help=help_,
         description=description or f"{help_[0].upper()}{help_[1:]}.",
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
 
 
@@ -163,12 +178,17 @@ def _completion(options: argparse.Namespace) -> int:
         import shtab  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise CommandError("completion needs the package shtab: pip install shtab") from error
+    if options.shell not in shtab.SUPPORTED_SHELLS:
+        raise CommandError(f"shtab {shtab.__version__} knows no {options.shell}: pip install -U shtab")
     print(shtab.complete(_parser(), shell=options.shell))
     return 0
 
 
 def _info(options: argparse.Namespace) -> int:
-    show_config()
+    if options.json:
+        print(json.dumps(found_config(), indent=2))
+    else:
+        show_config()
     return 0
 
 

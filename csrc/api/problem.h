@@ -156,8 +156,8 @@ typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED } ons_loader;
 typedef struct {
     ons_method method;
     const char *reason; /* why this one, in words */
-    /* what a run measured where the choice turns: "FILE: TYPE SHAPE: METHOD X_COPY, ...; ..."; NULL
-     * where none did, or the method was asked for by name */
+    /* what a run measured where the choice turns: "FILE on DEVICE: TYPE SHAPE: METHOD X_COPY, ...;
+     * ..."; NULL where none did, or the method was asked for by name */
     const char *measured;
     ons_form form;
     ons_dtype compute;    /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */

@@ -95,7 +95,8 @@ static int64_t columns_kept(const ons_problem *problem, const ons_plan *plan) {
     return are_whole_columns(problem, plan) && least < plan->width ? least : plan->width;
 }
 
-#define RESULTS "benchmarks/results/cpu-avx512-2026-11-23-16-cores.json: "
+#define RESULTS \
+    "benchmarks/results/cpu-avx512-2026-11-23-16-cores.json on an Intel(R) Xeon(R) Processor: "
 
 /* Whether the result is one value a row, which is read once by every method that is not `safe`. */
 static bool has_one_a_row(const ons_problem *problem) {

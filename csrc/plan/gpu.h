@@ -40,6 +40,11 @@ static inline int64_t scaled(int64_t found, const ons_gpu *gpu) {
     return ceil_div(found * gpu->multiprocessors, multiprocessors_of_h200);
 }
 
+/* The blocks of so many threads that the GPU has in work at once. */
+static inline int64_t blocks_in_flight(const ons_gpu *gpu, int threads) {
+    return (int64_t)gpu->threads_a_multiprocessor / threads * gpu->multiprocessors;
+}
+
 static inline bool has_one_a_row(const gpu_row *row) {
     return ons_operations[row->operation].one_a_row;
 }

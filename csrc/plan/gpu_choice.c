@@ -24,7 +24,7 @@ static bool fits(ons_method method, const gpu_row *row, const ons_plan *plan) {
 }
 
 /* The thresholds of `auto` on a GPU. What they rest on stands beside each choice, as x copy. */
-#define RESULTS "benchmarks/results/cuda-h200-2026-11-22.json: "
+#define RESULTS "benchmarks/results/cuda-h200-2026-11-22.json on an NVIDIA H200: "
 enum {
     /* The most rows for each multiprocessor that blocks of several warps take where a warp could
      * with 5 to 8 chunks a lane, and with more. */
@@ -64,12 +64,11 @@ static const double COPY_SHARE = 0.88, BANDWIDTH_OF_H200 = 4.8e12;
  * slower above ONLINE_ROW_16_BIT (bfloat16 1023x262145). What of others is read twice it finds in
  * L2, where the rows in flight are not much more than that holds. */
 static bool online_is_ahead(const gpu_row *row, int64_t row_bytes, const ons_plan *plan) {
-    int64_t in_flight =
-        (int64_t)row->gpu->threads_a_multiprocessor / PASS_THREADS * row->gpu->multiprocessors;
     bool short_16_bit =
         !has_one_a_row(row) && row->contiguous && row->is_16_bit && plan->N <= ONLINE_ROW_16_BIT;
     return plan->rows >= scaled(ONLINE_ROWS, row->gpu) &&
-           (short_16_bit || in_flight * row_bytes <= 2 * row->gpu->l2_bytes);
+           (short_16_bit ||
+            blocks_in_flight(row->gpu, PASS_THREADS) * row_bytes <= 2 * row->gpu->l2_bytes);
 }
 
 static choice choose_in_row_form(const gpu_row *row, ons_dtype dtype, const ons_plan *plan) {

@@ -48,21 +48,23 @@ int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
     return given ? 1 : ons_method_reads(plan->method, problem->operation);
 }
 
+int64_t ons_read_bytes(const ons_problem *problem, const ons_plan *plan) {
+    int64_t element = ons_dtype_size(problem->operand[ONS_X].dtype);
+    if (ons_operations[problem->operation].gradient)
+        element += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
+    return plan->rows * plan->N * element;
+}
+
 static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
     const ons_operation_info *info = &ons_operations[problem->operation];
-    int64_t x = ons_dtype_size(problem->operand[ONS_X].dtype);
     const int64_t y = ons_dtype_size(problem->operand[ONS_Y].dtype);
-    if (problem->sums) {
-        if (info->gradient) x += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
-        return plan->rows * plan->N * x;
-    }
+    if (problem->sums) return ons_read_bytes(problem, plan);
     const int reads = ons_plan_reads(problem, plan);
     int64_t a_row = info->one_a_row ? y : 0;
     if (info->selects)
         a_row = problem->k * (y + ons_dtype_size(problem->operand[ONS_INDICES].dtype));
-    if (info->gradient) x += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
     const int writes = ons_method_writes(plan->method, problem->operation);
-    return plan->rows * (plan->N * (reads * x + writes * y) + a_row);
+    return reads * ons_read_bytes(problem, plan) + plan->rows * (plan->N * writes * y + a_row);
 }
 
 ons_status ons_make_plan(const ons_problem *problem, ons_method method, const ons_machine *machine,

@@ -1,8 +1,9 @@
 /* plan/times.c - how long a method takes, as it was measured: plan/measured_times.def has the times
- * of one GPU, over a grid of rows and lengths. Between the grid's points they are interpolated. */
+ * of one GPU, over a grid of rows and lengths. Between the grid's points they are interpolated. And
+ * what a time consists of: the launch, and reads that the cache serves. */
 #include "../api/plan_facts.h"
 
-#include "plan.h"
+#include "gpu.h"
 
 #include <math.h>
 
@@ -89,6 +90,19 @@ static bool is_what_was_measured(const ons_problem *problem, const ons_plan *pla
     return true;
 }
 
+/* One of the two 16-bit types was measured: a method does the same with both. */
+static ons_dtype measured_dtype(ons_dtype dtype) {
+    return dtype == ONS_FLOAT16 ? ONS_BFLOAT16 : dtype;
+}
+
+/* The first length of a series, or NULL if it was not measured. */
+static const entry *find_series(ons_dtype dtype, bool packs, ons_method method) {
+    const entry wanted = ENTRY(SERIES_IS_NEXT, KEY((entry)dtype, packs, (entry)method));
+    for (const entry *at = times; at < times + TIMES; at++)
+        if (*at == wanted) return at + 1;
+    return NULL;
+}
+
 double ons_measured_seconds(const ons_problem *problem, const ons_machine *machine,
                             const ons_plan *plan) {
     if (!is_what_was_measured(problem, plan)) return 0;
@@ -96,14 +110,11 @@ double ons_measured_seconds(const ons_problem *problem, const ons_machine *machi
     ons_gpu_to_plan_for(problem, machine, &gpu);
     if (!was_measured(&gpu)) return 0;
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
-    /* one of the two 16-bit types was measured: a method does the same with both */
-    const ons_dtype dtype = x->dtype == ONS_FLOAT16 ? ONS_BFLOAT16 : x->dtype;
+    const ons_dtype dtype = measured_dtype(x->dtype);
     const uintptr_t begins = (uintptr_t)x->data | (uintptr_t)y->data;
     const bool packs = plan->N * ons_dtype_size(dtype) % 16 == 0 && begins % 16 == 0;
-    const entry wanted = ENTRY(SERIES_IS_NEXT, KEY((entry)dtype, packs, (entry)plan->method));
-    for (const entry *at = times; at < times + TIMES; at++)
-        if (*at == wanted) return at_length(at + 1, (double)plan->rows, (double)plan->N);
-    return 0;
+    const entry *series = find_series(dtype, packs, plan->method);
+    return series ? at_length(series, (double)plan->rows, (double)plan->N) : 0;
 }
 
 double ons_measured_copy_seconds(const ons_problem *problem, const ons_machine *machine,
@@ -111,4 +122,37 @@ double ons_measured_copy_seconds(const ons_problem *problem, const ons_machine *
     if (ons_measured_seconds(problem, machine, plan) == 0) return 0;
     const int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
     return at_rows(copies, copies + COPIES, (double)plan->rows * (double)plan->N * (double)size);
+}
+
+double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
+    if (problem->device != ONS_CUDA) return 0;
+    const ons_dtype dtype = measured_dtype(problem->operand[ONS_X].dtype);
+    /* what selects has kernels of its own: no kernel is faster than the shortest copy */
+    const entry *at =
+        ons_operations[problem->operation].selects ? NULL : find_series(dtype, true, plan->method);
+    double least = at ? INFINITY : seconds_of(copies[0]);
+    for (; at && at < times + TIMES && what_of(*at) != SERIES_IS_NEXT; at++)
+        if (what_of(*at) < LENGTH_IS_NEXT) least = fmin(least, seconds_of(*at));
+    return least;
+}
+
+/* What lies between two reads of an element, as a part of the GPU's L2: x of the rows that all
+ * blocks have in work at once, or all of x if the method goes over the whole array before it reads
+ * a row again. Up to 1 a second read finds its row in L2. */
+static double part_of_cache(const ons_problem *problem, const ons_gpu *gpu, const ons_plan *plan) {
+    const double all = (double)ons_read_bytes(problem, plan), cache = (double)gpu->l2_bytes;
+    if (plan->method == ONS_METHOD_split || plan->threads == 0) return all / cache;
+    const double rows =
+        (double)(blocks_in_flight(gpu, plan->threads) * (plan->width > 1 ? plan->width : 1));
+    return all / cache * fmin(1, rows / fmax((double)plan->rows, 1));
+}
+
+int64_t ons_least_bytes(const ons_problem *problem, const ons_machine *machine,
+                        const ons_plan *plan) {
+    if (problem->device != ONS_CUDA) return plan->bytes_moved;
+    ons_gpu gpu;
+    ons_gpu_to_plan_for(problem, machine, &gpu);
+    const int64_t again = (ons_plan_reads(problem, plan) - 1) * ons_read_bytes(problem, plan);
+    const double part = part_of_cache(problem, &gpu, plan);
+    return plan->bytes_moved - (part <= 1 ? again : (int64_t)((double)again / part));
 }

@@ -102,11 +102,12 @@ static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_
     bool known = !machine->gpu && ons_gpu_count(&count) == ONS_OK && count > 0 &&
                  ons_describe_kernel(problem, plan, &kernel) == ONS_OK;
     PyObject *more = Py_BuildValue(
-        "{s:L,s:i,s:i,s:L,s:d,s:d,s:d}", "blocks_a_row", (long long)plan->blocks_a_row,
+        "{s:L,s:i,s:i,s:L,s:d,s:d,s:d,s:d}", "blocks_a_row", (long long)plan->blocks_a_row,
         "elements_a_thread", plan->elements_a_thread, "warps", plan->threads / 32, "longest_row",
         (long long)plan->longest_row, "copy_speed", plan->copy_speed, "measured_seconds",
         ons_measured_seconds(problem, machine, plan), "measured_copy_seconds",
-        ons_measured_copy_seconds(problem, machine, plan));
+        ons_measured_copy_seconds(problem, machine, plan), "launch_seconds",
+        ons_launch_seconds(problem, plan));
     int status = more ? PyDict_Update(facts, more) : -1;
     Py_XDECREF(more);
     if (status < 0 || !known) return status;
@@ -172,8 +173,8 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
         goto done;
     }
     result = Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:i,s:L,s:L,s:L,s:i}", "operation",
-        ons_operations[operation].name, "device",
+        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:i,s:L,s:L,s:L,s:i,s:L,s:L,s:O,s:L}",
+        "operation", ons_operations[operation].name, "device",
         machine.gpu            ? machine.gpu->name
         : x->device == ONS_CPU ? "cpu"
                                : "cuda",
@@ -184,7 +185,10 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
         (long long)made.tile, "width", (long long)made.width, "reads",
         ons_plan_reads(&problem, &made), "bytes_moved", (long long)made.bytes_moved,
         "on_chip_bytes", (long long)made.on_chip_bytes, "workspace_bytes",
-        (long long)made.workspace_bytes, "threads", made.threads);
+        (long long)made.workspace_bytes, "threads", made.threads, "read_bytes",
+        (long long)ons_read_bytes(&problem, &made), "least_bytes",
+        (long long)ons_least_bytes(&problem, &machine, &made), "past_caches",
+        made.past_caches ? Py_True : Py_False, "last_cache", (long long)machine.last_cache);
     if (result && x->device == ONS_CUDA && add_gpu_facts(result, &problem, &machine, &made) < 0)
         Py_CLEAR(result);
 done:

@@ -52,13 +52,16 @@ function pickerView(planner) {
   const arrayBytes = (plan) => plan.bytes_moved / passesOf(plan);
   /* Whether the plan's time was measured: on the H100, not on a GPU of another speed. */
   const isMeasured = (plan) => plan.measured_seconds > 0 && state.speed.cuda === measuredSpeed;
-  /* Its speed, of a copy's: as measured, else as memory allows, one read and one write over what is moved. */
+  /* Its speed, of a copy's: as measured, else as memory allows, one read and one write over what must move. */
   const speedOf = (plan) => isMeasured(plan) ? plan.measured_copy_seconds / plan.measured_seconds
-    : 2 / (passesOf(plan) + againOf(plan));
+    : 2 / (plan.least_bytes / arrayBytes(plan) + againOf(plan));
   const secondsOf = (plan) => isMeasured(plan) ? plan.measured_seconds
-    : plan.bytes_moved / (state.speed[state.device] * 1e9);
-  const speedText = (plan) => isMeasured(plan) ? `measured, ${digits(speedOf(plan))} of a copy\u2019s speed`
-    : `at most ${digits(speedOf(plan))} of a copy\u2019s speed`;
+    : Math.max(plan.least_bytes / (state.speed[state.device] * 1e9), plan.launch_seconds);
+  /* On the CPU a copy is no bound: it reads what it overwrites. */
+  const isBound = (plan) => !isMeasured(plan) && state.device === "cuda";
+  const secondsText = (plan) => `${isBound(plan) ? "\u2265 " : ""}${timeText(secondsOf(plan))}`;
+  const speedText = (plan) => `${isMeasured(plan) ? "measured, " : isBound(plan) ? "at most " : "by its bytes, "}` +
+    `${digits(speedOf(plan))} of a copy\u2019s speed`;
 
   /* A region of the map as high as its speed, and at most as high as the map. */
   function shapeOf({ method, from, to }) {
@@ -135,7 +138,7 @@ function pickerView(planner) {
       fact("Memory traffic", bytesText(plan.bytes_moved), again
         ? `and up to ${bytesText(again)} more: beyond ${withCommas(plan.tile)} a row is read twice`
         : `${counted(plan.reads, "read")} and ${counted(plan.writes, "write")} of the array`),
-      fact("Time", `${isMeasured(plan) ? "" : "\u2265 "}${timeText(secondsOf(plan))}`, speedText(plan)),
+      fact("Time", secondsText(plan), speedText(plan)),
       fact("Tile", counted(plan.tile, "element"), counted(Math.ceil(plan.N / plan.tile), "tile") + " a row"),
       fact("On chip", memoryText(plan.on_chip_bytes), `of each row, in ${plan.compute}`),
     ];
@@ -159,7 +162,7 @@ function pickerView(planner) {
     const rows = methodsHere().map((info) => {
       const plan = planner.plan({ ...state, method: info.name });
       const fits = plan.status === 0;
-      const time = fits ? `${isMeasured(plan) ? "" : "\u2265 "}${timeText(secondsOf(plan))}` : plan.longest_row
+      const time = fits ? secondsText(plan) : plan.longest_row
         ? `rows up to ${withCommas(plan.longest_row)}` : "not on this GPU";
       return h("tr", { "data-method": info.name, class: info.name === chosen ? "chosen" : null },
         h("th", { scope: "row" }, h("button", { type: "button", disabled: fits ? null : "",
@@ -204,7 +207,8 @@ function pickerView(planner) {
       state.watched = null;
     byId("kinds-of-times").textContent = isMeasured(plan)
       ? "As measured on an H100, without the launch from the host; \u2265: at least, at the speed of a copy."
-      : "At least: at the speed of a copy.";
+      : isBound(plan) ? "At least: at the speed of a copy, or a launch alone."
+      : "At the speed of a copy. A call that writes past the caches, or that finds the array in them, may take less.";
     drawOthers(plan.method);
     const watched = state.watched || plan.method;
     watcher.show(infoOf(watched), state.device);

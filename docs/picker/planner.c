@@ -6,7 +6,7 @@
 #define EXPORT(name) __attribute__((export_name(#name))) name
 
 static ons_plan plan;
-static double measured_seconds, measured_copy_seconds;
+static double measured_seconds, measured_copy_seconds, launch_seconds, least_bytes;
 
 /* Makes the plan that the calls below tell of. `method` counts the lines of methods.def, -1 is
  * auto; returns an ons_status. */
@@ -25,6 +25,8 @@ int EXPORT(make_plan)(ons_device device, ons_dtype dtype, double rows, double N,
     const bool made = status == ONS_OK;
     measured_seconds = made ? ons_measured_seconds(&problem, &machine, &plan) : 0;
     measured_copy_seconds = made ? ons_measured_copy_seconds(&problem, &machine, &plan) : 0;
+    launch_seconds = made ? ons_launch_seconds(&problem, &plan) : 0;
+    least_bytes = made ? (double)ons_least_bytes(&problem, &machine, &plan) : 0;
     return status;
 }
 
@@ -40,7 +42,7 @@ typedef struct {
     double value;
 } named_number;
 #define NUMBER(name) {#name, (double)plan.name}
-enum { NUMBERS = 14 };
+enum { NUMBERS = 16 };
 
 static named_number planned(int place) {
     const named_number numbers[NUMBERS] = {
@@ -58,6 +60,8 @@ static named_number planned(int place) {
         NUMBER(copy_speed),
         {"measured_seconds", measured_seconds},
         {"measured_copy_seconds", measured_copy_seconds},
+        {"launch_seconds", launch_seconds},
+        {"least_bytes", least_bytes},
     };
     return numbers[place];
 }

@@ -1,10 +1,35 @@
-"""Types of arguments that command lines share, such as shapes."""
+"""What command lines share: types of arguments, such as shapes, and the texts of --help."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import re
+import textwrap
+from collections.abc import Iterable
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Wraps prose to the terminal's width. Examples begin with a space and keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        filled: list[str] = []
+        for is_prose, group in itertools.groupby(text.splitlines(), key=lambda line: line[:1].strip() != ""):
+            lines = list(group)
+            filled += textwrap.wrap(" ".join(lines), width) if is_prose else _examples(lines, width)
+        return "\n".join(f"{indent}{line}".rstrip() for line in filled)
+
+
+def _examples(lines: Iterable[str], width: int) -> list[str]:
+    """The lines. Where one is too long, what it says of its command goes to lines of its own."""
+    placed = []
+    for line in lines:
+        parts = [line] if len(line) <= width else re.split(r"(?<=\S)\s{3,}", line, maxsplit=1)
+        placed.append(parts[0])
+        for said in parts[1:]:
+            placed += textwrap.wrap(said, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return placed
 
 
 def parse_shape(text: str) -> tuple[tuple[int, ...], int]:

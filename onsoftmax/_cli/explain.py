@@ -9,6 +9,7 @@ from .._explain import METHODS, explain, trace_text
 from .._plan.table import show, terminal_width
 from .._types import DTYPES
 from ..demo import ROW
+from .arguments import HelpFormatter
 from .files import CommandError, written
 from .targets import check_plot, check_target, save_plot
 
@@ -31,7 +32,7 @@ def add(commands: Any) -> None:
         help="a softmax by hand, step by step",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     option = parser.add_argument
     worked = " ".join(format(x, "g") for x in ROW)
@@ -47,7 +48,7 @@ def add(commands: Any) -> None:
     option("--method", default="online", help=f"one of {', '.join(METHODS)} (default: online)")
     option("--parts", type=int, default=2, metavar="P", help="parts of the row, for split (default: 2)")
     option("-k", type=int, metavar="K", help="shows softmax_topk with the K largest, by online or split")
-    option("--dtype", choices=DTYPES, help="default: float64")
+    option("--dtype", choices=DTYPES, metavar="T", help=f"{', '.join(DTYPES)} (default: float64)")
     option("--html", metavar="FILE", help="writes a page: the row on its way between memory and registers")
     option("--plot", metavar="FILE", help="draws m and d over the steps, and the result: .png, .svg, .pdf")
     option("--json", action="store_true", help="prints every number of every step, instead of the tables")

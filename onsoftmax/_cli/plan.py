@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from typing import Any
 
 from .._describe import plan
 from .._plan.table import page, show
+from .._plan.text import counted
 from .._types import DTYPES
-from .arguments import parse_shape
+from .arguments import HelpFormatter, parse_shape
 from .files import CommandError, written
 from .targets import check_target
 
@@ -17,11 +19,12 @@ DESCRIPTION = """Says which method an operation takes for an array of a shape, a
 what the method moves, how long that takes at the speed of a copy, what the
 other methods would cost, and at which lengths the method changes."""
 EPILOG = """examples:
-  onsoftmax plan --shape 4096x32000
-  onsoftmax plan --shape 2048x131072 --dtype float32 --device cuda    without a GPU, an H100 is assumed
-  onsoftmax plan --shape 2048x131072 --dtype bfloat16 --device A100   from its data sheet
-  onsoftmax plan --shape 1024x128256 --operation softmax_topk -k 64 --device cuda
-  onsoftmax plan --shape 1024x4096@0 --method online --bandwidth 20e9
+  onsoftmax plan 4096x32000
+  onsoftmax plan 2048x131072 --dtype float32 --device cuda    without a GPU, an H100 is assumed
+  onsoftmax plan 2048x131072 --dtype bfloat16 --device A100   from its data sheet
+  onsoftmax plan 1024x128256 --operation softmax_topk -k 64 --device cuda
+  onsoftmax plan 1024x4096@0 --method online --bandwidth 20e9
+  onsoftmax plan 4096x4096 --device cuda --json                        every figure, for a program
 """
 
 
@@ -32,11 +35,19 @@ def add(commands: Any) -> None:
         help="which method runs on a shape, why, and what it costs",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     option = parser.add_argument
-    option("--shape", type=parse_shape, required=True, help="such as 4096x1024, or 1024x4096@0 along axis 0")
-    option("--dtype", choices=DTYPES, default="float32", help="default: float32")
+    example = "such as 4096x1024, or 1024x4096@0 along axis 0"
+    option("shape", nargs="?", type=parse_shape, metavar="SHAPE", help=example)
+    option("--shape", dest="named_shape", type=parse_shape, metavar="SHAPE", help="the same, as an option")
+    option(
+        "--dtype",
+        choices=DTYPES,
+        default="float32",
+        metavar="T",
+        help=f"{', '.join(DTYPES)} (default: float32)",
+    )
     option("--device", default="cpu", help="cpu (the default), cuda, or the name of a GPU, such as A100")
     option("--method", default="auto", help="default: auto")
     option("--operation", default="softmax", metavar="O", help="such as log_softmax (default: softmax)")
@@ -44,6 +55,7 @@ def add(commands: Any) -> None:
     option("--threads", type=int, metavar="T", help="threads of the CPU (default: as softmax)")
     option("--bandwidth", type=_bandwidth, metavar="B", help="speed of a copy in bytes a second, as 3.35e12")
     option("--html", metavar="FILE", help="writes the plan as a page")
+    option("--json", action="store_true", help="prints the plan as JSON, instead of the tables")
     parser.set_defaults(run=run)
 
 
@@ -59,7 +71,10 @@ def _bandwidth(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Shows the plan on stdout, and writes it to a file if one was asked for."""
-    shape, axis = options.shape
+    given = [shape for shape in (options.shape, options.named_shape) if shape is not None]
+    if len(given) != 1:
+        raise CommandError(f"plan got {counted(len(given), 'shape')}: expected one, such as 4096x1024")
+    shape, axis = given[0]
     try:
         made = plan(
             shape,
@@ -76,6 +91,9 @@ def run(options: argparse.Namespace) -> int:
     check_target(options.html)
     if options.html is not None:
         with written(options.html) as file:
-            file.write(page(f"plan for {options.shape}", made.to_html(options.bandwidth)).encode())
-    show(made.parts(options.bandwidth))
+            file.write(page(f"plan for {made.rows} x {made.N}", made.to_html(options.bandwidth)).encode())
+    if options.json:
+        print(json.dumps(made.to_dict(options.bandwidth), indent=2))
+    else:
+        show(made.parts(options.bandwidth))
     return 0

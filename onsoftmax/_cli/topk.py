@@ -16,7 +16,7 @@ from .._explain.record import for_json
 from .._plan.table import Table, number, numbers, show
 from .._topk import TopK
 from ..apply import box_lengths, boxes, check_type, is_run
-from .arguments import parse_scale
+from .arguments import HelpFormatter, parse_scale
 from .files import Array, Box, CommandError, NpyFile, open_input, read_stdin, written
 from .targets import check_apart, check_target
 
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
         help="the k largest probabilities of each row of a .npy file",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     option = parser.add_argument
     option("input", metavar="FILE", help="a .npy file of floats, integers or bools; - for stdin")

@@ -5,48 +5,24 @@ from __future__ import annotations
 import html
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .. import _core
-from . import copy_speed
+from . import copy_speed, reasons
+from .cost import Cliff as Cliff
+from .cost import Cost as Cost
 from .table import Table, as_html, paragraphs
+from .text import counted, duration, size
+from .text import share as share_text
 
 LONGEST = 2**30  # cliffs are looked for up to this length
+# What a copy's time does not tell of a call on the CPU.
+CPU_TIMES = {
+    reasons.PAST_CACHES: ("A copy reads what it overwrites", "This call does not, and may take less"),
+    reasons.FITS_CACHES: ("The array fits the caches and may take less", "The call itself comes on top"),
+}
 _MAX_ELEMENTS = 2**_core.MAX_ELEMENTS_LOG2
-UNITS = {1e12: "TB", 1e9: "GB", 1e6: "MB", 1e3: "kB"}
-SECONDS = {1.0: "s", 1e-3: "ms", 1e-6: "us"}
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one method would cost for the call of a plan."""
-
-    method: str
-    bytes_moved: int | None
-    """Bytes moved through main memory. None if the method cannot run."""
-    on_chip_bytes: int | None
-    """Bytes held in fast memory for one row."""
-    cannot: str = ""
-    """Why the method cannot run."""
-    measured_seconds: float | None = None
-    """As in Plan."""
-    most_x_copy: float = 1.0
-    """The share of a copy's speed that the method's passes allow: the passes needed over its passes."""
-
-
-@dataclass(frozen=True)
-class Cliff:
-    """A length of row at which another method takes over."""
-
-    N: int
-    """The last length of `method`."""
-    method: str
-    bytes_an_element: float
-    """Bytes moved through main memory for each element, up to this length."""
-    then: str
-    """The method from N + 1 on."""
-    bytes_an_element_then: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,10 +36,11 @@ class Plan:
     """ "cpu", "cuda", or the name of the GPU that the plan was asked for."""
     method: str
     reason: str
-    """Why this method."""
+    """Why this method. For softmax on an H100 it says which methods tie, and whether the time is mostly the
+    launch's."""
     measured: str
-    """What a run measured at the length where the choice changes: the file, then x copy of the methods there.
-    Empty if no run measured it, or if the call names the method."""
+    """What a run measured at the length where the choice changes: the file and the device that it measured,
+    then x copy of the methods there. Empty if no run measured it, or if the call names the method."""
     dtype: str
     """The array's type."""
     form: str
@@ -78,7 +55,8 @@ class Plan:
     width: int
     """Rows worked on side by side."""
     bytes_moved: int
-    """Bytes moved through main memory, by reads and writes. The least, if it depends on the elements."""
+    """Bytes moved through main memory, by reads and writes, if no read finds its elements in a cache. The
+    least, if it depends on the elements."""
     on_chip_bytes: int
     """Bytes held in fast memory for one row."""
     workspace_bytes: int
@@ -111,6 +89,9 @@ class Plan:
     H100. None for another GPU, for another operation than softmax, and for rows with gaps."""
     measured_copy_seconds: float | None = None
     """The same time for a copy of the array."""
+    launch_seconds: float | None = None
+    """The time of the method's launch if it has almost nothing to do, as measured on an H100, whatever the
+    GPU."""
 
     # From here on: as the driver says. None without a driver.
     registers: int | None = None
@@ -123,12 +104,16 @@ class Plan:
     """Blocks that run at once on a multiprocessor."""
 
     def seconds(self, bandwidth: float | None = None) -> float | None:
-        """The time to expect: `measured_seconds`, or else the least time: a copy's, for `bytes_moved`.
+        """The time to expect: `measured_seconds`, or else the time of the bytes at the speed of a copy.
+
+        On a GPU that is the least time, and at least the time of a launch. A read that the L2 cache may serve
+        does not count. On the CPU a call can take less, if it writes past the caches or finds the array in
+        them.
 
         Parameters
         ----------
         bandwidth : float, optional
-            Bytes a second of a copy. If it is given, the result is the least time at this bandwidth. If not,
+            Bytes a second of a copy. If it is given, the result is the bytes' time at this bandwidth. If not,
             the CPU's copy speed is measured once, and on a GPU `copy_speed` is used. The result is None if
             that is not known.
 
@@ -139,10 +124,22 @@ class Plan:
         """
         if bandwidth is not None and not bandwidth > 0:
             raise ValueError(f"bandwidth is {bandwidth}: expected bytes a second, above 0")
-        if self.measured_seconds and not bandwidth:
-            return self.measured_seconds
-        speed = bandwidth or self._speed()
-        return self.bytes_moved / speed if speed else None
+        return self._seconds_of(self._own(), bandwidth)
+
+    def _own(self) -> Cost:
+        """The cost of the plan's own method."""
+        return next(cost for cost in self.others if cost.method == self.method)
+
+    def _seconds_of(self, cost: Cost, bandwidth: float | None) -> float | None:
+        """The time of a method, as `seconds` gives it."""
+        if cost.least_bytes is None:
+            return None
+        if bandwidth:
+            return cost.least_bytes / bandwidth
+        if cost.measured_seconds:
+            return cost.measured_seconds
+        speed = self._speed()
+        return max(cost.least_bytes / speed, cost.launch_seconds or 0) if speed else None
 
     def _speed(self) -> float | None:
         return copy_speed.of_memory(self.threads) if self.device == "cpu" else self.copy_speed
@@ -182,10 +179,10 @@ class Plan:
 
     def parts(self, bandwidth: float | None = None) -> list[Table | str]:
         """The paragraphs and tables that show the plan."""
-        speed, cliffs = bandwidth or self._speed(), self.cliffs()
+        cliffs = self.cliffs()
         return [
-            self._summary(bandwidth, speed, cliffs),
-            self._table_of_others(bandwidth, speed),
+            self._summary(bandwidth, cliffs),
+            self._table_of_others(bandwidth),
             self._table_of_cliffs(cliffs),
         ]
 
@@ -197,34 +194,43 @@ class Plan:
             return []
         return [f"  auto takes it for rows of {low} {f'to {high}' if high else 'and more'}"]
 
-    def _summary(self, bandwidth: float | None, speed: float | None, cliffs: Sequence[Cliff]) -> str:
+    def _summary(self, bandwidth: float | None, cliffs: Sequence[Cliff]) -> str:
         lines = [
             f"{self.method}: {self.reason}",
             *self._lengths(cliffs),
-            f"  {self.rows} rows of N = {self.N}, {self.dtype} on {self._place()}",
+            f"  {counted(self.rows, 'row')} of N = {self.N}, {self.dtype} on {self._place()}",
             *self._source(),
             f"  {self._what()} in the {self.form} form, arithmetic in {self.compute}",
             f"  {self._work()}",
             *self._kernel(),
             f"  {size(self.bytes_moved)} through memory, {size(self.on_chip_bytes)} on chip a row, "
             f"{size(self.workspace_bytes)} of scratch",
-            f"  {self._time(bandwidth, speed)}",
+            f"  {self._time(bandwidth)}",
         ]
         if self.measured:
             file, _, rows = self.measured.partition(": ")
-            lines += [f"  measured, x copy ({file}):", *(f"    {row}" for row in rows.split("; "))]
+            file, _, device = file.partition(" on ")
+            lines.append(f"  measured on {device} where the choice changes, x copy ({file}):")
+            lines += [f"    {row}" for row in rows.split("; ")]
         return "\n".join(lines)
 
-    def _time(self, bandwidth: float | None, speed: float | None) -> str:
-        if self.measured_seconds and self.measured_copy_seconds and not bandwidth:
-            share = self.measured_copy_seconds / self.measured_seconds
-            return f"{duration(self.measured_seconds)}, measured on an H100: {_share(share)} x copy"
-        if not speed:
+    def _time(self, bandwidth: float | None) -> str:
+        seconds, own = self.seconds(bandwidth), self._own()
+        if seconds is None:
             return "no bandwidth is known of this GPU: give a bandwidth for the time to expect"
-        known = "measured here" if self.device == "cpu" else "0.88 of the bandwidth"
-        source = "as given" if bandwidth else known
-        time = duration(self.bytes_moved / speed)
-        return f"at least {time} at the speed of a copy, {size(speed)}/s, {source}"
+        if self.measured_seconds and self.measured_copy_seconds and not bandwidth:
+            share = share_text(self.measured_copy_seconds / seconds)
+            return f"{duration(seconds)}, measured on an H100: {share} x copy"
+        if own.note == reasons.LAUNCH_BOUND and not bandwidth:
+            return f"at least {duration(seconds)}: a launch alone, as measured on an H100"
+        speed = bandwidth or self._speed() or 0
+        if self.device == "cpu":
+            copy = "a copy" if bandwidth else "np.copyto"
+            source = "as given" if bandwidth else "measured here"
+            time = f"{duration(seconds)} at the speed of {copy}, {size(speed)}/s, {source}"
+            return ". ".join([time, *CPU_TIMES.get(own.note, ())])
+        source = "as given" if bandwidth else "0.88 of the bandwidth"
+        return f"at least {duration(seconds)} at the speed of a copy, {size(speed)}/s, {source}"
 
     def _what(self) -> str:
         return f"{self.operation} of k = {self.k}" if self.k else self.operation
@@ -240,14 +246,17 @@ class Plan:
 
     def _work(self) -> str:
         if self.device == "cpu":
-            threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
-            return f"{threads}, tiles of {self.tile} elements, {self.width} rows side by side"
+            return (
+                f"{counted(self.threads, 'thread')}, tiles of {counted(self.tile, 'element')}, "
+                f"{counted(self.width, 'row')} side by side"
+            )
         share = "several rows a block"
         if self.blocks_a_row:
             share = "a block a row" if self.blocks_a_row == 1 else f"{self.blocks_a_row} blocks a row"
         longest = f", rows of at most {self.longest_row}" if self.longest_row else ""
         return (
-            f"{share}, {self.warps} warps a block, {self.elements_a_thread} elements a thread\n"
+            f"{share}, {counted(self.warps or 0, 'warp')} a block, "
+            f"{counted(self.elements_a_thread or 0, 'element')} a thread\n"
             f"  tiles of {self.tile}{longest}"
         )
 
@@ -255,40 +264,67 @@ class Plan:
         if self.registers is None:
             return []
         return [
-            f"  {self.registers} registers a thread, {self.spilled_bytes} bytes spilled",
-            f"  {self.shared_bytes} bytes shared a block, {self.blocks_a_multiprocessor} blocks a "
-            "multiprocessor",
+            f"  {counted(self.registers, 'register')} a thread, "
+            f"{counted(self.spilled_bytes or 0, 'byte')} spilled",
+            f"  {counted(self.shared_bytes or 0, 'byte')} shared a block, "
+            f"{counted(self.blocks_a_multiprocessor or 0, 'block')} a multiprocessor",
         ]
 
-    def _table_of_others(self, bandwidth: float | None, speed: float | None) -> Table:
-        rows = []
+    def _table_of_others(self, bandwidth: float | None) -> Table:
+        on_cpu = self.device == "cpu"
+        rows: list[tuple[str, ...]] = []
         for cost in self.others:
             mark = "*" if cost.method == self.method else ""
             if cost.bytes_moved is None:
-                rows.append((cost.method + mark, "", "", "", "", cost.cannot))
+                only = "only " if cost.cannot.startswith("rows of") else ""
+                rows.append((cost.method + mark, "", "", "", "", f"{only}{cost.cannot}"))
                 continue
-            time, share = "", f"at most {_share(cost.most_x_copy)}"
+            bound = None if cost.note == reasons.LAUNCH_BOUND else cost.most_x_copy
+            share = f"at most {share_text(bound)}" if bound else ""
+            seconds = self._seconds_of(cost, bandwidth)
+            time = "" if seconds is None else f"{'' if on_cpu else '>= '}{duration(seconds)}"
             if cost.measured_seconds and self.measured_copy_seconds and not bandwidth:
                 time = duration(cost.measured_seconds)
-                share = f"{_share(self.measured_copy_seconds / cost.measured_seconds)} measured"
-            elif speed:
-                time = f">= {duration(cost.bytes_moved / speed)}"
+                share = f"{share_text(self.measured_copy_seconds / cost.measured_seconds)} measured"
             moved, kept = size(cost.bytes_moved), size(cost.on_chip_bytes or 0)
-            rows.append((cost.method + mark, moved, time, share, kept, ""))
-        head = ("method", "moved", "time", "x copy", "on chip a row", "holds only")
-        return Table("What each method would cost (* the plan's)", head, rows, frozenset({0, 5}))
+            rows.append((cost.method + mark, moved, time, share, kept, cost.note))
+        title = "What each method would cost (* the plan's)"
+        head: tuple[str, ...] = ("method", "moved", "time", "x copy", "on chip a row", "note")
+        if on_cpu:
+            title += ", with the time that a copy of the bytes moved takes"
+            head, rows = (*head[:3], *head[4:]), [(*row[:3], *row[4:]) for row in rows]
+        return Table(title, head, rows, frozenset({0, len(head) - 1}))
 
     def _table_of_cliffs(self, cliffs: Sequence[Cliff]) -> Table | str:
         if not cliffs:
-            return f"{self.rows} rows: auto takes the same method whatever their length"
+            return f"{counted(self.rows, 'row')}: auto takes the same method for every length"
         rows = [
             (str(c.N), c.method, f"{c.bytes_an_element:g}", c.then, f"{c.bytes_an_element_then:g}")
             for c in cliffs
         ]
         head = ("up to N", "method", "bytes an element", "then", "bytes an element")
         return Table(
-            f"Where auto changes, for {self.rows} rows in {self.dtype}", head, rows, frozenset({1, 3})
+            f"Where auto changes, for {counted(self.rows, 'row')} in {self.dtype}",
+            head,
+            rows,
+            frozenset({1, 3}),
         )
+
+    def to_dict(self, bandwidth: float | None = None) -> dict[str, Any]:
+        """The plan as plain data, which json.dumps takes.
+
+        The keys are the plan's attributes, with `others` as a list of dicts, and two more: "seconds", as
+        `seconds` gives it for the bandwidth in bytes a second, and "cliffs", as a list of dicts.
+
+        Raises
+        ------
+        ValueError
+            The bandwidth is not above 0.
+        """
+        facts = asdict(self)
+        facts["others"] = list(facts["others"])
+        cliffs = [asdict(cliff) for cliff in self.cliffs()]
+        return {**facts, "seconds": self.seconds(bandwidth), "cliffs": cliffs}
 
     def to_text(self, bandwidth: float | None = None, width: int = 80) -> str:
         """The text that print shows, with times for a bandwidth in bytes a second."""
@@ -309,19 +345,3 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return self.to_html()
-
-
-def _share(share: float) -> str:
-    """Two significant digits, and two decimals near 1: 0.0027, 0.66, 1.00."""
-    return f"{share:.2f}" if share >= 0.095 else f"{share:.2g}"
-
-
-def size(count: float) -> str:
-    """A size of memory as text, in units of powers of 1000, as bandwidths have."""
-    unit = next((unit for unit in UNITS if count >= unit), None)
-    return f"{count:.0f} B" if unit is None else f"{count / unit:.3g} {UNITS[unit]}"
-
-
-def duration(seconds: float) -> str:
-    unit = next((unit for unit in SECONDS if seconds >= unit), 1e-6)
-    return f"{seconds / unit:.3g} {SECONDS[unit]}"

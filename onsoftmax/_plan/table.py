@@ -119,7 +119,8 @@ def as_html(table: Table) -> str:
 
     body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in table.rows)
     title = f"<caption>{html.escape(table.title)}</caption>" if table.title else ""
-    return f"<table>{title}<thead><tr>{cells(table.head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+    head = f"<thead><tr>{cells(table.head, 'th')}</tr></thead>"
+    return f'<div style="overflow-x:auto"><table>{title}{head}<tbody>{body}</tbody></table></div>'
 
 
 STYLE = """
@@ -128,7 +129,11 @@ body { font-family: system-ui, sans-serif; margin: 1rem }
 table { border-collapse: collapse; margin: 1rem 0 }
 caption { text-align: left; font-weight: 600 }
 td, th { padding: .1rem .6rem; border-bottom: 1px solid #8a8a8a; vertical-align: top }
-pre { white-space: pre-wrap }
+pre { white-space: pre-wrap; overflow-wrap: anywhere }
+@media (max-width: 30rem) {
+  body { margin: .5rem; font-size: .75rem }
+  td, th { padding: .1rem .2rem }
+}
 """
 
 
@@ -166,7 +171,7 @@ def _show_richly(parts: Sequence[Table | str]) -> bool:
         if i > 0:
             console.print()
         if isinstance(part, str):
-            console.print(part, markup=False)
+            console.print(wrapped(part, console.width), markup=False, soft_wrap=True)
             continue
         least = _words(part)
         if sum(least) + len(GAP) * (len(least) - 1) > console.width:  # rich would leave something out
@@ -183,6 +188,20 @@ def _show_richly(parts: Sequence[Table | str]) -> bool:
     return True
 
 
+def wrapped(text: str, width: int) -> str:
+    """The text in lines of at most `width` characters. What goes on in a new line is indented further."""
+    lines = []
+    for line in text.splitlines():
+        if len(line) <= width:
+            lines.append(line)
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(line, width, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
+    return "\n".join(lines)
+
+
 def paragraphs(parts: Sequence[Table | str], width: int = 80) -> str:
     """Tables and paragraphs as plain text, an empty line between them."""
-    return "\n\n".join(part if isinstance(part, str) else plain(part, width) for part in parts)
+    return "\n\n".join(
+        wrapped(part, width) if isinstance(part, str) else plain(part, width) for part in parts
+    )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import _core, get_num_threads, methods, plan
-from .._cli.arguments import parse_shape
+from .._cli.arguments import HelpFormatter, parse_shape
 from .._cli.files import CommandError, written
 from .._cli.targets import check_plot, check_target, save_plot
 from .._plan.table import Table, show
@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
         help="softmax beside its peers on this machine",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     option = parser.add_argument
     option("--device", choices=["cpu", "cuda"], help="default: cuda if there is a GPU and torch, else cpu")
@@ -63,7 +63,13 @@ def add(commands: Any) -> None:
         metavar="SHAPE",
         help="such as 4096x1024, or 1024x4096@0 along axis 0",
     )
-    option("--dtype", choices=DTYPES, default="float32", help="default: float32")
+    option(
+        "--dtype",
+        choices=DTYPES,
+        default="float32",
+        metavar="T",
+        help=f"{', '.join(DTYPES)} (default: float32)",
+    )
     option(
         "--against",
         metavar="A,B",

@@ -127,8 +127,21 @@ def test_plan_prints_the_plan(capsys):
     assert prints([*online, "--bandwidth", "2e10"], capsys) == plan.to_text(2e10) + "\n"
 
 
+def test_plan_takes_the_shape_by_position_or_by_name(capsys):
+    for shape in (["100x40@0"], ["--shape", "100x40@0"]):
+        text = prints(["plan", *shape, "--bandwidth", "2e10"], capsys)
+        assert text == ons.plan((100, 40), 0).to_text(2e10) + "\n"
+
+
+def test_plan_and_info_as_json(capsys):
+    arguments = ["plan", "4096x4096", "--device", "A100", "--bandwidth", "1e12", "--json"]
+    assert json.loads(prints(arguments, capsys)) == ons.plan((4096, 4096), device="A100").to_dict(1e12)
+    told = json.loads(prints(["info", "--json"], capsys))
+    assert told == ons.show_config()
+
+
 def test_plan_writes_a_page(capsys, tmp_path):
-    prints(["plan", "--shape", "8x100", "--html", tmp_path / "plan.html"], capsys)
+    prints(["plan", "8x100", "--html", tmp_path / "plan.html"], capsys)
     page = (tmp_path / "plan.html").read_text()
     assert page.startswith("<!DOCTYPE html>") and "Where auto changes" in page
 
@@ -136,7 +149,10 @@ def test_plan_writes_a_page(capsys, tmp_path):
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        ([], "required: --shape"),
+        ([], "got 0 shapes: expected one, such as 4096x1024"),
+        (["4x4", "--shape", "4x4"], "got 2 shapes: expected one"),
+        (["4 by 4"], "'4 by 4' is not a shape"),
+        (["-4x4"], "'-4x4' is not a shape"),
         (["--shape", "4 by 4"], "'4 by 4' is not a shape"),
         (["--shape", "-4x4"], "--shape"),
         (["--shape", "4x4@2"], "axis 2"),
@@ -372,11 +388,45 @@ def test_a_busy_machine_is_told(quick, capsys, monkeypatch):
         assert ("The machine was busy: a load of 3.0" in text) == told
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh", "fish"])
 def test_completion(shell, capsys):
     pytest.importorskip("shtab")
     text = prints(["completion", shell], capsys)
     assert all(name in text for name in ("explain", "apply", "tile"))
+
+
+def test_completion_of_a_shell_that_shtab_does_not_know(capsys, monkeypatch):
+    shtab = pytest.importorskip("shtab")
+    monkeypatch.setattr(shtab, "SUPPORTED_SHELLS", ["bash"])
+    assert "knows no fish: pip install -U shtab" in fails(["completion", "fish"], capsys)
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["pla"], "'pla': did you mean plan? Expected one of demo, explain, plan"),
+        (["benchmark"], "did you mean bench?"),
+        (["completion", "fisch"], "did you mean fish?"),
+        (["plan", "4x4", "--dtype", "bfloat"], "did you mean bfloat16?"),
+        (["frobnicate"], "'frobnicate': expected one of demo"),
+    ],
+)
+def test_a_misspelled_word_is_recognized(arguments, text, capsys):
+    assert text in fails(arguments, capsys)
+
+
+def test_prose_wraps_on_a_narrow_terminal(capsys, monkeypatch):
+    """Examples keep their commands, which are copied from there."""
+    monkeypatch.setenv("COLUMNS", "50")
+    commands = ["demo", "explain", "plan", "bench", "topk", "apply", "info", "completion"]
+    for words in ([], *([name] for name in commands)):
+        with pytest.raises(SystemExit):
+            cli.main([*words, "--help"])
+        lines = capsys.readouterr().out.splitlines()
+        long = [line for line in lines if len(line) > 50]
+        assert all(line.startswith("  onsoftmax ") and "   " not in line.strip() for line in long), long
+    monkeypatch.setattr(_cli_plan, "show", lambda parts: print(_table.paragraphs(parts, 50)))
+    assert all(len(line) <= 50 for line in prints(["plan", "4096x4096"], capsys).splitlines())
 
 
 def test_completion_without_shtab(capsys, monkeypatch):

@@ -137,6 +137,7 @@ def test_what_is_read_is_the_plan(page):
     assert page.input_value("#speed") == "30"
     page.fill("#threads", "1")
     assert (fact(page, "Threads"), shown(page, "method")) == ("1", "fused")
+    assert "\u2265" not in fact(page, "Time") and "may take less" in shown(page, "kinds-of-times")
     page.fill("#length-number", "16M")
     page.fill("#rows-number", "1")
     page.fill("#threads", "8")

@@ -21,9 +21,16 @@ DTYPES = ["float16", "bfloat16", "float32", "float64"]
 ROWS = [1, 16, 17, 131, 132, 4096, 250_000]
 FACTS = [
     "method", "reason", "measured", "compute", "rows", "N", "width", "tile", "bytes_moved", "on_chip_bytes",
-    "workspace_bytes", "threads",
+    "workspace_bytes", "threads", "least_bytes",
 ]  # fmt: skip
-GPU_FACTS = ["blocks_a_row", "elements_a_thread", "longest_row", "copy_speed", "measured_seconds"]
+GPU_FACTS = [
+    "blocks_a_row",
+    "elements_a_thread",
+    "longest_row",
+    "copy_speed",
+    "measured_seconds",
+    "launch_seconds",
+]
 
 
 def text_of(path):

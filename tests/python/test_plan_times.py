@@ -79,11 +79,11 @@ def test_what_is_said_of_each_method():
     assert plan.seconds() == plan.measured_seconds == cost["fused_block"].measured_seconds
     assert "measured on an H100: 0.9" in str(plan) or "measured on an H100: 1.0" in str(plan)
     assert "0.0027 measured" in str(plan)
-    assert plan.seconds(1e12) == plan.bytes_moved / 1e12 and "measured on" not in plan.to_text(1e12)
-    elsewhere = ons.plan((65536, 4096), device="A100")
-    assert "at most 0.67" in str(elsewhere) and ">= 1.2 ms" in str(elsewhere)
-    assert {each.method: each.most_x_copy for each in elsewhere.others}["safe"] == 0.5
-    assert "at most" in str(ons.plan((64, 100)))
+    assert plan.seconds(1e12) == plan.bytes_moved / 1e12 and "measured on an H100" not in plan.to_text(1e12)
+    elsewhere = ons.plan((4096, 65536), device="A100")
+    most = {each.method: each.most_x_copy for each in elsewhere.others}
+    assert "at most 0.68" in str(elsewhere) and ">= 1.2 ms" in str(elsewhere)
+    assert 2 / 3 < most["split"] < 0.68 < most["online"] < 0.8 and most["cluster"] is None
 
 
 def test_auto_takes_what_is_fast(run):

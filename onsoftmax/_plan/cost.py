@@ -1,0 +1,45 @@
+"""What one method would cost for the call of a plan, and where the next method takes over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one method would cost for the call of a plan."""
+
+    method: str
+    bytes_moved: int | None
+    """Bytes moved through main memory, if no read finds its elements in a cache. None if the method cannot
+    run."""
+    on_chip_bytes: int | None
+    """Bytes held in fast memory for one row."""
+    cannot: str = ""
+    """Why the method cannot run."""
+    measured_seconds: float | None = None
+    """As in Plan."""
+    most_x_copy: float | None = None
+    """On a GPU, the largest share of a copy's speed that the bytes through memory allow. None on the CPU: a
+    copy there reads what it overwrites, and a method that writes past the caches does not."""
+    least_bytes: int | None = None
+    """The bytes that must pass through main memory: bytes_moved without the reads that a GPU's L2 serves."""
+    launch_seconds: float | None = None
+    """As in Plan."""
+    note: str = ""
+    """What decides the time beside the bytes moved: "launch-bound", "reads again from L2", "writes past the
+    caches" or "the array fits the caches". Empty if nothing does."""
+
+
+@dataclass(frozen=True)
+class Cliff:
+    """A length of row at which another method takes over."""
+
+    N: int
+    """The last length of `method`."""
+    method: str
+    bytes_an_element: float
+    """Bytes moved through main memory for each element, up to this length."""
+    then: str
+    """The method from N + 1 on."""
+    bytes_an_element_then: float
