@@ -147,13 +147,13 @@ static ONS_APART void largest_of(T *largest, const char *x, int64_t across, int6
  * elements less the anchor are left. */
 static ONS_APART void anchored_lanes(VEC (*lanes)[VECS], const batch *batch, int64_t i, T *e,
                                      const char *x, int64_t n, kind kind) {
-    VEC shift = SET_OF(batch->shift, i), floor = SET_OF(batch->floor, i);
+    reference reference = reference_of_row(batch->shift, batch->floor, i);
     double anchor = (double)batch->anchor[i]; /* 0 where the row needs none */
     if (x != (const char *)e) load(e, x, size_as(kind.x), kind.x, n);
     subtract(e, &anchor, false, n);
     for (int64_t j = 0; j < n; j += CHUNK, lanes++) {
         T *to = kind.operation->keeps_exponentials ? e + j : NULL;
-        lanes_of(*lanes, shift, floor, to, e + j, n - j, false, true);
+        lanes_of(*lanes, reference, to, e + j, n - j, true);
     }
 }
 
@@ -186,7 +186,7 @@ ONS_ALWAYS void next_batch(run_of_batches *at, const ons_run_of_rows *run, kind 
         T *e = at->e + i * run->pitch;
         bool finishes = !kind.operation->one_a_row && (full || i < at->rows_before);
         int64_t n = full || i < at->rows ? N : 0;
-        VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
+        reference reference = reference_of_row(at->now->shift, at->now->floor, i);
         meanwhile with;
         with.before = begin_finishing(
             finishes ? at->before->first[i] : 0, finishes ? at->before->second[i] : 0,
@@ -202,7 +202,7 @@ ONS_ALWAYS void next_batch(run_of_batches *at, const ons_run_of_rows *run, kind 
         if (!full && at->anchored)
             anchored_lanes(at->lanes[i], at->now, i, e, x, n, kind);
         else
-            lanes_meanwhile(at->lanes[i], shift, floor, e, x, n, &with, kind, past_caches);
+            lanes_meanwhile(at->lanes[i], reference, e, x, n, &with, kind, past_caches);
         end_finishing(&with.before, kind);
         at->largest[i] = lanes_of_maximum(&with.behind, kind.x);
     }

@@ -44,14 +44,14 @@ ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run,
         const T *behind = (const T *)(const void *)(at->behind + i * at->across);
         const char *fetch = at->fetch + i * run->x.across;
         T *e = at->e + i * N;
-        VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
+        reference reference = reference_of_row(at->now->shift, at->now->floor, i);
         VEC first = SET_OF(firsts, k), second = SET_OF(seconds, k);
         VEC even = V(set)((T)-INFINITY), odd = even;
         for (int64_t q = 0; q < N; q += QUAD) {
             for (int64_t v = 0; v < VECS; v++) {
                 int64_t from = q + v * WIDTH;
                 T *to = exponentials ? e + from : NULL;
-                VEC quad = whole_quad(to, x + from, shift, floor, false);
+                VEC quad = whole_quad(to, x + from, reference);
                 VEC *lane = &at->lanes[i][q / CHUNK][v];
                 *lane = q % CHUNK == 0 ? quad : (VEC)(*lane + quad);
             }

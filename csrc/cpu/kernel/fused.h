@@ -9,13 +9,13 @@
 /* The exponentials of a row to its state, and to e where they are kept. */
 ONS_ALWAYS void row_exponentials(const ons_rows *rows, T *e, const char *x, int64_t n,
                                  meanwhile *with, kind kind, bool past_caches) {
-    VEC shift = SET_OF(rows->shift, 0), floor = SET_OF(rows->floor, 0);
+    reference reference = reference_of_row(rows->shift, rows->floor, 0);
     int64_t at_once = CHUNKS_AT_ONCE * CHUNK;
     sums sums = no_sums();
     for (int64_t j = 0; j < n; j += at_once) {
         VEC lanes[CHUNKS_AT_ONCE][VECS];
         int64_t chunks =
-            lanes_meanwhile(lanes, shift, floor, e + j, x + j * size_as(kind.x),
+            lanes_meanwhile(lanes, reference, e + j, x + j * size_as(kind.x),
                             n - j < at_once ? n - j : at_once, with, kind, past_caches);
         add_chunks(&sums, lanes, chunks);
         if ((j + at_once) % ONS_BLOCK != 0 && j + at_once < n) continue;

@@ -188,13 +188,14 @@ ONS_ALWAYS void exponentials_of(const pipeline *with, VEC *lane, T *e, int64_t c
         for (int64_t k = 0; k < 4 && fetch; k++)
             fetch_line(fetch + k * with->x_along + begin * size);
         for (int64_t i = begin; i < end; i += WIDTH) {
-            VEC four[4], shift = V(load)(now->shift + i), floor = V(load)(now->floor + i);
+            VEC four[4];
+            reference reference = reference_of_rows(now->shift + i, now->floor + i);
             for (int64_t k = 0; k < 4; k++)
                 four[k] = k < count ? V(load)(e + k * apart + i) : V(set)(0);
             if (count >= 4)
-                exponential_each(four, 4, shift, floor);
+                exponential_each(four, 4, reference);
             else
-                for (int64_t k = 0; k < count; k++) four[k] = exponential(four[k], shift, floor);
+                for (int64_t k = 0; k < count; k++) four[k] = exponential(four[k], reference);
             for (int64_t k = 0; k < 4 && k < count && keeps; k++)
                 keep(e + k * apart, i, pitch, four[k], tight);
             VEC sum = sum_of_four(four);

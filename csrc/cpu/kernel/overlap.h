@@ -226,7 +226,7 @@ ONS_ALWAYS void go_on(meanwhile *with, kind kind, bool past_caches) {
 }
 
 /* The sums of each lane over a whole quad: of e = e^x, which is stored where it is kept. */
-ONS_ALWAYS void quad_meanwhile(VEC *quads, VEC shift, VEC floor, T *e, const char *x, kind kind,
+ONS_ALWAYS void quad_meanwhile(VEC *quads, reference reference, T *e, const char *x, kind kind,
                                bool past_caches) {
     for (int64_t v = 0; v < VECS; v++) {
         VEC four[4];
@@ -235,7 +235,7 @@ ONS_ALWAYS void quad_meanwhile(VEC *quads, VEC shift, VEC floor, T *e, const cha
             four[k] = take(x + (at + k * LANES) * size_as(kind.x), kind.x);
             if (!past_caches) four[k] = V(held)(four[k]); /* long rows from memory lose by it */
         }
-        exponential_each(four, 4, shift, floor);
+        exponential_each(four, 4, reference);
         for (int64_t k = 0; k < 4 && kind.operation->keeps_exponentials; k++)
             V(store)(e + at + k * LANES, four[k]);
         quads[v] = sum_of_four(four);
@@ -257,7 +257,7 @@ ONS_ALWAYS void take_end(T *e, const char *x, int64_t n, ons_dtype as) {
 }
 
 /* The sums of each lane over a quad that ends after n elements. There is room behind e. */
-ONS_ALWAYS void last_quad(VEC *quads, VEC shift, VEC floor, T *e, const char *x, int64_t n,
+ONS_ALWAYS void last_quad(VEC *quads, reference reference, T *e, const char *x, int64_t n,
                           kind kind) {
     const T *from = (const T *)(const void *)x;
     if (size_as(kind.x) == 2) {
@@ -267,35 +267,35 @@ ONS_ALWAYS void last_quad(VEC *quads, VEC shift, VEC floor, T *e, const char *x,
     for (int64_t v = 0; v < VECS; v++) {
         int64_t at = v * WIDTH;
         T *to = kind.operation->keeps_exponentials ? e + at : NULL;
-        quads[v] = part_of_quad(to, from + at, n - at, shift, floor, false, true);
+        quads[v] = part_of_quad(to, from + at, n - at, reference, true);
     }
 }
 
 /* Computes the exponentials of n elements of a row, which others follow unless n ends it. Stores
  * them to e where they are kept, and the sums of each lane of every chunk to `lanes`. Returns
  * how many chunks there are. */
-ONS_ALWAYS int64_t lanes_meanwhile(VEC (*lanes)[VECS], VEC shift, VEC floor, T *e, const char *x,
+ONS_ALWAYS int64_t lanes_meanwhile(VEC (*lanes)[VECS], reference reference, T *e, const char *x,
                                    int64_t n, meanwhile *with, kind kind, bool past_caches) {
     int64_t size = size_as(kind.x), j = 0;
     VEC quads[VECS];
     for (; j + CHUNK <= n; j += CHUNK, lanes++) {
-        quad_meanwhile(*lanes, shift, floor, e + j, x + j * size, kind, past_caches);
+        quad_meanwhile(*lanes, reference, e + j, x + j * size, kind, past_caches);
         go_on(with, kind, past_caches);
         for (int64_t q = j + QUAD; q < j + CHUNK; q += QUAD) {
-            quad_meanwhile(quads, shift, floor, e + q, x + q * size, kind, past_caches);
+            quad_meanwhile(quads, reference, e + q, x + q * size, kind, past_caches);
             for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = (*lanes)[v] + quads[v];
             go_on(with, kind, past_caches);
         }
     }
     if (j == n) return n / CHUNK;
     if (n - j < QUAD) {
-        last_quad(*lanes, shift, floor, e + j, x + j * size, n - j, kind);
+        last_quad(*lanes, reference, e + j, x + j * size, n - j, kind);
     } else {
-        quad_meanwhile(*lanes, shift, floor, e + j, x + j * size, kind, past_caches);
+        quad_meanwhile(*lanes, reference, e + j, x + j * size, kind, past_caches);
         go_on(with, kind, past_caches);
         j += QUAD;
         if (j == n) return n / CHUNK + 1;
-        last_quad(quads, shift, floor, e + j, x + j * size, n - j, kind);
+        last_quad(quads, reference, e + j, x + j * size, n - j, kind);
         for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = (*lanes)[v] + quads[v];
     }
     go_on(with, kind, past_caches);

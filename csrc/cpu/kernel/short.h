@@ -110,11 +110,11 @@ ONS_ALWAYS void finish_columns(const operation *operation, VEC *x, int64_t N, ba
     V(store)(batch->m, V(max)(even, odd));
     if (set_references_of_batch(batch))
         for (int64_t j = 0; j < N; j++) x[j] -= V(load)(batch->anchor);
-    VEC shift = V(load)(batch->shift), floor = V(load)(batch->floor);
+    reference reference = reference_of_rows(batch->shift, batch->floor);
     for (int64_t j = 0; j < N && !exponentials; j++) e[j] = x[j];
     int64_t done = 0;
-    for (; done + 4 <= N; done += 4) exponential_each(e + done, 4, shift, floor);
-    for (; done < N; done++) exponential_each(e + done, 1, shift, floor);
+    for (; done + 4 <= N; done += 4) exponential_each(e + done, 4, reference);
+    for (; done < N; done++) exponential_each(e + done, 1, reference);
     batch->d = total_of_short(e, N);
     end_rows_of_batch(operation, batch, NULL, true);
     if (operation->one_a_row) return;
