@@ -77,7 +77,7 @@ ONS_ALWAYS VEC take_at(const char *x, const char *where, int64_t i, int64_t widt
 ONS_ALWAYS void put_at(char *y, int64_t i, int64_t width, VEC a, kind kind) {
     char *to = y + i * size_as(kind.y);
     if (width - i >= WIDTH)
-        put(to, a, kind, false);
+        put(to, a, kind);
     else
         put_part(to, a, width - i, kind.y);
 }
