@@ -70,8 +70,8 @@ ONS_ALWAYS void take_in(const pipeline *with, int64_t j, int64_t n, kind kind) {
         scales scales;
         if (each) take_scales(&scales, with->run, behind->at, i);
         for (int64_t k = 0; k < n; k++) {
-            const char *mask = where ? where + k * with->where_along : NULL;
-            VEC a = take_at(x + k * x_along, mask, i, width, kind.x, scale, each ? &scales : NULL);
+            ons_change by = {scale, {where ? where + k * with->where_along : NULL, 1}};
+            VEC a = take_at(x + k * x_along, i, width, kind.x, by, each ? &scales : NULL);
             keep(to + k * pitch, i, pitch, a, kind.tight);
             m = V(max)(a, m);
         }

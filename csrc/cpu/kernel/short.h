@@ -272,9 +272,9 @@ ONS_ALWAYS VEC short_columns(const ons_run_of_columns *run, ons_columns at, int6
     scales scales;
     if (each) take_scales(&scales, run, at, c);
     for (int64_t j = 0; j < N; j++) {
-        const char *where = !kind.plain && at.where ? at.where + j * run->where_along : NULL;
-        x[j] = take_at(at.x + j * run->x_along, where, c, at.width, kind.x, scale,
-                       each ? &scales : NULL);
+        bool masked = !kind.plain && at.where;
+        ons_change by = {scale, {masked ? at.where + j * run->where_along : NULL, 1}};
+        x[j] = take_at(at.x + j * run->x_along, c, at.width, kind.x, by, each ? &scales : NULL);
     }
     finish_columns(kind.operation, x, N, &batch);
     for (int64_t j = 0; j < N; j++)
