@@ -162,9 +162,8 @@ ONS_ALWAYS bool batches_of_kind(const ons_run_of_rows *run, kind kind) {
         if (values) {
             ons_tile from = {(char *)at.x, size_as(kind.x), at.across};
             store_values(run, at.done + at.rows_before, at.rows, now, from, kind.x);
-        } else {
-            sum += nans_of_rows(now->first, now->second, at.rows);
         }
+        if (!values) sum += nans_of_rows(now->first, now->second, at.rows);
         if (!exponentials) at.kept = at.x;
         before = now;
         now = behind;

@@ -87,13 +87,12 @@ typedef struct {
     char *y;
     const char *kept;
     VEC first, second; /* what its elements need of the row */
-    int64_t n;
+    int64_t at, n;     /* `at`: the first element that is missing */
     bool past_caches;
+    bool overlaps; /* a vector may be written twice: y is not where its elements are kept */
     /* if the rows before and behind follow without a gap: the vector that this row shares with each
      */
     T *shared_before, *shared_behind;
-    int64_t at;    /* the first element that is missing */
-    bool overlaps; /* a vector may be written twice: y is not where its elements are kept */
 } finishing;
 
 /* The result of the vector of elements from j on. */

@@ -77,10 +77,10 @@ ONS_ALWAYS void lanes_of(VEC *lanes, reference reference, T *e, const T *x, int6
 /* Adds n elements of row i to its sums. Fetches as many elements of rows->next, where given. */
 ONS_ALWAYS void sum_elements(const ons_rows *rows, int64_t i, T *e, const T *x, int64_t n,
                              bool plain) {
-    double *kept = rows->sums + i * rows->sums_across;
-    sums sums = load_sums(kept);
-    reference reference = reference_of_row(rows->shift, rows->floor, i);
     const char *next = rows->next.data ? (const char *)ROW(rows->next, i) : NULL;
+    double *kept = rows->sums + i * rows->sums_across;
+    reference reference = reference_of_row(rows->shift, rows->floor, i);
+    sums sums = load_sums(kept);
     VEC lanes[CHUNKS_AT_ONCE][VECS];
     int64_t chunks = 0, next_step = rows->next.along;
     reference.plain = plain;
