@@ -5,20 +5,25 @@
 #include "online.h"
 #include "topk.h"
 
+/* Elements j to j + n of y and of its gradient, and where the result goes. */
+static ons_gradients gradients_at(ons_strip *strip, int64_t j, int64_t n) {
+    return (ons_gradients){.dx = ons_strip_result(strip, j),
+                           .dy = ons_strip_load_input(strip, ONS_GRADIENT, j, n),
+                           .y = ons_strip_load_input(strip, ONS_X, j, n),
+                           .n = n};
+}
+
 static void add_gradients(ons_strip *strip, int64_t begin, int64_t end) {
     ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
-        ons_tile y = ons_strip_load_input(strip, ONS_X, j, n),
-                 dy = ons_strip_load_input(strip, ONS_GRADIENT, j, n);
-        strip->epilogue->add_gradient(&strip->rows, dy, y, n);
+        ons_gradients of = gradients_at(strip, j, n);
+        strip->epilogue->add_gradient(&strip->rows, of.dy, of.y, n);
     }
 }
 
 static void finish_gradients(ons_strip *strip, int64_t begin, int64_t end) {
     strip->epilogue->end_gradients(&strip->rows, strip->scale);
     ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
-        ons_tile y = ons_strip_load_input(strip, ONS_X, j, n),
-                 dy = ons_strip_load_input(strip, ONS_GRADIENT, j, n);
-        strip->epilogue->finish_gradient(&strip->rows, ons_strip_result(strip, j), dy, y, n);
+        strip->epilogue->finish_gradient(&strip->rows, gradients_at(strip, j, n));
         ons_strip_store(strip, j, n);
     }
     if (strip->rows.past_caches) strip->primitives->fence();
@@ -35,10 +40,8 @@ static bool takes_gradient_rows(const ons_strip *strip) {
 
 static void gradient_rows(ons_strip *strip) {
     const ons_plan *plan = strip->plan;
-    ons_tile y = ons_strip_load_input(strip, ONS_X, 0, plan->N),
-             dy = ons_strip_load_input(strip, ONS_GRADIENT, 0, plan->N);
-    strip->epilogue->gradient_rows(&strip->rows, ons_strip_result(strip, 0), dy, y, plan->N,
-                                   plan->tile, strip->scale);
+    strip->epilogue->gradient_rows(&strip->rows, gradients_at(strip, 0, plan->N), plan->tile,
+                                   strip->scale);
     ons_strip_store(strip, 0, plan->N);
     if (strip->rows.past_caches) strip->primitives->fence();
 }

@@ -12,23 +12,21 @@ static bool are_enough(const ons_strip *strip) {
     return true;
 }
 
-/* What the mask says of a row's elements, and its step along the row. */
-static const char *mask_of(const ons_strip *strip, int64_t row) {
-    return strip->where + row * strip->where_across;
-}
-static int64_t mask_step(const ons_strip *strip) {
-    return strip->problem->operand[ONS_WHERE].stride[strip->problem->dims - 1];
+static ons_mask mask_of(const ons_strip *strip, int64_t row) {
+    if (!strip->where) return (ons_mask){NULL, 0};
+    return (ons_mask){strip->where + row * strip->where_across,
+                      strip->problem->operand[ONS_WHERE].stride[strip->problem->dims - 1]};
 }
 
 /* Whether the mask allows a row more elements than it has candidates, where it has fewer than k. */
 static bool are_more_allowed(const ons_strip *strip) {
-    int64_t step = mask_step(strip), N = strip->plan->N;
+    int64_t N = strip->plan->N;
     for (int64_t i = 0; i < strip->rows.width; i++) {
         const ons_candidates *row = &strip->candidates[i];
         if (row->count == row->k) continue;
-        const char *where = mask_of(strip, i);
+        ons_mask where = mask_of(strip, i);
         int64_t allowed = 0;
-        for (int64_t j = 0; j < N; j++) allowed += where[j * step] != 0;
+        for (int64_t j = 0; j < N; j++) allowed += where.data[j * where.step] != 0;
         if (allowed > row->count) return true;
     }
     return false;
@@ -39,7 +37,6 @@ static bool are_more_allowed(const ons_strip *strip) {
  * An anchor could make -inf of others. */
 static void fill(ons_strip *strip) {
     bool anchored = strip->anchored;
-    int64_t step = mask_step(strip);
     strip->anchored = false;
     int first = strip->where && !are_more_allowed(strip); /* those that it excludes */
     for (int of_excluded = first; of_excluded <= (strip->where != NULL); of_excluded++) {
@@ -47,9 +44,8 @@ static void fill(ons_strip *strip) {
             if (are_enough(strip)) break;
             ons_tile x = ons_strip_load(strip, j, n);
             for (int64_t i = 0; i < strip->rows.width; i++) {
-                const char *where = strip->where ? mask_of(strip, i) + j * step : NULL;
-                strip->kernels->candidates.fill(&strip->candidates[i],
-                                                (char *)x.data + i * x.across, x.along, where, step,
+                ons_tile row = {(char *)x.data + i * x.across, x.along, x.across};
+                strip->kernels->candidates.fill(&strip->candidates[i], row, mask_of(strip, i),
                                                 !of_excluded, n, j);
             }
         }
@@ -62,14 +58,14 @@ static void fill(ons_strip *strip) {
 static void exclude(const ons_strip *strip) {
     const ons_problem *problem = strip->problem;
     int64_t k = strip->plan->k, size = ons_dtype_size(strip->plan->compute);
-    int64_t step = mask_step(strip);
     for (int64_t row = 0; row < strip->rows.width; row++) {
         if (isfinite(strip->rows.state[row].m)) continue;
-        const char *where = mask_of(strip, row);
-        for (int64_t i = row * k; i < (row + 1) * k; i++)
-            strip->move->exclude(strip->selected.values + i * size,
-                                 where + strip->selected.places[i] * step, 0,
+        ons_mask where = mask_of(strip, row);
+        for (int64_t i = row * k; i < (row + 1) * k; i++) {
+            ons_mask of_one = {where.data + strip->selected.places[i] * where.step, 0};
+            strip->move->exclude(strip->selected.values + i * size, of_one,
                                  problem->log ? -INFINITY : 0.0, 1);
+        }
     }
 }
 

@@ -229,16 +229,15 @@ static void changes(ons_dtype type) {
     static char mask[TILE];
     void *tile = zeroed(TILE, 8);
     double by = 0.7;
+    ons_change masked = {0.5, {mask, 1}}, scaled = {by, {NULL, 0}};
     const char *name = ons_dtype_name(type);
     COUNT(TILE, move->multiply(tile, &by, false, TILE), "multiply, %s", name);
     COUNT(TILE, move->subtract(tile, &by, false, TILE), "subtract, %s", name);
-    COUNT(TILE, move->exclude(tile, mask, 1, 0.0, TILE), "exclude, %s", name);
+    COUNT(TILE, move->exclude(tile, masked.where, 0.0, TILE), "exclude, %s", name);
     void *to = zeroed(TILE, 8);
     int64_t size = ons_dtype_size(type);
-    COUNT(TILE, move->convert(to, tile, size, type, 0.5, mask, 1, TILE), "convert, masked, %s",
-          name);
-    COUNT(TILE, move->convert(to, tile, size, type, 0.7, NULL, 0, TILE), "convert, by 0.7, %s",
-          name);
+    COUNT(TILE, move->convert(to, tile, size, type, masked, TILE), "convert, masked, %s", name);
+    COUNT(TILE, move->convert(to, tile, size, type, scaled, TILE), "convert, by 0.7, %s", name);
     free(to);
     free(tile);
 }

@@ -62,10 +62,9 @@ ONS_ALWAYS bool set_references_of_batch(batch *batch) {
     return far;
 }
 
-/* Adds first and second of the first `rows` rows to a sum, which is NaN for good once a row is. */
-ONS_ALWAYS VEC add_rows(VEC sum, const batch *batch, int64_t rows) {
-    VEC both = V(load)(batch->first) + V(load)(batch->second);
-    return sum + V(join)(both, V(set)(0), rows);
+/* first plus second of the first `rows` rows: NaN where a row is. 0 in the other lanes. */
+ONS_ALWAYS VEC nans_of_rows(const T *first, const T *second, int64_t rows) {
+    return V(join)(V(load)(first) + V(load)(second), V(set)(0), rows);
 }
 
 ONS_ALWAYS bool has_nan(VEC sum) {
@@ -99,18 +98,19 @@ ONS_ALWAYS void end_rows_of_batch(const operation *operation, batch *batch, cons
     }
 }
 
-/* The values of `rows` rows to y: where the maximum is infinite it is the value, but of rows with a
- * NaN, which the maximum passed over. `x`: the rows, of type `as`. */
-static void store_values(ons_tile y, ons_dtype y_dtype, T *values, const T *m, int64_t rows,
-                         ons_tile x, ons_dtype as, int64_t N) {
+/* The values of `rows` rows of a batch to y, from row `first` on. Where the maximum is infinite it
+ * is the value, but of rows with a NaN, which the maximum passed over. `x`: the rows, of type `as`.
+ */
+static void store_values(const ons_run_of_rows *run, int64_t first, int64_t rows, batch *batch,
+                         ons_tile x, ons_dtype as) {
     for (int64_t i = 0; i < rows; i++) {
         const char *row = (const char *)ROW(x, i);
-        for (int64_t j = 0; isinf(m[i]) && j < N; j++) {
+        for (int64_t j = 0; isinf(batch->m[i]) && j < run->N; j++) {
             T element;
             load(&element, row + j * x.along, x.along, as, 1);
-            if (isnan(element)) values[i] = (T)NAN;
+            if (isnan(element)) batch->first[i] = (T)NAN;
         }
-        store((char *)ROW(y, i), y.along, y_dtype, values + i, 1);
+        store((char *)ROW(run->y, first + i), run->y.along, run->dtype, batch->first + i, 1);
     }
 }
 
@@ -126,34 +126,31 @@ ONS_ALWAYS void end_batch(const operation *operation, batch *batch, batch_lanes 
 }
 
 /* The largest element of each row of a batch of `rows` rows. */
-ONS_ALWAYS void largest_as(T *largest, const char *x, int64_t across, int64_t rows,
-                           int64_t batch_rows, int64_t N, ons_dtype as) {
-    for (int64_t i = 0; i < batch_rows; i++) {
+ONS_ALWAYS void largest_as(T *largest, const char *x, int64_t across, int64_t rows, int64_t N,
+                           ons_dtype as) {
+    for (int64_t i = 0; i < rows_in_batch(N); i++) {
         maximum m = begin_maximum(x + i * across, i < rows ? N : 0);
         largest[i] = end_maximum(&m, as);
     }
 }
-static ONS_APART void largest_of(T *largest, const char *x, int64_t across, int64_t rows,
-                                 int64_t batch_rows, int64_t N, ons_dtype as) {
+static ONS_APART void largest_of(T *largest, const char *x, int64_t across, int64_t rows, int64_t N,
+                                 ons_dtype as) {
     if (as == ONS_FLOAT16)
-        largest_as(largest, x, across, rows, batch_rows, N, ONS_FLOAT16);
+        largest_as(largest, x, across, rows, N, ONS_FLOAT16);
     else if (as == ONS_BFLOAT16)
-        largest_as(largest, x, across, rows, batch_rows, N, ONS_BFLOAT16);
+        largest_as(largest, x, across, rows, N, ONS_BFLOAT16);
     else
-        largest_as(largest, x, across, rows, batch_rows, N, OWN);
+        largest_as(largest, x, across, rows, N, OWN);
 }
 
-/* The lanes' sums of a row that is taken relative to its anchor. At e its exponentials or its
- * elements less the anchor are left. */
+/* The lanes' sums of row i, from its elements less the anchor at e. These or the exponentials are
+ * left there. */
 static ONS_APART void anchored_lanes(VEC (*lanes)[VECS], const batch *batch, int64_t i, T *e,
-                                     const char *x, int64_t n, kind kind) {
-    VEC shift = SET_OF(batch->shift, i), floor = SET_OF(batch->floor, i);
-    double anchor = (double)batch->anchor[i]; /* 0 where the row needs none */
-    if (x != (const char *)e) load(e, x, size_as(kind.x), kind.x, n);
-    subtract(e, &anchor, false, n);
+                                     int64_t n, bool keeps_exponentials) {
+    reference reference = reference_of_row(batch->shift, batch->floor, i);
     for (int64_t j = 0; j < n; j += CHUNK, lanes++) {
-        T *to = kind.operation->keeps_exponentials ? e + j : NULL;
-        lanes_of(*lanes, shift, floor, to, e + j, n - j, false, true);
+        T *to = keeps_exponentials ? e + j : NULL;
+        lanes_of(*lanes, reference, to, e + j, n - j, true);
     }
 }
 
@@ -177,8 +174,7 @@ typedef struct {
 
 /* Computes the exponentials of one batch. Meanwhile the batch before is finished and the one
  * behind is compared. `full`: all three have all their rows, and none has an anchor. */
-ONS_ALWAYS void next_batch(run_of_batches *at, const ons_run_of_rows *run, kind kind, bool full,
-                           bool past_caches) {
+ONS_ALWAYS void next_batch(run_of_batches *at, const ons_run_of_rows *run, kind kind, bool full) {
     int64_t N = run->N, batch_rows = at->batch_rows, across = at->across,
             fetch_across = run->x.across;
     const char *x = at->x, *behind = at->behind, *fetch = at->fetch;
@@ -186,23 +182,30 @@ ONS_ALWAYS void next_batch(run_of_batches *at, const ons_run_of_rows *run, kind 
         T *e = at->e + i * run->pitch;
         bool finishes = !kind.operation->one_a_row && (full || i < at->rows_before);
         int64_t n = full || i < at->rows ? N : 0;
-        VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
+        bool follows = at->follow && at->done + i > 0;
+        bool followed = at->follow && (full || at->done + i + 1 < run->count);
         meanwhile with;
-        with.before = begin_finishing(
-            finishes ? at->before->first[i] : 0, finishes ? at->before->second[i] : 0,
-            at->y + (finishes ? i * run->y.across : 0), at->kept + i * at->kept_across,
-            finishes ? N : 0, kind, past_caches,
-            at->follow && at->done + i > 0 ? at->shared : NULL);
-        with.before.shared =
-            at->follow && (full || at->done + i + 1 < run->count) ? at->shared : NULL;
+        with.reference = reference_of_row(at->now->shift, at->now->floor, i);
+        with.before =
+            begin_finishing((finishing){.y = at->y + (finishes ? i * run->y.across : 0),
+                                        .kept = at->kept + i * at->kept_across,
+                                        .first = V(set)(finishes ? at->before->first[i] : 0),
+                                        .second = V(set)(finishes ? at->before->second[i] : 0),
+                                        .n = finishes ? N : 0,
+                                        .past_caches = kind.past_caches,
+                                        .shared_before = follows ? at->shared : NULL,
+                                        .shared_behind = followed ? at->shared : NULL},
+                            kind);
         with.behind = begin_maximum(behind, full || i < at->rows_behind ? N : 0);
         with.lag = 0;
         with.fetch = fetch;
         with.fetch_step = QUAD * size_as(kind.x);
-        if (!full && at->anchored)
-            anchored_lanes(at->lanes[i], at->now, i, e, x, n, kind);
-        else
-            lanes_meanwhile(at->lanes[i], shift, floor, e, x, n, &with, kind, past_caches);
+        if (!full && at->anchored) {
+            subtract_anchor(e, x, n, kind.x, (double)at->now->anchor[i]); /* or 0 */
+            anchored_lanes(at->lanes[i], at->now, i, e, n, kind.operation->keeps_exponentials);
+        } else {
+            lanes_meanwhile(at->lanes[i], e, x, n, &with, kind);
+        }
         end_finishing(&with.before, kind);
         at->largest[i] = lanes_of_maximum(&with.behind, kind.x);
     }

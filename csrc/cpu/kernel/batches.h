@@ -10,10 +10,14 @@ ONS_ALWAYS int64_t own_of(int64_t left) { return left < 0 ? 0 : left < WIDTH ? l
 /* Finishes the elements before the first cache line of y, which goes past the caches. Returns
  * how many they are: by so many all rows of the batch are finished ahead. */
 ONS_ALWAYS int64_t finish_to_cache_line(run_of_batches *at, int64_t N, kind kind) {
-    T *shared = at->done > 0 ? at->shared : NULL;
-    finishing first = begin_finishing(at->before->first[0], at->before->second[0], at->y, at->kept,
-                                      N, kind, true, shared);
-    return first.at;
+    finishing first = {.y = at->y,
+                       .kept = at->kept,
+                       .first = SET_OF(at->before->first, 0),
+                       .second = SET_OF(at->before->second, 0),
+                       .n = N,
+                       .past_caches = true,
+                       .shared_before = at->done > 0 ? at->shared : NULL};
+    return begin_finishing(first, kind).at;
 }
 
 /* next_batch where batches are full, rows are whole quads, and y has no gap between rows. All
@@ -25,14 +29,13 @@ ONS_ALWAYS int64_t finish_to_cache_line(run_of_batches *at, int64_t N, kind kind
  * begin_finishing. Rows are finished `turn` rows ahead: a KiB away from the places of x that are
  * read meanwhile (see LAG). They are not where two batches fill the first cache, which takes them
  * best in the order in which they were written. */
-ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run, kind kind,
-                                 bool past_caches) {
+ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run, kind kind) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
     T *y = (T *)(void *)at->y;
     const T *before = (const T *)(const void *)at->kept;
     const T *firsts = at->before->first, *seconds = at->before->second;
     bool exponentials = kind.operation->keeps_exponentials;
-    int64_t ahead = past_caches ? finish_to_cache_line(at, N, kind) : 0;
+    int64_t ahead = kind.past_caches ? finish_to_cache_line(at, N, kind) : 0;
     before += ahead;
     y += ahead;
     int64_t turn = at->batch_rows * bytes <= 8192 ? 1024 / bytes : 0;
@@ -44,14 +47,14 @@ ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run,
         const T *behind = (const T *)(const void *)(at->behind + i * at->across);
         const char *fetch = at->fetch + i * run->x.across;
         T *e = at->e + i * N;
-        VEC shift = SET_OF(at->now->shift, i), floor = SET_OF(at->now->floor, i);
+        reference reference = reference_of_row(at->now->shift, at->now->floor, i);
         VEC first = SET_OF(firsts, k), second = SET_OF(seconds, k);
         VEC even = V(set)((T)-INFINITY), odd = even;
         for (int64_t q = 0; q < N; q += QUAD) {
             for (int64_t v = 0; v < VECS; v++) {
                 int64_t from = q + v * WIDTH;
                 T *to = exponentials ? e + from : NULL;
-                VEC quad = whole_quad(to, x + from, shift, floor, false);
+                VEC quad = whole_quad(to, x + from, reference);
                 VEC *lane = &at->lanes[i][q / CHUNK][v];
                 *lane = q % CHUNK == 0 ? quad : (VEC)(*lane + quad);
             }
@@ -59,9 +62,9 @@ ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run,
             for (int64_t j = q; j < last_cache_line; j += WIDTH) {
                 VEC kept = V(held)(V(load)(from + j));
                 VEC done = kind.operation->element(kept, first, second);
-                put_vector(to + j, done, past_caches);
+                put_vector(to + j, done, kind.past_caches);
             }
-            bool cut = past_caches && ahead > 0 && q + QUAD == N; /* by the end of the row */
+            bool cut = kind.past_caches && ahead > 0 && q + QUAD == N; /* by the end of the row */
             for (int64_t j = last_cache_line; j < last_cache_line + CACHE_LINE; j += WIDTH) {
                 int64_t own = WIDTH; /* elements that are not the next row's */
                 if (cut) {
@@ -72,7 +75,7 @@ ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run,
                 VEC kept = V(held)(V(load)(from + j));
                 VEC done = kind.operation->element(kept, first, second);
                 if (!cut || k + 1 < at->batch_rows || own == WIDTH)
-                    put_vector(to + j, done, past_caches);
+                    put_vector(to + j, done, kind.past_caches);
                 else if (own > 0)
                     V(store)(at->shared, done);
             }
@@ -128,7 +131,7 @@ ONS_ALWAYS bool batches_of_kind(const ons_run_of_rows *run, kind kind) {
         follow && N % QUAD == 0 && run->pitch == N && at.kept_across == N * (int64_t)sizeof(T);
     at.rows = run->count < batch_rows ? run->count : batch_rows;
     at.behind = take_batch(run, 0, batch_rows, at.rows);
-    largest_of(now->m, at.behind, at.across, at.rows, batch_rows, N, kind.x);
+    largest_of(now->m, at.behind, at.across, at.rows, N, kind.x);
     at.anchored = set_references_of_batch(now);
     VEC sum = V(set)(0);
     int64_t left = run->count - at.rows;
@@ -143,26 +146,24 @@ ONS_ALWAYS bool batches_of_kind(const ons_run_of_rows *run, kind kind) {
         /* told apart for the compiler where that shows in the time */
         bool full = at.rows_before == batch_rows && at.rows_behind == batch_rows && !at.anchored;
         if (full && whole && past_caches)
-            next_whole_batch(&at, run, kind, true);
+            next_whole_batch(&at, run, kind_past_caches(kind, true));
         else if (full && whole)
-            next_whole_batch(&at, run, kind, false);
+            next_whole_batch(&at, run, kind);
         else if (full && wide && past_caches)
-            next_batch(&at, run, kind, true, true);
+            next_batch(&at, run, kind_past_caches(kind, true), true);
         else if (full && wide)
-            next_batch(&at, run, kind, true, false);
+            next_batch(&at, run, kind, true);
         else
-            next_batch(&at, run, kind, false, past_caches);
+            next_batch(&at, run, kind_past_caches(kind, past_caches), false);
         batch *behind = before;
         V(store)(behind->m, V(max_rows)(at.largest));
         at.anchored = set_references_of_batch(behind);
         end_batch(kind.operation, now, at.lanes, N, run->convert != NULL);
         if (values) {
-            char *y = at.y + at.rows_before * run->y.across;
-            ons_tile to = {y, run->y.along, run->y.across};
             ons_tile from = {(char *)at.x, size_as(kind.x), at.across};
-            store_values(to, run->dtype, now->first, now->m, at.rows, from, kind.x, N);
+            store_values(run, at.done + at.rows_before, at.rows, now, from, kind.x);
         }
-        if (!values) sum = add_rows(sum, now, at.rows);
+        if (!values) sum += nans_of_rows(now->first, now->second, at.rows);
         if (!exponentials) at.kept = at.x;
         before = now;
         now = behind;

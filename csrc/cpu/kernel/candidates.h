@@ -69,22 +69,28 @@ ONS_ALWAYS T of_key(int64_t key) {
 }
 #undef LOWEST_KEY
 
+/* A number, and how many elements are above it. */
+typedef struct {
+    T least;
+    int64_t count;
+} bound;
+
 /* A number that k to `most` of n elements are above, if there is one; else the k-th largest itself.
  * At least k are above low, fewer above high. Halves the interval, but begins near its end: most
- * numbers are far below. `count`: of those above high; then of those above the result. */
-static T divide(const T *x, int64_t n, int64_t k, int64_t most, T low, T high, int64_t *count) {
-    int64_t below = key(low), above = key(high);
+ * numbers are far below. */
+static bound divide(const T *x, int64_t n, int64_t k, int64_t most, T low, bound high) {
+    int64_t below = key(low), above = key(high.least);
     uint64_t step = (uint64_t)1 << (BITS == 32 ? 20 : 49);
     for (;;) {
         uint64_t apart = (uint64_t)above - (uint64_t)below;
-        if (apart < 2) return of_key(above);
+        if (apart < 2) return (bound){of_key(above), high.count};
         bool near = step < apart / 2;
         int64_t middle = near ? above - (int64_t)step : below + (int64_t)(apart / 2);
         if (near) step *= 2;
         T least = of_key(middle);
         int64_t found = count_above(x, n, least);
-        if (found < k || found <= most) *count = found;
-        if (found >= k && found <= most) return least;
+        if (found >= k && found <= most) return (bound){least, found};
+        if (found < k) high.count = found;
         *(found < k ? &above : &below) = middle;
     }
 }
@@ -94,15 +100,17 @@ static void cut(ons_candidates *row) {
     int64_t k = row->k, n = row->count, kept = 0;
     T *values = row->values, low = (T)row->least, least = INFINITY;
     if (n <= k) return;
-    T high = largest(values, n);
-    int64_t above = count_above(values, n, high); /* NaN alone */
-    row->closed = above >= k;
+    bound above = {largest(values, n), 0};
+    above.count = count_above(values, n, above.least); /* NaN alone */
+    row->closed = above.count >= k;
     /* `least` may have been raised for a tile of which not enough was taken yet */
     if (count_above(values, n, low) < k) low = (T)-INFINITY;
-    if (!row->closed) least = divide(values, n, k, k, low, high, &above);
-    /* `above` elements are above `least`, NaN too. Of the elements equal to it the first are taken.
-     */
-    int64_t equal = k - above;
+    if (!row->closed) {
+        above = divide(values, n, k, k, low, above);
+        least = above.least;
+    }
+    /* NaN is above `least` too. Of the elements equal to it the first are taken. */
+    int64_t equal = k - above.count;
     for (int64_t i = 0; i < n && kept < k; i++) {
         T value = values[i];
         int is_equal =
@@ -128,11 +136,12 @@ static void take_candidates(ons_candidates *row, const ons_candidates *part) {
 
 /* Takes elements that are -inf, while there are fewer than k candidates: of those with a mask
  * the allowed or the excluded ones. */
-static void fill(ons_candidates *row, const void *x, int64_t along, const char *where, int64_t step,
-                 bool allowed, int64_t n, int64_t place) {
+static void fill(ons_candidates *row, ons_tile x, ons_mask where, bool allowed, int64_t n,
+                 int64_t place) {
     for (int64_t j = 0; j < n && row->count < row->k; j++) {
-        T value = *(const T *)(const void *)((const char *)x + j * along);
-        if (value != -INFINITY || (where && (where[j * step] != 0) != allowed)) continue;
+        T value = *(const T *)(const void *)((const char *)x.data + j * x.along);
+        bool other = where.data && (where.data[(place + j) * where.step] != 0) != allowed;
+        if (value != -INFINITY || other) continue;
         ((T *)row->values)[row->count] = value;
         row->places[row->count++] = place + j;
     }
@@ -140,6 +149,21 @@ static void fill(ons_candidates *row, const void *x, int64_t along, const char *
 
 /* A few candidates are put in order by counting how many are above each, more by merging runs of
  * such. */
+
+/* Elements of a row, and the place of each. */
+typedef struct {
+    T *values;
+    int64_t *places;
+} elements;
+
+ONS_ALWAYS elements elements_from(elements of, int64_t i) {
+    return (elements){of.values + i, of.places + i};
+}
+
+ONS_ALWAYS void copy_element(elements to, int64_t at, elements from, int64_t i) {
+    to.values[at] = from.values[i];
+    to.places[at] = from.places[i];
+}
 
 /* Elements that are put in order at a time: how often is hard to foresee. */
 enum { BESIDE = 8 };
@@ -175,27 +199,23 @@ ONS_ALWAYS uint64_t count_of(const T *counts, int64_t i) {
 }
 
 /* Puts n numbers in their places, by how many are above each. */
-static ONS_APART void place_by_counts(T *to, int64_t *to_places, const T *values,
-                                      const int64_t *places, int64_t n, const T *counts) {
+static ONS_APART void place_by_counts(elements to, elements from, int64_t n, const T *counts) {
     uint8_t equal[ONS_ORDERED_AT_ONCE] = {0}; /* of those that are at a place */
     for (int64_t i = 0; i < n; i++) {
-        uint64_t before = isnan(values[i]) ? 0 : count_of(counts, i);
-        int64_t at = (int64_t)before + equal[before]++;
-        to[at] = values[i];
-        to_places[at] = places[i];
+        uint64_t before = isnan(from.values[i]) ? 0 : count_of(counts, i);
+        copy_element(to, (int64_t)before + equal[before]++, from, i);
     }
 }
 
 /* place_by_counts for n different numbers that are no NaN, at most 63 with the -inf that fill them
  * up. False where two are equal or one is NaN. */
-ONS_ALWAYS bool place_different(T *to, int64_t *to_places, const T *values, const int64_t *places,
-                                int64_t n, int64_t all, const T *counts) {
+ONS_ALWAYS bool place_different(elements to, elements from, int64_t n, int64_t all,
+                                const T *counts) {
     uint64_t seen = 0;
     for (int64_t i = 0; i < all; i += BESIDE)
         for (int64_t b = i; b < i + BESIDE; b++) {
             uint64_t at = count_of(counts, b);
-            to[at] = values[b];
-            to_places[at] = places[b];
+            copy_element(to, (int64_t)at, from, b);
             seen |= (uint64_t)1 << at;
         }
     return seen == ((uint64_t)1 << (n + (n < all))) - 1; /* what fills them up is at one place */
@@ -203,59 +223,54 @@ ONS_ALWAYS bool place_different(T *to, int64_t *to_places, const T *values, cons
 
 /* Puts n candidates, at most ONS_ORDERED_AT_ONCE, in descending order, of equal ones the first
  * first. Behind them there is room for some more, which are made -inf. */
-ONS_ALWAYS void order_by_counting(T *to, int64_t *to_places, T *values, const int64_t *places,
-                                  int64_t n, bool few) {
+ONS_ALWAYS void order_by_counting(elements to, elements from, int64_t n, bool few) {
     T counts[ONS_ORDERED_AT_ONCE + 4 * WIDTH];
     int64_t all = (n + BESIDE - 1) / BESIDE * BESIDE;
     for (int64_t l = 0; l < BESIDE && n < all; l += WIDTH)
-        V(store)(values + n + l, V(set)((T)-INFINITY));
-    count_for_each(counts, values, all, few ? 2 : 4);
-    if (all < 64 && place_different(to, to_places, values, places, n, all, counts)) return;
-    place_by_counts(to, to_places, values, places, n, counts);
+        V(store)(from.values + n + l, V(set)((T)-INFINITY));
+    count_for_each(counts, from.values, all, few ? 2 : 4);
+    if (all < 64 && place_different(to, from, n, all, counts)) return;
+    place_by_counts(to, from, n, counts);
 }
 
 /* Merges runs of n candidates. */
-ONS_ALWAYS void merge_runs(T *to, int64_t *to_places, const T *from, const int64_t *from_places,
-                           int64_t n, int64_t run) {
+ONS_ALWAYS void merge_runs(elements to, elements from, int64_t n, int64_t run) {
+    const T *values = from.values;
     for (int64_t begin = 0; begin < n; begin += 2 * run) {
         int64_t a = begin, middle = n - begin < run ? n : begin + run, b = middle;
         int64_t end = n - middle < run ? n : middle + run;
         for (int64_t i = begin; i < end; i++) {
-            bool second = a == middle ||
-                          (b < end && (from[b] > from[a] || (isnan(from[b]) && !isnan(from[a]))));
-            int64_t at = second ? b++ : a++;
-            to[i] = from[at];
-            to_places[i] = from_places[at];
+            bool second =
+                a == middle ||
+                (b < end && (values[b] > values[a] || (isnan(values[b]) && !isnan(values[a]))));
+            copy_element(to, i, from, second ? b++ : a++);
         }
     }
 }
 
-static ONS_APART void order_runs(ons_candidates *row, T *to, int64_t *to_places) {
-    int64_t n = row->count, *places = row->places, *from_places = to_places;
-    T *values = row->values, *from = to;
+static ONS_APART void order_runs(elements to, elements from, int64_t n) {
+    elements sorted = to, other = from;
     for (int64_t i = 0; i < n; i += ONS_ORDERED_AT_ONCE) {
         int64_t run = n - i < ONS_ORDERED_AT_ONCE ? n - i : ONS_ORDERED_AT_ONCE;
-        order_by_counting(from + i, from_places + i, values + i, places + i, run, false);
+        order_by_counting(elements_from(to, i), elements_from(from, i), run, false);
     }
     for (int64_t run = ONS_ORDERED_AT_ONCE; run < n; run *= 2) {
-        merge_runs(values, places, from, from_places, n, run);
-        T *merged = values;
-        int64_t *merged_places = places;
-        values = from;
-        places = from_places;
-        from = merged;
-        from_places = merged_places;
+        merge_runs(other, sorted, n, run);
+        elements merged = other;
+        other = sorted;
+        sorted = merged;
     }
-    if (from == to) return;
-    memcpy(to, from, (size_t)n * sizeof(T));
-    memcpy(to_places, from_places, (size_t)n * sizeof *places);
+    if (sorted.values == to.values) return;
+    memcpy(to.values, sorted.values, (size_t)n * sizeof(T));
+    memcpy(to.places, sorted.places, (size_t)n * sizeof *to.places);
 }
 
-static void order(ons_candidates *row, void *to, int64_t *to_places) {
+static void order(ons_candidates *row, void *values, int64_t *places) {
+    elements to = {values, places}, from = {row->values, row->places};
     if (row->count <= 2 * WIDTH)
-        order_by_counting(to, to_places, row->values, row->places, row->count, true);
+        order_by_counting(to, from, row->count, true);
     else
-        order_runs(row, to, to_places);
+        order_runs(to, from, row->count);
 }
 
 #endif

@@ -52,18 +52,29 @@ static void max_column(const ons_rows *rows, ons_tile kept, ons_tile x, int64_t 
     }
 }
 
-/* The exponentials of four elements of a lane from j on, or as many as there are, of the columns
- * from i on that fill a vector: stored where there is e, and added up. `whole`: of WIDTH columns
- * there are four. */
-ONS_ALWAYS VEC quad_of_columns(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
-                               int64_t count, VEC shift, VEC floor, bool plain, bool whole) {
-    int64_t width = rows->width;
+/* The columns from i on that fill a vector, while they are added up: their exponentials, stored
+ * where there is e, or (`plain`) their elements. `whole`, a constant: there are WIDTH columns, and
+ * STEP elements of each. */
+typedef struct {
+    const ons_rows *rows;
+    int64_t i;
+    ons_tile e, x;
+    reference reference;
+    bool whole;
+} vector_of_columns;
+
+/* The sum of four elements of a lane from j on, or of as many as there are. */
+ONS_ALWAYS VEC quad_of_columns(const vector_of_columns *of, int64_t j, int64_t count) {
+    const ons_rows *rows = of->rows;
+    int64_t i = of->i, width = rows->width;
+    ons_tile e = of->e, x = of->x;
+    reference reference = of->reference;
     VEC four[4];
     for (int64_t k = 0; rows->next.data && k < count; k++)
         __builtin_prefetch(AT(rows->next, j + k * LANES) + i, 0, 2);
-    if (whole || (count >= 4 && width - i >= WIDTH)) {
+    if (of->whole || (count >= 4 && width - i >= WIDTH)) {
         for (int64_t k = 0; k < 4; k++) four[k] = V(load)(AT(x, j + k * LANES) + i);
-        if (!plain) exponential_each(four, 4, shift, floor);
+        if (!reference.plain) exponential_each(four, 4, reference);
         for (int64_t k = 0; k < 4 && e.data; k++) V(store)(AT(e, j + k * LANES) + i, four[k]);
         return sum_of_four(four);
     }
@@ -71,7 +82,7 @@ ONS_ALWAYS VEC quad_of_columns(const ons_rows *rows, int64_t i, ons_tile e, ons_
         four[k] = V(set)(0);
         if (k >= count) continue;
         four[k] = LOAD_AT(AT(x, j + k * LANES), i, width);
-        if (!plain) four[k] = exponential(four[k], shift, floor);
+        if (!reference.plain) four[k] = exponential(four[k], reference);
         if (e.data) STORE_AT(AT(e, j + k * LANES), i, width, four[k]);
     }
     return sum_of_four(four);
@@ -93,36 +104,36 @@ ONS_ALWAYS void add_to_columns(double *sums, int64_t l, int64_t width, VEC one, 
 }
 
 /* The sum of TERMS elements of a lane from j on, or of as many as there are before n. */
-ONS_ALWAYS VEC lane_of_columns(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
-                               int64_t n, VEC shift, VEC floor, bool plain, bool whole) {
-    int64_t count = whole ? TERMS : of_lane(n - j);
-    VEC quad = quad_of_columns(rows, i, e, x, j, count, shift, floor, plain, whole);
-    return quad + quad_of_columns(rows, i, e, x, j + QUAD, count - 4, shift, floor, plain, whole);
+ONS_ALWAYS VEC lane_of_columns(const vector_of_columns *of, int64_t j, int64_t n) {
+    int64_t count = of->whole ? TERMS : of_lane(n - j);
+    VEC quad = quad_of_columns(of, j, count);
+    return quad + quad_of_columns(of, j + QUAD, count - 4);
 }
 
-/* STEP elements from j on, or as many as there are before n, of the columns from i on that fill a
- * vector. */
-ONS_ALWAYS void step_of_columns(const ons_rows *rows, int64_t i, ons_tile e, ons_tile x, int64_t j,
-                                int64_t n, bool plain, bool whole) {
-    VEC shift = V(set)(0), floor = shift;
-    if (!plain) {
-        shift = LOAD_AT((const T *)rows->shift, i, rows->width);
-        floor = LOAD_AT((const T *)rows->floor, i, rows->width);
+/* Adds up STEP elements from j on, or as many as there are before n. */
+ONS_ALWAYS void step_of_columns(vector_of_columns of, int64_t j, int64_t n, bool whole) {
+    const ons_rows *rows = of.rows;
+    of.whole = whole;
+    if (!of.reference.plain) {
+        of.reference.shift = LOAD_AT((const T *)rows->shift, of.i, rows->width);
+        of.reference.floor = LOAD_AT((const T *)rows->floor, of.i, rows->width);
     }
     for (int64_t l = 0; l < ONS_SUMS && j + l < n; l++) {
-        VEC one = lane_of_columns(rows, i, e, x, j + l, n, shift, floor, plain, whole);
-        VEC other = lane_of_columns(rows, i, e, x, j + l + OTHER, n, shift, floor, plain, whole);
-        add_to_columns(rows->sums + i, l, rows->sums_along, one, other);
+        VEC one = lane_of_columns(&of, j + l, n);
+        VEC other = lane_of_columns(&of, j + l + OTHER, n);
+        add_to_columns(rows->sums + of.i, l, rows->sums_along, one, other);
     }
 }
 
 ONS_ALWAYS void sum_column(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
     for (int64_t j = 0; j < n; j += STEP)
-        for (int64_t i = 0; i < rows->width; i += WIDTH)
+        for (int64_t i = 0; i < rows->width; i += WIDTH) {
+            vector_of_columns of = {rows, i, e, x, {.plain = plain}, false};
             if (n - j >= STEP && rows->width - i >= WIDTH)
-                step_of_columns(rows, i, e, x, j, n, plain, true);
+                step_of_columns(of, j, n, true);
             else
-                step_of_columns(rows, i, e, x, j, n, plain, false);
+                step_of_columns(of, j, n, false);
+        }
 }
 
 static void end_block_column(const ons_rows *rows, bool plain) {
@@ -159,11 +170,12 @@ ONS_ALWAYS void finish_column(const operation *operation, const ons_rows *rows, 
     bool exponentials = operation->keeps_exponentials;
     int64_t width = rows->width;
     for (int64_t j = 0; j < n; j++) {
-#define BODY(a, i)                                                                               \
-    operation->element(                                                                          \
-        exponentials ? exponential(a, LOAD_AT(shift, i, width), LOAD_AT(floor, i, width)) : (a), \
-        LOAD_AT(first, i, width), LOAD_AT(second, i, width))
+#define REFERENCE_AT(i) ((reference){LOAD_AT(shift, i, width), LOAD_AT(floor, i, width), false})
+#define BODY(a, i)                                                           \
+    operation->element(exponentials ? exponential(a, REFERENCE_AT(i)) : (a), \
+                       LOAD_AT(first, i, width), LOAD_AT(second, i, width))
         EACH_VECTOR(AT(y, j), AT(x, j), width, BODY);
+#undef REFERENCE_AT
 #undef BODY
     }
 }

@@ -55,9 +55,9 @@ static ONS_APART VEC products(VEC a, const char *of_column) {
 
 /* Column i's vector of a row of x as the arithmetic takes it, each column times its own scale where
  * there are such; and of y as it is stored. */
-ONS_ALWAYS VEC take_at(const char *x, const char *where, int64_t i, int64_t width, ons_dtype as,
-                       double scale, const scales *each) {
-    const char *from = x + i * size_as(as);
+ONS_ALWAYS VEC take_at(const char *x, int64_t i, int64_t width, ons_dtype as, ons_change by,
+                       const scales *each) {
+    const char *from = x + i * size_as(as), *where = by.where.data;
     T part[WIDTH];
     char mask[WIDTH] = {0};
     if (where) where += i;
@@ -67,8 +67,9 @@ ONS_ALWAYS VEC take_at(const char *x, const char *where, int64_t i, int64_t widt
         from = (const char *)part;
         as = OWN;
     }
-    if (!each && scale == 1.0 && !where) return take(from, as);
-    if (!each) return changed(from, as, scale, is_exact(scale), where);
+    by.where.data = where;
+    if (!each && by.scale == 1.0 && !where) return take(from, as);
+    if (!each) return changed(from, as, by, is_exact(by.scale));
     VEC a = take(from, as);
     a = each->exact ? (VEC)(a * each->nearest) : products(a, each->of_column);
     return where ? V(where)(where, a, V(set)((T)-INFINITY)) : a;
@@ -77,7 +78,7 @@ ONS_ALWAYS VEC take_at(const char *x, const char *where, int64_t i, int64_t widt
 ONS_ALWAYS void put_at(char *y, int64_t i, int64_t width, VEC a, kind kind) {
     char *to = y + i * size_as(kind.y);
     if (width - i >= WIDTH)
-        put(to, a, kind, false);
+        put(to, a, kind);
     else
         put_part(to, a, width - i, kind.y);
 }

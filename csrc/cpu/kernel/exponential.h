@@ -22,12 +22,27 @@
 #include "../../api/exponential.h"
 #include "vectors.h"
 
+/* What the exponentials of a vector are relative to: the lanes of one row have the same numbers,
+ * those of several rows have one row's numbers each. */
+typedef struct {
+    VEC shift, floor;
+    bool plain; /* a constant: elements are added up as they are, not their exponentials */
+} reference;
+
+/* One row's reference, from arrays with an entry a row; and that of WIDTH rows. */
+ONS_ALWAYS reference reference_of_row(const void *shift, const void *floor, int64_t row) {
+    return (reference){V(set)(((const T *)shift)[row]), V(set)(((const T *)floor)[row]), false};
+}
+ONS_ALWAYS reference reference_of_rows(const T *shift, const T *floor) {
+    return (reference){V(load)(shift), V(load)(floor), false};
+}
+
 /* The exponentials of `count` vectors, step by step side by side. */
-ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, VEC shift, VEC floor) {
-    VEC t[4], r[4], p[4];
+ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, reference reference) {
+    VEC t[4], r[4], p[4], shift = reference.shift;
 #define EACH for (int64_t k = 0; k < count; k++)
     V(limited) limited[4];
-    EACH limited[k] = V(limit)(&x[k], floor);
+    EACH limited[k] = V(limit)(&x[k], reference.floor);
     EACH t[k] = V(fma)(x[k], V(set)((T)(STEPS * ONS_LOG2_E)), shift);
     EACH r[k] = t[k] - shift; /* n */
 #if BITS == 32
@@ -52,13 +67,13 @@ ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, VEC shift, VEC floor)
 }
 
 /* The exponentials of `count` vectors, as many side by side as there are registers for. */
-ONS_ALWAYS void exponential_each(VEC *x, int64_t count, VEC shift, VEC floor) {
+ONS_ALWAYS void exponential_each(VEC *x, int64_t count, reference reference) {
     int64_t beside = V(beside) < count ? V(beside) : count;
-    for (int64_t k = 0; k < count; k += beside) exponentials_beside(x + k, beside, shift, floor);
+    for (int64_t k = 0; k < count; k += beside) exponentials_beside(x + k, beside, reference);
 }
 
-ONS_ALWAYS VEC exponential(VEC x, VEC shift, VEC floor) {
-    exponentials_beside(&x, 1, shift, floor);
+ONS_ALWAYS VEC exponential(VEC x, reference reference) {
+    exponentials_beside(&x, 1, reference);
     return x;
 }
 
@@ -78,8 +93,8 @@ ONS_ALWAYS VEC plain_exponential(VEC x) {
     inside = V(max)(V(set)(smallest), zero - inside);
     VEC magic = V(set)((T)MAGIC), h = V(fma)(inside, V(set)((T)(0.5 * ONS_LOG2_E)), magic);
     h -= magic;
-    VEC shift = V(fma)(h, V(set)(-STEPS), magic), least = V(set)(smallest);
-    VEC low = exponential(inside, shift, least), high = V(power)(V(fma)(h, V(set)(STEPS), magic));
+    reference near = {V(fma)(h, V(set)(-STEPS), magic), V(set)(smallest), false};
+    VEC low = exponential(inside, near), high = V(power)(V(fma)(h, V(set)(STEPS), magic));
 #if BITS == 32
     low *= V(set)((T)(1 / (F32_ONE * F32_ONE)));
 #endif
@@ -91,7 +106,8 @@ ONS_ALWAYS VEC plain_exponential(VEC x) {
  */
 ONS_ALWAYS VEC lifted_exponential_of_log(VEC x) {
     const T below = LOG_LIFT + (BITS == 32 ? 126 : 1022) + (BELOW == RAISED_BELOW);
-    return exponential(x, V(set)((T)(MAGIC + STEPS * LOG_LIFT)), V(set)((T)(-below / ONS_LOG2_E)));
+    const T shift = MAGIC + STEPS * LOG_LIFT, floor = (T)(-below / ONS_LOG2_E);
+    return exponential(x, (reference){V(set)(shift), V(set)(floor), false});
 }
 
 #endif

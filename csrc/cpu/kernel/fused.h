@@ -8,15 +8,14 @@
 
 /* The exponentials of a row to its state, and to e where they are kept. */
 ONS_ALWAYS void row_exponentials(const ons_rows *rows, T *e, const char *x, int64_t n,
-                                 meanwhile *with, kind kind, bool past_caches) {
-    VEC shift = SET_OF(rows->shift, 0), floor = SET_OF(rows->floor, 0);
+                                 meanwhile *with, kind kind) {
     int64_t at_once = CHUNKS_AT_ONCE * CHUNK;
     sums sums = no_sums();
+    with->reference = reference_of_row(rows->shift, rows->floor, 0);
     for (int64_t j = 0; j < n; j += at_once) {
         VEC lanes[CHUNKS_AT_ONCE][VECS];
-        int64_t chunks =
-            lanes_meanwhile(lanes, shift, floor, e + j, x + j * size_as(kind.x),
-                            n - j < at_once ? n - j : at_once, with, kind, past_caches);
+        int64_t chunks = lanes_meanwhile(lanes, e + j, x + j * size_as(kind.x),
+                                         n - j < at_once ? n - j : at_once, with, kind);
         add_chunks(&sums, lanes, chunks);
         if ((j + at_once) % ONS_BLOCK != 0 && j + at_once < n) continue;
         add_total(rows->state, &sums, false, false);
@@ -24,12 +23,10 @@ ONS_ALWAYS void row_exponentials(const ons_rows *rows, T *e, const char *x, int6
     }
 }
 
-/* The exponentials of a row that is taken relative to its maximum (ons_strip_anchor). At e its
- * exponentials or its elements less the anchor are left. */
-static void anchored_exponentials(const ons_rows *rows, T *e, const char *x, int64_t n,
-                                  ons_dtype as, double anchor, bool keeps_exponentials) {
-    if (x != (const char *)e) load(e, x, size_as(as), as, n);
-    subtract(e, &anchor, false, n);
+/* The exponentials of a row that is taken relative to its maximum (ons_strip_anchor), from its
+ * elements less the anchor at e. These or the exponentials are left there. */
+static ONS_APART void anchored_exponentials(const ons_rows *rows, T *e, int64_t n,
+                                            bool keeps_exponentials) {
     for (int64_t j = 0; j < n; j += ONS_BLOCK) {
         ons_tile tile = {e + j, sizeof(T), 0};
         int64_t some = n - j < ONS_BLOCK ? n - j : ONS_BLOCK;
@@ -94,8 +91,7 @@ ONS_ALWAYS bool rows_of_kind(const ons_run_of_rows *run, kind kind) {
     char *y = run->y.data;
     maximum largest = begin_maximum(x, N);
     T m = end_maximum(&largest, kind.x);
-    meanwhile with;
-    with.before = begin_finishing(0, 0, y, room, 0, kind, false, NULL);
+    meanwhile with = {.before = {.n = 0}};
     bool follow = follow_each_other(run, kind);
     for (int64_t i = 0; i < run->count; i++, y += run->y.across, in_memory += run->x.across) {
         T *e = room;
@@ -115,21 +111,28 @@ ONS_ALWAYS bool rows_of_kind(const ons_run_of_rows *run, kind kind) {
             end_finishing(&with.before, kind);
             with.before.at = with.before.n = 0;
         }
-        if (far)
-            anchored_exponentials(&rows, e, x, N, kind.x, anchor,
-                                  kind.operation->keeps_exponentials);
-        else if (size_as(kind.y) != 2 && with.before.past_caches)
-            row_exponentials(&rows, e, x, N, &with, kind, true);
-        else
-            row_exponentials(&rows, e, x, N, &with, kind, false);
+        if (far) {
+            subtract_anchor(e, x, N, kind.x, anchor);
+            anchored_exponentials(&rows, e, N, kind.operation->keeps_exponentials);
+        } else if (size_as(kind.y) != 2 && with.before.past_caches) {
+            row_exponentials(&rows, e, x, N, &with, kind_past_caches(kind, true));
+        } else {
+            row_exponentials(&rows, e, x, N, &with, kind);
+        }
         end_finishing(&with.before, kind);
         m = end_maximum(&with.behind, kind.x);
         /* of a converted row the anchor was subtracted in memory */
         kind.operation->row(&state, run->convert ? 0.0 : anchor, &first, &second);
         nan |= isnan(first) || isnan(second);
-        with.before = begin_finishing(first, second, y, kept_of(kind, e, x), N, kind,
-                                      run->past_caches, follow && i > 0 ? shared : NULL);
-        with.before.shared = follow && !last ? shared : NULL;
+        with.before = begin_finishing((finishing){.y = y,
+                                                  .kept = kept_of(kind, e, x),
+                                                  .first = V(set)(first),
+                                                  .second = V(set)(second),
+                                                  .n = N,
+                                                  .past_caches = run->past_caches,
+                                                  .shared_before = follow && i > 0 ? shared : NULL,
+                                                  .shared_behind = follow && !last ? shared : NULL},
+                                      kind);
         x = behind;
     }
     end_finishing(&with.before, kind);

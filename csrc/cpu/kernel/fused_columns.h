@@ -36,7 +36,8 @@ typedef struct pipeline {
     int64_t N, x_along, y_along, where_along, pitch;
     const ons_run_of_columns *run;
     double *sums;
-    bool past_caches; /* how the rows of y are written: */
+    const char *fetch; /* four rows that are fetched next, or NULL */
+    bool past_caches;  /* how the rows of y are written: */
     enum { BY_VECTORS, IN_A_ROW, BY_CACHE_LINES, IN_PARTS } y;
     void (*give_apart)(const struct pipeline *, int64_t j, int64_t n); /* the last two */
     int64_t finished; /* elements of the strip before, where y is in a row */
@@ -54,14 +55,13 @@ ONS_ALWAYS void keep(T *row, int64_t i, int64_t pitch, VEC a, bool tight) {
 }
 
 /* Compares `n` rows from j on of the strip behind, and copies them over the strip before. */
-ONS_ALWAYS void take_in(const pipeline *with, int64_t j, int64_t n, kind kind, bool plain,
-                        bool tight) {
+ONS_ALWAYS void take_in(const pipeline *with, int64_t j, int64_t n, kind kind) {
     columns *behind = with->behind;
     int64_t width = behind->at.width, x_along = with->x_along, pitch = with->pitch;
-    double scale = plain ? 1.0 : with->run->scale;
-    bool each = !plain && behind->at.scale;
+    double scale = kind.plain ? 1.0 : with->run->scale;
+    bool each = !kind.plain && behind->at.scale;
     const char *where =
-        plain || !behind->at.where ? NULL : behind->at.where + j * with->where_along;
+        kind.plain || !behind->at.where ? NULL : behind->at.where + j * with->where_along;
     if (width == 0) return;
     const char *x = behind->at.x + j * x_along;
     T *to = behind->kept + j * pitch;
@@ -70,9 +70,9 @@ ONS_ALWAYS void take_in(const pipeline *with, int64_t j, int64_t n, kind kind, b
         scales scales;
         if (each) take_scales(&scales, with->run, behind->at, i);
         for (int64_t k = 0; k < n; k++) {
-            const char *mask = where ? where + k * with->where_along : NULL;
-            VEC a = take_at(x + k * x_along, mask, i, width, kind.x, scale, each ? &scales : NULL);
-            keep(to + k * pitch, i, pitch, a, tight);
+            ons_change by = {scale, {where ? where + k * with->where_along : NULL, 1}};
+            VEC a = take_at(x + k * x_along, i, width, kind.x, by, each ? &scales : NULL);
+            keep(to + k * pitch, i, pitch, a, kind.tight);
             m = V(max)(a, m);
         }
         V(store)(behind->m + i, m);
@@ -89,8 +89,8 @@ ONS_ALWAYS VEC finished_columns(const columns *before, const T *kept, int64_t i,
 ONS_ALWAYS void give_vectors(const pipeline *with, int64_t j, int64_t n, kind kind) {
     const columns *before = with->before;
     int64_t width = before->at.width, y_along = with->y_along, pitch = with->pitch;
-    bool past_caches = with->past_caches;
     if (width == 0) return;
+    kind.past_caches = with->past_caches;
     char *to = before->at.y + j * y_along;
     const T *kept = before->kept + j * pitch;
     for (int64_t i = 0; i < width; i += WIDTH) {
@@ -98,7 +98,7 @@ ONS_ALWAYS void give_vectors(const pipeline *with, int64_t j, int64_t n, kind ki
         VEC second = V(load)(before->second + CACHE_LINE + i);
         for (int64_t k = 0; k < n; k++) {
             VEC done = kind.operation->element(V(load)(kept + k * pitch + i), first, second);
-            put(to + k * y_along + i * size_as(kind.y), done, kind, past_caches);
+            put(to + k * y_along + i * size_as(kind.y), done, kind);
         }
     }
 }
@@ -155,10 +155,15 @@ ONS_ALWAYS void give_in_parts(const pipeline *with, int64_t j, int64_t n, kind k
     }
 }
 
+/* The kind of columns of any type, which may be changed on the way. */
+ONS_ALWAYS kind kind_of_columns(const ons_run_of_columns *run, const operation *operation) {
+    return (kind){.operation = operation, .x = run->x_dtype, .y = run->y_dtype, .kept = OWN};
+}
+
 /* give_cache_lines or give_in_parts. A function of its own, since it would take registers where it
  * is called. */
 ONS_ALWAYS void give_apart(const pipeline *with, int64_t j, int64_t n, const operation *operation) {
-    kind kind = {operation, with->run->x_dtype, with->run->y_dtype, OWN};
+    kind kind = kind_of_columns(with->run, operation);
     if (with->y == BY_CACHE_LINES)
         give_cache_lines(with, j, n, kind);
     else
@@ -175,11 +180,12 @@ ONS_ALWAYS const char *rows_to_fetch(const pipeline *with, int64_t j) {
 
 /* Computes the exponentials of four elements of one lane, or of `count`, the first one at e, and
  * stores them there if they are kept. Their sums go to `lane`, a vector for each WIDTH columns;
- * `add`: they are added to what is there. `fetch`, where given, are four rows that are fetched
- * meanwhile, one cache line after the other: many at once would delay all that waits for memory. */
+ * `add`: they are added to what is there. with->fetch is fetched meanwhile, one cache line after
+ * the other: many at once would delay all that waits for memory. */
 ONS_ALWAYS void exponentials_of(const pipeline *with, VEC *lane, T *e, int64_t count, bool add,
-                                const char *fetch, kind kind, bool tight) {
+                                kind kind) {
     const columns *now = with->now;
+    const char *fetch = with->fetch;
     int64_t pitch = with->pitch, apart = LANES * pitch, size = size_as(kind.x);
     bool keeps = kind.operation->keeps_exponentials;
     if (count <= 0) return;
@@ -188,15 +194,16 @@ ONS_ALWAYS void exponentials_of(const pipeline *with, VEC *lane, T *e, int64_t c
         for (int64_t k = 0; k < 4 && fetch; k++)
             fetch_line(fetch + k * with->x_along + begin * size);
         for (int64_t i = begin; i < end; i += WIDTH) {
-            VEC four[4], shift = V(load)(now->shift + i), floor = V(load)(now->floor + i);
+            VEC four[4];
+            reference reference = reference_of_rows(now->shift + i, now->floor + i);
             for (int64_t k = 0; k < 4; k++)
                 four[k] = k < count ? V(load)(e + k * apart + i) : V(set)(0);
             if (count >= 4)
-                exponential_each(four, 4, shift, floor);
+                exponential_each(four, 4, reference);
             else
-                for (int64_t k = 0; k < count; k++) four[k] = exponential(four[k], shift, floor);
+                for (int64_t k = 0; k < count; k++) four[k] = exponential(four[k], reference);
             for (int64_t k = 0; k < 4 && k < count && keeps; k++)
-                keep(e + k * apart, i, pitch, four[k], tight);
+                keep(e + k * apart, i, pitch, four[k], kind.tight);
             VEC sum = sum_of_four(four);
             lane[i / WIDTH] = add ? (VEC)(lane[i / WIDTH] + sum) : sum;
         }
@@ -204,22 +211,23 @@ ONS_ALWAYS void exponentials_of(const pipeline *with, VEC *lane, T *e, int64_t c
 }
 
 /* Rows j to j + n of the neighbours. */
-ONS_ALWAYS void pass_rows(pipeline *with, int64_t j, int64_t n, kind kind, bool plain, bool tight) {
+ONS_ALWAYS void pass_rows(pipeline *with, int64_t j, int64_t n, kind kind) {
     if (with->y == BY_VECTORS)
         give_vectors(with, j, n, kind);
     else if (with->y == IN_A_ROW)
         give_in_a_row(with, j + n, kind);
     else
         with->give_apart(with, j, n);
-    take_in(with, j, n, kind, plain, tight);
+    take_in(with, j, n, kind);
 }
 
 /* Adds the sums of lanes l to the running sums, or sets these where they are the first. `two`:
  * there are sums of both chunks. */
-ONS_ALWAYS void sum_lanes(const columns *now, double *sums, int64_t l, VEC (*lanes)[VECTORS],
-                          bool two, bool first, bool once) {
-    int64_t pitch = now->vectors * WIDTH;
-    for (int64_t v = 0; v < now->vectors; v++, sums += WIDTH) {
+ONS_ALWAYS void sum_lanes(const pipeline *with, int64_t l, VEC (*lanes)[VECTORS], bool two,
+                          bool first, bool once) {
+    int64_t vectors = with->now->vectors, pitch = vectors * WIDTH;
+    double *sums = with->sums;
+    for (int64_t v = 0; v < vectors; v++, sums += WIDTH) {
         VEC other = two ? lanes[1][v] : V(set)(0);
         if (!first) {
             add_to_columns(sums, l, pitch, lanes[0][v], other);
@@ -242,7 +250,7 @@ static void end_columns(columns *now, const double *sums, int64_t pitch, bool sh
 }
 
 /* Computes the exponentials and sums of a strip; meanwhile its neighbours are read and written. */
-ONS_ALWAYS void pass(pipeline *with, kind kind, bool plain, bool tight) {
+ONS_ALWAYS void pass(pipeline *with, kind kind) {
     columns *now = with->now;
     int64_t N = with->N, pitch = with->pitch, sums_pitch = now->vectors * WIDTH, done = 0, row = 0;
     VEC lanes[2][VECTORS];
@@ -257,22 +265,22 @@ ONS_ALWAYS void pass(pipeline *with, kind kind, bool plain, bool tight) {
                     T *e = now->kept + (at + q * QUAD) * pitch;
                     done += count < 0 ? 0 : count < 4 ? count : 4;
                     bool pass = done - row >= 4;
-                    const char *fetch = pass ? rows_to_fetch(with, row) : NULL;
+                    with->fetch = pass ? rows_to_fetch(with, row) : NULL;
                     if (count >= 4)
-                        exponentials_of(with, lanes[k], e, 4, q > 0, fetch, kind, tight);
+                        exponentials_of(with, lanes[k], e, 4, q > 0, kind);
                     else
-                        exponentials_of(with, lanes[k], e, count, q > 0, fetch, kind, tight);
+                        exponentials_of(with, lanes[k], e, count, q > 0, kind);
                     if (!pass) continue;
-                    pass_rows(with, row, 4, kind, plain, tight);
+                    pass_rows(with, row, 4, kind);
                     row += 4;
                 }
             }
-            sum_lanes(now, with->sums, l, lanes, j + l + OTHER < N, first, N <= STEP);
+            sum_lanes(with, l, lanes, j + l + OTHER < N, first, N <= STEP);
         }
         if ((j + STEP) % ONS_BLOCK == 0 || j + STEP >= N)
             end_columns(now, with->sums, sums_pitch, N <= 2 * LANES, N <= STEP);
     }
-    if (row < N) pass_rows(with, row, N - row, kind, plain, tight);
+    if (row < N) pass_rows(with, row, N - row, kind);
 }
 
 /* Sets shift and floor of a strip, before its exponentials. Subtracts the anchor of columns that
@@ -304,8 +312,7 @@ ONS_ALWAYS VEC end_strip(const operation *operation, columns *now, const columns
         sums_of_rows rows = {now->d[v], &now->d_low[v], V(load)(now->m + i), V(set)(0),
                              V(load)(now->shift + i)};
         operation->rows(&rows, first + i, second + i);
-        VEC both = V(load)(first + i) + V(load)(second + i);
-        sum += V(join)(both, V(set)(0), there);
+        sum += nans_of_rows(first + i, second + i, there);
     }
     V(store)(first + width, V(load)(first));
     V(store)(second + width, V(load)(second));
@@ -348,8 +355,10 @@ ONS_ALWAYS void begin_strip(pipeline *with, kind kind, bool past_caches) {
 
 ONS_ALWAYS bool columns_of_kind(const ons_run_of_columns *run, const operation *operation,
                                 void (*give_apart)(const pipeline *, int64_t, int64_t)) {
-    kind plain = kind_of(operation, OWN, OWN);
-    kind any = {operation, run->x_dtype, run->y_dtype, OWN};
+    kind any = kind_of_columns(run, operation), plain = kind_of(operation, OWN, OWN), tight;
+    plain.plain = true;
+    tight = plain;
+    tight.tight = true;
     strips *room_of_strips = run->strips;
     columns *strips = room_of_strips->strips;
     pipeline with = {.before = strips,
@@ -377,11 +386,11 @@ ONS_ALWAYS bool columns_of_kind(const ons_run_of_columns *run, const operation *
         with.after = after.x;
         begin_strip(&with, any, run->past_caches);
         if (!is_plain(run, with.behind->at))
-            pass(&with, any, false, false);
+            pass(&with, any);
         else if (run->pitch % WIDTH != 0)
-            pass(&with, plain, true, true);
+            pass(&with, tight);
         else
-            pass(&with, plain, true, false);
+            pass(&with, plain);
         sum = end_strip(operation, with.now, with.before, sum);
         set_references_of_columns(with.behind, run);
         columns *free = with.before;

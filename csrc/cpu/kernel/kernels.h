@@ -45,19 +45,18 @@
     static void operation##_add_##form(const ons_rows *rows, ons_tile dy, ons_tile y, int64_t n) { \
         add_gradient_##form(&operation, rows, dy, y, n);                                           \
     }                                                                                              \
-    static void operation##_finish_##form(const ons_rows *rows, ons_tile dx, ons_tile dy,          \
-                                          ons_tile y, int64_t n) {                                 \
-        finish_gradient_##form(&operation, rows, dx, dy, y, n);                                    \
+    static void operation##_finish_##form(const ons_rows *rows, ons_gradients of) {                \
+        finish_gradient_##form(&operation, rows, of);                                              \
     }
-#define ENDINGS_OF_GRADIENT(operation)                                                            \
-    GRADIENTS(operation, row)                                                                     \
-    GRADIENTS(operation, column)                                                                  \
-    static void operation##_end_gradients(const ons_rows *rows, const double *scale) {            \
-        end_gradients(&operation, rows, scale);                                                   \
-    }                                                                                             \
-    static void operation##_gradients(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y, \
-                                      int64_t n, int64_t tile, const double *scale) {             \
-        gradient_rows(&operation, rows, dx, dy, y, n, tile, scale);                               \
+#define ENDINGS_OF_GRADIENT(operation)                                                      \
+    GRADIENTS(operation, row)                                                               \
+    GRADIENTS(operation, column)                                                            \
+    static void operation##_end_gradients(const ons_rows *rows, const double *scale) {      \
+        end_gradients(&operation, rows, scale);                                             \
+    }                                                                                       \
+    static void operation##_gradients(const ons_rows *rows, ons_gradients of, int64_t tile, \
+                                      const double *scale) {                                \
+        gradient_rows(&operation, rows, of, tile, scale);                                   \
     }
 
 #define ENDINGS_OF_PAIR(operation)

@@ -117,12 +117,12 @@ static void subtract(void *tile, const double *anchor, bool each, int64_t n) {
     }
 }
 
-static void exclude(void *tile, const char *where, int64_t step, double value, int64_t n) {
+static void exclude(void *tile, ons_mask where, double value, int64_t n) {
     T *x = tile, instead = (T)value;
     int64_t j = 0;
-    for (; step == 1 && j + WIDTH <= n; j += WIDTH)
-        V(store)(x + j, V(where)(where + j, V(load)(x + j), V(set)(instead)));
-    for (; j < n; j++) x[j] = where[j * step] ? x[j] : instead;
+    for (; where.step == 1 && j + WIDTH <= n; j += WIDTH)
+        V(store)(x + j, V(where)(where.data + j, V(load)(x + j), V(set)(instead)));
+    for (; j < n; j++) x[j] = where.data[j * where.step] ? x[j] : instead;
 }
 
 /* Vectors of an array of `as`, the compute type or one of 16 bits; `as` is a constant where this is
@@ -155,36 +155,39 @@ ONS_ALWAYS bool is_exact(double scale) {
 
 /* Converts a vector: multiplied by the scale and rounded once (`exact`: a T holds the scale),
  * and -inf where there is a mask that is 0. */
-ONS_ALWAYS VEC changed(const char *x, ons_dtype as, double scale, bool exact, const char *where) {
+ONS_ALWAYS VEC changed(const char *x, ons_dtype as, ons_change by, bool exact) {
     VEC a;
 #if BITS == 32
     if (!exact) {
         T taken[WIDTH];
         bool own = as == OWN;
         if (!own) V(store)(taken, take(x, as));
-        a = V(product)(own ? (const T *)(const void *)x : taken, scale);
+        a = V(product)(own ? (const T *)(const void *)x : taken, by.scale);
     } else
 #endif
     {
         (void)exact;
-        a = take(x, as) * V(set)((T)scale);
+        a = take(x, as) * V(set)((T)by.scale);
     }
+    const char *where = by.where.data;
     return where ? V(where)(where, a, V(set)((T)-INFINITY)) : a;
 }
 
 /* Converts n elements that lie side by side, of the compute type or one of 16 bits. */
-ONS_ALWAYS void convert_segment(T *to, const char *from, ons_dtype as, double scale, bool exact,
-                                const char *where, int64_t n) {
+ONS_ALWAYS void convert_segment(T *to, const char *from, ons_dtype as, ons_change by, bool exact,
+                                int64_t n) {
     int64_t size = size_as(as), j = 0;
-    for (; j + WIDTH <= n; j += WIDTH)
-        V(store)(to + j, changed(from + j * size, as, scale, exact, where ? where + j : where));
+    const char *where = by.where.data;
+    for (; j + WIDTH <= n; j += WIDTH) {
+        if (where) by.where.data = where + j;
+        V(store)(to + j, changed(from + j * size, as, by, exact));
+    }
     if (j >= n) return;
     T last[WIDTH];
     char mask[WIDTH];
     V(store)(last, take_part(from + j * size, n - j, as));
-    if (where) memcpy(mask, where + j, (size_t)(n - j));
-    const char *part = (const char *)last;
-    V(store_part)(to + j, changed(part, OWN, scale, exact, where ? mask : where), n - j);
+    if (where) by.where.data = memcpy(mask, where + j, (size_t)(n - j));
+    V(store_part)(to + j, changed((const char *)last, OWN, by, exact), n - j);
 }
 
 /* Whether V(product) takes the scale: at least 26 of its bits count. */
@@ -195,22 +198,23 @@ ONS_ALWAYS bool is_long(double scale) {
 }
 
 /* What load, multiply and exclude do one after the other. */
-static void convert(void *tile, const char *from, int64_t step, ons_dtype dtype, double scale,
-                    const char *where, int64_t where_step, int64_t n) {
+static void convert(void *tile, const char *from, int64_t step, ons_dtype dtype, ons_change by,
+                    int64_t n) {
     T *x = tile;
-    bool exact = is_exact(scale);
-    bool side_by_side = step == ons_dtype_size(dtype) && (!where || where_step == 1);
-#define CONVERT_FROM(as)                                              \
-    if (side_by_side && dtype == (as) && (exact || is_long(scale))) { \
-        if (exact && where)                                           \
-            convert_segment(x, from, as, scale, true, where, n);      \
-        else if (exact)                                               \
-            convert_segment(x, from, as, scale, true, NULL, n);       \
-        else if (where)                                               \
-            convert_segment(x, from, as, scale, false, where, n);     \
-        else                                                          \
-            convert_segment(x, from, as, scale, false, NULL, n);      \
-        return;                                                       \
+    bool exact = is_exact(by.scale), masked = by.where.data != NULL;
+    bool side_by_side = step == ons_dtype_size(dtype) && (!masked || by.where.step == 1);
+    ons_change scaled = {by.scale, {NULL, 0}};
+#define CONVERT_FROM(as)                                                 \
+    if (side_by_side && dtype == (as) && (exact || is_long(by.scale))) { \
+        if (exact && masked)                                             \
+            convert_segment(x, from, as, by, true, n);                   \
+        else if (exact)                                                  \
+            convert_segment(x, from, as, scaled, true, n);               \
+        else if (masked)                                                 \
+            convert_segment(x, from, as, by, false, n);                  \
+        else                                                             \
+            convert_segment(x, from, as, scaled, false, n);              \
+        return;                                                          \
     }
 #if BITS == 32
     CONVERT_FROM(ONS_FLOAT16)
@@ -219,8 +223,8 @@ static void convert(void *tile, const char *from, int64_t step, ons_dtype dtype,
     CONVERT_FROM(OWN)
 #undef CONVERT_FROM
     load(x, from, step, dtype, n);
-    if (scale != 1.0) multiply(x, &scale, false, n);
-    if (where) exclude(x, where, where_step, -INFINITY, n);
+    if (by.scale != 1.0) multiply(x, &by.scale, false, n);
+    if (masked) exclude(x, by.where, -INFINITY, n);
 }
 
 #endif

@@ -57,7 +57,7 @@ ONS_ALWAYS double ons_either(bool so, double first, double second, bool by_bits)
  * log(z) = 2 * atanh(f) with f = (z - 1) / (z + 1): Taylor's series, whose first term that is left
  * out is below 2^-56 of the sum. NaN gives NaN. `in_loop`: of vectors, or of one row. */
 ONS_ALWAYS double ons_log_of_sum(double d, double d_low, double largest, double m, double c,
-                                 double log_of_one, bool in_loop) {
+                                 bool in_loop) {
     const uint64_t least = 0x3fe6a09e667f3bcd, bias = 1024; /* sqrt(1/2) */
     double others = ((d - largest) + d_low) / largest, all = d + d_low, z, n;
     others = ons_either(others < 0, 0.0, others, in_loop);
@@ -70,7 +70,7 @@ ONS_ALWAYS double ons_log_of_sum(double d, double d_low, double largest, double 
     n_bits = 0x4330000000000000 | exponent; /* 2^52 + n + bias */
     memcpy(&n, &n_bits, sizeof n);
     double k = (m * ONS_LOG2_E + 0x1.8p52) - 0x1.8p52;
-    double above = (k * ONS_LN2_HIGH - m) + k * ONS_LN2_LOW - log_of_one;
+    double above = (k * ONS_LN2_HIGH - m) + k * ONS_LN2_LOW - LOG_OF_ONE;
     n = ons_either(near, 0.0, (n - (0x1p52 + (double)bias)) + (c - k), in_loop);
     double over = ons_either(near, others, z - 1, in_loop);
     double under = ons_either(near, 2 + others, z + 1, in_loop);
@@ -106,7 +106,7 @@ ONS_ALWAYS void states_of(ons_state *states, const sums_of_rows *rows) {
 ONS_ALWAYS double top_exponential_of(double of_row, double c) {
     VEC m = V(set)((T)of_row), shift = V(set)((T)(MAGIC + STEPS * (LIFT - c)));
     T largest[WIDTH];
-    V(store)(largest, exponential(m, shift, m - V(set)(1)));
+    V(store)(largest, exponential(m, (reference){shift, m - V(set)(1), false}));
     return (double)*largest * LOWERED;
 }
 static double top_exponential(double m) { return top_exponential_of(m, ons_reference(m)); }
@@ -114,25 +114,25 @@ static double top_exponential(double m) { return top_exponential_of(m, ons_refer
 /* log(sum(e^(x - m))) of rows whose m is finite. */
 ONS_ALWAYS double log_of_sum(const ons_state *state) {
     return ons_log_of_sum(state->d, state->d_low, top_exponential_of(state->m, state->c), state->m,
-                          state->c, LOG_OF_ONE, false);
+                          state->c, false);
 }
 
 /* The logarithms of the sums of WIDTH rows, in a loop that becomes one of vectors. */
 ONS_ALWAYS void logs_of_sums(const sums_of_rows *rows, double *logs) {
     double d[WIDTH], low[WIDTH] = {0}, m[WIDTH], shift[WIDTH], largest[WIDTH];
-    VEC floor = rows->m - V(set)(1);
+    reference reference = {rows->shift, rows->m - V(set)(1), false};
     wide_store(d, rows->d);
     if (rows->d_low) wide_store(low, *rows->d_low);
     wide_store(m, widen(rows->m));
     wide_store(shift, widen(rows->shift));
-    wide_store(largest, widen(exponential(rows->m, rows->shift, floor)));
+    wide_store(largest, widen(exponential(rows->m, reference)));
 #if !defined(__clang__) /* gcc would take a short loop apart before it is one of vectors */
 #pragma GCC unroll 1
 #endif
     for (int64_t i = 0; i < WIDTH; i++) {
         double c = (MAGIC + STEPS * LIFT - shift[i]) * (1.0 / STEPS);
-        logs[i] = ons_log_of_sum(d[i] * LOWERED, low[i] * LOWERED, largest[i] * LOWERED, m[i], c,
-                                 LOG_OF_ONE, true);
+        logs[i] =
+            ons_log_of_sum(d[i] * LOWERED, low[i] * LOWERED, largest[i] * LOWERED, m[i], c, true);
     }
 }
 

@@ -18,15 +18,23 @@ enum { LAG = 512 / sizeof(T) };
 /* Fetches a cache line into the L2 cache: so far ahead it would displace others in L1. */
 ONS_ALWAYS void fetch_line(const char *place) { __builtin_prefetch(place, 0, 2); }
 
-/* What is constant in a pipeline: the operation, the types of x and y, and of what is kept of a row
- * until it is finished, its exponentials or its elements. */
+/* What is constant in a pipeline: the operation; the types of x and y, and of what is kept of a row
+ * until it is finished, its exponentials or its elements; how elements are taken and given. */
 typedef struct {
     const operation *operation;
     ons_dtype x, y, kept;
+    bool past_caches;  /* y is stored past the caches */
+    bool plain, tight; /* of columns: elements stay as they are; kept rows have no gap */
 } kind;
 
 ONS_ALWAYS kind kind_of(const operation *operation, ons_dtype x, ons_dtype y) {
-    return (kind){operation, x, y, operation->keeps_exponentials ? OWN : x};
+    ons_dtype kept = operation->keeps_exponentials ? OWN : x;
+    return (kind){.operation = operation, .x = x, .y = y, .kept = kept};
+}
+
+ONS_ALWAYS kind kind_past_caches(kind kind, bool past_caches) {
+    kind.past_caches = past_caches;
+    return kind;
 }
 
 ONS_ALWAYS void put_vector(T *y, VEC a, bool past_caches) {
@@ -36,7 +44,7 @@ ONS_ALWAYS void put_vector(T *y, VEC a, bool past_caches) {
         V(store)(y, a);
 }
 
-ONS_ALWAYS void put(char *y, VEC a, kind kind, bool past_caches) {
+ONS_ALWAYS void put(char *y, VEC a, kind kind) {
 #if BITS == 32
     if (kind.y == ONS_FLOAT16) {
         V(store_half)(y, a);
@@ -50,8 +58,7 @@ ONS_ALWAYS void put(char *y, VEC a, kind kind, bool past_caches) {
         return;
     }
 #endif
-    (void)kind;
-    put_vector((T *)(void *)y, a, past_caches);
+    put_vector((T *)(void *)y, a, kind.past_caches);
 }
 
 ONS_ALWAYS void put_part(char *y, VEC a, int64_t k, ons_dtype as) {
@@ -75,16 +82,17 @@ static ONS_APART void put_part_of_16(char *y, VEC a, int64_t k, ons_dtype as) {
     put_part(y, a, k, as == ONS_FLOAT16 ? ONS_FLOAT16 : ONS_BFLOAT16);
 }
 
-/* A row of y while it is made, vector by vector; `at` is the first element that is missing. */
+/* A row of y while it is made, vector by vector. */
 typedef struct {
     char *y;
     const char *kept;
     VEC first, second; /* what its elements need of the row */
-    int64_t at, n;
+    int64_t at, n;     /* `at`: the first element that is missing */
     bool past_caches;
     bool overlaps; /* a vector may be written twice: y is not where its elements are kept */
-    /* with the row behind, where that follows without a gap: the vector that both fill */
-    T *shared;
+    /* if the rows before and behind follow without a gap: the vector that this row shares with each
+     */
+    T *shared_before, *shared_behind;
 } finishing;
 
 /* The result of the vector of elements from j on. */
@@ -106,11 +114,11 @@ ONS_ALWAYS VEC finished_part(const finishing *f, int64_t j, int64_t left, kind k
     return kind.operation->element(kept, f->first, f->second);
 }
 
-ONS_ALWAYS void finish_vectors(finishing *f, int64_t vectors, kind kind, bool past_caches) {
+ONS_ALWAYS void finish_vectors(finishing *f, int64_t vectors, kind kind) {
     int64_t size = size_as(kind.y), at = f->at;
     char *to = f->y + at * size;
     for (int64_t v = 0; v < vectors; v++)
-        put(to + v * WIDTH * size, finished_at(f, at + v * WIDTH, kind), kind, past_caches);
+        put(to + v * WIDTH * size, finished_at(f, at + v * WIDTH, kind), kind);
     f->at += vectors * WIDTH;
 }
 
@@ -122,30 +130,28 @@ ONS_ALWAYS int64_t vectors_to_cache_line(const T *y, int64_t head, int64_t n) {
 }
 
 /* Finishes the elements before the first aligned place of y, where the rest goes past the caches
- * or is long. `shared`: the part of a vector that the row before left in it, or NULL. If two
- * rows wrote parts of one cache line, it would have to be read from memory first, and all later
- * stores would wait. */
-ONS_ALWAYS finishing begin_finishing(T first, T second, char *y, const void *kept, int64_t n,
-                                     kind kind, bool past_caches, T *shared) {
-    bool apart = kind.operation->keeps_exponentials || kept != (const void *)y;
-    finishing f = {y, kept, V(set)(first), V(set)(second), 0, n, past_caches, apart, NULL};
-    T *to = (T *)(void *)y;
-    if (size_as(kind.y) == 2 || (uintptr_t)y % sizeof(T) != 0) f.past_caches = false;
-    if (size_as(kind.y) == 2 || (!f.past_caches && n < 512)) return f;
-    int64_t head = unaligned(to, n);
+ * or is long. If two rows wrote parts of one cache line, it would have to be read from memory
+ * first, and all later stores would wait. */
+ONS_ALWAYS finishing begin_finishing(finishing f, kind kind) {
+    T *to = (T *)(void *)f.y;
+    f.overlaps = kind.operation->keeps_exponentials || f.kept != f.y;
+    if (size_as(kind.y) == 2 || (uintptr_t)f.y % sizeof(T) != 0) f.past_caches = false;
+    if (size_as(kind.y) == 2 || (!f.past_caches && f.n < 512)) return f;
+    int64_t head = unaligned(to, f.n);
     if (head > 0) {
         VEC before = finished_part(&f, 0, head, kind);
         if (!f.past_caches && f.overlaps) {
             V(store)(to, before); /* the second vector overwrites a part of it */
-        } else if (f.past_caches && shared) {
-            V(store_part)(shared + WIDTH - head, before, head);
-            V(stream)(to + head - WIDTH, V(load)(shared));
+        } else if (f.past_caches && f.shared_before) {
+            V(store_part)(f.shared_before + WIDTH - head, before, head);
+            V(stream)(to + head - WIDTH, V(load)(f.shared_before));
         } else {
             V(store_part)(to, before, head);
         }
         f.at = head;
     }
-    if (f.past_caches) finish_vectors(&f, vectors_to_cache_line(to, head, n), kind, true);
+    if (f.past_caches)
+        finish_vectors(&f, vectors_to_cache_line(to, head, f.n), kind_past_caches(kind, true));
     return f;
 }
 
@@ -153,19 +159,19 @@ ONS_ALWAYS finishing begin_finishing(T first, T second, char *y, const void *kep
 ONS_ALWAYS void end_finishing(finishing *f, kind kind) {
     int64_t vectors = (f->n - f->at) / WIDTH, size = size_as(kind.y);
     if (f->past_caches)
-        finish_vectors(f, vectors, kind, true);
+        finish_vectors(f, vectors, kind_past_caches(kind, true));
     else
-        finish_vectors(f, vectors, kind, false);
+        finish_vectors(f, vectors, kind_past_caches(kind, false));
     int64_t left = f->n - f->at;
     if (left == 0) return;
     if (!f->past_caches && f->overlaps) {
         int64_t last = f->n - WIDTH;
-        put(f->y + last * size, finished_at(f, last, kind), kind, false);
+        put(f->y + last * size, finished_at(f, last, kind), kind_past_caches(kind, false));
         return;
     }
     VEC last = finished_part(f, f->at, left, kind);
-    if (f->shared)
-        V(store)(f->shared, last);
+    if (f->shared_behind)
+        V(store)(f->shared_behind, last);
     else if (size == 2)
         put_part_of_16(f->y + f->at * size, last, left, kind.y);
     else
@@ -206,8 +212,10 @@ ONS_ALWAYS VEC lanes_of_maximum(maximum *m, ons_dtype as) {
 
 ONS_ALWAYS T end_maximum(maximum *m, ons_dtype as) { return V(max_lanes)(lanes_of_maximum(m, as)); }
 
-/* What goes on while the exponentials of a row are computed, a quad at a time. */
+/* What the exponentials of a row are relative to, and what goes on while they are computed, a quad
+ * at a time. */
 typedef struct {
+    reference reference;
     finishing before;
     maximum behind;
     int64_t lag;
@@ -215,9 +223,9 @@ typedef struct {
     int64_t fetch_step; /* bytes that are fetched meanwhile */
 } meanwhile;
 
-ONS_ALWAYS void go_on(meanwhile *with, kind kind, bool past_caches) {
+ONS_ALWAYS void go_on(meanwhile *with, kind kind) {
     if (with->before.at + QUAD <= with->before.n && with->before.at + with->lag <= with->behind.at)
-        finish_vectors(&with->before, QUAD / WIDTH, kind, past_caches);
+        finish_vectors(&with->before, QUAD / WIDTH, kind);
     if (with->behind.at + QUAD <= with->behind.n)
         compare_vectors(&with->behind, QUAD / WIDTH / 2, kind.x);
     for (int64_t offset = 0; offset < with->fetch_step; offset += 64)
@@ -226,16 +234,16 @@ ONS_ALWAYS void go_on(meanwhile *with, kind kind, bool past_caches) {
 }
 
 /* The sums of each lane over a whole quad: of e = e^x, which is stored where it is kept. */
-ONS_ALWAYS void quad_meanwhile(VEC *quads, VEC shift, VEC floor, T *e, const char *x, kind kind,
-                               bool past_caches) {
+ONS_ALWAYS void quad_meanwhile(VEC *quads, reference reference, T *e, const char *x, kind kind) {
     for (int64_t v = 0; v < VECS; v++) {
         VEC four[4];
         int64_t at = v * WIDTH;
         for (int64_t k = 0; k < 4; k++) {
             four[k] = take(x + (at + k * LANES) * size_as(kind.x), kind.x);
-            if (!past_caches) four[k] = V(held)(four[k]); /* long rows from memory lose by it */
+            if (!kind.past_caches)
+                four[k] = V(held)(four[k]); /* long rows from memory lose by it */
         }
-        exponential_each(four, 4, shift, floor);
+        exponential_each(four, 4, reference);
         for (int64_t k = 0; k < 4 && kind.operation->keeps_exponentials; k++)
             V(store)(e + at + k * LANES, four[k]);
         quads[v] = sum_of_four(four);
@@ -257,7 +265,7 @@ ONS_ALWAYS void take_end(T *e, const char *x, int64_t n, ons_dtype as) {
 }
 
 /* The sums of each lane over a quad that ends after n elements. There is room behind e. */
-ONS_ALWAYS void last_quad(VEC *quads, VEC shift, VEC floor, T *e, const char *x, int64_t n,
+ONS_ALWAYS void last_quad(VEC *quads, reference reference, T *e, const char *x, int64_t n,
                           kind kind) {
     const T *from = (const T *)(const void *)x;
     if (size_as(kind.x) == 2) {
@@ -267,39 +275,45 @@ ONS_ALWAYS void last_quad(VEC *quads, VEC shift, VEC floor, T *e, const char *x,
     for (int64_t v = 0; v < VECS; v++) {
         int64_t at = v * WIDTH;
         T *to = kind.operation->keeps_exponentials ? e + at : NULL;
-        quads[v] = part_of_quad(to, from + at, n - at, shift, floor, false, true);
+        quads[v] = part_of_quad(to, from + at, n - at, reference, true);
     }
 }
 
 /* Computes the exponentials of n elements of a row, which others follow unless n ends it. Stores
  * them to e where they are kept, and the sums of each lane of every chunk to `lanes`. Returns
  * how many chunks there are. */
-ONS_ALWAYS int64_t lanes_meanwhile(VEC (*lanes)[VECS], VEC shift, VEC floor, T *e, const char *x,
-                                   int64_t n, meanwhile *with, kind kind, bool past_caches) {
+ONS_ALWAYS int64_t lanes_meanwhile(VEC (*lanes)[VECS], T *e, const char *x, int64_t n,
+                                   meanwhile *with, kind kind) {
     int64_t size = size_as(kind.x), j = 0;
     VEC quads[VECS];
     for (; j + CHUNK <= n; j += CHUNK, lanes++) {
-        quad_meanwhile(*lanes, shift, floor, e + j, x + j * size, kind, past_caches);
-        go_on(with, kind, past_caches);
+        quad_meanwhile(*lanes, with->reference, e + j, x + j * size, kind);
+        go_on(with, kind);
         for (int64_t q = j + QUAD; q < j + CHUNK; q += QUAD) {
-            quad_meanwhile(quads, shift, floor, e + q, x + q * size, kind, past_caches);
+            quad_meanwhile(quads, with->reference, e + q, x + q * size, kind);
             for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = (*lanes)[v] + quads[v];
-            go_on(with, kind, past_caches);
+            go_on(with, kind);
         }
     }
     if (j == n) return n / CHUNK;
     if (n - j < QUAD) {
-        last_quad(*lanes, shift, floor, e + j, x + j * size, n - j, kind);
+        last_quad(*lanes, with->reference, e + j, x + j * size, n - j, kind);
     } else {
-        quad_meanwhile(*lanes, shift, floor, e + j, x + j * size, kind, past_caches);
-        go_on(with, kind, past_caches);
+        quad_meanwhile(*lanes, with->reference, e + j, x + j * size, kind);
+        go_on(with, kind);
         j += QUAD;
         if (j == n) return n / CHUNK + 1;
-        last_quad(quads, shift, floor, e + j, x + j * size, n - j, kind);
+        last_quad(quads, with->reference, e + j, x + j * size, n - j, kind);
         for (int64_t v = 0; v < VECS; v++) (*lanes)[v] = (*lanes)[v] + quads[v];
     }
-    go_on(with, kind, past_caches);
+    go_on(with, kind);
     return n / CHUNK + 1;
+}
+
+/* Leaves n elements of x less the anchor at e, where they may lie already. */
+static ONS_APART void subtract_anchor(T *e, const char *x, int64_t n, ons_dtype as, double anchor) {
+    if (x != (const char *)e) load(e, x, size_as(as), as, n);
+    subtract(e, &anchor, false, n);
 }
 
 /* Whether rows of y follow each other without a gap, each beginning where its vectors can go past

@@ -20,6 +20,18 @@ typedef struct {
 } ons_tile;
 #define ONS_NO_TILE ((ons_tile){NULL, 0, 0})
 
+/* A byte for each element, `step` bytes apart: 0 excludes the element. data NULL: all count. */
+typedef struct {
+    const char *data;
+    int64_t step;
+} ons_mask;
+
+/* What is done to elements on the way from an array: scaled, and -inf where the mask is 0. */
+typedef struct {
+    double scale;
+    ons_mask where;
+} ons_change;
+
 /* The rows of a tile, and what their exponentials are relative to; the arrays hold one entry a
  * row. An exponential is kept as e^x * 2^(LIFT - c): see exponential.h. */
 typedef struct {
@@ -68,17 +80,21 @@ typedef void ons_finish_fn(const ons_rows *rows, ons_tile y, ons_tile x, int64_t
 /* The results of rows with one value each, in the compute type. `anchor`: one a row, or NULL. */
 typedef void ons_values_fn(const ons_rows *rows, const double *anchor, void *values);
 
-/* For operations that take a gradient, whose tile is the other one: adds to the states' d what a
- * row adds up; makes first and second of the states and of a scale a row; computes dx, which may be
- * either tile. */
+/* Tiles of n elements of an operation that takes a gradient: dx may be either of the others. */
+typedef struct {
+    ons_tile dx, dy, y;
+    int64_t n;
+} ons_gradients;
+
+/* For operations that take a gradient: adds to the states' d what a row adds up; makes first and
+ * second of the states and of a scale a row; computes dx. */
 typedef void ons_add_gradient_fn(const ons_rows *rows, ons_tile dy, ons_tile y, int64_t n);
 typedef void ons_end_gradients_fn(const ons_rows *rows, const double *scale);
-typedef void ons_finish_gradient_fn(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y,
-                                    int64_t n);
+typedef void ons_finish_gradient_fn(const ons_rows *rows, ons_gradients of);
 
 /* All of it for whole rows of n elements in the row form, which are added up by tiles. */
-typedef void ons_gradient_rows_fn(const ons_rows *rows, ons_tile dx, ons_tile dy, ons_tile y,
-                                  int64_t n, int64_t tile, const double *scale);
+typedef void ons_gradient_rows_fn(const ons_rows *rows, ons_gradients of, int64_t tile,
+                                  const double *scale);
 
 /* The candidates for the k largest elements of a row (candidates.h), in their order. */
 typedef struct {
@@ -109,8 +125,8 @@ typedef void ons_take_candidates_fn(ons_candidates *row, const ons_candidates *p
  * first, at `values` and `places`. There may be more than k then, up to ONS_ORDERED_AT_ONCE. */
 enum { ONS_ORDERED_AT_ONCE = 128 };
 typedef void ons_cut_fn(ons_candidates *row);
-typedef void ons_fill_fn(ons_candidates *row, const void *x, int64_t along, const char *where,
-                         int64_t step, bool allowed, int64_t n, int64_t place);
+typedef void ons_fill_fn(ons_candidates *row, ons_tile x, ons_mask where, bool allowed, int64_t n,
+                         int64_t place);
 typedef void ons_order_fn(ons_candidates *row, void *values, int64_t *places);
 
 /* e^m relative to 2^ons_reference(m), times `one`: as it is added to a row's d. */
@@ -234,11 +250,11 @@ typedef void ons_multiply_fn(void *x, const double *scale, bool each, int64_t n)
 typedef void ons_subtract_fn(void *x, const double *anchor, bool each, int64_t n);
 
 /* x = value where the mask is 0. */
-typedef void ons_exclude_fn(void *x, const char *where, int64_t step, double value, int64_t n);
+typedef void ons_exclude_fn(void *x, ons_mask where, double value, int64_t n);
 
-/* Converts: load, multiply, and exclude with -inf. where may be NULL. */
+/* Converts: load, multiply, and exclude with -inf. */
 typedef void ons_convert_fn(void *tile, const char *from, int64_t step, ons_dtype dtype,
-                            double scale, const char *where, int64_t where_step, int64_t n);
+                            ons_change by, int64_t n);
 
 typedef struct {
     ons_load_fn *load;

@@ -33,10 +33,10 @@ static void max_row(const ons_rows *rows, ons_tile kept, ons_tile tile, int64_t 
 }
 
 /* The exponentials of 4 vectors, LANES elements apart, stored and added up. */
-ONS_ALWAYS VEC whole_quad(T *e, const T *x, VEC shift, VEC floor, bool plain) {
+ONS_ALWAYS VEC whole_quad(T *e, const T *x, reference reference) {
     VEC four[4];
     for (int64_t k = 0; k < 4; k++) four[k] = V(held)(V(load)(x + k * LANES));
-    if (!plain) exponential_each(four, 4, shift, floor);
+    if (!reference.plain) exponential_each(four, 4, reference);
     if (e)
         for (int64_t k = 0; k < 4; k++) V(store)(e + k * LANES, four[k]);
     return sum_of_four(four);
@@ -44,15 +44,14 @@ ONS_ALWAYS VEC whole_quad(T *e, const T *x, VEC shift, VEC floor, bool plain) {
 
 /* whole_quad where the row ends after n elements. `room`: memory behind them at e may be written.
  */
-ONS_ALWAYS VEC part_of_quad(T *e, const T *x, int64_t n, VEC shift, VEC floor, bool plain,
-                            bool room) {
+ONS_ALWAYS VEC part_of_quad(T *e, const T *x, int64_t n, reference reference, bool room) {
     VEC four[4];
     for (int64_t k = 0; k < 4; k++) {
         int64_t j = k * LANES, left = n - j;
         four[k] = V(set)(0);
         if (left <= 0) continue;
         four[k] = left >= WIDTH ? V(load)(x + j) : V(load_part)(x + j, left);
-        if (!plain) four[k] = exponential(four[k], shift, floor);
+        if (!reference.plain) four[k] = exponential(four[k], reference);
         if (e && (room || left >= WIDTH))
             V(store)(e + j, four[k]);
         else if (e)
@@ -64,49 +63,46 @@ ONS_ALWAYS VEC part_of_quad(T *e, const T *x, int64_t n, VEC shift, VEC floor, b
 
 /* The sum of each lane over CHUNK elements, or over the n that are left: of their exponentials,
  * stored where e is given, or (`plain`) of the elements. */
-ONS_ALWAYS void lanes_of(VEC *lanes, VEC shift, VEC floor, T *e, const T *x, int64_t n, bool plain,
-                         bool room) {
+ONS_ALWAYS void lanes_of(VEC *lanes, reference reference, T *e, const T *x, int64_t n, bool room) {
     for (int64_t v = 0; v < VECS; v++)
         for (int64_t q = 0; q < CHUNK && q < n; q += QUAD) {
             int64_t at = q + v * WIDTH;
             T *to = e ? e + at : e;
-            VEC quad = n - q >= QUAD ? whole_quad(to, x + at, shift, floor, plain)
-                                     : part_of_quad(to, x + at, n - at, shift, floor, plain, room);
+            VEC quad = n - q >= QUAD ? whole_quad(to, x + at, reference)
+                                     : part_of_quad(to, x + at, n - at, reference, room);
             lanes[v] = q == 0 ? quad : (VEC)(lanes[v] + quad);
         }
 }
 
-/* n elements of a row added to its sums. `next`, where given, is fetched into the caches, as many
- * elements of it. */
-ONS_ALWAYS void sum_elements(sums *sums, VEC shift, VEC floor, T *e, const T *x, int64_t n,
-                             bool plain, bool room, const char *next, int64_t next_step) {
+/* Adds n elements of row i to its sums. Fetches as many elements of rows->next, where given. */
+ONS_ALWAYS void sum_elements(const ons_rows *rows, int64_t i, T *e, const T *x, int64_t n,
+                             bool plain) {
+    const char *next = rows->next.data ? (const char *)ROW(rows->next, i) : NULL;
+    double *kept = rows->sums + i * rows->sums_across;
+    reference reference = reference_of_row(rows->shift, rows->floor, i);
+    sums sums = load_sums(kept);
     VEC lanes[CHUNKS_AT_ONCE][VECS];
-    int64_t chunks = 0;
+    int64_t chunks = 0, next_step = rows->next.along;
+    reference.plain = plain;
     for (int64_t j = 0; j < n; j += CHUNK) {
         int64_t bytes = (n - j < CHUNK ? n - j : CHUNK) * next_step;
         for (int64_t offset = 0; next && offset < bytes; offset += 64)
             __builtin_prefetch(next + j * next_step + offset);
         /* told apart for the compiler: a whole chunk's length is a constant */
         if (n - j >= CHUNK)
-            lanes_of(lanes[chunks], shift, floor, e ? e + j : e, x + j, CHUNK, plain, room);
+            lanes_of(lanes[chunks], reference, e ? e + j : e, x + j, CHUNK, false);
         else
-            lanes_of(lanes[chunks], shift, floor, e ? e + j : e, x + j, n - j, plain, room);
+            lanes_of(lanes[chunks], reference, e ? e + j : e, x + j, n - j, false);
         if (++chunks < CHUNKS_AT_ONCE && j + CHUNK < n) continue;
-        add_chunks(sums, lanes, chunks);
+        add_chunks(&sums, lanes, chunks);
         chunks = 0;
     }
+    store_sums(kept, &sums);
 }
 
 ONS_ALWAYS void sum_row(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n, bool plain) {
-    for (int64_t i = 0; i < rows->width; i++) {
-        double *kept = rows->sums + i * rows->sums_across;
-        sums sums = load_sums(kept);
-        VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
-        const char *next = rows->next.data ? (const char *)ROW(rows->next, i) : NULL;
-        sum_elements(&sums, shift, floor, e.data ? ROW(e, i) : NULL, ROW(x, i), n, plain, false,
-                     next, rows->next.along);
-        store_sums(kept, &sums);
-    }
+    for (int64_t i = 0; i < rows->width; i++)
+        sum_elements(rows, i, e.data ? ROW(e, i) : NULL, ROW(x, i), n, plain);
 }
 
 /* The total of a row's sums to its state. */
@@ -158,14 +154,13 @@ ONS_ALWAYS void finish_row(const operation *operation, const ons_rows *rows, ons
                            int64_t n) {
     bool exponentials = operation->keeps_exponentials;
     for (int64_t i = 0; i < rows->width; i++) {
-        VEC shift = SET_OF(rows->shift, i), floor = SET_OF(rows->floor, i);
+        reference reference = reference_of_row(rows->shift, rows->floor, i);
         VEC first = SET_OF(rows->first, i), second = SET_OF(rows->second, i);
         T *to = ROW(y, i);
         const T *from = ROW(x, i), *next = ROW(rows->next, i);
         bool past_caches = rows->past_caches && (uintptr_t)to % sizeof(T) == 0;
         int64_t j = past_caches ? before_cache_line(to, n) : unaligned(to, n);
-#define BODY(a, j) \
-    operation->element(exponentials ? exponential(a, shift, floor) : (a), first, second)
+#define BODY(a, j) operation->element(exponentials ? exponential(a, reference) : (a), first, second)
         EACH_VECTOR(to, from, j, BODY);
         for (; j + 4 * WIDTH <= n; j += 4 * WIDTH) {
             VEC four[4];
@@ -174,7 +169,7 @@ ONS_ALWAYS void finish_row(const operation *operation, const ons_rows *rows, ons
                 if (rows->next.data && k * (int64_t)sizeof(VEC) % 64 == 0)
                     __builtin_prefetch(next + j + k * WIDTH);
             }
-            if (exponentials) exponential_each(four, 4, shift, floor);
+            if (exponentials) exponential_each(four, 4, reference);
             for (int64_t k = 0; k < 4; k++) {
                 VEC done = operation->element(four[k], first, second);
                 if (past_caches)
@@ -225,14 +220,14 @@ ONS_ALWAYS void finish_plain_row(const operation *operation, const ons_rows *row
 /* Adds up exponentials without rounding (api/exact.h). */
 static void add_exact(double digit[ONS_DIGITS], double c, const void *elements, int64_t n) {
     const T *x = elements;
-    const VEC shift = V(set)((T)(MAGIC + STEPS * (LIFT - c))),
-              floor = V(set)((T)((c - BELOW) / ONS_LOG2_E));
+    const reference reference = {V(set)((T)(MAGIC + STEPS * (LIFT - c))),
+                                 V(set)((T)((c - BELOW) / ONS_LOG2_E)), false};
     const f64_vec lowered = f64_set(BITS == 32 ? LOWERED / F32_ONE : LOWERED);
     wide sum[ONS_DIGITS];
     for (int d = 0; d < ONS_DIGITS; d++) sum[d] = wide_zero();
     for (int64_t j = 0; j < n; j += WIDTH) {
         const VEC a = n - j >= WIDTH ? V(load)(x + j) : V(load_part)(x + j, n - j);
-        wide e = widen(exponential(a, shift, floor));
+        wide e = widen(exponential(a, reference));
         EACH_PART {
             f64_vec rest = e.part[k] * lowered;
             for (int d = 0; d < ONS_DIGITS; d++) {

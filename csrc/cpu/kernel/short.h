@@ -110,11 +110,11 @@ ONS_ALWAYS void finish_columns(const operation *operation, VEC *x, int64_t N, ba
     V(store)(batch->m, V(max)(even, odd));
     if (set_references_of_batch(batch))
         for (int64_t j = 0; j < N; j++) x[j] -= V(load)(batch->anchor);
-    VEC shift = V(load)(batch->shift), floor = V(load)(batch->floor);
+    reference reference = reference_of_rows(batch->shift, batch->floor);
     for (int64_t j = 0; j < N && !exponentials; j++) e[j] = x[j];
     int64_t done = 0;
-    for (; done + 4 <= N; done += 4) exponential_each(e + done, 4, shift, floor);
-    for (; done < N; done++) exponential_each(e + done, 1, shift, floor);
+    for (; done + 4 <= N; done += 4) exponential_each(e + done, 4, reference);
+    for (; done < N; done++) exponential_each(e + done, 1, reference);
     batch->d = total_of_short(e, N);
     end_rows_of_batch(operation, batch, NULL, true);
     if (operation->one_a_row) return;
@@ -134,12 +134,11 @@ ONS_ALWAYS VEC batch_of_columns(const ons_run_of_rows *run, const operation *ope
     columns_of_rows(x, run, first, rows, padded);
     finish_columns(operation, x, run->N, &batch);
     if (operation->one_a_row) {
-        ons_tile y = {ROW(run->y, first), run->y.along, run->y.across};
-        store_values(y, run->dtype, batch.first, batch.m, rows, rows_at(run, first), OWN, run->N);
+        store_values(run, first, rows, &batch, rows_at(run, first), OWN);
         return sum;
     }
     rows_of_columns(to, x, run->N, rows, padded);
-    return add_rows(sum, &batch, rows);
+    return sum + nans_of_rows(batch.first, batch.second, rows);
 }
 
 /* Rows without a gap are finished in a buffer, and so are rows of a y of another type. A batch
@@ -263,21 +262,19 @@ ONS_ALWAYS void end_cache_lines(outgoing *out, T *behind, int64_t pitch, int64_t
 }
 
 /* Computes the columns of a strip from c on that fill a vector, and stores them to `kept` or to
- * y. Those of the next strip are fetched. */
-ONS_ALWAYS VEC short_columns(const ons_run_of_columns *run, ons_columns at, const char *next,
-                             int64_t c, int64_t N, kind kind, bool plain, T *kept, VEC sum) {
-    double scale = plain ? 1.0 : run->scale;
-    bool each = !plain && at.scale;
+ * y. Returns their NaN (nans_of_rows). */
+ONS_ALWAYS VEC short_columns(const ons_run_of_columns *run, ons_columns at, int64_t c, int64_t N,
+                             kind kind, T *kept) {
+    double scale = kind.plain ? 1.0 : run->scale;
+    bool each = !kind.plain && at.scale;
     batch batch;
     VEC x[2 * LANES];
-    for (int64_t j = 0; j < N && run->past_caches; j++)
-        fetch_line(next + j * run->x_along + c * size_as(kind.x));
     scales scales;
     if (each) take_scales(&scales, run, at, c);
     for (int64_t j = 0; j < N; j++) {
-        const char *where = !plain && at.where ? at.where + j * run->where_along : NULL;
-        x[j] = take_at(at.x + j * run->x_along, where, c, at.width, kind.x, scale,
-                       each ? &scales : NULL);
+        bool masked = !kind.plain && at.where;
+        ons_change by = {scale, {masked ? at.where + j * run->where_along : NULL, 1}};
+        x[j] = take_at(at.x + j * run->x_along, c, at.width, kind.x, by, each ? &scales : NULL);
     }
     finish_columns(kind.operation, x, N, &batch);
     for (int64_t j = 0; j < N; j++)
@@ -285,13 +282,14 @@ ONS_ALWAYS VEC short_columns(const ons_run_of_columns *run, ons_columns at, cons
             V(store)(kept + j * run->pitch + c, x[j]);
         else
             put_at(at.y + j * run->y_along, c, at.width, x[j], kind);
-    return add_rows(sum, &batch, at.width - c < WIDTH ? at.width - c : WIDTH);
+    return nans_of_rows(batch.first, batch.second, at.width - c < WIDTH ? at.width - c : WIDTH);
 }
 
 /* N a constant, or the run's. */
 ONS_ALWAYS bool short_columns_of(const ons_run_of_columns *run, const operation *operation,
                                  int64_t N, bool plain) {
     kind kind = kind_of(operation, plain ? OWN : run->x_dtype, plain ? OWN : run->y_dtype);
+    kind.plain = plain;
     bool past_caches = run->past_caches && run->y_dtype == OWN;
     VEC sum = V(set)(0);
     outgoing out;
@@ -306,7 +304,9 @@ ONS_ALWAYS bool short_columns_of(const ons_run_of_columns *run, const operation 
         out.least = 0;
         if (past_caches) begin_cache_lines(&out, run, before, room[1 - i % 2], N);
         for (int64_t c = 0; c < at.width; c += WIDTH) {
-            sum = short_columns(run, at, fetch, c, N, kind, plain, kept, sum);
+            for (int64_t j = 0; j < N && run->past_caches; j++)
+                fetch_line(fetch + j * run->x_along + c * size_as(kind.x));
+            sum += short_columns(run, at, c, N, kind, kept);
             if (c % CACHE_LINE != 0 || c / CACHE_LINE >= out.least) continue;
             for (int64_t j = 0; j < N; j++) send_cache_line(&out, j);
         }

@@ -86,35 +86,43 @@ ONS_ALWAYS VEC kth_of_two(const VEC *a, int64_t k) {
     return kth;
 }
 
-/* Raises `least` of `count` rows, at most WIDTH, but not of those with a NaN: the maxima pass over
- * it. `subsets`: a constant. */
-ONS_ALWAYS void raise_by_sorting(ons_candidates *rows, const ons_state *states, ons_tile x,
-                                 int64_t count, int64_t n, int64_t of_blocks, int64_t subsets) {
+/* Neighbouring rows, at most WIDTH, of which n elements each are taken next; and how many maxima
+ * of blocks there are of each (max_of_blocks). */
+typedef struct {
+    ons_candidates *rows;
+    const ons_state *states;
+    ons_tile x;
+    int64_t count, n, of_blocks;
+} rows_to_take;
+
+/* Raises `least` of the rows, but not of those with a NaN: the maxima pass over it. `subsets`: a
+ * constant. */
+ONS_ALWAYS void raise_by_sorting(rows_to_take of, int64_t subsets) {
     T maxima[WIDTH][MAX_SORTED], kth[WIDTH];
     VEC sorted[MAX_SORTED];
-    int64_t k = rows->k, some = of_blocks >= subsets ? of_blocks : n;
+    bool blocks = of.of_blocks >= subsets;
+    int64_t k = of.rows->k, some = blocks ? of.of_blocks : of.n;
     for (int64_t i = 0; i < WIDTH; i++) {
-        bool there = i < count && !isnan(states[i].m);
-        const T *from = there && of_blocks >= subsets ? rows[i].maxima : ROW(x, i);
+        bool there = i < of.count && !isnan(of.states[i].m);
+        const T *from = there && blocks ? of.rows[i].maxima : ROW(of.x, i);
         subset_maxima(maxima[i], from, there ? some : 0, subsets, subsets / WIDTH);
     }
     for (int64_t g = 0; g < subsets; g += 4)
         V(load_columns)(sorted + g, (const char *)&maxima[0][g], sizeof *maxima);
     for (int64_t g = 0; g < subsets; g += SORTED) sort(sorted + g);
     V(store)(kth, subsets == SORTED ? sorted[k - 1] : kth_of_two(sorted, k));
-    for (int64_t i = 0; i < count; i++) raise_below(&rows[i], kth[i]);
+    for (int64_t i = 0; i < of.count; i++) raise_below(&of.rows[i], kth[i]);
 }
 
 /* For a larger k, a row is raised alone: `least` is a number that a few more than k maxima are
  * above, of those between low and high (divide). */
-static void raise_between(ons_candidates *row, const T *maxima, int64_t n, T low, T high,
-                          int64_t above) {
+static void raise_between(ons_candidates *row, const T *maxima, int64_t n, T low, bound high) {
     int64_t k = row->k;
-    T least = divide(maxima, n, k, k + k / 8, low, high, &above);
-    if (above < k)
-        raise_below(row, least);
-    else if ((double)least > row->least)
-        row->least = (double)least;
+    bound found = divide(maxima, n, k, k + k / 8, low, high);
+    if (found.count < k)
+        raise_below(row, found.least);
+    else if ((double)found.least > row->least)
+        row->least = (double)found.least;
 }
 
 static void raise_by_halving(ons_candidates *row, const T *x, int64_t n) {
@@ -128,9 +136,10 @@ static void raise_by_halving(ons_candidates *row, const T *x, int64_t n) {
         x = maxima;
         n = subsets;
     }
-    T low = (T)row->least, high = largest(x, n);
-    int64_t above = count_above(x, n, high);
-    if (above < k && count_above(x, n, low) >= k) raise_between(row, x, n, low, high, above);
+    T low = (T)row->least;
+    bound high = {largest(x, n), 0};
+    high.count = count_above(x, n, high.least);
+    if (high.count < k && count_above(x, n, low) >= k) raise_between(row, x, n, low, high);
 }
 
 /* Subsets are sorted lane by lane, which leaves little to halve. Each lane has its share of the k:
@@ -149,7 +158,7 @@ static void raise_by_lanes(ons_candidates *row, const T *x, int64_t n) {
     if (least == (T)-INFINITY)
         raise_by_halving(row, x, n);
     else
-        raise_between(row, maxima, SUBSETS, of_key(key(least) - 1), V(max_lanes)(kth), 0);
+        raise_between(row, maxima, SUBSETS, of_key(key(least) - 1), (bound){V(max_lanes)(kth), 0});
 }
 
 /* A row that is not sorted beside others. `of_blocks`: how many maxima there are of blocks. */
@@ -165,30 +174,28 @@ static ONS_APART void raise_alone(ons_candidates *row, const T *x, int64_t n, in
         raise_by_halving(row, x, n);
 }
 
-static ONS_APART void raise_side_by_side(ons_candidates *rows, const ons_state *states, ons_tile x,
-                                         int64_t count, int64_t n, int64_t of_blocks) {
-    if (rows->k <= SORTED / 2 && n > SORTED)
-        raise_by_sorting(rows, states, x, count, n, of_blocks, SORTED);
-    else if (n > MAX_SORTED)
-        raise_by_sorting(rows, states, x, count, n, of_blocks, MAX_SORTED);
+static ONS_APART void raise_side_by_side(rows_to_take of) {
+    if (of.rows->k <= SORTED / 2 && of.n > SORTED)
+        raise_by_sorting(of, SORTED);
+    else if (of.n > MAX_SORTED)
+        raise_by_sorting(of, MAX_SORTED);
 }
 
-/* Raises `least` of `count` rows, at most WIDTH, before n elements of each are taken, where much of
- * them is to be expected above it. `blocks`: the maxima of max_of_blocks are there. */
-ONS_ALWAYS void raise(ons_candidates *rows, const ons_state *states, ons_tile x, int64_t count,
-                      int64_t n, bool blocks) {
-    int64_t of_blocks = blocks ? n / AT_ONCE * WIDTH : 0;
+/* Raises `least` of rows before their elements are taken, if many of these are likely above it. */
+ONS_ALWAYS void raise(rows_to_take of) {
     bool sorted = false;
-    for (int64_t i = 0; i < count; i++) {
-        if (!rows[i].many || rows[i].closed) continue;
-        if (rows[i].k == 1 && !isnan(states[i].m))
-            raise_below(&rows[i], (T)states[i].m);
-        else if (rows[i].k <= SORTED && !isnan(states[i].m))
+    for (int64_t i = 0; i < of.count; i++) {
+        ons_candidates *row = &of.rows[i];
+        double m = of.states[i].m;
+        if (!row->many || row->closed) continue;
+        if (row->k == 1 && !isnan(m))
+            raise_below(row, (T)m);
+        else if (row->k <= SORTED && !isnan(m))
             sorted = true;
         else
-            raise_alone(&rows[i], ROW(x, i), n, of_blocks, isnan(states[i].m));
+            raise_alone(row, ROW(of.x, i), of.n, of.of_blocks, isnan(m));
     }
-    if (sorted) raise_side_by_side(rows, states, x, count, n, of_blocks);
+    if (sorted) raise_side_by_side(of);
 }
 
 /* As max_row; and for each lane of a block of at_once elements their largest one, for take_row. */
@@ -222,18 +229,17 @@ static void max_of_blocks_row(const ons_rows *rows, ons_candidates *candidates, 
 
 /* Appends the elements that have a bit to `count` others; `beside` at a time, a constant, the last
  * one again: how often is hard to foresee. */
-ONS_ALWAYS int64_t append(T *values, int64_t *places, int64_t count, const T *x, uint64_t bits,
-                          int64_t place, int64_t beside) {
+ONS_ALWAYS int64_t append(elements to, int64_t count, const T *x, uint64_t bits, int64_t place,
+                          int64_t beside) {
     if (!bits) return count;
     uint64_t last = (uint64_t)1 << (63 - __builtin_clzll(bits));
-    values += count;
-    places += count;
+    to = elements_from(to, count);
     count += __builtin_popcountll(bits);
     do {
         for (int64_t i = 0; i < beside; i++, bits &= bits - 1) {
             int64_t at = __builtin_ctzll(bits | last);
-            *values++ = x[at];
-            *places++ = place + at;
+            *to.values++ = x[at];
+            *to.places++ = place + at;
         }
     } while (bits);
     return count;
@@ -241,12 +247,12 @@ ONS_ALWAYS int64_t append(T *values, int64_t *places, int64_t count, const T *x,
 
 /* Takes the n elements of a short row, for all of which there is room: most blocks have some. */
 ONS_ALWAYS void take_short(ons_candidates *row, const T *x, int64_t n) {
-    T *values = row->values;
-    int64_t *places = row->places, count = 0;
+    elements to = {row->values, row->places};
+    int64_t count = 0;
     VEC limit = V(set)((T)row->least);
     for (int64_t j = 0; j < n; j += AT_ONCE) {
         uint64_t bits = bits_above(x + j, n - j, limit);
-        count = append(values, places, count, x + j, bits, j, 4);
+        count = append(to, count, x + j, bits, j, 4);
     }
     row->count = count;
 }
@@ -258,8 +264,8 @@ static void take_elements(ons_candidates *row, const T *x, int64_t n, int64_t pl
     uint16_t hit[ONS_BLOCK / AT_ONCE];
     int64_t blocks = maxima ? n / AT_ONCE : 0, hits = 0;
     if (row->closed) return;
-    T *values = row->values;
-    int64_t *places = row->places, count = row->count, taken = 0;
+    elements to = {row->values, row->places};
+    int64_t count = row->count, taken = 0;
     VEC limit = V(set)((T)row->least);
     for (int64_t b = 0; b < blocks; b++) { /* without a branch, which is hard to foresee */
         hit[hits] = (uint16_t)b;
@@ -269,7 +275,7 @@ static void take_elements(ons_candidates *row, const T *x, int64_t n, int64_t pl
     for (int64_t h = 0; h < hits; h++) {
         int64_t j = (int64_t)hit[h] * AT_ONCE, before = count;
         uint64_t bits = bits_above(x + j, n - j, limit);
-        count = append(values, places, count, x + j, bits, place + j, 2);
+        count = append(to, count, x + j, bits, place + j, 2);
         taken += count - before;
         if (count <= row->room - AT_ONCE) continue;
         row->count = count;
@@ -287,8 +293,12 @@ static void take_row(const ons_rows *rows, ons_candidates *candidates, ons_tile 
     for (int64_t i = 0; i < rows->width; i++) {
         if (i % WIDTH == 0) {
             int64_t left = rows->width - i;
-            ons_tile from = {ROW(x, i), x.along, x.across};
-            raise(candidates + i, rows->state + i, from, left < WIDTH ? left : WIDTH, n, true);
+            raise((rows_to_take){candidates + i,
+                                 rows->state + i,
+                                 {ROW(x, i), x.along, x.across},
+                                 left < WIDTH ? left : WIDTH,
+                                 n,
+                                 n / AT_ONCE * WIDTH});
         }
         if (candidates[i].room >= n + AT_ONCE && place == 0) {
             take_short(&candidates[i], ROW(x, i), n);
@@ -318,8 +328,8 @@ static void take_column(const ons_rows *rows, ons_candidates *candidates, ons_ti
         for (; bits; bits &= bits - 1) {
             int64_t at = i + __builtin_ctz(bits);
             for (int64_t j = 0; j < n; j++) column[j] = AT(x, j)[at];
-            ons_tile row = {column, sizeof(T), 0};
-            raise(&candidates[at], &rows->state[at], row, 1, n, false);
+            raise(
+                (rows_to_take){&candidates[at], &rows->state[at], {column, sizeof(T), 0}, 1, n, 0});
             take_elements(&candidates[at], column, n, place, NULL);
         }
     }

@@ -58,11 +58,10 @@ static bool is_scaled(const ons_strip *strip) {
     return strip->problem->operand[ONS_SCALE].data || strip->problem->scale_by != 1.0;
 }
 
-/* The segment's mask, or NULL. */
-static const char *mask_of(const ons_strip *strip, const segment *at) {
-    if (!strip->where) return NULL;
-    return strip->where + at->row * strip->where_across +
-           offset_of(strip->problem, &strip->problem->operand[ONS_WHERE], at->j);
+static ons_mask mask_of(const ons_strip *strip, const segment *at) {
+    if (!strip->where) return (ons_mask){NULL, 0};
+    int64_t offset = offset_of(strip->problem, &strip->problem->operand[ONS_WHERE], at->j);
+    return (ons_mask){strip->where + at->row * strip->where_across + offset, at->where_step};
 }
 
 /* The result of an element that the mask excludes. */
@@ -72,8 +71,8 @@ static double excluded(const ons_strip *strip) {
 
 /* Makes the segment's elements at `values` the given value where the mask is 0. */
 static void exclude(const ons_strip *strip, const segment *at, char *values, double value) {
-    const char *where = mask_of(strip, at);
-    if (where) strip->move->exclude(values, where, at->where_step, value, at->count);
+    ons_mask where = mask_of(strip, at);
+    if (where.data) strip->move->exclude(values, where, value, at->count);
 }
 
 /* Loads a segment, converted, scaled and masked. */
@@ -83,8 +82,8 @@ static void load_segment(const ons_strip *strip, const segment *at, char *to) {
     const char *x =
         strip->x + at->row * strip->x_across + offset_of(problem, &problem->operand[ONS_X], at->j);
     if (!each && !strip->anchored) {
-        strip->move->convert(to, x, at->x_step, problem->operand[ONS_X].dtype,
-                             strip->scale[at->row], mask_of(strip, at), at->where_step, at->count);
+        ons_change by = {strip->scale[at->row], mask_of(strip, at)};
+        strip->move->convert(to, x, at->x_step, problem->operand[ONS_X].dtype, by, at->count);
         return;
     }
     strip->move->load(to, x, at->x_step, problem->operand[ONS_X].dtype, at->count);
@@ -114,8 +113,8 @@ void ons_strip_convert(const void *from, int64_t first, int64_t count, void *to,
         int64_t row = first + i;
         const char *where = strip->where ? strip->where + row * strip->where_across : NULL;
         strip->move->convert((char *)to + i * pitch * size, strip->x + row * strip->x_across, step,
-                             problem->operand[ONS_X].dtype, strip->scale[row], where, where_step,
-                             at_once * N);
+                             problem->operand[ONS_X].dtype,
+                             (ons_change){strip->scale[row], {where, where_step}}, at_once * N);
     }
 }
 
