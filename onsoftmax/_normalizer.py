@@ -14,6 +14,7 @@ from . import _core
 from ._libraries import as_numpy
 from ._libraries.kinds import dtype_name, gpu_of
 from ._libraries.values import plain_axes
+from ._topk import TopK, TopKWithNormalizer
 from ._types import DTYPES
 
 if TYPE_CHECKING:
@@ -571,3 +572,19 @@ def _of_type(chunk: Any, name: str | None) -> Any:
     made = _core.empty(array, array.shape, dtype=name)
     made[...] = array
     return made
+
+
+def with_normalizer(
+    found: TopK, array: Any, pairs: Any, dtype: str, stream: Any, keywords: dict[str, Any]
+) -> TopKWithNormalizer:
+    """The C core calls it for softmax_topk with return_normalizer=True.
+
+    It adds the rows' Normalizer to a TopK, from their pairs, or from the array if pairs is None.
+    """
+    axis, scale = keywords.get("axis", -1), keywords.get("scale", 1.0)
+    if pairs is None:
+        same = {name: keywords[name] for name in ("where", "num_threads") if name in keywords}
+        made = normalizer(array, axis, scale=scale, stream=stream, **same)
+    else:
+        made = Normalizer(_core.pack(pairs, stream=stream), axis, scale, dtype)
+    return TopKWithNormalizer(found.values, found.indices, made)

@@ -68,7 +68,7 @@ static PyObject *with_normalizer(const ons_caller *caller, const ons_call_views 
             : ons_hand_over(caller->module, caller->library, array, &views->operand[ONS_STATISTIC]);
     PyObject *keywords = ons_keywords_but_stream(given), *all = NULL;
     PyObject *stream = given[STREAM] ? given[STREAM] : Py_None;
-    PyObject *made_by = ons_attribute_of("onsoftmax._softmax_topk", "with_normalizer");
+    PyObject *made_by = ons_attribute_of("onsoftmax._normalizer", "with_normalizer");
     if (pairs && keywords && made_by)
         all = PyObject_CallFunction(made_by, "OOOsOO", found, array, pairs,
                                     ons_dtype_name(views->operand[ONS_X].dtype), stream, keywords);

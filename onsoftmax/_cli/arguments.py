@@ -9,6 +9,8 @@ import re
 import textwrap
 from collections.abc import Iterable
 
+from .._types import DTYPES
+
 
 class HelpFormatter(argparse.HelpFormatter):
     """Wraps prose to the terminal's width. Examples begin with a space and keep their lines."""
@@ -30,6 +32,11 @@ def _examples(lines: Iterable[str], width: int) -> list[str]:
         for said in parts[1:]:
             placed += textwrap.wrap(said, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return placed
+
+
+def add_dtype(parser: argparse.ArgumentParser, default: str) -> None:
+    text = f"{', '.join(DTYPES)} (default: {default})"
+    parser.add_argument("--dtype", choices=DTYPES, default=default, metavar="T", help=text)
 
 
 def parse_shape(text: str) -> tuple[tuple[int, ...], int]:

@@ -7,9 +7,8 @@ from typing import Any
 
 from .._explain import METHODS, explain, trace_text
 from .._plan.table import show, terminal_width
-from .._types import DTYPES
 from ..demo import ROW
-from .arguments import HelpFormatter
+from .arguments import HelpFormatter, add_dtype
 from .files import CommandError, written
 from .targets import check_plot, check_target, save_plot
 
@@ -48,7 +47,7 @@ def add(commands: Any) -> None:
     option("--method", default="online", help=f"one of {', '.join(METHODS)} (default: online)")
     option("--parts", type=int, default=2, metavar="P", help="parts of the row, for split (default: 2)")
     option("-k", type=int, metavar="K", help="shows softmax_topk with the K largest, by online or split")
-    option("--dtype", choices=DTYPES, metavar="T", help=f"{', '.join(DTYPES)} (default: float64)")
+    add_dtype(parser, "float64")
     option("--html", metavar="FILE", help="writes a page: the row on its way between memory and registers")
     option("--plot", metavar="FILE", help="draws m and d over the steps, and the result: .png, .svg, .pdf")
     option("--json", action="store_true", help="prints every number of every step, instead of the tables")

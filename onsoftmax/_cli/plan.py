@@ -10,8 +10,7 @@ from typing import Any
 from .._describe import plan
 from .._plan.table import page, show
 from .._plan.text import counted
-from .._types import DTYPES
-from .arguments import HelpFormatter, parse_shape
+from .arguments import HelpFormatter, add_dtype, parse_shape
 from .files import CommandError, written
 from .targets import check_target
 
@@ -41,13 +40,7 @@ def add(commands: Any) -> None:
     example = "such as 4096x1024, or 1024x4096@0 along axis 0"
     option("shape", nargs="?", type=parse_shape, metavar="SHAPE", help=example)
     option("--shape", dest="named_shape", type=parse_shape, metavar="SHAPE", help="the same, as an option")
-    option(
-        "--dtype",
-        choices=DTYPES,
-        default="float32",
-        metavar="T",
-        help=f"{', '.join(DTYPES)} (default: float32)",
-    )
+    add_dtype(parser, "float32")
     option("--device", default="cpu", help="cpu (the default), cuda, or the name of a GPU, such as A100")
     option("--method", default="auto", help="default: auto")
     option("--operation", default="softmax", metavar="O", help="such as log_softmax (default: softmax)")

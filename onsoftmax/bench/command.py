@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import _core, get_num_threads, methods, plan
-from .._cli.arguments import HelpFormatter, parse_shape
+from .._cli.arguments import HelpFormatter, add_dtype, parse_shape
 from .._cli.files import CommandError, written
 from .._cli.targets import check_plot, check_target, save_plot
 from .._plan.table import Table, show
-from .._types import DTYPES
 from . import chart, contestants
 from .contestants import importable
 from .document import as_text
@@ -63,13 +62,7 @@ def add(commands: Any) -> None:
         metavar="SHAPE",
         help="such as 4096x1024, or 1024x4096@0 along axis 0",
     )
-    option(
-        "--dtype",
-        choices=DTYPES,
-        default="float32",
-        metavar="T",
-        help=f"{', '.join(DTYPES)} (default: float32)",
-    )
+    add_dtype(parser, "float32")
     option(
         "--against",
         metavar="A,B",

@@ -1,8 +1,9 @@
 /* parts_of_rows.cuh - what the kernels share that give a block a part of a row (split,
  * gradient_split, exact_sums). `parts` blocks share a strip of Form::ROWS rows, which all have the
- * same parts. The first kernel leaves what it adds up of each part in the workspace: part p of row
- * r of strip s is number (s * parts + p) * Form::ROWS + r. Where that is given of whole rows, a
- * thread a row takes it in place of the first kernel. A later kernel merges the parts of a row. */
+ * same parts. The first kernel writes the sum of each part to the workspace (a sum, or a pair).
+ * Part p of row r of strip s is number (s * parts + p) * Form::ROWS + r. If the caller gives the
+ * sums of whole rows, the first kernel does not run: a kernel with a thread a row copies them. A
+ * later kernel merges the parts of a row. */
 #ifndef ONS_PARTS_OF_ROWS_CUH
 #define ONS_PARTS_OF_ROWS_CUH
 
@@ -11,7 +12,7 @@
 #include "../statistic/sum_in_double.cuh"
 #include "passes.cuh"
 
-/* What a block has of its strip's rows. */
+/* The part of its strip's rows that a block has. */
 template <typename Rows, typename Form>
 struct part_of_rows {
     int64_t strip, begin, end; /* chunks `begin` to `end` */
@@ -28,12 +29,12 @@ struct part_of_rows {
         return Rows::template row<(Form::ROWS > 1)>(args, index());
     }
 
-    /* Where the strip's begins of what all rows have, `a_row` of each. */
+    /* The sums of this strip. `all` has `a_row` of each row. */
     template <typename T>
     __device__ T *of_strip(T *all, const typename Rows::arguments &args, int a_row) const {
         return all + (args.first_row + strip * Form::ROWS) * a_row;
     }
-    /* Where this thread's begins of what all parts have. */
+    /* The sum of this thread's row in this part. `all` has those of all parts. */
     template <typename T>
     __device__ static T *of_part(T *all, const typename Rows::arguments &args, int parts) {
         return all + args.first_row * parts + (int64_t)blockIdx.x * Form::ROWS + Form::row();
@@ -52,7 +53,7 @@ __device__ inline void for_each_row(const problem_arguments &args, Visit visit) 
         visit(row);
 }
 
-/* Launches a kernel that does so. */
+/* Launches a kernel that calls for_each_row. */
 template <typename... Parameters, typename... Arguments>
 ons_status launch_thread_a_row(const launch_request &request,
                                void (*kernel)(problem_arguments, Parameters...),
@@ -63,7 +64,7 @@ ons_status launch_thread_a_row(const launch_request &request,
                   as_it_is(request), arguments...);
 }
 
-/* What all parts of a row have, merged in their order. */
+/* The sums of a row's parts, merged in the order of the parts. */
 template <typename T, typename Merge>
 __device__ inline T merged_parts(const T *of_parts, int64_t row, int parts, int width,
                                  Merge merge) {
@@ -74,7 +75,7 @@ __device__ inline T merged_parts(const T *of_parts, int64_t row, int parts, int 
     return all;
 }
 
-/* What a kernel adds up of a row, from what is given of it. */
+/* Converts the sum that a caller gives for a row. */
 template <typename Real>
 __device__ inline void take_given(const char *at, state<Real> *to) {
     *to = state_of<Real>(*(const ons_pair *)at);
@@ -96,7 +97,8 @@ inline bool has_given(const launch_request &request) {
     return request.problem->operand[ONS_STATISTIC].data;
 }
 
-/* Launches the first kernel, or what takes its place; nothing where the last one is described. */
+/* Launches the first kernel, or the one that copies given sums. Launches neither if the caller only
+ * asks for the facts of the last kernel. */
 template <typename Arguments, typename Sum>
 ons_status launch_sums(const launch_request &request, const launch_shape &shape,
                        void (*kernel)(Arguments, int, int64_t, Sum *), const Arguments &rows,
