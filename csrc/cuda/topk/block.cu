@@ -42,17 +42,6 @@ struct tops_of_subsets {
     }
 };
 
-/* The bound of a k for which the chunks are too few: by all elements. */
-template <typename Key, typename Tile>
-__device__ __noinline__ Key bound_of_elements(const Tile &tile, uint32_t first, uint32_t N,
-                                              uint32_t k) {
-    return bound_by_ranges<Key>(k, [&](auto visit) {
-#pragma unroll 4
-        for (int e = 0; e < Tile::K * Tile::V; e++)
-            if (first + place<WARP, Tile::V>(e) < N) visit(key_of(tile.element(e)));
-    });
-}
-
 /* The bits of the elements from a bound on. */
 template <typename Tile, typename Key>
 __device__ __forceinline__ unsigned bits_from(const Tile &tile, const bound<Key> &from,
@@ -142,7 +131,9 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
         }
         if (many) {
             Tile copy = tile;
-            from.key = bound_of_elements<Key>(copy, first, N, k);
+            from = bound_of_tile<one_block>(
+                copy, keys_between<Key>{key_of(-arithmetic<Real>::infinity()), key_of(m)}, first, N,
+                k, (uint32_t)args.room);
         } else {
             from.key = bound_of_tops(tops, (int)k);
         }
@@ -153,8 +144,8 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     while (true) {
         if (counts) {
             Tile copy = tile;
-            from =
-                bound_by_counting(copy, own, first, N, k, (uint32_t)args.room, from.key, key_of(m));
+            from = bound_of_tile<one_block>(copy, keys_between<Key>{from.key, key_of(m)}, first, N,
+                                            k, (uint32_t)args.room);
             if (threadIdx.x == 0) listed = 0;
             __syncthreads();
         }

@@ -1,12 +1,12 @@
 /* topk/cluster.cu - cluster of the operation that selects: a row stays in the registers of the
  * blocks of a cluster (sm_90 and later). Each warp sends its (m, d) to every block, and the largest
  * elements of its quarters. The k-th largest of these bounds the k-th element from below. If k is
- * too large for that, each block bounds its share of k by its threads' maxima. The few elements
- * from the bound on are listed in the first block's shared memory, which puts them in order.
+ * too large for that, the largest elements of the threads bound it. The few elements from the bound
+ * on are listed in the first block's shared memory. The first block puts them in order.
  *
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
 #include "buckets.cuh"
-#include "blocks_of_row.cuh"
+#include "../team/arrivals.cuh"
 #include "../team/forms.cuh"
 #include "select.cuh"
 #include "signs.cuh"
@@ -28,43 +28,44 @@ __device__ __forceinline__ typename Tile::Real element_of_tile(const Tile &tile,
     return found;
 }
 
-/* How many threads of the row's warps before one have elements. */
-template <typename Rows>
-__device__ inline int threads_before(int64_t N, int warp) {
-    constexpr int OF_WARP = TOPK_CHUNKS * WARP;
-    const int chunks = min((int)((N + Rows::V - 1) / Rows::V), warp * OF_WARP);
-    return chunks / OF_WARP * WARP + min(chunks % OF_WARP, WARP);
+#if __CUDA_ARCH__ >= 900
+
+/* The blocks that share a row: those of a cluster. */
+struct blocks_of_row {
+    __device__ static int count() { return (int)cluster_size(); }
+
+    /* Their barrier, in two halves. */
+    __device__ static void arrive() {
+        __syncwarp();
+        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    }
+    __device__ static void wait() {
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    }
+    __device__ static void meet() {
+        arrive();
+        wait();
+    }
+
+    /* The same variable of another block. */
+    template <typename T>
+    __device__ static T *at(T *here, int block) {
+        uint64_t there;
+        asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"((uint64_t)here), "r"(block));
+        return (T *)there;
+    }
+};
+
+/* A key that k elements of a row are not below, or 0, by the largest key of each thread. */
+template <typename Key>
+__device__ __noinline__ Key bound_of_threads(Key own, Key largest, uint32_t k) {
+    const Key least = key_of(-arithmetic<decltype(number_of(own))>::infinity());
+    return count_to_kth<blocks_of_row>(keys_between<Key>{least, largest}, k, k + k / 8 + 1,
+                                       [&](auto visit) { visit(own); })
+        .key;
 }
 
-/* A key that k elements of a row are not below, or 0, by the largest of each thread: `own` is this
- * thread's. Each block bounds its share of k and a few more, so that the lowest bounds of blocks
- * are not needed. */
-template <typename Rows, typename Key>
-__device__ inline Key bound_by_blocks(int64_t N, Key own, int k) {
-    __shared__ Key keys[LARGEST_CLUSTER];
-    const int warps = warps_of_block(), blocks = blocks_of_row();
-    auto rank_of = [&](int block) {
-        const int threads =
-            threads_before<Rows>(N, (block + 1) * warps) - threads_before<Rows>(N, block * warps);
-        const int share = k * threads / threads_before<Rows>(N, blocks * warps) + 1;
-        return min(share + share / 8 + 2, threads);
-    };
-    const int rank = rank_of(block_of_row());
-    const Key of_block = rank > 0 ? bound_of_tops({own}, rank) : 0;
-    if (threadIdx.x == 0) in_first_block(keys)[block_of_row()] = of_block;
-    meet_in_row();
-    const int lane = threadIdx.x % WARP;
-    const volatile Key *const all = in_first_block(keys);
-    const Key key = lane < blocks ? all[lane] : 0;
-    const int rank_there = lane < blocks ? rank_of(lane) : 0;
-    int from_there = 0;
-#pragma unroll
-    for (int i = 0; i < LARGEST_CLUSTER; i++) {
-        const int other_rank = __shfl_sync(~0u, rank_there, i);
-        if (__shfl_sync(~0u, key, i) >= key) from_there += other_rank;
-    }
-    return ~least_of_warp(from_there >= k ? ~key : ~Key(0));
-}
+#endif
 
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_THREADS)
@@ -81,11 +82,12 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     void *const beside = list + args.room;
     /* of every warp: the largest elements of its quarters, and its state */
     Real *const tops = (Real *)((char *)beside + bytes_beside_list<Real>(args.room));
-    state<Real> *const states = (state<Real> *)(tops + 4 * blocks_of_row() * warps_of_block());
+    state<Real> *const states =
+        (state<Real> *)(tops + 4 * blocks_of_row::count() * warps_of_block());
     __shared__ int listed;
-    const int blocks = blocks_of_row(), warps = blocks * warps_of_block();
-    const int64_t row = row_of_blocks() + args.first_row;
-    const int warp = block_of_row() * warps_of_block() + warp_of_block();
+    const int blocks = blocks_of_row::count(), warps = blocks * warps_of_block();
+    const int64_t row = cluster_index() + args.first_row;
+    const int warp = cluster_rank() * warps_of_block() + warp_of_block();
     const uint32_t chunk = block_a_row::chunk<K>(warp), first = chunk * V;
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
     if (threadIdx.x == 0) listed = 0;
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     await_earlier_work();
 
     const Tile tile =
-        Rows::template row<false>(args, row_of_blocks()).template load<K, WARP>(chunk);
+        Rows::template row<false>(args, cluster_index()).template load<K, WARP>(chunk);
     const Real top = tile.largest(), m = max_over_lanes<WARP>(top);
     const Real d = sum_exponentials<in_any_order>(tile, reference<Real>(m))
                        .template over_lanes<WARP>()
@@ -115,6 +117,12 @@ __global__ void __launch_bounds__(TOPK_THREADS)
         arrived.send((tops_of_warp<Real> *)tops + warp, to, four);
     }
     arrived.await();
+    state<Real> total;
+    bool merged = false;
+    auto merge_once = [&] {
+        if (!merged) total = merge_held_by_warp(states, warps);
+        merged = true;
+    };
     bound<Key> from = {0, N};
     if ((int)k <= 3 * warps) { /* of 4 quarters each */
         Key mine[2];
@@ -127,26 +135,21 @@ __global__ void __launch_bounds__(TOPK_THREADS)
         }
         from.key = bound_of_tops(mine, (int)k);
     } else {
-        from.key = bound_by_blocks<Rows>(args.N, own, (int)k);
+        merge_once();
+        from.key = bound_of_threads(own, key_of(total.m), k);
     }
     bool counts = from.key == 0; /* the elements, where there are too few tops */
-    int *const count_at = in_first_block(&listed);
-    Entry *const list_at = in_first_block(list);
-    state<Real> total;
-    bool merged = false;
-    auto merge_once = [&] {
-        if (!merged) total = merge_held_by_warp(states, warps);
-        merged = true;
-    };
+    int *const count_at = blocks_of_row::at(&listed, 0);
+    Entry *const list_at = blocks_of_row::at(list, 0);
     int count = 0;
     while (true) {
         if (counts) {
             merge_once();
             Tile copy = tile;
-            from = bound_by_counting(copy, own, first, N, k, (uint32_t)args.room, from.key,
-                                     key_of(total.m));
-            if (threadIdx.x == 0 && block_of_row() == 0) listed = 0;
-            meet_in_row();
+            from = bound_of_tile<blocks_of_row>(copy, keys_between<Key>{from.key, key_of(total.m)},
+                                                first, N, k, (uint32_t)args.room);
+            if (threadIdx.x == 0 && cluster_rank() == 0) listed = 0;
+            blocks_of_row::meet();
         }
         if (own >= from.key) {
             unsigned from_there = Signs::not_below(tile, number_of(from.key));
@@ -161,15 +164,15 @@ __global__ void __launch_bounds__(TOPK_THREADS)
                 list_at[slot] = Entry::make(key, at);
             }
         }
-        arrive_at_row();
+        blocks_of_row::arrive();
         merge_once(); /* meanwhile */
-        wait_for_row();
+        blocks_of_row::wait();
         count = *(volatile int *)count_at;
         if (count <= args.room) break;
         counts = true;
     }
     arrivals::say_ready(); /* the first block stays until its count is read no more */
-    if (block_of_row() == 0) {
+    if (cluster_rank() == 0) {
         topk_of_row<Rows> results(args, row, total);
         give_first(listed_entries<Real>{list, (uint32_t)count, from.key, key_of(total.m)}, beside,
                    k, [&](uint32_t order, const Entry &one) { results.put(order, one); });

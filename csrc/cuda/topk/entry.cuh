@@ -1,5 +1,5 @@
 /* entry.cuh - an element of a row and its place, in the order of top-k: the larger first, NaN above
- * all, -0 as 0, of equal ones the first in the row; and how a few of them are sorted. */
+ * all, -0 as 0, of equal ones the first in the row. */
 #ifndef ONS_ENTRY_CUH
 #define ONS_ENTRY_CUH
 
@@ -90,29 +90,5 @@ struct alignas(16) entry<double> {
         count -= is_before(other);
     }
 };
-
-/* Sorts n entries, a power of two: a bitonic network (Batcher, Sorting networks and their
- * applications, 1968). To be called by a whole block. */
-template <typename Entry>
-__device__ inline void sort_entries(Entry *list, uint32_t n) {
-#pragma unroll 1
-    for (uint32_t size = 2; size <= n; size *= 2)
-#pragma unroll 1
-        for (uint32_t apart = size / 2; apart > 0; apart /= 2) {
-            __syncthreads();
-#pragma unroll 1
-            for (uint32_t i = threadIdx.x; i < n / 2; i += blockDim.x) {
-                const uint32_t low = 2 * i - (i & (apart - 1)), high = low + apart;
-                const Entry a = list[low], b = list[high];
-                if (low & size ? a.is_before(b) : b.is_before(a)) {
-                    list[low] = b;
-                    list[high] = a;
-                }
-            }
-        }
-    __syncthreads();
-}
-
-__device__ inline uint32_t power_from(uint32_t n) { return n <= 1 ? 1 : 1u << (32 - __clz(n - 1)); }
 
 #endif

@@ -1,9 +1,8 @@
-/* select.cuh - which elements of a row are among its k largest, where the row is held in registers:
- * those from a bound on. */
+/* select.cuh - which elements are among the k largest: those from a bound on. It is found by
+ * counting. */
 #ifndef ONS_SELECT_CUH
 #define ONS_SELECT_CUH
 
-#include "blocks_of_row.cuh"
 #include "entry.cuh"
 #include "scan.cuh"
 #include "../rows/tile.cuh"
@@ -35,23 +34,42 @@ __device__ __forceinline__ void each_from(const Tile &tile, const bound<Key> &fr
         }
 }
 
-/* The number of a block's keys in each of 256 equal ranges between two keys. */
+/* The blocks that share a row, where it has one block. blocks_of_row in cluster.cu is the other
+ * one. */
+struct one_block {
+    __device__ static int count() { return 1; }
+    __device__ static void meet() { __syncthreads(); }
+    template <typename T>
+    __device__ static const T *at(const T *here, int) {
+        return here;
+    }
+};
+
+/* How many keys are in each of 256 ranges, a part of them in each block. */
 struct ranges_of_keys {
-    static constexpr int RANGES = 256, A_LANE = RANGES / WARP;
+    static constexpr int BITS = 8, RANGES = 1 << BITS, A_LANE = RANGES / WARP;
     uint32_t keys[RANGES];
 
-    /* The last range from which on there are as many as wanted, how many there are, and how many of
-     * them are in the ranges after it. Where there are fewer, -1. To be called by a warp. */
+    /* The last range from which on there are as many keys as wanted, or -1; how many there are from
+     * it on, and how many in the ranges after it. */
     struct found {
         int range;
         uint32_t from_there, after;
     };
+    /* To be called by a warp. */
+    template <typename Blocks>
     __device__ found find(uint32_t wanted) const {
-        const int lane = threadIdx.x % WARP;
-        const uint4 *const own = (const uint4 *)(keys + A_LANE * (WARP - 1 - lane));
-        const uint4 low = own[0], high = own[1];
-        const uint32_t n[A_LANE] = {high.w, high.z, high.y, high.x, low.w, low.z, low.y, low.x};
-        uint32_t in_lane = 0;
+        const int lane = threadIdx.x % WARP, last = A_LANE * (WARP - lane) - 1;
+        uint32_t n[A_LANE] = {}, in_lane = 0; /* the last range first */
+#pragma unroll 1
+        for (int block = 0; block < Blocks::count(); block++) {
+            const uint4 *const own = (const uint4 *)Blocks::at(keys + last + 1 - A_LANE, block);
+            const uint4 low = own[0], high = own[1];
+            const uint32_t of_block[A_LANE] = {high.w, high.z, high.y, high.x,
+                                               low.w,  low.z,  low.y,  low.x};
+#pragma unroll
+            for (int i = 0; i < A_LANE; i++) n[i] += of_block[i];
+        }
 #pragma unroll
         for (int i = 0; i < A_LANE; i++) in_lane += n[i];
         const uint32_t upto = sum_up_to_lane<WARP>(in_lane, lane);
@@ -64,7 +82,7 @@ struct ranges_of_keys {
             if (so_far < wanted) {
                 before = so_far;
                 so_far += n[i];
-                range = A_LANE * (WARP - lane) - 1 - i;
+                range = last - i;
             }
         const int from = __ffs(reached) - 1;
         return {__shfl_sync(~0u, range, from), __shfl_sync(~0u, so_far, from),
@@ -77,16 +95,25 @@ __device__ inline ranges_of_keys *ranges_of_block() {
     return &ranges;
 }
 
-/* A key that k of a block's keys, or few more, are not below: by counting those in each of the
- * ranges between the least and the largest, then in those of the range that the k-th is in. 0 is no
- * key; where there are fewer than k, 0. each(visit) calls visit(key) for those of this thread. */
+template <typename Key>
+struct keys_between {
+    Key low, high;
+
+    /* log2 of how many keys are in one of 256 equal parts. */
+    __device__ int log2_of_part() const {
+        const Key apart = high > low ? high - low : 0;
+        const int bits = sizeof(Key) == 4 ? 32 - __clz((int)apart) : 64 - __clzll((long long)apart);
+        return max(bits - ranges_of_keys::BITS, 0);
+    }
+    __device__ bool has(Key key) const { return key >= low && key <= high; }
+};
+
+/* The least and the largest of a block's keys; 0 is no key. each(visit) calls visit(key) for the
+ * keys of this thread. */
 template <typename Key, typename Each>
-__device__ inline Key bound_by_ranges(uint32_t k, Each each) {
+__device__ inline keys_between<Key> least_and_largest(Each each) {
     using Word = std::conditional_t<sizeof(Key) == 4, unsigned, unsigned long long>;
-    constexpr int RANGES = ranges_of_keys::RANGES, BITS = 8;
-    ranges_of_keys &ranges = *ranges_of_block();
     __shared__ Word least, largest;
-    __shared__ typename ranges_of_keys::found found;
     Key low = ~Key(0), high = 0;
     each([&](Key key) {
         low = key && key < low ? key : low;
@@ -98,38 +125,58 @@ __device__ inline Key bound_by_ranges(uint32_t k, Each each) {
         least = ~Word(0);
         largest = 0;
     }
-    for (int i = threadIdx.x; i < RANGES; i += blockDim.x) ranges.keys[i] = 0;
     __syncthreads();
     if (threadIdx.x % WARP == 0) {
         atomicMin(&least, (Word)low);
         atomicMax(&largest, (Word)high);
     }
     __syncthreads();
-    low = (Key)least;
-    high = (Key)largest;
-    uint32_t after = 0; /* keys above those that are counted */
+    return {(Key)least, (Key)largest};
+}
+
+/* A key that `from` keys are not below, and that `above` keys are above. */
+template <typename Key>
+struct counted_key {
+    Key key;
+    uint32_t from, above;
+};
+
+/* The largest key found that k keys are not below: `room` of them or fewer, or it is the k-th
+ * itself. Counts the keys of a range in 256 parts of it, then those of the part that the k-th is
+ * in. k keys, or none, lie above the range's low end. Where there are fewer than k, key 0. To be
+ * called by all threads of the row's blocks. */
+template <typename Blocks, typename Key, typename Each>
+__device__ inline counted_key<Key> count_to_kth(keys_between<Key> range, uint32_t k, uint32_t room,
+                                                Each each) {
+    ranges_of_keys &ranges = *ranges_of_block();
+    __shared__ ranges_of_keys::found found;
+    uint32_t above = 0;
     while (true) {
-        const int bits = high > low ? (sizeof(Key) == 4 ? 32 - __clz((int)(high - low))
-                                                        : 64 - __clzll((long long)(high - low)))
-                                    : 0;
-        const int shift = max(bits - BITS, 0);
-        each([&](Key key) {
-            if (key >= low && key <= high) atomicAdd(ranges.keys + ((key - low) >> shift), 1);
-        });
+        for (int i = threadIdx.x; i < ranges_of_keys::RANGES; i += blockDim.x) ranges.keys[i] = 0;
+        const int shift = range.log2_of_part();
         __syncthreads();
+        each([&](Key key) {
+            if (range.has(key)) atomicAdd(ranges.keys + ((key - range.low) >> shift), 1);
+        });
+        Blocks::meet();
         if (threadIdx.x < WARP) {
-            const typename ranges_of_keys::found one = ranges.find(k - after);
+            const ranges_of_keys::found one = ranges.find<Blocks>(k - above);
             if (threadIdx.x == 0) found = one;
         }
-        __syncthreads();
-        if (found.range < 0) return 0;
-        low += (Key)found.range << shift;
-        if (after + found.from_there <= k + k / 8 + 1 || shift == 0) return low;
-        high = low + (((Key)1 << shift) - 1);
-        after += found.after;
-        for (int i = threadIdx.x; i < RANGES; i += blockDim.x) ranges.keys[i] = 0;
-        __syncthreads();
+        Blocks::meet();
+        if (found.range < 0) return {0, 0, 0};
+        const Key low = range.low + ((Key)found.range << shift);
+        if (above + found.from_there <= room || shift == 0)
+            return {low, above + found.from_there, above + found.after};
+        range = {low, low + (((Key)1 << shift) - 1)};
+        above += found.after;
     }
+}
+
+/* A key that k of a block's keys, or few more, are not below; where there are fewer, 0. */
+template <typename Key, typename Each>
+__device__ inline Key bound_by_ranges(uint32_t k, Each each) {
+    return count_to_kth<one_block>(least_and_largest<Key>(each), k, k + k / 8 + 1, each).key;
 }
 
 /* The same of n keys a thread. */
@@ -141,62 +188,78 @@ __device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
     });
 }
 
-/* A bound that k to `room` elements of a row, or of a part of one, are not below, where there are
- * k. Halves the keys between two elements, so that equal ones end it: of those equal to the k-th
- * the first are taken. k elements have a key from `low` on; `largest` is the largest key, `own` the
- * thread's. `first` is the place of the thread's first element, `end` that of the part's end. To be
- * called by all blocks of the row. */
-template <typename Tile, typename Key>
-__device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, Key own, uint32_t first,
-                                                     uint32_t end, uint32_t k, uint32_t room,
-                                                     Key low, Key largest) {
-    __shared__ typename row_blocks<Key>::memory memory;
-    row_blocks<Key> blocks(&memory);
-    constexpr int V = Tile::V;
-    auto place_of = [&](int e) { return first + place<WARP, V>(e); };
-    Key high = largest, middle = low;
-    uint32_t from_low = room + 1, above = 0; /* high */
-    while (from_low > room && low < high) {
-        around_key<Key> mine = around_key<Key>::none();
+/* The bound that k to `room` elements are not below: of equal ones the first are taken.
+ * each(visit) calls visit(key, place) for this thread's elements; their places are below `end`. */
+template <typename Blocks, typename Key, typename Each>
+__device__ inline bound<Key> bound_of_elements(keys_between<Key> range, uint32_t end, uint32_t k,
+                                               uint32_t room, Each each) {
+    const counted_key<Key> kth = count_to_kth<Blocks>(
+        range, k, room, [&](auto visit) { each([&](Key key, uint32_t) { visit(key); }); });
+    if (kth.from <= room) return {kth.key, end};
+    /* ~place, which is larger the sooner an element comes */
+    const keys_between<uint32_t> places = {~end + 1, ~0u};
+    const auto last =
+        count_to_kth<Blocks>(places, k - kth.above, room - kth.above, [&](auto visit) {
+            each([&](Key key, uint32_t at) {
+                if (key == kth.key) visit(~at);
+            });
+        });
+    return {kth.key, ~last.key + 1};
+}
+
+/* The same of a tile that each thread has of the row. */
+template <typename Blocks, typename Tile, typename Key>
+__device__ __noinline__ bound<Key> bound_of_tile(const Tile &tile, keys_between<Key> range,
+                                                 uint32_t first, uint32_t end, uint32_t k,
+                                                 uint32_t room) {
+    return bound_of_elements<Blocks>(range, end, k, room, [&](auto visit) {
 #pragma unroll 4
-        for (int e = 0; e < Tile::K * V && own >= low; e++) {
-            const Key key = place_of(e) < end ? key_of(tile.element(e)) : 0;
-            mine.from += key >= middle;
-            if (key >= middle && key < mine.least_from) mine.least_from = key;
-            if (key < middle && key > mine.most_below) mine.most_below = key;
+        for (int e = 0; e < Tile::K * Tile::V; e++) {
+            const uint32_t at = first + place<WARP, Tile::V>(e);
+            if (at < end) visit(key_of(tile.element(e)), at);
         }
-        const around_key<Key> all = blocks.merge(mine);
-        if (all.from >= k) {
-            low = all.least_from;
-            from_low = all.from;
-        } else {
-            high = all.most_below;
-            above = all.from;
-        }
-        middle = low + (high - low) / 2 + ((high - low) & 1);
-    }
-    if (from_low <= room) return {low, end};
-    auto is_equal = [&](int e) { return place_of(e) < end && key_of(tile.element(e)) == low; };
-    auto equal_ones = [&](int chunk) {
-        unsigned bits = 0;
+    });
+}
+
+/* Leaves the entries of a list that are from a bound on; *count is their number, which no thread
+ * may change meanwhile. To be called by a block. */
+template <typename Entry, typename Key>
+__device__ inline void keep_from(const bound<Key> &from, Entry *list, uint32_t *count) {
+    constexpr uint32_t A_THREAD = 4; /* that each reads at once */
+    const uint32_t n = *count;
+    __syncthreads();
+    if (threadIdx.x == 0) *count = 0;
+#pragma unroll 1
+    for (uint32_t begin = 0; begin < n; begin += A_THREAD * blockDim.x) {
+        Entry own[A_THREAD];
 #pragma unroll
-        for (int i = 0; i < V; i++) bits |= (unsigned)is_equal(chunk * V + i) << i;
-        return bits;
+        for (uint32_t j = 0; j < A_THREAD; j++) {
+            const uint32_t i = begin + threadIdx.x + j * blockDim.x;
+            own[j] = i < n ? list[i] : Entry();
+        }
+        __syncthreads(); /* those that stay go where others were, which have been read */
+#pragma unroll
+        for (uint32_t j = 0; j < A_THREAD; j++)
+            if (own[j].key() != 0 && from.has(own[j].key(), own[j].index()))
+                list[atomicAdd(count, 1)] = own[j];
+    }
+    __syncthreads();
+}
+
+/* Leaves the k first entries of a list of more. Returns the bound that they are from. */
+template <typename Entry>
+__device__ __noinline__ auto cut_list(Entry *list, uint32_t *count, uint32_t k) {
+    using Key = decltype(list->key());
+    auto each = [&](auto visit) {
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x; i < *count; i += blockDim.x)
+            visit(list[i].key(), list[i].index());
     };
-    const uint32_t wanted = k - above;
-    uint32_t equal = 0;
-    for (int chunk = 0; chunk < Tile::K && own >= low; chunk++) equal += __popc(equal_ones(chunk));
-    uint32_t before = blocks.sum_before(equal);
-    for (int chunk = 0; chunk < Tile::K && before < wanted; chunk++) {
-        const unsigned bits = equal_ones(chunk);
-        const uint32_t upto = sum_up_to_lane<WARP>(__popc(bits), threadIdx.x % WARP);
-        uint32_t at = before + upto - __popc(bits);
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            if (bits >> i & 1 && ++at == wanted) blocks.publish(place_of(chunk * V + i) + 1);
-        before += __shfl_sync(~0u, upto, WARP - 1);
-    }
-    return {low, blocks.published()};
+    const auto range =
+        least_and_largest<Key>([&](auto visit) { each([&](Key key, uint32_t) { visit(key); }); });
+    const bound<Key> from = bound_of_elements<one_block>(range, ~0u, k, k, each);
+    keep_from(from, list, count);
+    return from;
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* topk/split.cu - split of the operation that selects: every part of a row gives its k first
  * entries and its pair (cuda/topk/online.cu); a block merges those of a row. One entry of each part
  * bounds the k-th. The block reads the first entries of all parts, then the second ones, and so on,
- * until no part has one from the bound on. It lists them in shared memory, and puts the list in
- * order when it is full, which gives a new bound.
+ * until no part has one from the bound on. It lists them in shared memory. When the list is full,
+ * the block cuts it to its k first, which gives a new bound.
  *
  * Moves 1 read of N. */
 #include "buckets.cuh"
@@ -18,41 +18,33 @@ __global__ void __launch_bounds__(TOPK_MERGE_THREADS)
     using Entry = entry<Real>;
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
-    __shared__ int listed;
+    __shared__ uint32_t listed;
     const int64_t row = blockIdx.x + args.first_row;
     const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, row * args.parts);
-    const uint32_t parts = (uint32_t)args.parts, entries = parts * (uint32_t)args.k;
+    const uint32_t k = (uint32_t)args.k, parts = (uint32_t)args.parts, entries = parts * k;
     /* rank entries of as many parts as it takes are k */
-    const uint32_t rank = ((uint32_t)args.k + parts - 1) / parts;
+    const uint32_t rank = (k + parts - 1) / parts;
     const bool has_part = threadIdx.x < parts;
-    const key_type<Real> of_part[1] = {
-        has_part ? part.entries[threadIdx.x * args.k + rank - 1].key() : 0};
-    const auto least = bound_of_tops(of_part, (int)((args.k + rank - 1) / rank));
-    Entry last = {}; /* the k-th so far */
+    const key_type<Real> of_part[1] = {has_part ? part.entries[threadIdx.x * k + rank - 1].key()
+                                                : 0};
+    const auto least = bound_of_tops(of_part, (int)((k + rank - 1) / rank));
+    bound<key_type<Real>> from = {least, ~0u};
     if (threadIdx.x == 0) listed = 0;
     __syncthreads();
 #pragma unroll 1
     for (uint32_t begin = 0; begin < entries; begin += blockDim.x) {
         const uint32_t i = begin + threadIdx.x;
-        const Entry one = i < entries ? part.entries[i % parts * args.k + i / parts] : Entry();
-        const bool listable = one.key() >= least && one.is_before(last);
+        const Entry one = i < entries ? part.entries[i % parts * k + i / parts] : Entry();
+        const bool listable = from.has(one.key(), one.index());
         if (listable) list[atomicAdd(&listed, 1)] = one;
         if (!__syncthreads_or(listable)) break; /* of an entry of each part at least */
-        const int count = listed;
-        if (count + (int)blockDim.x <= args.room) {
-            __syncthreads(); /* all have read the count */
-            continue;
-        }
-        for (int j = count + threadIdx.x; j < args.room; j += blockDim.x) list[j] = {};
-        sort_entries(list, (uint32_t)args.room);
-        last = list[args.k - 1];
-        if (threadIdx.x == 0) listed = min(count, args.k);
-        __syncthreads();
+        if (listed + blockDim.x > (uint32_t)args.room) from = cut_list(list, &listed, k);
+        __syncthreads(); /* all have read the count */
     }
     const state<Real> total = merge_by_warp(part.pair, (int)args.parts);
     topk_of_row<Rows> results(args, row, total);
-    give_first(listed_entries<Real>{list, (uint32_t)listed, least, key_of(total.m)},
-               (void *)(list + args.room), (uint32_t)args.k,
+    give_first(listed_entries<Real>{list, listed, least, key_of(total.m)},
+               (void *)(list + args.room), k,
                [&](uint32_t order, const Entry &one) { results.put(order, one); });
     results.template end<0>();
     if (threadIdx.x == 0) put_pair(args, row, total);

@@ -71,83 +71,62 @@ __device__ inline uint32_t own_chunk() {
     return block_a_row::chunk<CHUNKS_OF<Rows>>(warp_of_block());
 }
 
-/* What a block knows of its list: entries that may be among the k first are from the bound on. */
-template <typename Key>
-struct progress {
-    bound<Key> from;
-    uint32_t listed;
-};
-
-/* Cuts a list of more than k to its k first. */
-template <typename Key, typename Entry>
-__device__ __noinline__ progress<Key> cut(Entry *list, uint32_t listed, uint32_t k) {
-    const uint32_t n = power_from(listed);
-    for (uint32_t i = listed + threadIdx.x; i < n; i += blockDim.x) list[i] = {};
-    sort_entries(list, n);
-    return {{list[k - 1].key(), 0}, k}; /* later elements are behind equal ones */
-}
-
 /* Lists the share tile by tile, of each at most its k first; cuts the list before it is full. */
 template <typename Rows>
 __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
-                                               key_type<typename Rows::Real> from) {
+                                               key_type<typename Rows::Real> least) {
     using Key = key_type<typename Rows::Real>;
     using Entry = entry<typename Rows::Real>;
     using Tile = tile_of_thread<Rows>;
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ unsigned long long largest;
-    __shared__ int added;
+    __shared__ uint32_t listed;
     Entry *const list = (Entry *)shared;
     const block_share<Rows> share(args);
     const Key highest = key_of(state_of_block<typename Rows::Real>().m);
     const uint32_t N = share.end, room = (uint32_t)args.room, k = share.k;
     const int64_t step = blockDim.x * (Tile::K * Tile::V);
-    progress<Key> now = {{from, N}, 0};
+    bound<Key> from = {least, N};
+    if (threadIdx.x == 0) listed = 0;
     constexpr uint32_t V = Rows::V;
     const uint32_t own_first = own_chunk<Rows>() * V;
     Tile next = share.load(args, (share.begin + own_first) / V);
 #pragma unroll 1
     for (int64_t begin = share.begin; begin < N; begin += step) {
-        if (now.from.key == highest && now.from.end <= begin) break; /* all others are behind */
+        if (from.key == highest && from.end <= begin) break; /* all others are behind */
         const Tile tile = next;
         const uint32_t first = (uint32_t)begin + own_first;
         if (begin + step < N) next = share.load(args, (first + (uint32_t)step) / V);
         const uint32_t end = begin + step < N ? (uint32_t)(begin + step) : N;
         const Key own = first < N ? key_of(tile.largest()) : 0;
-        if (!__syncthreads_or(own > now.from.key || (own == now.from.key && first < now.from.end)))
-            continue;
-        if (now.listed > k) now = cut<Key>(list, now.listed, k);
-        if (threadIdx.x == 0) {
-            largest = 0;
-            added = 0;
-        }
+        if (!__syncthreads_or(own > from.key || (own == from.key && first < from.end))) continue;
+        if (listed > k)
+            from = {cut_list(list, &listed, k).key, 0}; /* later ones are behind equal ones */
+        const uint32_t before = listed;
+        if (threadIdx.x == 0) largest = 0;
         __syncthreads();
         const Key of_warp = ~least_of_warp(~own);
         if (threadIdx.x % WARP == 0) atomicMax(&largest, (unsigned long long)of_warp);
         const Key keys[1] = {own};
         const Key tops = bound_of_tops(keys, (int)k);
         __syncthreads();
-        if (tops > now.from.key) now.from = {tops, N};
+        if (tops > from.key) from = {tops, N};
         while (true) {
-            if (own >= now.from.key)
-                each_from<WARP>(tile, now.from, first, end, [&](Key key, uint32_t at) {
-                    const uint32_t slot = now.listed + atomicAdd(&added, 1);
+            if (own >= from.key)
+                each_from<WARP>(tile, from, first, end, [&](Key key, uint32_t at) {
+                    const uint32_t slot = atomicAdd(&listed, 1);
                     if (slot < room) list[slot] = Entry::make(key, at);
                     return slot < room; /* else they are too many anyway */
                 });
             __syncthreads();
-            const uint32_t listed = now.listed + added;
-            if (listed <= room) {
-                now.listed = listed;
-                break;
-            }
-            now.from = bound_by_counting(tile, own, first, end, k, room - now.listed, now.from.key,
-                                         (Key)largest);
-            if (threadIdx.x == 0) added = 0;
+            if (listed <= room) break;
+            from = bound_of_tile<one_block>(tile, keys_between<Key>{from.key, (Key)largest}, first,
+                                            end, k, room - before);
+            if (threadIdx.x == 0) listed = before;
             __syncthreads();
         }
     }
-    return now.listed;
+    return listed;
 }
 
 #endif

@@ -118,31 +118,14 @@ __device__ __noinline__ Key queue_kept(tops_of_block<Real> tops, places_of_tops 
 /* Such a key; the queue keeps the tops from there on. */
 template <typename Real, typename Key>
 __device__ __noinline__ Key cut_queue(tops_of_block<Real> tops, Key own, uint32_t k) {
-    constexpr uint32_t A_THREAD = 4; /* that each reads at once */
-    __syncthreads();                 /* all have added theirs */
+    __syncthreads(); /* all have added theirs */
     const uint32_t count = *tops.queued;
     const uint32_t in_queue = count < tops.room() ? count : tops.room();
     const Key from = bound_of_row(own, k, [&](auto visit) {
 #pragma unroll 1
         for (uint32_t i = threadIdx.x; i < in_queue; i += blockDim.x) visit(tops.queue[i].key());
     });
-    if (count > tops.room()) return from;
-    if (threadIdx.x == 0) *tops.queued = 0;
-#pragma unroll 1
-    for (uint32_t begin = 0; begin < count; begin += A_THREAD * blockDim.x) {
-        entry<Real> own_part[A_THREAD];
-#pragma unroll
-        for (uint32_t j = 0; j < A_THREAD; j++) {
-            const uint32_t i = begin + threadIdx.x + j * blockDim.x;
-            own_part[j] = i < count ? tops.queue[i] : entry<Real>();
-        }
-        __syncthreads(); /* those that stay go where others were, which have been read */
-#pragma unroll
-        for (uint32_t j = 0; j < A_THREAD; j++) {
-            const Key key = own_part[j].key();
-            if (key != 0 && key >= from) tops.queue[atomicAdd(tops.queued, 1)] = own_part[j];
-        }
-    }
+    if (count <= tops.room()) keep_from(bound<Key>{from, ~0u}, tops.queue, tops.queued);
     return from;
 }
 
