@@ -1,15 +1,15 @@
 /* topk/cluster.cu - cluster of the operation that selects: a row stays in the registers of the
  * blocks of a cluster (sm_90 and later). Each warp sends its (m, d) to every block, and the largest
  * elements of its quarters. The k-th largest of these bounds the k-th element from below. If k is
- * too large for that, the largest elements of the threads bound it. The few elements from the bound
- * on are listed in the first block's shared memory. The first block puts them in order.
+ * too large for that, each block bounds its share of k by its threads' maxima. The few elements
+ * from the bound on are listed in the first block's shared memory. The first block puts them in
+ * order.
  *
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
 #include "buckets.cuh"
 #include "../team/arrivals.cuh"
 #include "../team/forms.cuh"
 #include "select.cuh"
-#include "signs.cuh"
 #include "launch.cuh"
 
 /* The largest elements of a warp's quarters. */
@@ -26,6 +26,14 @@ __device__ __forceinline__ typename Tile::Real element_of_tile(const Tile &tile,
     for (unsigned i = 1; i < Tile::K * Tile::V; i++)
         if (i == e) found = tile.element(i);
     return found;
+}
+
+/* How many threads of the row's warps before one have elements. */
+template <typename Rows>
+__device__ inline int threads_before(int64_t N, int warp) {
+    constexpr int OF_WARP = TOPK_CHUNKS * WARP;
+    const int chunks = min((int)((N + Rows::V - 1) / Rows::V), warp * OF_WARP);
+    return chunks / OF_WARP * WARP + min(chunks % OF_WARP, WARP);
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -54,15 +62,52 @@ struct blocks_of_row {
         asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"((uint64_t)here), "r"(block));
         return (T *)there;
     }
+
+    /* The sums over all blocks, in this block's memory. */
+    __device__ static const ranges_of_keys *sum(ranges_of_keys *ranges) {
+        __shared__ __align__(16) ranges_of_keys sums;
+        for (int i = threadIdx.x; i < ranges_of_keys::RANGES; i += blockDim.x) {
+            uint32_t n[LARGEST_CLUSTER], all = 0;
+#pragma unroll
+            for (int block = 0; block < LARGEST_CLUSTER; block++)
+                n[block] = block < count() ? at(ranges->keys, block)[i] : 0;
+#pragma unroll
+            for (int block = 0; block < LARGEST_CLUSTER; block++) all += n[block];
+            sums.keys[i] = all;
+        }
+        __syncthreads();
+        return &sums;
+    }
 };
 
-/* A key that k elements of a row are not below, or 0, by the largest key of each thread. */
-template <typename Key>
-__device__ __noinline__ Key bound_of_threads(Key own, Key largest, uint32_t k) {
-    const Key least = key_of(-arithmetic<decltype(number_of(own))>::infinity());
-    return count_to_kth<blocks_of_row>(keys_between<Key>{least, largest}, k, k + k / 8 + 1,
-                                       [&](auto visit) { visit(own); })
-        .key;
+/* A key that k elements of a row are not below, or 0, by the largest of each thread: `own` is this
+ * thread's. Each block bounds its share of k and a few more, so that the lowest bounds of blocks
+ * are not needed. */
+template <typename Rows, typename Key>
+__device__ inline Key bound_by_blocks(int64_t N, Key own, int k) {
+    __shared__ Key keys[LARGEST_CLUSTER];
+    const int warps = warps_of_block(), blocks = blocks_of_row::count();
+    auto rank_of = [&](int block) {
+        const int threads =
+            threads_before<Rows>(N, (block + 1) * warps) - threads_before<Rows>(N, block * warps);
+        const int share = k * threads / threads_before<Rows>(N, blocks * warps) + 1;
+        return min(share + share / 8 + 2, threads);
+    };
+    const int rank = rank_of((int)cluster_rank());
+    const Key of_block = rank > 0 ? bound_of_tops({own}, rank) : 0;
+    if (threadIdx.x == 0) blocks_of_row::at(keys, 0)[cluster_rank()] = of_block;
+    blocks_of_row::meet();
+    const int lane = threadIdx.x % WARP;
+    const volatile Key *const all = blocks_of_row::at(keys, 0);
+    const Key key = lane < blocks ? all[lane] : 0;
+    const int rank_there = lane < blocks ? rank_of(lane) : 0;
+    int from_there = 0;
+#pragma unroll
+    for (int i = 0; i < LARGEST_CLUSTER; i++) {
+        const int other_rank = __shfl_sync(~0u, rank_there, i);
+        if (__shfl_sync(~0u, key, i) >= key) from_there += other_rank;
+    }
+    return ~least_of_warp(from_there >= k ? ~key : ~Key(0));
 }
 
 #endif
@@ -76,7 +121,6 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     using Entry = entry<Real>;
     constexpr int K = TOPK_CHUNKS, V = Rows::V;
     using Tile = typename Rows::template tile<K>;
-    using Signs = signs<Tile>;
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
     void *const beside = list + args.room;
@@ -84,7 +128,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     Real *const tops = (Real *)((char *)beside + bytes_beside_list<Real>(args.room));
     state<Real> *const states =
         (state<Real> *)(tops + 4 * blocks_of_row::count() * warps_of_block());
-    __shared__ int listed;
+    __shared__ uint32_t listed;
     const int blocks = blocks_of_row::count(), warps = blocks * warps_of_block();
     const int64_t row = cluster_index() + args.first_row;
     const int warp = cluster_rank() * warps_of_block() + warp_of_block();
@@ -135,47 +179,39 @@ __global__ void __launch_bounds__(TOPK_THREADS)
         }
         from.key = bound_of_tops(mine, (int)k);
     } else {
-        merge_once();
-        from.key = bound_of_threads(own, key_of(total.m), k);
+        from.key = bound_by_blocks<Rows>(args.N, own, (int)k);
     }
     bool counts = from.key == 0; /* the elements, where there are too few tops */
-    int *const count_at = blocks_of_row::at(&listed, 0);
-    Entry *const list_at = blocks_of_row::at(list, 0);
-    int count = 0;
+    const list_of_row<Entry> of_row = {blocks_of_row::at(list, 0), blocks_of_row::at(&listed, 0),
+                                       (uint32_t)args.room};
+    uint32_t count = 0;
     while (true) {
         if (counts) {
             merge_once();
             Tile copy = tile;
             from = bound_of_tile<blocks_of_row>(copy, keys_between<Key>{from.key, key_of(total.m)},
-                                                first, N, k, (uint32_t)args.room);
+                                                first, N, k, of_row.room);
             if (threadIdx.x == 0 && cluster_rank() == 0) listed = 0;
             blocks_of_row::meet();
         }
-        if (own >= from.key) {
-            unsigned from_there = Signs::not_below(tile, number_of(from.key));
-            while (from_there) {
-                const unsigned bit = 31 - __clz(from_there), e = Signs::element(bit);
-                from_there ^= 1u << bit;
-                const uint32_t at = first + (uint32_t)place<WARP, V>((int)e);
-                const Key key = key_of(element_of_tile(tile, e));
-                if (at >= N || !from.has(key, at)) continue;
-                const int slot = atomicAdd(count_at, 1);
-                if (slot >= args.room) break; /* they are too many anyway */
-                list_at[slot] = Entry::make(key, at);
-            }
+        const bool some = own >= from.key;
+        if (__any_sync(~0u, some)) {
+            const unsigned kept = bits_from(tile, from, first, N);
+            list_bits<Tile>(some ? kept : 0, first, of_row,
+                            [&](unsigned e, uint32_t) { return element_of_tile(tile, e); });
         }
         blocks_of_row::arrive();
         merge_once(); /* meanwhile */
         blocks_of_row::wait();
-        count = *(volatile int *)count_at;
-        if (count <= args.room) break;
+        count = *(volatile uint32_t *)of_row.count;
+        if (count <= of_row.room) break;
         counts = true;
     }
     arrivals::say_ready(); /* the first block stays until its count is read no more */
     if (cluster_rank() == 0) {
         topk_of_row<Rows> results(args, row, total);
-        give_first(listed_entries<Real>{list, (uint32_t)count, from.key, key_of(total.m)}, beside,
-                   k, [&](uint32_t order, const Entry &one) { results.put(order, one); });
+        give_first(listed_entries<Real>{list, count, from.key, key_of(total.m)}, beside, k,
+                   [&](uint32_t order, const Entry &one) { results.put(order, one); });
         results.template end<0>();
         if (threadIdx.x == 0) put_pair(args, row, total);
     }

@@ -5,6 +5,7 @@
 
 #include "entry.cuh"
 #include "scan.cuh"
+#include "signs.cuh"
 #include "../rows/tile.cuh"
 
 /* The elements whose key is above `key`; and of those with this key the ones before place `end`. */
@@ -17,6 +18,47 @@ struct bound {
         return other > key || (other == key && index < end);
     }
 };
+
+/* The bits of the elements from a bound on. */
+template <typename Tile, typename Key>
+__device__ __forceinline__ unsigned bits_from(const Tile &tile, const bound<Key> &from,
+                                              uint32_t first, uint32_t N) {
+    using Signs = signs<Tile>;
+    const auto number = number_of(from.key);
+    unsigned bits = Signs::not_below(tile, number);
+    if (__any_sync(~0u, isnan(number))) bits = bits_of_nan(tile);
+    if (__any_sync(~0u, !(number > -arithmetic<typename Tile::Real>::infinity())))
+        bits &= bits_before<WARP, Tile>(N, first);
+    if (__any_sync(~0u, from.end < N)) {
+        const unsigned more = isnan(number) ? 0 : Signs::above(tile, number) | bits_of_nan(tile);
+        bits &= more | bits_before<WARP, Tile>(from.end, first);
+    }
+    return bits;
+}
+
+/* A list of a row's elements: the number of those that should be in it may be above its room. */
+template <typename Entry>
+struct list_of_row {
+    Entry *entries;
+    uint32_t *count, room;
+};
+
+/* Lists a thread's elements that have a bit, as far as there is room. get(e, place) gives element e
+ * of the tile. To be called by whole warps. */
+template <typename Tile, typename Entry, typename Get>
+__device__ __forceinline__ void list_bits(unsigned bits, uint32_t first,
+                                          const list_of_row<Entry> &list, Get get) {
+    const int lane = threadIdx.x % WARP;
+    const uint32_t upto = sum_up_to_lane<WARP>(__popc(bits), lane);
+    uint32_t slot = lane == WARP - 1 ? atomicAdd(list.count, upto) : 0;
+    slot = __shfl_sync(~0u, slot, WARP - 1) + upto - __popc(bits);
+    while (bits && slot < list.room) {
+        const unsigned bit = 31 - __clz(bits), e = signs<Tile>::element(bit);
+        bits ^= 1u << bit;
+        const uint32_t at = first + (uint32_t)place<WARP, Tile::V>((int)e);
+        list.entries[slot++] = Entry::make(key_of(get(e, at)), at);
+    }
+}
 
 /* Calls visit(key, place) for a thread's elements from the bound on, until it returns false:
  * `first` is the place of the first one, N where the row ends. */
@@ -34,20 +76,9 @@ __device__ __forceinline__ void each_from(const Tile &tile, const bound<Key> &fr
         }
 }
 
-/* The blocks that share a row, where it has one block. blocks_of_row in cluster.cu is the other
- * one. */
-struct one_block {
-    __device__ static int count() { return 1; }
-    __device__ static void meet() { __syncthreads(); }
-    template <typename T>
-    __device__ static const T *at(const T *here, int) {
-        return here;
-    }
-};
-
-/* How many keys are in each of 256 ranges, a part of them in each block. */
+/* How many keys are in each of 256 ranges. */
 struct ranges_of_keys {
-    static constexpr int BITS = 8, RANGES = 1 << BITS, A_LANE = RANGES / WARP;
+    static constexpr int RANGES = 256, A_LANE = RANGES / WARP;
     uint32_t keys[RANGES];
 
     /* The last range from which on there are as many keys as wanted, or -1; how many there are from
@@ -57,19 +88,12 @@ struct ranges_of_keys {
         uint32_t from_there, after;
     };
     /* To be called by a warp. */
-    template <typename Blocks>
     __device__ found find(uint32_t wanted) const {
         const int lane = threadIdx.x % WARP, last = A_LANE * (WARP - lane) - 1;
-        uint32_t n[A_LANE] = {}, in_lane = 0; /* the last range first */
-#pragma unroll 1
-        for (int block = 0; block < Blocks::count(); block++) {
-            const uint4 *const own = (const uint4 *)Blocks::at(keys + last + 1 - A_LANE, block);
-            const uint4 low = own[0], high = own[1];
-            const uint32_t of_block[A_LANE] = {high.w, high.z, high.y, high.x,
-                                               low.w,  low.z,  low.y,  low.x};
-#pragma unroll
-            for (int i = 0; i < A_LANE; i++) n[i] += of_block[i];
-        }
+        const uint4 *const own = (const uint4 *)(keys + last + 1 - A_LANE);
+        const uint4 low = own[0], high = own[1];
+        const uint32_t n[A_LANE] = {high.w, high.z, high.y, high.x, low.w, low.z, low.y, low.x};
+        uint32_t in_lane = 0;
 #pragma unroll
         for (int i = 0; i < A_LANE; i++) in_lane += n[i];
         const uint32_t upto = sum_up_to_lane<WARP>(in_lane, lane);
@@ -95,17 +119,26 @@ __device__ inline ranges_of_keys *ranges_of_block() {
     return &ranges;
 }
 
+/* Keys in 256 ranges: the lowest key alone, then equal parts of the others. So equal keys at the
+ * low end, such as -inf, are told apart at once. */
 template <typename Key>
 struct keys_between {
     Key low, high;
 
-    /* log2 of how many keys are in one of 256 equal parts. */
-    __device__ int log2_of_part() const {
-        const Key apart = high > low ? high - low : 0;
-        const int bits = sizeof(Key) == 4 ? 32 - __clz((int)apart) : 64 - __clzll((long long)apart);
-        return max(bits - ranges_of_keys::BITS, 0);
+    /* log2 of how many keys a part has. */
+    __device__ int scale() const {
+        const Key apart = high > low ? (high - low - 1) / (ranges_of_keys::RANGES - 1) : 0;
+        return sizeof(Key) == 4 ? 32 - __clz((int)apart) : 64 - __clzll((long long)apart);
     }
     __device__ bool has(Key key) const { return key >= low && key <= high; }
+    __device__ uint32_t range_of(Key key, int scale) const {
+        return key == low ? 0 : 1 + (uint32_t)((key - low - 1) >> scale);
+    }
+    __device__ keys_between part(int range, int scale) const {
+        if (range == 0) return {low, low};
+        const Key first = low + 1 + ((Key)(range - 1) << scale), size = ((Key)1 << scale) - 1;
+        return {first, high - first < size ? high : first + size};
+    }
 };
 
 /* The least and the largest of a block's keys; 0 is no key. each(visit) calls visit(key) for the
@@ -134,6 +167,12 @@ __device__ inline keys_between<Key> least_and_largest(Each each) {
     return {(Key)least, (Key)largest};
 }
 
+/* One block has the row. blocks_of_row of cluster.cu is the other case. */
+struct one_block {
+    __device__ static void meet() { __syncthreads(); }
+    __device__ static const ranges_of_keys *sum(const ranges_of_keys *ranges) { return ranges; }
+};
+
 /* A key that `from` keys are not below, and that `above` keys are above. */
 template <typename Key>
 struct counted_key {
@@ -141,34 +180,34 @@ struct counted_key {
     uint32_t from, above;
 };
 
-/* The largest key found that k keys are not below: `room` of them or fewer, or it is the k-th
- * itself. Counts the keys of a range in 256 parts of it, then those of the part that the k-th is
- * in. k keys, or none, lie above the range's low end. Where there are fewer than k, key 0. To be
- * called by all threads of the row's blocks. */
+/* A key that k keys are not below: `room` of them or fewer, or it is the k-th itself. Where there
+ * are fewer than k, key 0. Counts keys in the ranges between two, then in the parts of the range
+ * that the k-th is in. No key is above `among`. each(visit) calls visit(key) for the keys of this
+ * thread. To be called by all threads of the row's blocks. */
 template <typename Blocks, typename Key, typename Each>
-__device__ inline counted_key<Key> count_to_kth(keys_between<Key> range, uint32_t k, uint32_t room,
+__device__ inline counted_key<Key> count_to_kth(keys_between<Key> among, uint32_t k, uint32_t room,
                                                 Each each) {
     ranges_of_keys &ranges = *ranges_of_block();
     __shared__ ranges_of_keys::found found;
     uint32_t above = 0;
     while (true) {
         for (int i = threadIdx.x; i < ranges_of_keys::RANGES; i += blockDim.x) ranges.keys[i] = 0;
-        const int shift = range.log2_of_part();
+        const int scale = among.scale();
         __syncthreads();
         each([&](Key key) {
-            if (range.has(key)) atomicAdd(ranges.keys + ((key - range.low) >> shift), 1);
+            if (among.has(key)) atomicAdd(ranges.keys + among.range_of(key, scale), 1);
         });
         Blocks::meet();
+        const ranges_of_keys *const all = Blocks::sum(&ranges);
         if (threadIdx.x < WARP) {
-            const ranges_of_keys::found one = ranges.find<Blocks>(k - above);
+            const ranges_of_keys::found one = all->find(k - above);
             if (threadIdx.x == 0) found = one;
         }
         Blocks::meet();
         if (found.range < 0) return {0, 0, 0};
-        const Key low = range.low + ((Key)found.range << shift);
-        if (above + found.from_there <= room || shift == 0)
-            return {low, above + found.from_there, above + found.after};
-        range = {low, low + (((Key)1 << shift) - 1)};
+        among = among.part(found.range, scale);
+        if (above + found.from_there <= room || among.low == among.high)
+            return {among.low, above + found.from_there, above + found.after};
         above += found.after;
     }
 }
