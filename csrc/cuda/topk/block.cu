@@ -12,6 +12,7 @@
 #include "buckets.cuh"
 #include "../team/forms.cuh"
 #include "select.cuh"
+#include "signs.cuh"
 #include "tops.cuh"
 
 /* Subsets of a block's lanes, equally many in each warp, and the largest k that they bound. */
@@ -41,6 +42,51 @@ struct tops_of_subsets {
     }
 };
 
+/* The bound of a k for which the chunks are too few: by all elements. */
+template <typename Key, typename Tile>
+__device__ __noinline__ Key bound_of_elements(const Tile &tile, uint32_t first, uint32_t N,
+                                              uint32_t k) {
+    return bound_by_ranges<Key>(k, [&](auto visit) {
+#pragma unroll 4
+        for (int e = 0; e < Tile::K * Tile::V; e++)
+            if (first + place<WARP, Tile::V>(e) < N) visit(key_of(tile.element(e)));
+    });
+}
+
+/* The bits of the elements from a bound on. */
+template <typename Tile, typename Key>
+__device__ __forceinline__ unsigned bits_from(const Tile &tile, const bound<Key> &from,
+                                              uint32_t first, uint32_t N) {
+    using Signs = signs<Tile>;
+    const auto number = number_of(from.key);
+    unsigned bits = Signs::not_below(tile, number);
+    if (__any_sync(~0u, isnan(number))) bits = bits_of_nan(tile);
+    if (__any_sync(~0u, !(number > -arithmetic<typename Tile::Real>::infinity())))
+        bits &= bits_before<WARP, Tile>(N, first);
+    if (__any_sync(~0u, from.end < N)) {
+        const unsigned more = isnan(number) ? 0 : Signs::above(tile, number) | bits_of_nan(tile);
+        bits &= more | bits_before<WARP, Tile>(from.end, first);
+    }
+    return bits;
+}
+
+/* Adds a thread's elements that have a bit to the block's list, as far as there is room. */
+template <typename Tile, typename Rows, typename Entry>
+__device__ __forceinline__ void list_bits(const topk_arguments<Rows> &args, int64_t row,
+                                          unsigned bits, uint32_t first, Entry *list,
+                                          uint32_t *listed) {
+    const int lane = threadIdx.x % WARP;
+    const uint32_t upto = sum_up_to_lane<WARP>(__popc(bits), lane);
+    uint32_t slot = lane == WARP - 1 ? atomicAdd(listed, upto) : 0;
+    slot = __shfl_sync(~0u, slot, WARP - 1) + upto - __popc(bits);
+    while (bits && slot < (uint32_t)args.room) {
+        const unsigned bit = 31 - __clz(bits);
+        bits ^= 1u << bit;
+        const uint32_t at = first + (uint32_t)place<WARP, Tile::V>((int)signs<Tile>::element(bit));
+        list[slot++] = Entry::make(key_of(element_of(args, row, at)), at);
+    }
+}
+
 /* How many blocks fit a multiprocessor. */
 template <typename Rows>
 constexpr int BLOCKS_OF = 2;
@@ -69,7 +115,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     __shared__ uint32_t listed;
     const int64_t row = blockIdx.x + args.first_row;
     const uint32_t chunk = Team::chunk<K>(), first = chunk * V;
-    const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k, room = (uint32_t)args.room;
+    const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
     if (threadIdx.x == 0) listed = 0;
 
     const Tile tile = Rows::template row<false>(args, blockIdx.x).template load<K, WARP>(chunk);
@@ -96,9 +142,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
         }
         if (many) {
             Tile copy = tile;
-            from = bound_of_tile<one_block>(
-                copy, keys_between<Key>{key_of(-arithmetic<Real>::infinity()), key_of(m)}, first, N,
-                k, room);
+            from.key = bound_of_elements<Key>(copy, first, N, k);
         } else {
             from.key = bound_of_tops(tops, (int)k);
         }
@@ -109,20 +153,19 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     while (true) {
         if (counts) {
             Tile copy = tile;
-            from = bound_of_tile<one_block>(copy, keys_between<Key>{from.key, key_of(m)}, first, N,
-                                            k, room);
+            from =
+                bound_by_counting(copy, own, first, N, k, (uint32_t)args.room, from.key, key_of(m));
             if (threadIdx.x == 0) listed = 0;
             __syncthreads();
         }
         const bool some = own >= from.key;
         if (__any_sync(~0u, some)) {
             const unsigned kept = bits_from(tile, from, first, N);
-            list_bits<Tile>(some ? kept : 0, first, list_of_row<Entry>{list, &listed, room},
-                            [&](unsigned, uint32_t at) { return element_of(args, row, at); });
+            list_bits<Tile>(args, row, some ? kept : 0, first, list, &listed);
         }
         __syncthreads();
         count = *(volatile uint32_t *)&listed;
-        if (count <= room) break;
+        if (count <= (uint32_t)args.room) break;
         counts = true;
     }
     topk_of_row<Rows> results(args, row, total);

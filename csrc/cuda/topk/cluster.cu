@@ -2,14 +2,14 @@
  * blocks of a cluster (sm_90 and later). Each warp sends its (m, d) to every block, and the largest
  * elements of its quarters. The k-th largest of these bounds the k-th element from below. If k is
  * too large for that, each block bounds its share of k by its threads' maxima. The few elements
- * from the bound on are listed in the first block's shared memory. The first block puts them in
- * order.
+ * from the bound on are listed in the first block's shared memory, which puts them in order.
  *
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
 #include "buckets.cuh"
-#include "../team/arrivals.cuh"
+#include "blocks_of_row.cuh"
 #include "../team/forms.cuh"
 #include "select.cuh"
+#include "signs.cuh"
 #include "launch.cuh"
 
 /* The largest elements of a warp's quarters. */
@@ -36,69 +36,25 @@ __device__ inline int threads_before(int64_t N, int warp) {
     return chunks / OF_WARP * WARP + min(chunks % OF_WARP, WARP);
 }
 
-#if __CUDA_ARCH__ >= 900
-
-/* The blocks that share a row: those of a cluster. */
-struct blocks_of_row {
-    __device__ static int count() { return (int)cluster_size(); }
-
-    /* Their barrier, in two halves. */
-    __device__ static void arrive() {
-        __syncwarp();
-        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    }
-    __device__ static void wait() {
-        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-    }
-    __device__ static void meet() {
-        arrive();
-        wait();
-    }
-
-    /* The same variable of another block. */
-    template <typename T>
-    __device__ static T *at(T *here, int block) {
-        uint64_t there;
-        asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"((uint64_t)here), "r"(block));
-        return (T *)there;
-    }
-
-    /* The sums over all blocks, in this block's memory. */
-    __device__ static const ranges_of_keys *sum(ranges_of_keys *ranges) {
-        __shared__ __align__(16) ranges_of_keys sums;
-        for (int i = threadIdx.x; i < ranges_of_keys::RANGES; i += blockDim.x) {
-            uint32_t n[LARGEST_CLUSTER], all = 0;
-#pragma unroll
-            for (int block = 0; block < LARGEST_CLUSTER; block++)
-                n[block] = block < count() ? at(ranges->keys, block)[i] : 0;
-#pragma unroll
-            for (int block = 0; block < LARGEST_CLUSTER; block++) all += n[block];
-            sums.keys[i] = all;
-        }
-        __syncthreads();
-        return &sums;
-    }
-};
-
 /* A key that k elements of a row are not below, or 0, by the largest of each thread: `own` is this
  * thread's. Each block bounds its share of k and a few more, so that the lowest bounds of blocks
  * are not needed. */
 template <typename Rows, typename Key>
 __device__ inline Key bound_by_blocks(int64_t N, Key own, int k) {
     __shared__ Key keys[LARGEST_CLUSTER];
-    const int warps = warps_of_block(), blocks = blocks_of_row::count();
+    const int warps = warps_of_block(), blocks = blocks_of_row();
     auto rank_of = [&](int block) {
         const int threads =
             threads_before<Rows>(N, (block + 1) * warps) - threads_before<Rows>(N, block * warps);
         const int share = k * threads / threads_before<Rows>(N, blocks * warps) + 1;
         return min(share + share / 8 + 2, threads);
     };
-    const int rank = rank_of((int)cluster_rank());
+    const int rank = rank_of(block_of_row());
     const Key of_block = rank > 0 ? bound_of_tops({own}, rank) : 0;
-    if (threadIdx.x == 0) blocks_of_row::at(keys, 0)[cluster_rank()] = of_block;
-    blocks_of_row::meet();
+    if (threadIdx.x == 0) in_first_block(keys)[block_of_row()] = of_block;
+    meet_in_row();
     const int lane = threadIdx.x % WARP;
-    const volatile Key *const all = blocks_of_row::at(keys, 0);
+    const volatile Key *const all = in_first_block(keys);
     const Key key = lane < blocks ? all[lane] : 0;
     const int rank_there = lane < blocks ? rank_of(lane) : 0;
     int from_there = 0;
@@ -110,8 +66,6 @@ __device__ inline Key bound_by_blocks(int64_t N, Key own, int k) {
     return ~least_of_warp(from_there >= k ? ~key : ~Key(0));
 }
 
-#endif
-
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_THREADS)
     topk_cluster_kernel(const __grid_constant__ topk_arguments<Rows> args) {
@@ -121,17 +75,17 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     using Entry = entry<Real>;
     constexpr int K = TOPK_CHUNKS, V = Rows::V;
     using Tile = typename Rows::template tile<K>;
+    using Signs = signs<Tile>;
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
     void *const beside = list + args.room;
     /* of every warp: the largest elements of its quarters, and its state */
     Real *const tops = (Real *)((char *)beside + bytes_beside_list<Real>(args.room));
-    state<Real> *const states =
-        (state<Real> *)(tops + 4 * blocks_of_row::count() * warps_of_block());
-    __shared__ uint32_t listed;
-    const int blocks = blocks_of_row::count(), warps = blocks * warps_of_block();
-    const int64_t row = cluster_index() + args.first_row;
-    const int warp = cluster_rank() * warps_of_block() + warp_of_block();
+    state<Real> *const states = (state<Real> *)(tops + 4 * blocks_of_row() * warps_of_block());
+    __shared__ int listed;
+    const int blocks = blocks_of_row(), warps = blocks * warps_of_block();
+    const int64_t row = row_of_blocks() + args.first_row;
+    const int warp = block_of_row() * warps_of_block() + warp_of_block();
     const uint32_t chunk = block_a_row::chunk<K>(warp), first = chunk * V;
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
     if (threadIdx.x == 0) listed = 0;
@@ -141,7 +95,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     await_earlier_work();
 
     const Tile tile =
-        Rows::template row<false>(args, cluster_index()).template load<K, WARP>(chunk);
+        Rows::template row<false>(args, row_of_blocks()).template load<K, WARP>(chunk);
     const Real top = tile.largest(), m = max_over_lanes<WARP>(top);
     const Real d = sum_exponentials<in_any_order>(tile, reference<Real>(m))
                        .template over_lanes<WARP>()
@@ -161,12 +115,6 @@ __global__ void __launch_bounds__(TOPK_THREADS)
         arrived.send((tops_of_warp<Real> *)tops + warp, to, four);
     }
     arrived.await();
-    state<Real> total;
-    bool merged = false;
-    auto merge_once = [&] {
-        if (!merged) total = merge_held_by_warp(states, warps);
-        merged = true;
-    };
     bound<Key> from = {0, N};
     if ((int)k <= 3 * warps) { /* of 4 quarters each */
         Key mine[2];
@@ -182,36 +130,49 @@ __global__ void __launch_bounds__(TOPK_THREADS)
         from.key = bound_by_blocks<Rows>(args.N, own, (int)k);
     }
     bool counts = from.key == 0; /* the elements, where there are too few tops */
-    const list_of_row<Entry> of_row = {blocks_of_row::at(list, 0), blocks_of_row::at(&listed, 0),
-                                       (uint32_t)args.room};
-    uint32_t count = 0;
+    int *const count_at = in_first_block(&listed);
+    Entry *const list_at = in_first_block(list);
+    state<Real> total;
+    bool merged = false;
+    auto merge_once = [&] {
+        if (!merged) total = merge_held_by_warp(states, warps);
+        merged = true;
+    };
+    int count = 0;
     while (true) {
         if (counts) {
             merge_once();
             Tile copy = tile;
-            from = bound_of_tile<blocks_of_row>(copy, keys_between<Key>{from.key, key_of(total.m)},
-                                                first, N, k, of_row.room);
-            if (threadIdx.x == 0 && cluster_rank() == 0) listed = 0;
-            blocks_of_row::meet();
+            from = bound_by_counting(copy, own, first, N, k, (uint32_t)args.room, from.key,
+                                     key_of(total.m));
+            if (threadIdx.x == 0 && block_of_row() == 0) listed = 0;
+            meet_in_row();
         }
-        const bool some = own >= from.key;
-        if (__any_sync(~0u, some)) {
-            const unsigned kept = bits_from(tile, from, first, N);
-            list_bits<Tile>(some ? kept : 0, first, of_row,
-                            [&](unsigned e, uint32_t) { return element_of_tile(tile, e); });
+        if (own >= from.key) {
+            unsigned from_there = Signs::not_below(tile, number_of(from.key));
+            while (from_there) {
+                const unsigned bit = 31 - __clz(from_there), e = Signs::element(bit);
+                from_there ^= 1u << bit;
+                const uint32_t at = first + (uint32_t)place<WARP, V>((int)e);
+                const Key key = key_of(element_of_tile(tile, e));
+                if (at >= N || !from.has(key, at)) continue;
+                const int slot = atomicAdd(count_at, 1);
+                if (slot >= args.room) break; /* they are too many anyway */
+                list_at[slot] = Entry::make(key, at);
+            }
         }
-        blocks_of_row::arrive();
+        arrive_at_row();
         merge_once(); /* meanwhile */
-        blocks_of_row::wait();
-        count = *(volatile uint32_t *)of_row.count;
-        if (count <= of_row.room) break;
+        wait_for_row();
+        count = *(volatile int *)count_at;
+        if (count <= args.room) break;
         counts = true;
     }
     arrivals::say_ready(); /* the first block stays until its count is read no more */
-    if (cluster_rank() == 0) {
+    if (block_of_row() == 0) {
         topk_of_row<Rows> results(args, row, total);
-        give_first(listed_entries<Real>{list, count, from.key, key_of(total.m)}, beside, k,
-                   [&](uint32_t order, const Entry &one) { results.put(order, one); });
+        give_first(listed_entries<Real>{list, (uint32_t)count, from.key, key_of(total.m)}, beside,
+                   k, [&](uint32_t order, const Entry &one) { results.put(order, one); });
         results.template end<0>();
         if (threadIdx.x == 0) put_pair(args, row, total);
     }

@@ -65,9 +65,8 @@ __global__ void __launch_bounds__(PASS_THREADS)
             [&](int64_t, const auto &tile) { online_step(so_far, tile); });
         const state<Real> total =
             merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
-        const bound<Key> last =
-            bound_of_elements<one_block>(keys_between<Key>{0, key_of(total.m)}, (uint32_t)args.N, k,
-                                         k, [&](auto visit) { each_element(from, visit); });
+        const bound<Key> last = bound_of_first(keys_between<Key>{0, key_of(total.m)}, k,
+                                               [&](auto visit) { each_element(from, visit); });
         each_element(from, [&](Key key, uint32_t at) {
             if (last.has(key, at)) list[atomicAdd(&listed, 1)] = Entry::make(key, at);
         });

@@ -3,9 +3,9 @@
 #ifndef ONS_SELECT_CUH
 #define ONS_SELECT_CUH
 
+#include "blocks_of_row.cuh"
 #include "entry.cuh"
 #include "scan.cuh"
-#include "signs.cuh"
 #include "../rows/tile.cuh"
 
 /* The elements whose key is above `key`; and of those with this key the ones before place `end`. */
@@ -18,47 +18,6 @@ struct bound {
         return other > key || (other == key && index < end);
     }
 };
-
-/* The bits of the elements from a bound on. */
-template <typename Tile, typename Key>
-__device__ __forceinline__ unsigned bits_from(const Tile &tile, const bound<Key> &from,
-                                              uint32_t first, uint32_t N) {
-    using Signs = signs<Tile>;
-    const auto number = number_of(from.key);
-    unsigned bits = Signs::not_below(tile, number);
-    if (__any_sync(~0u, isnan(number))) bits = bits_of_nan(tile);
-    if (__any_sync(~0u, !(number > -arithmetic<typename Tile::Real>::infinity())))
-        bits &= bits_before<WARP, Tile>(N, first);
-    if (__any_sync(~0u, from.end < N)) {
-        const unsigned more = isnan(number) ? 0 : Signs::above(tile, number) | bits_of_nan(tile);
-        bits &= more | bits_before<WARP, Tile>(from.end, first);
-    }
-    return bits;
-}
-
-/* A list of a row's elements: the number of those that should be in it may be above its room. */
-template <typename Entry>
-struct list_of_row {
-    Entry *entries;
-    uint32_t *count, room;
-};
-
-/* Lists a thread's elements that have a bit, as far as there is room. get(e, place) gives element e
- * of the tile. To be called by whole warps. */
-template <typename Tile, typename Entry, typename Get>
-__device__ __forceinline__ void list_bits(unsigned bits, uint32_t first,
-                                          const list_of_row<Entry> &list, Get get) {
-    const int lane = threadIdx.x % WARP;
-    const uint32_t upto = sum_up_to_lane<WARP>(__popc(bits), lane);
-    uint32_t slot = lane == WARP - 1 ? atomicAdd(list.count, upto) : 0;
-    slot = __shfl_sync(~0u, slot, WARP - 1) + upto - __popc(bits);
-    while (bits && slot < list.room) {
-        const unsigned bit = 31 - __clz(bits), e = signs<Tile>::element(bit);
-        bits ^= 1u << bit;
-        const uint32_t at = first + (uint32_t)place<WARP, Tile::V>((int)e);
-        list.entries[slot++] = Entry::make(key_of(get(e, at)), at);
-    }
-}
 
 /* Calls visit(key, place) for a thread's elements from the bound on, until it returns false:
  * `first` is the place of the first one, N where the row ends. */
@@ -167,12 +126,6 @@ __device__ inline keys_between<Key> least_and_largest(Each each) {
     return {(Key)least, (Key)largest};
 }
 
-/* One block has the row. blocks_of_row of cluster.cu is the other case. */
-struct one_block {
-    __device__ static void meet() { __syncthreads(); }
-    __device__ static const ranges_of_keys *sum(const ranges_of_keys *ranges) { return ranges; }
-};
-
 /* A key that `from` keys are not below, and that `above` keys are above. */
 template <typename Key>
 struct counted_key {
@@ -183,8 +136,8 @@ struct counted_key {
 /* A key that k keys are not below: `room` of them or fewer, or it is the k-th itself. Where there
  * are fewer than k, key 0. Counts keys in the ranges between two, then in the parts of the range
  * that the k-th is in. No key is above `among`. each(visit) calls visit(key) for the keys of this
- * thread. To be called by all threads of the row's blocks. */
-template <typename Blocks, typename Key, typename Each>
+ * thread. */
+template <typename Key, typename Each>
 __device__ inline counted_key<Key> count_to_kth(keys_between<Key> among, uint32_t k, uint32_t room,
                                                 Each each) {
     ranges_of_keys &ranges = *ranges_of_block();
@@ -197,13 +150,12 @@ __device__ inline counted_key<Key> count_to_kth(keys_between<Key> among, uint32_
         each([&](Key key) {
             if (among.has(key)) atomicAdd(ranges.keys + among.range_of(key, scale), 1);
         });
-        Blocks::meet();
-        const ranges_of_keys *const all = Blocks::sum(&ranges);
+        __syncthreads();
         if (threadIdx.x < WARP) {
-            const ranges_of_keys::found one = all->find(k - above);
+            const ranges_of_keys::found one = ranges.find(k - above);
             if (threadIdx.x == 0) found = one;
         }
-        Blocks::meet();
+        __syncthreads();
         if (found.range < 0) return {0, 0, 0};
         among = among.part(found.range, scale);
         if (above + found.from_there <= room || among.low == among.high)
@@ -215,7 +167,7 @@ __device__ inline counted_key<Key> count_to_kth(keys_between<Key> among, uint32_
 /* A key that k of a block's keys, or few more, are not below; where there are fewer, 0. */
 template <typename Key, typename Each>
 __device__ inline Key bound_by_ranges(uint32_t k, Each each) {
-    return count_to_kth<one_block>(least_and_largest<Key>(each), k, k + k / 8 + 1, each).key;
+    return count_to_kth(least_and_largest<Key>(each), k, k + k / 8 + 1, each).key;
 }
 
 /* The same of n keys a thread. */
@@ -227,37 +179,21 @@ __device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
     });
 }
 
-/* The bound that k to `room` elements are not below: of equal ones the first are taken.
- * each(visit) calls visit(key, place) for this thread's elements; their places are below `end`. */
-template <typename Blocks, typename Key, typename Each>
-__device__ inline bound<Key> bound_of_elements(keys_between<Key> range, uint32_t end, uint32_t k,
-                                               uint32_t room, Each each) {
-    const counted_key<Key> kth = count_to_kth<Blocks>(
-        range, k, room, [&](auto visit) { each([&](Key key, uint32_t) { visit(key); }); });
-    if (kth.from <= room) return {kth.key, end};
-    /* ~place, which is larger the sooner an element comes */
-    const keys_between<uint32_t> places = {~end + 1, ~0u};
-    const auto last =
-        count_to_kth<Blocks>(places, k - kth.above, room - kth.above, [&](auto visit) {
-            each([&](Key key, uint32_t at) {
-                if (key == kth.key) visit(~at);
-            });
+/* The bound that exactly the k first elements are from. each(visit) calls visit(key, place) for
+ * this thread's elements; there are k or more. */
+template <typename Key, typename Each>
+__device__ inline bound<Key> bound_of_first(keys_between<Key> among, uint32_t k, Each each) {
+    const counted_key<Key> kth = count_to_kth(
+        among, k, k, [&](auto visit) { each([&](Key key, uint32_t) { visit(key); }); });
+    if (kth.from == k) return {kth.key, ~0u};
+    /* of equal ones the first: ~place is the larger the sooner an element comes */
+    const uint32_t wanted = k - kth.above;
+    const auto last = count_to_kth(keys_between<uint32_t>{0, ~0u}, wanted, wanted, [&](auto visit) {
+        each([&](Key key, uint32_t at) {
+            if (key == kth.key) visit(~at);
         });
-    return {kth.key, ~last.key + 1};
-}
-
-/* The same of a tile that each thread has of the row. */
-template <typename Blocks, typename Tile, typename Key>
-__device__ __noinline__ bound<Key> bound_of_tile(const Tile &tile, keys_between<Key> range,
-                                                 uint32_t first, uint32_t end, uint32_t k,
-                                                 uint32_t room) {
-    return bound_of_elements<Blocks>(range, end, k, room, [&](auto visit) {
-#pragma unroll 4
-        for (int e = 0; e < Tile::K * Tile::V; e++) {
-            const uint32_t at = first + place<WARP, Tile::V>(e);
-            if (at < end) visit(key_of(tile.element(e)), at);
-        }
     });
+    return {kth.key, ~last.key + 1};
 }
 
 /* Leaves the entries of a list that are from a bound on; *count is their number, which no thread
@@ -294,11 +230,69 @@ __device__ __noinline__ auto cut_list(Entry *list, uint32_t *count, uint32_t k) 
         for (uint32_t i = threadIdx.x; i < *count; i += blockDim.x)
             visit(list[i].key(), list[i].index());
     };
-    const auto range =
+    const auto among =
         least_and_largest<Key>([&](auto visit) { each([&](Key key, uint32_t) { visit(key); }); });
-    const bound<Key> from = bound_of_elements<one_block>(range, ~0u, k, k, each);
+    const bound<Key> from = bound_of_first(among, k, each);
     keep_from(from, list, count);
     return from;
+}
+
+/* A bound that k to `room` elements of a row, or of a part of one, are not below, where there are
+ * k. Halves the keys between two elements, so that equal ones end it: of those equal to the k-th
+ * the first are taken. k elements have a key from `low` on; `largest` is the largest key, `own` the
+ * thread's. `first` is the place of the thread's first element, `end` that of the part's end. To be
+ * called by all blocks of the row. */
+template <typename Tile, typename Key>
+__device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, Key own, uint32_t first,
+                                                     uint32_t end, uint32_t k, uint32_t room,
+                                                     Key low, Key largest) {
+    __shared__ typename row_blocks<Key>::memory memory;
+    row_blocks<Key> blocks(&memory);
+    constexpr int V = Tile::V;
+    auto place_of = [&](int e) { return first + place<WARP, V>(e); };
+    Key high = largest, middle = low;
+    uint32_t from_low = room + 1, above = 0; /* high */
+    while (from_low > room && low < high) {
+        around_key<Key> mine = around_key<Key>::none();
+#pragma unroll 4
+        for (int e = 0; e < Tile::K * V && own >= low; e++) {
+            const Key key = place_of(e) < end ? key_of(tile.element(e)) : 0;
+            mine.from += key >= middle;
+            if (key >= middle && key < mine.least_from) mine.least_from = key;
+            if (key < middle && key > mine.most_below) mine.most_below = key;
+        }
+        const around_key<Key> all = blocks.merge(mine);
+        if (all.from >= k) {
+            low = all.least_from;
+            from_low = all.from;
+        } else {
+            high = all.most_below;
+            above = all.from;
+        }
+        middle = low + (high - low) / 2 + ((high - low) & 1);
+    }
+    if (from_low <= room) return {low, end};
+    auto is_equal = [&](int e) { return place_of(e) < end && key_of(tile.element(e)) == low; };
+    auto equal_ones = [&](int chunk) {
+        unsigned bits = 0;
+#pragma unroll
+        for (int i = 0; i < V; i++) bits |= (unsigned)is_equal(chunk * V + i) << i;
+        return bits;
+    };
+    const uint32_t wanted = k - above;
+    uint32_t equal = 0;
+    for (int chunk = 0; chunk < Tile::K && own >= low; chunk++) equal += __popc(equal_ones(chunk));
+    uint32_t before = blocks.sum_before(equal);
+    for (int chunk = 0; chunk < Tile::K && before < wanted; chunk++) {
+        const unsigned bits = equal_ones(chunk);
+        const uint32_t upto = sum_up_to_lane<WARP>(__popc(bits), threadIdx.x % WARP);
+        uint32_t at = before + upto - __popc(bits);
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (bits >> i & 1 && ++at == wanted) blocks.publish(place_of(chunk * V + i) + 1);
+        before += __shfl_sync(~0u, upto, WARP - 1);
+    }
+    return {low, blocks.published()};
 }
 
 #endif

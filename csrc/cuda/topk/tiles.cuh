@@ -120,8 +120,8 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
                 });
             __syncthreads();
             if (listed <= room) break;
-            from = bound_of_tile<one_block>(tile, keys_between<Key>{from.key, (Key)largest}, first,
-                                            end, k, room - before);
+            from =
+                bound_by_counting(tile, own, first, end, k, room - before, from.key, (Key)largest);
             if (threadIdx.x == 0) listed = before;
             __syncthreads();
         }
