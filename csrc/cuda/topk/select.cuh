@@ -40,6 +40,11 @@ struct ranges_of_keys {
     static constexpr int RANGES = 256, A_LANE = RANGES / WARP;
     uint32_t keys[RANGES];
 
+    /* By a block, which meets before it counts. */
+    __device__ void clear() {
+        for (int i = threadIdx.x; i < RANGES; i += blockDim.x) keys[i] = 0;
+    }
+
     /* The last range from which on there are as many keys as wanted, or -1; how many there are from
      * it on, and how many in the ranges after it. */
     struct found {
@@ -135,8 +140,8 @@ struct counted_key {
 
 /* A key that k keys are not below: `room` of them or fewer, or it is the k-th itself. Where there
  * are fewer than k, key 0. Counts keys in the ranges between two, then in the parts of the range
- * that the k-th is in. No key is above `among`. each(visit) calls visit(key) for the keys of this
- * thread. */
+ * that the k-th is in. The ranges are clear before, no key is above `among`. each(visit) calls
+ * visit(key) for the keys of this thread. */
 template <typename Key, typename Each>
 __device__ inline counted_key<Key> count_to_kth(keys_between<Key> among, uint32_t k, uint32_t room,
                                                 Each each) {
@@ -144,9 +149,7 @@ __device__ inline counted_key<Key> count_to_kth(keys_between<Key> among, uint32_
     __shared__ ranges_of_keys::found found;
     uint32_t above = 0;
     while (true) {
-        for (int i = threadIdx.x; i < ranges_of_keys::RANGES; i += blockDim.x) ranges.keys[i] = 0;
         const int scale = among.scale();
-        __syncthreads();
         each([&](Key key) {
             if (among.has(key)) atomicAdd(ranges.keys + among.range_of(key, scale), 1);
         });
@@ -161,12 +164,15 @@ __device__ inline counted_key<Key> count_to_kth(keys_between<Key> among, uint32_
         if (above + found.from_there <= room || among.low == among.high)
             return {among.low, above + found.from_there, above + found.after};
         above += found.after;
+        ranges.clear();
+        __syncthreads();
     }
 }
 
 /* A key that k of a block's keys, or few more, are not below; where there are fewer, 0. */
 template <typename Key, typename Each>
 __device__ inline Key bound_by_ranges(uint32_t k, Each each) {
+    ranges_of_block()->clear();
     return count_to_kth(least_and_largest<Key>(each), k, k + k / 8 + 1, each).key;
 }
 
@@ -183,11 +189,16 @@ __device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
  * this thread's elements; there are k or more. */
 template <typename Key, typename Each>
 __device__ inline bound<Key> bound_of_first(keys_between<Key> among, uint32_t k, Each each) {
+    ranges_of_keys *const ranges = ranges_of_block();
+    ranges->clear();
+    __syncthreads();
     const counted_key<Key> kth = count_to_kth(
         among, k, k, [&](auto visit) { each([&](Key key, uint32_t) { visit(key); }); });
     if (kth.from == k) return {kth.key, ~0u};
     /* of equal ones the first: ~place is the larger the sooner an element comes */
     const uint32_t wanted = k - kth.above;
+    ranges->clear();
+    __syncthreads();
     const auto last = count_to_kth(keys_between<uint32_t>{0, ~0u}, wanted, wanted, [&](auto visit) {
         each([&](Key key, uint32_t at) {
             if (key == kth.key) visit(~at);
