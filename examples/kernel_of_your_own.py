@@ -105,7 +105,7 @@ try:
     declarations = "\n".join(f"at::Tensor {method}(at::Tensor);" for method in METHODS)
     module = load_inline("kernels_of_your_own", declarations, KERNELS + LAUNCHERS, functions=METHODS)
 except (ImportError, OSError, RuntimeError) as error:
-    sys.exit(f"torch could not compile the kernels. It needs nvcc, ninja and a C++ compiler:\n{error}")
+    sys.exit(f"This example needs nvcc, ninja and a C++ compiler. torch says: {error}")
 
 x = torch.randn(ROWS, N, device="cuda")
 print(f"softmax of {ROWS} x {N} float32, in microseconds; a copy takes {microseconds(torch.clone, x):.0f}")
