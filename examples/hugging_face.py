@@ -32,10 +32,11 @@ def mask(*args, **kwargs):  # of bool; it is always made, since our attention ha
     return sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
 
 
-def loss(logits, labels, vocab_size, **_):
-    logits, labels = logits[:, :-1], labels[:, 1:]
-    logs = ons.log_softmax(logits, dtype=torch.float32)
-    return torch.nn.functional.nll_loss(logs.reshape(-1, vocab_size), labels.reshape(-1), ignore_index=-100)
+def loss(logits, labels, vocab_size, num_items_in_batch=None, **_):  # the Trainer gives the number of labels
+    labels = labels[:, 1:].reshape(-1)
+    logs = ons.log_softmax(logits[:, :-1].reshape(-1, vocab_size), dtype=torch.float32)
+    total = torch.nn.functional.nll_loss(logs, labels, ignore_index=-100, reduction="sum")
+    return total / ((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
 
 
 def step(model, **batch):
