@@ -1,4 +1,4 @@
-"""The documentation site: README and the pages of docs/ with the API, the picker and the executed notebook.
+"""The documentation site: README and the pages of docs/, the API, the examples, the picker and the notebook.
 
     python docs/make_site.py [DIR]        from: pip install -e '.[site]'; into build/site unless DIR is given
 
@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = {
     "README.md": "index.md",
     "docs/contract.md": "contract.md",
+    "docs/examples.md": "examples.md",
     "docs/in-a-training-loop.md": "in-a-training-loop.md",
     "docs/rows-over-gpus.md": "rows-over-gpus.md",
     "docs/larger-than-memory.md": "larger-than-memory.md",
@@ -36,6 +37,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
+PROGRAMS = {f"examples/{path.name}": f"examples/{path.stem}.md" for path in ROOT.glob("examples/*.py")}
 # What the pages link to, under the same names.
 FILES = ["docs/pictures", "docs/picker.html", "benchmarks/results"]
 API = {
@@ -62,7 +64,7 @@ theme:
     - media: "(prefers-color-scheme: dark)"
       scheme: slate
       toggle: {icon: material/weather-sunny, name: light}
-markdown_extensions: [tables, fenced_code, attr_list, md_in_html, toc]
+markdown_extensions: [tables, pymdownx.highlight, pymdownx.superfences, attr_list, md_in_html, toc]
 validation: {links: {not_found: warn, anchors: warn, unrecognized_links: warn, absolute_links: warn}}
 plugins:
   - search
@@ -84,6 +86,7 @@ nav:
   - Start: index.md
   - Contract: contract.md
   - API: api.md
+  - Examples: [examples.md]
   - In a training loop: in-a-training-loop.md
   - Rows over GPUs: rows-over-gpus.md
   - Larger than memory: larger-than-memory.md
@@ -109,8 +112,8 @@ def moved(text: str, page: str, source: Path) -> str:
             return link
         place = os.path.normpath(here / path)
         anchor = f"#{anchor}" if anchor else ""
-        if place in PAGES:
-            return PAGES[place] + anchor
+        if place in PAGES or place in PROGRAMS:
+            return (PAGES | PROGRAMS)[place] + anchor
         if place == "docs/onsoftmax.ipynb":
             return "notebook.ipynb"
         if place == "docs/picker.html":
@@ -124,6 +127,13 @@ def moved(text: str, page: str, source: Path) -> str:
 
     text = re.sub(r"(!?\[[^\]]*\])\(([^)\s]+)\)", replace, text)
     return re.sub(r'((?:src|srcset)=")docs/', r"\1", text)
+
+
+def program(path: Path) -> str:
+    """The page of an example: its docstring, then its code."""
+    _, docstring, code = path.read_text().split('"""', 2)
+    title, _, text = docstring.partition("\n")
+    return f"# {title.removesuffix('.')}\n{text}\n```python\n{code.strip()}\n```\n"
 
 
 def with_mathml(text: str) -> str:
@@ -161,6 +171,9 @@ def gather(source: Path) -> None:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, to)
     for page, to in PAGES.items():
         (source / to).write_text(moved((ROOT / page).read_text(), page, source))
+    (source / "examples").mkdir()
+    for path, to in PROGRAMS.items():
+        (source / to).write_text(program(ROOT / path))
     picker = source / "picker.html"
     picker.write_text(picker.read_text().replace('href="../README.md"', 'href="index.html" target="_top"'))
     (source / "api.md").write_text(api())
@@ -192,7 +205,9 @@ def main() -> int:
     shutil.rmtree(place, ignore_errors=True)
     (place / "source").mkdir(parents=True)
     gather(place / "source")
-    (place / "mkdocs.yml").write_text(CONFIG)
+    programs = [{Path(page).stem.replace("_", " ").capitalize(): page} for page in sorted(PROGRAMS.values())]
+    listed = json.dumps([{"All": "examples.md"}, *programs])
+    (place / "mkdocs.yml").write_text(CONFIG.replace("[examples.md]", listed))
     command = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(place / "mkdocs.yml")]
     return subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}).returncode
 

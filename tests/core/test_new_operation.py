@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from core import needs_compiler
+from core import NVCC, needs_compiler
 from support import ROOT, SANITIZED
 
 GUIDE = os.path.join(ROOT, "CONTRIBUTING.md")
@@ -164,11 +164,10 @@ def added():
 
 def compile_on_cuda(tree):
     """Two methods' kernels of the new operation, without optimizing (-G)."""
-    nvcc = shutil.which(os.environ.get("NVCC") or "nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-    if nvcc is None:
+    if NVCC is None:
         return
     for method in ("naive", "fused_block"):
-        command = [nvcc, "-std=c++17", "-G", "-arch=sm_90", "-ptx", f"csrc/cuda/{method}.cu"]
+        command = [NVCC, "-std=c++17", "-G", "-arch=sm_90", "-ptx", f"csrc/cuda/{method}.cu"]
         done = subprocess.run([*command, "-o", method], cwd=tree, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         made = (tree / method).read_bytes()

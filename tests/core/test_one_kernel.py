@@ -2,16 +2,14 @@
 
 import os
 import re
-import shutil
 import subprocess
 
 import pytest
-from core import CSRC, TESTS
+from core import CSRC, NVCC, TESTS, needs_nvcc
 
-NVCC = shutil.which(os.environ.get("NVCC") or "nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 pytestmark = [
     pytest.mark.skipif(not os.path.isdir(CSRC), reason="the C sources are not beside the tests"),
-    pytest.mark.skipif(NVCC is None, reason="nvcc is missing"),
+    needs_nvcc,
 ]
 
 

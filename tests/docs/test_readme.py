@@ -23,6 +23,7 @@ PAGES = [
         os.path.join(ROOT, "docs", f"{name}.md")
         for name in (
             "contract",
+            "examples",
             "in-a-training-loop",
             "rows-over-gpus",
             "larger-than-memory",

@@ -18,6 +18,8 @@ ROOT = os.path.dirname(TESTS)
 CSRC = os.path.join(ROOT, "csrc")
 COMPILER = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is missing")
+NVCC = shutil.which(os.environ.get("NVCC") or "nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+needs_nvcc = pytest.mark.skipif(NVCC is None, reason="nvcc is missing")
 
 # The flags with which setuptools compiles the module, so that ccache has the objects already: for this
 # machine, and for the wheel of another machine.
