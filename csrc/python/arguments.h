@@ -92,12 +92,12 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
                    const ons_machine *machine, const ons_plan *plan);
 
 /* The functions of the module's table, beside the settings. Those of an operation may return NULL
- * without an exception, and with *by_operator set. */
+ * without an exception, and with outside->by_operator set. */
 PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *args, Py_ssize_t count,
-                   PyObject *names, PyObject **by_operator);
+                   PyObject *names, ons_outside *outside);
 /* The call of softmax_topk: a TopK, or a TopKWithNormalizer. */
 PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const *args,
-                        Py_ssize_t count, PyObject *names, PyObject **by_operator);
+                        Py_ssize_t count, PyObject *names, ons_outside *outside);
 /* functions.c: the operations' entries of the module's table, to which it adds. */
 int ons_add_operations(PyObject *module);
 /* finish: an operation on rows whose pairs are given. */

@@ -282,10 +282,10 @@ static PyObject *hand_over(const operation_call *call) {
 
 static PyObject *call_function(const operation_function *function, PyObject *self,
                                PyObject *const *args, Py_ssize_t count, PyObject *names,
-                               PyObject **by_operator) {
+                               ons_outside *outside) {
     operation_call call;
     PyObject *result = NULL;
-    call.caller = (ons_caller){.module = PyModule_GetState(self), .by_operator = by_operator};
+    call.caller = (ons_caller){.module = PyModule_GetState(self), .outside = outside};
     call.operation = function->operation;
     call.args = args;
     const bool gradient = ons_operations[call.operation].gradient;
@@ -312,11 +312,11 @@ static PyObject *call_function(const operation_function *function, PyObject *sel
 }
 
 PyObject *ons_call(ons_operation operation, PyObject *self, PyObject *const *args, Py_ssize_t count,
-                   PyObject *names, PyObject **by_operator) {
+                   PyObject *names, ons_outside *outside) {
     const ons_operation_info *info = &ons_operations[operation];
     const int keywords = info->pair ? OF_PAIRS : info->one_a_row ? OF_VALUES : OF_ROWS;
     const operation_function function = {info->name, keywords, false, operation};
-    return call_function(&function, self, args, count, names, by_operator);
+    return call_function(&function, self, args, count, names, outside);
 }
 
 #define FUNCTION(call, name, keywords, sums, operation)                                        \

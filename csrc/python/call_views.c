@@ -97,8 +97,8 @@ int ons_say_dtype(PyObject *const given[KEYWORDS], const ons_view *x) {
     return status;
 }
 
-int ons_run_call(const ons_caller *caller, const ons_problem *problem, ons_method method,
-                 int threads) {
+static int run_call(const ons_caller *caller, const ons_problem *problem, ons_method method,
+                    int threads) {
     ons_plan plan;
     void *workspace = NULL;
     PyObject *scratch = NULL;
@@ -122,6 +122,15 @@ int ons_run_call(const ons_caller *caller, const ons_problem *problem, ons_metho
     if (status == ONS_OK) return 0;
     ons_set_error(status, method, problem, &machine, &plan);
     return -1;
+}
+
+int ons_run_call(const ons_caller *caller, const ons_problem *problem, ons_method method,
+                 int threads) {
+    PyObject *row;
+    if (ons_begin_row(caller, &row) < 0) return -1;
+    const int status = run_call(caller, problem, method, threads);
+    ons_end_row(row);
+    return status;
 }
 
 PyObject *ons_call_on_stream(const ons_caller *caller, PyObject *self, const ons_signature *takes,

@@ -207,24 +207,25 @@ static PyObject *call_operator(PyObject *self, PyObject *by_operator, const char
 #define CALL_OF_PAIR ons_call
 #define CALL_OF_GRADIENT ons_call
 #define CALL_OF_TOPK ons_topk_call
-#define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                            \
-    static const char name##_doc[] = #name SIGNATURE_OF_##result what                            \
-        "\n\n" PARAMETERS_OF_##result REST_OF_##result(returns) example;                         \
-    static PyObject *name##_of_memory(PyObject *self, PyObject *const *args, Py_ssize_t count,   \
-                                      PyObject *names) {                                         \
-        PyObject *by_operator = NULL;                                                            \
-        PyObject *made =                                                                         \
-            CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names, &by_operator);      \
-        if (!by_operator) return made;                                                           \
-        Py_DECREF(by_operator);                                                                  \
-        Py_RETURN_NOTIMPLEMENTED;                                                                \
-    }                                                                                            \
-    static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count,        \
-                                 PyObject *names) {                                              \
-        PyObject *by_operator = NULL;                                                            \
-        PyObject *made =                                                                         \
-            CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names, &by_operator);      \
-        return by_operator ? call_operator(self, by_operator, #name, args, count, names) : made; \
+#define ONS_OPERATION_IN_PYTHON(name, result, what, returns, example)                          \
+    static const char name##_doc[] = #name SIGNATURE_OF_##result what                          \
+        "\n\n" PARAMETERS_OF_##result REST_OF_##result(returns) example;                       \
+    static PyObject *name##_of_memory(PyObject *self, PyObject *const *args, Py_ssize_t count, \
+                                      PyObject *names) {                                       \
+        ons_outside outside = {NULL, NULL};                                                    \
+        PyObject *made =                                                                       \
+            CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names, &outside);        \
+        if (!outside.by_operator) return made;                                                 \
+        Py_DECREF(outside.by_operator);                                                        \
+        Py_RETURN_NOTIMPLEMENTED;                                                              \
+    }                                                                                          \
+    static PyObject *call_##name(PyObject *self, PyObject *const *args, Py_ssize_t count,      \
+                                 PyObject *names) {                                            \
+        ons_outside outside = {NULL, "onsoftmax::" #name};                                     \
+        PyObject *made =                                                                       \
+            CALL_OF_##result(ONS_OPERATION_##name, self, args, count, names, &outside);        \
+        PyObject *const by = outside.by_operator;                                              \
+        return by ? call_operator(self, by, #name, args, count, names) : made;                 \
     }
 #include "../op/operations.def"
 #undef ONS_OPERATION_IN_PYTHON

@@ -41,8 +41,8 @@ void ons_raise_by_operator(PyObject *by_operator) {
 }
 
 int ons_leave_by_operator(const ons_caller *caller, PyObject *by_operator) {
-    if (caller->by_operator)
-        Py_XSETREF(*caller->by_operator, Py_NewRef(by_operator));
+    if (caller->outside)
+        Py_XSETREF(caller->outside->by_operator, Py_NewRef(by_operator));
     else
         ons_raise_by_operator(by_operator);
     return -1;

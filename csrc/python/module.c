@@ -147,7 +147,8 @@ static int intern_names(ons_names *names) {
     } interned[] = {{&names->dlpack, "__dlpack__"},
                     {&names->dlpack_device, "__dlpack_device__"},
                     {&names->current_level, "_current_level"},
-                    {&names->in_mode, "_is_in_torch_dispatch_mode"}};
+                    {&names->in_mode, "_is_in_torch_dispatch_mode"},
+                    {&names->is_profiled, "_is_profiler_enabled"}};
     for (size_t i = 0; i < sizeof interned / sizeof *interned; i++)
         if (!(*interned[i].name = PyUnicode_InternFromString(interned[i].text))) return -1;
     names->minus_one = PyLong_FromLong(-1);
@@ -215,7 +216,7 @@ static int module_exec(PyObject *self) {
 }
 
 /* Every object that the module holds, for the two functions that Python's collector calls. */
-static PyObject **const *held(ons_module *module, PyObject **all[34]) {
+static PyObject **const *held(ons_module *module, PyObject **all[36]) {
     ons_torch *torch = &module->torch;
     ons_names *names = &module->names;
     PyObject **const list[] = {
@@ -241,12 +242,14 @@ static PyObject **const *held(ons_module *module, PyObject **all[34]) {
         &torch->modes,
         &torch->in_mode,
         &torch->is_tracing,
+        &torch->profiler,
         &torch->is_autocast_enabled,
         &torch->for_gradient,
         &names->dlpack,
         &names->dlpack_device,
         &names->current_level,
         &names->in_mode,
+        &names->is_profiled,
         &names->minus_one,
         &names->dlpack_keywords,
         &names->dlpack_keywords_gpu,
@@ -260,7 +263,7 @@ static PyObject **const *held(ons_module *module, PyObject **all[34]) {
 }
 
 static int module_traverse(PyObject *self, visitproc visit, void *arg) {
-    PyObject **all[34];
+    PyObject **all[36];
     for (PyObject **const *each = held(PyModule_GetState(self), all); *each; each++)
         Py_VISIT(**each);
     return 0;
@@ -268,7 +271,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static int module_clear(PyObject *self) {
     ons_module *module = PyModule_GetState(self);
-    PyObject **all[34];
+    PyObject **all[36];
     for (PyObject **const *each = held(module, all); *each; each++) Py_CLEAR(**each);
     module->torch.exchange = NULL;
     Py_CLEAR(module->bfloat16);

@@ -85,9 +85,9 @@ static int take_flag(PyObject *object, bool otherwise) {
 }
 
 PyObject *ons_topk_call(ons_operation operation, PyObject *self, PyObject *const *args,
-                        Py_ssize_t count, PyObject *names, PyObject **by_operator) {
+                        Py_ssize_t count, PyObject *names, ons_outside *outside) {
     ons_module *module = PyModule_GetState(self);
-    ons_caller caller = {.module = module, .by_operator = by_operator};
+    ons_caller caller = {.module = module, .outside = outside};
     const ons_signature takes = {ons_operations[operation].name, "an array, k", 1, OF_TOPK};
     PyObject *given[KEYWORDS], *axes = NULL, *plain = NULL, *result = NULL;
     ons_call_views views;

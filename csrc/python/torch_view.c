@@ -33,6 +33,7 @@ int ons_know_torch(ons_module *module) {
                                &torch.in_mode,
                                &torch.is_autocast_enabled,
                                &torch.is_tracing,
+                               &torch.profiler,
                                &torch.for_gradient};
     enum { KEPT = sizeof kept / sizeof *kept };
     if (!PyTuple_Check(known) || PyTuple_GET_SIZE(known) != KEPT + 1) {
@@ -193,6 +194,28 @@ int ons_check_modes(const ons_caller *caller) {
     int in_none = is_answer(PyObject_CallNoArgs(torch->in_mode), Py_False);
     if (in_none == 0) return leave(caller, "got a tensor under a TorchDispatchMode");
     return in_none == 1 ? 0 : -1;
+}
+
+int ons_begin_row(const ons_caller *caller, PyObject **row) {
+    const ons_module *module = caller->module;
+    *row = NULL;
+    if (caller->library != ONS_TORCH || !caller->outside || !caller->outside->row) return 0;
+    if (!module->torch.profiler) return 0;
+    if (PyDict_GetItemWithError(module->torch.profiler, module->names.is_profiled) != Py_True)
+        return 0;
+    *row = ons_call_library(caller->module, "begin_row", "(s)", caller->outside->row);
+    return *row ? 0 : -1;
+}
+
+void ons_end_row(PyObject *row) {
+    PyObject *type, *value, *traceback;
+    if (!row) return;
+    PyErr_Fetch(&type, &value, &traceback); /* of the call that the row is of */
+    PyObject *ended = PyObject_CallMethod(row, "__exit__", "OOO", Py_None, Py_None, Py_None);
+    if (!ended) PyErr_WriteUnraisable(row);
+    Py_XDECREF(ended);
+    Py_DECREF(row);
+    PyErr_Restore(type, value, traceback);
 }
 
 /* A contiguous tensor of like's shape by torch's shortcut, at 0.6 of what torch.empty_like costs.

@@ -59,6 +59,7 @@ typedef struct {
     PyObject *forward_ad; /* the variables of the module torch.autograd.forward_ad */
     PyObject *modes;      /* those of torch.utils._python_dispatch */
     PyObject *in_mode, *is_autocast_enabled, *is_tracing;
+    PyObject *profiler;     /* those of torch.autograd.profiler */
     PyObject *for_gradient; /* the ByOperator of a tensor that requires grad */
     /* shortcuts to a new tensor: of (shape, strides, dtype), a GPU's on the current one; or None */
     PyObject *empty_on_cpu, *empty_on_gpu;
@@ -66,7 +67,7 @@ typedef struct {
 
 /* Names that calls look up, interned. */
 typedef struct {
-    PyObject *dlpack, *dlpack_device, *current_level, *in_mode, *minus_one;
+    PyObject *dlpack, *dlpack_device, *current_level, *in_mode, *is_profiled, *minus_one;
     /* tuples of the keywords of a call */
     PyObject *dlpack_keywords, *dlpack_keywords_gpu, *dlpack_keywords_old, *empty_like_keywords;
 } ons_names;
@@ -85,14 +86,20 @@ typedef struct {
     PyArray_Descr *bfloat16; /* ml_dtypes.bfloat16, likewise */
 } ons_module;
 
+/* What others have to do with a call. */
+typedef struct {
+    /* A ByOperator of _libraries is left here: it says why the core does not take an array, and
+     * which operator does. */
+    PyObject *by_operator;
+    const char *row; /* the call's name in torch's profiler; NULL: an operator has it there */
+} ons_outside;
+
 /* What the arrays of a call share. */
 typedef struct {
     ons_module *module;
-    void *stream;        /* on a GPU: in whose order the call works */
-    ons_library library; /* of the array, and so of the result and the scratch */
-    /* Where to leave a ByOperator of _libraries, which says why the core does not take an array and
-     * which operator does. NULL: no operator takes over, and an exception is raised. */
-    PyObject **by_operator;
+    void *stream;         /* on a GPU: in whose order the call works */
+    ons_library library;  /* of the array, and so of the result and the scratch */
+    ons_outside *outside; /* NULL: no operator takes over, and no profiler shows the call */
 } ons_caller;
 
 /* ------- libraries.c ------- */
@@ -184,6 +191,9 @@ int ons_torch_stream(ons_module *module, int gpu, void **stream);
  * operators, and would not see this call. */
 int ons_check_autocast(const ons_caller *caller, const ons_view *view);
 int ons_check_modes(const ons_caller *caller);
+/* Begins the row of a call on tensors in torch's profiler, and ends it. NULL: no profiler is on. */
+int ons_begin_row(const ons_caller *caller, PyObject **row);
+void ons_end_row(PyObject *row);
 int ons_check_tracing(const ons_caller *caller);
 int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
                    ons_view *view);

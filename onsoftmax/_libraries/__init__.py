@@ -21,6 +21,7 @@ from .jax import (
 from .kinds import dtype_name, gpu_of, library_of
 from .operators import ByOperator, operator_of
 from .torch import (
+    begin_row,
     find_symbolic,
     on_torch_stream,
     torch_array,
@@ -33,6 +34,7 @@ from .values import keeps_memory, numpy_of, overlaps_itself, refused_value
 
 __all__ = [
     "as_numpy",
+    "begin_row",
     "check_jax_float64",
     "check_list",
     "cupy_result",

@@ -43,6 +43,7 @@ def torch_knowledge() -> tuple[Any, ...]:
         in_mode,
         torch.is_autocast_enabled,
         torch._C._is_tracing,
+        vars(torch.autograd.profiler),
         _FOR_GRADIENT,
         getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
     )
@@ -73,6 +74,13 @@ def in_mode() -> bool:
     below_autograd = getattr(torch._C, "_len_torch_dispatch_stack", int)
     above_autograd = getattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatch", int)
     return bool(below_autograd() or above_autograd())
+
+
+def begin_row(name: str) -> Any:
+    """A row of torch's profiler, which has begun. Its __exit__ ends it."""
+    row = sys.modules["torch"].autograd.profiler.record_function(name)
+    row.__enter__()
+    return row
 
 
 def torch_stream(gpu: int) -> int:

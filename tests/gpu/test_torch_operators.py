@@ -24,6 +24,10 @@ def test_transforms():
     checks.check_transforms("cuda")
 
 
+def test_rows_of_the_profiler():
+    checks.check_profiled("cuda")
+
+
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_compiled(mode):
     """With CUDA graphs too."""

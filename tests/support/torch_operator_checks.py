@@ -316,3 +316,19 @@ def check_bits_compiled(device, backend, **options):
             for _ in range(3):  # a CUDA graph is recorded at the second call and runs from the third on
                 y = compiled(x)
                 assert y.dtype == call(x).dtype and torch.equal(y, call(x))
+
+
+def check_profiled(device):
+    """Every call has one row in torch's profiler, by whatever way it goes."""
+    x = torch.randn(8, 50, device=device)
+    with_gradient = x.clone().requires_grad_()
+    with torch.profiler.profile() as profiler:
+        y = ons.softmax(x)
+        ons.softmax(x, out=torch.empty_like(x), axis=0, method="online")
+        ons.softmax_backward(x, y)
+        ons.softmax_topk(x, 3)
+        torch.ops.onsoftmax.softmax(x, [-1])
+        ons.log_softmax(with_gradient)
+    names = [event.name for event in profiler.events() if "onsoftmax" in event.name.lower()]
+    calls = ["softmax", "softmax", "softmax_backward", "softmax_topk", "softmax"]
+    assert names == [*(f"onsoftmax::{name}" for name in calls), "OnsoftmaxLogSoftmax"]

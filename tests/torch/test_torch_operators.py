@@ -37,6 +37,10 @@ def test_compiled_code():
     checks.check_bits_compiled("cpu", "inductor")
 
 
+def test_rows_of_the_profiler():
+    checks.check_profiled("cpu")
+
+
 @pytest.mark.parametrize("first", ["onsoftmax", "torch._dynamo"])
 def test_torch_compile_in_any_order_of_imports(first):
     source = f"""
