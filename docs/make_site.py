@@ -8,6 +8,9 @@ them into DIR/html. A link that leads nowhere is an error. Nothing is asked of a
 
 from __future__ import annotations
 
+import functools
+import importlib
+import inspect
 import json
 import os
 import re
@@ -40,12 +43,20 @@ PAGES = {
 PROGRAMS = {f"examples/{path.name}": f"examples/{path.stem}.md" for path in ROOT.glob("examples/*.py")}
 # What the pages link to, under the same names.
 FILES = ["docs/pictures", "docs/picker.html", "benchmarks/results"]
+# What is public, a page each.
 API = {
     "Functions": ["softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"],
     "The k largest": ["softmax_topk", "TopK", "TopKWithNormalizer"],
     "Rows in parts": ["normalizer", "Normalizer"],
     "Looking at it": ["explain", "Trace", "Step", "plan", "Plan", "Cost", "Cliff", "methods", "Method"],
     "Settings": ["set_num_threads", "get_num_threads", "show_config", "DeviceArray"],
+}
+# The same of modules. The pages of a module are left out if its library is not installed.
+MODULES = {
+    "In a training loop": ["torch.Softmax", "torch.LogSoftmax"],
+    "Inside JAX": [f"jax.{name}" for name in ("softmax", "log_softmax", "logsumexp", "softmax_topk")],
+    "Rows over GPUs": [f"distributed.{name}" for name in ("softmax", "log_softmax", "logsumexp")],
+    "Larger than memory": [f"dask.{name}" for name in ("softmax", "log_softmax", "logsumexp")],
 }
 CONFIG = """
 site_name: onsoftmax
@@ -56,7 +67,7 @@ strict: true
 theme:
   name: material
   font: false
-  features: [navigation.sections, content.code.copy, toc.integrate]
+  features: [navigation.sections, navigation.footer, navigation.indexes, content.code.copy, toc.integrate]
   palette:
     - media: "(prefers-color-scheme: light)"
       scheme: default
@@ -79,13 +90,14 @@ plugins:
             show_root_heading: true
             show_root_full_path: false
             show_source: false
-            heading_level: 3
+            heading_level: 1
             separate_signature: true
+            line_length: 80
             filters: ["!^_"]
 nav:
   - Start: index.md
   - Contract: contract.md
-  - API: api.md
+  - API: [api/index.md]
   - Examples: [examples.md]
   - In a training loop: in-a-training-loop.md
   - Rows over GPUs: rows-over-gpus.md
@@ -142,28 +154,48 @@ def with_mathml(text: str) -> str:
     return re.sub(r"\$(.+?)\$", lambda found: convert(found[1]), text, flags=re.S)
 
 
-def api() -> str:
-    """A page of all that is public, from the docstrings."""
+def is_there(module: str) -> bool:
+    """Whether a module's library is installed."""
+    try:
+        importlib.import_module(f"onsoftmax.{module}")
+    except ImportError as error:
+        print(f"{module} has no page: {error}")
+        return False
+    return True
+
+
+def api() -> dict[str, list[str]]:
+    """The sections of the API, and the names in each."""
     listed = [name for names in API.values() for name in names]
     missing = {*ons.__all__} ^ {*listed}
     if missing:
         raise SystemExit(
             f"docs/make_site.py: API and onsoftmax.__all__ differ in {', '.join(sorted(missing))}"
         )
-    modules = {
-        "In a training loop": ["torch.Softmax", "torch.LogSoftmax"],
-        "Inside JAX": [f"jax.{name}" for name in ("softmax", "log_softmax", "logsumexp", "softmax_topk")],
-        "Rows over GPUs": [f"distributed.{name}" for name in ("softmax", "log_softmax", "logsumexp")],
-        "Larger than memory": [f"dask.{name}" for name in ("softmax", "log_softmax", "logsumexp")],
-    }
-    sections = [
-        f"## {title}\n\n" + "\n".join(f"::: onsoftmax.{name}\n" for name in names)
-        for title, names in (API | modules).items()
-    ]
-    return "# API\n\n" + "\n".join(sections)
+    there = {title: names for title, names in MODULES.items() if is_there(names[0].partition(".")[0])}
+    return API | there
 
 
-def gather(source: Path) -> None:
+def summary(name: str) -> str:
+    """The first sentence of a docstring."""
+    documented = functools.reduce(getattr, name.split("."), ons)
+    return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split())
+
+
+def write_api(sections: dict[str, list[str]], to: Path) -> None:
+    """A page for each name, with links to the others of its section, and a page that lists them."""
+    to.mkdir()
+    index = ["# API\n"]
+    for title, names in sections.items():
+        index.append(f"\n## {title}\n\n| name | what it is |\n| --- | --- |")
+        for name in names:
+            index.append(f"| [{name}]({name}.md) | {summary(name)} |")
+            others = ", ".join(f"[{other}]({other}.md)" for other in names if other != name)
+            (to / f"{name}.md").write_text(f"::: onsoftmax.{name}\n\n**{title}:** {others}.\n")
+    (to / "index.md").write_text("\n".join(index) + "\n")
+
+
+def gather(sections: dict[str, list[str]], source: Path) -> None:
     """All pages and files of the site, as mkdocs takes them."""
     for name in FILES:
         to = source / name.removeprefix("docs/")
@@ -176,7 +208,7 @@ def gather(source: Path) -> None:
         (source / to).write_text(program(ROOT / path))
     picker = source / "picker.html"
     picker.write_text(picker.read_text().replace('href="../README.md"', 'href="index.html" target="_top"'))
-    (source / "api.md").write_text(api())
+    write_api(sections, source / "api")
     (source / "picker.md").write_text(
         '# The picker\n\n<iframe src="../picker.html" style="width: 100%; height: 80vh; border: 0" '
         'title="Which softmax runs on your rows?"></iframe>\n\n[On a page of its own](picker.html)\n'
@@ -204,10 +236,13 @@ def main() -> int:
     place = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "site").resolve()
     shutil.rmtree(place, ignore_errors=True)
     (place / "source").mkdir(parents=True)
-    gather(place / "source")
+    sections = api()
+    gather(sections, place / "source")
     programs = [{Path(page).stem.replace("_", " ").capitalize(): page} for page in sorted(PROGRAMS.values())]
-    listed = json.dumps([{"All": "examples.md"}, *programs])
-    (place / "mkdocs.yml").write_text(CONFIG.replace("[examples.md]", listed))
+    pages = [{title: [{name: f"api/{name}.md"} for name in names]} for title, names in sections.items()]
+    config = CONFIG.replace("[examples.md]", json.dumps([{"All": "examples.md"}, *programs]))
+    config = config.replace("[api/index.md]", json.dumps(["api/index.md", *pages]))
+    (place / "mkdocs.yml").write_text(config)
     command = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(place / "mkdocs.yml")]
     return subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}).returncode
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from glob import glob
+from importlib.util import find_spec
 
 import processes
 import pytest
@@ -79,6 +80,12 @@ def pytest_terminal_summary(terminalreporter, config):
     reason = why_no_gpu()
     if reason:
         terminalreporter.write_line(f"tests/gpu needs a GPU and was left out: {reason}")
+    missing = [name for name in ("torch", "jax", "dask", "xarray", "transformers") if not find_spec(name)]
+    if missing:
+        terminalreporter.write_line(
+            f"left out, because they are not installed: the tests of {', '.join(missing)}. "
+            "pip install -e '.[test-all]' brings all of them"
+        )
 
 
 @pytest.hookimpl(wrapper=True)
