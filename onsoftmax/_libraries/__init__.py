@@ -66,8 +66,7 @@ def prepare(array: Any, role: int) -> tuple[int, Any]:
         return _prepared(JAX, jax_array(array, role))
     if library == "cupy":
         return CUPY, cupy_array(array, role)
-    if library == "dask":
-        refuse_dask()
+    refuse_dask(array)
     if hasattr(array, "__dlpack__") and not (role == X and keeps_memory(array)):
         return NUMPY, array
     if hasattr(array, "__cuda_array_interface__"):
@@ -96,8 +95,7 @@ def on_host(array: Any, role: int) -> Any:
     """A mask or a scale of any library as a NumPy array, or a ByOperator."""
     if is_jax_tracer(array):
         return jax_operator()
-    if library_of(array) == "dask":
-        refuse_dask()
+    refuse_dask(array)
     check_jax_values(array)
     gpu = gpu_of(array)
     if gpu is not None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .kinds import library_of_type
+from .kinds import library_of, library_of_type
 
 
-def refuse_dask() -> None:
+def refuse_dask(array: Any) -> None:
+    """TypeError for a Dask array, also as the data of an array of xarray: NumPy would compute it."""
+    if "dask" in (library_of(array), library_of(getattr(array, "data", None))):
+        _refuse()
+
+
+def _refuse() -> None:
     raise TypeError(
         "got a Dask array: expected a call of onsoftmax.dask.softmax, log_softmax or logsumexp, which "
         "take it lazily; or array.compute() for the other functions"
@@ -17,7 +23,7 @@ def refuse_dask() -> None:
 def check_list(values: Any) -> None:
     """TypeError if lists contain a Dask array, which NumPy would compute."""
     if _any_dask(values):
-        refuse_dask()
+        _refuse()
 
 
 def _any_dask(values: Any) -> bool:

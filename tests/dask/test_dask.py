@@ -215,3 +215,13 @@ def test_wrong_arrays():
         module.softmax(da.ma.masked_array(da.ones(4), da.ones(4) > 2))
     with pytest.raises(TypeError, match="array is of type Odd: expected a Dask array"):
         module.softmax(type("Odd", (), {"shape": (3,), "dtype": "odd"})())
+
+
+def test_xarray_on_dask_arrays():
+    """NumPy would compute them."""
+    xarray = pytest.importorskip("xarray")
+    array = xarray.DataArray(np.ones((4, 6)), dims=("row", "class"))
+    assert np.all(ons.softmax(array) == 1 / 6)
+    for call in (ons.softmax, lambda x: ons.softmax_topk(x, 2), lambda x: ons.softmax(np.ones(6), where=x)):
+        with pytest.raises(TypeError, match=r"got a Dask array.*onsoftmax\.dask"):
+            call(array.chunk())
