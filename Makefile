@@ -58,7 +58,8 @@ test:
 wheels: wheel-x86_64 wheel-aarch64
 
 wheel-x86_64: export ONSOFTMAX_CUDA ?= 1
-wheel-x86_64: export ONSOFTMAX_CUDA_ARCHS ?= 90
+# Machine code for the GPUs that people have, and PTX that the drivers of all others compile.
+wheel-x86_64: export ONSOFTMAX_CUDA_ARCHS ?= 75-virtual;80-real;90-real;100-real;120-real
 # A quarter smaller, for an eighth more of nvcc's time. All drivers of CUDA 13 know this mode.
 wheel-x86_64: export NVCC_APPEND_FLAGS := -compress-mode=size $(NVCC_APPEND_FLAGS)
 wheel-aarch64: export ONSOFTMAX_CUDA = 0

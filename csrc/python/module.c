@@ -29,6 +29,17 @@ static PyObject *isa_names(void) {
     return names;
 }
 
+/* Whether the build has machine code for a GPU: that of its major version and of no later minor
+ * one. The driver compiles PTX for other GPUs. */
+static bool has_machine_code(const char *architectures, int gpu) {
+    for (const char *at = architectures; *at; at += strcspn(at, ";"), at += *at == ';') {
+        char *end;
+        const long one = strtol(at, &end, 10);
+        if (one / 10 == gpu / 10 && one <= gpu && strncmp(end, "-virtual", 8) != 0) return true;
+    }
+    return false;
+}
+
 /* What there is of CUDA: built or not, and the GPUs' names. Asks CUDA. */
 static PyObject *cuda_found(void) {
     int count;
@@ -41,10 +52,15 @@ static PyObject *cuda_found(void) {
     for (int i = 0; text && i < count; i++) {
         ons_gpu gpu;
         status = ons_gpu_describe(i, &gpu);
-        Py_SETREF(text, status == ONS_OK ? PyUnicode_FromFormat("%U; cuda:%d %s, sm_%d", text, i,
-                                                                gpu.name, gpu.architecture)
-                                         : PyUnicode_FromFormat("%U; cuda:%d %s", text, i,
-                                                                ons_status_text(status)));
+        if (status == ONS_OK)
+            Py_SETREF(text, PyUnicode_FromFormat("%U; cuda:%d %s, sm_%d, %s", text, i, gpu.name,
+                                                 gpu.architecture,
+                                                 has_machine_code(built, gpu.architecture)
+                                                     ? "machine code"
+                                                     : "compiled by the driver at the first call"));
+        else
+            Py_SETREF(text,
+                      PyUnicode_FromFormat("%U; cuda:%d %s", text, i, ons_status_text(status)));
     }
     return text;
 }

@@ -8,6 +8,7 @@
 #define ons_has_cuda absent_has_cuda
 #define ons_cuda_error_text absent_cuda_error_text
 #define ons_gpu_count absent_gpu_count
+#define ons_cuda_architectures absent_cuda_architectures
 #define ons_gpu_describe absent_gpu_describe
 #define ons_gpu_of absent_gpu_of
 #define ons_gpu_is_current absent_gpu_is_current
@@ -24,6 +25,7 @@
 #undef ons_has_cuda
 #undef ons_cuda_error_text
 #undef ons_gpu_count
+#undef ons_cuda_architectures
 #undef ons_gpu_describe
 #undef ons_gpu_of
 #undef ons_gpu_is_current
@@ -47,8 +49,10 @@ SHOWN int stand_in_count_status, stand_in_gpu, stand_in_gpu_of_memory;
 SHOWN void *stand_in_stream;
 SHOWN int stand_in_orders;
 SHOWN void *stand_in_first[EVENTS], *stand_in_then[EVENTS];
+SHOWN const char *stand_in_architectures = "90";
 
 bool ons_has_cuda(void) { return true; }
+const char *ons_cuda_architectures(void) { return stand_in_architectures; }
 
 const char *ons_cuda_error_text(ons_status status) {
     return (int)status == OUT_OF_MEMORY ? "out of memory" : "some error";

@@ -540,7 +540,24 @@ def check_plan():
     assert "32 registers" in str(plan)
     assert ons.plan((3, 4, 5), device="cuda") == plan
     refused(ValueError, "a GPU", ons.plan, Interface(X), device="cpu")
-    assert "2 GPUs; cuda:0 stand-in, sm_90; cuda:1 another" in _core.config()["cuda"]
+
+
+def check_code():
+    """What a GPU of sm_90 has of a build: machine code, or PTX that its driver compiles."""
+    architectures = asked("architectures", ctypes.c_char_p)
+    for built, has_code in (
+        (b"75-virtual;80;90;100", True),
+        (b"90a", True),
+        (b"75-virtual;80;100", False),
+        (b"90-virtual", False),
+        (b"95", False),
+    ):
+        architectures.value = built
+        code = "machine code" if has_code else "compiled by the driver at the first call"
+        assert (
+            f"built for {built.decode()}; 2 GPUs; cuda:0 stand-in, sm_90, {code}; cuda:1 another"
+            in (_core.config()["cuda"])
+        )
 
 
 def check_topk():
