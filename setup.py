@@ -274,7 +274,18 @@ class build_core(build_ext):
         return path
 
 
+def described():
+    """README as a package index shows it: without pictures and their captions, and without links to files
+    of the checkout. The index has none of these files."""
+    with open("README.md", encoding="utf-8") as file:
+        text = file.read()
+    text = re.sub(r"(<picture>.*?</picture>|!\[[^]]*\]\([^)]*\))\n\n\*.*?\*\n\n", "", text, flags=re.S)
+    return re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
+
+
 setup(
+    long_description=described(),
+    long_description_content_type="text/markdown",
     cmdclass={"build_ext": build_core},
     ext_modules=[
         Extension(

@@ -220,3 +220,15 @@ def test_wheels_without_their_tools(tmp_path):
         (tmp_path / tool).write_text("#!/bin/sh\nexit 1\n")
         (tmp_path / tool).chmod(0o755)
     assert "needs the module setuptools in /bin/false. Run pip" in make("PYTHON=/bin/false")
+
+
+def test_what_a_package_index_shows():
+    """README's text without pictures, and without links to files of the checkout; one version everywhere."""
+    command = [sys.executable, "setup.py", "-q", "--version", "--long-description"]
+    plain = {**os.environ, "ONSOFTMAX_CUDA": "0"}
+    done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=True)
+    version, _, shown = done.stdout.partition("\n")
+    with open(os.path.join(ROOT, "CITATION.cff")) as file:
+        assert f"\nversion: {version}\n" in file.read()
+    assert not re.search(r"<picture>|!\[|\]\((?!https?:)|H200\. 1\.0 is", shown)
+    assert "# onsoftmax" in shown and "pip install -e ." in shown and "## The methods" in shown
