@@ -159,11 +159,14 @@ def _aligned(name: str, given: Any, x: _Array, axis: tuple[int, ...]) -> _Array:
         of_rows = [dim for dim in range(x.ndim) if array.shape[dim] != 1]
         fits = all(_same_length(array, x, dim) and not (name == "scale" and dim in axis) for dim in of_rows)
     if not fits:
-        along = ", with length 1 along axis" if name == "scale" else ""
+        one_along = axis if name == "scale" else ()
+        wanted = tuple(1 if dim in one_along else length for dim, length in enumerate(x.shape))
+        along = " with length 1 along axis" if one_along else ""
         unknown = any(map(math.isnan, (*shape, *x.shape)))
         hint = "; compute_chunk_sizes() of an array finds what is unknown" if unknown else ""
         raise ValueError(
-            f"{name} has shape {shape}: expected one that broadcasts to the array's {x.shape}{along}{hint}"
+            f"{name} has shape {shape}: expected one that broadcasts to {wanted}, the array's shape"
+            f"{along}{hint}"
         )
     known = [dim for dim in range(x.ndim) if not math.isnan(array.shape[dim])]
     return array.rechunk({dim: x.chunks[dim] if dim in of_rows else (1,) for dim in known})

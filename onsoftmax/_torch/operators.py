@@ -145,10 +145,11 @@ def _check_broadcast(name: str, array: Tensor, x: Tensor, one_along: Sequence[in
         for i, own in enumerate(array.shape, -array.ndim)
     )
     if not fits:
-        along = ", with length 1 along axis" if one_along else ""
+        wanted = tuple(1 if i - x.ndim in one_along else length for i, length in enumerate(x.shape))
+        along = " with length 1 along axis" if one_along else ""
         raise ValueError(
-            f"{name} has shape {tuple(array.shape)}: expected one that broadcasts to the array's "
-            f"{tuple(x.shape)}{along}"
+            f"{name} has shape {tuple(array.shape)}: expected one that broadcasts to {wanted}, the array's "
+            f"shape{along}"
         )
 
 
