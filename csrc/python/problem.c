@@ -109,12 +109,13 @@ static int check_broadcast(const char *name, const ons_view *view, const ons_vie
     ons_view of_rows = *x;
     for (int i = 0; one_along && i < x->ndim; i++)
         if (one_along[i]) of_rows.shape[i] = 1;
-    PyObject *given = ons_shape_text(view), *wanted = ons_shape_text(&of_rows);
-    if (given && wanted)
-        PyErr_Format(
-            PyExc_ValueError, "%s has shape %U: expected one that broadcasts to %U, %s", name,
-            given, wanted,
-            one_along ? "the array's shape with length 1 along axis" : "the array's shape");
+    PyObject *given = ons_shape_text(view), *array = ons_shape_text(x);
+    PyObject *wanted = ons_shape_text(&of_rows);
+    if (given && array && wanted)
+        PyErr_Format(PyExc_ValueError,
+                     "%s has shape %U, and the array %U: expected one that broadcasts to %U%s",
+                     name, given, array, wanted, one_along ? ", with length 1 along axis" : "");
+    Py_XDECREF(array);
     Py_XDECREF(given);
     Py_XDECREF(wanted);
     return -1;

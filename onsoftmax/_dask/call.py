@@ -161,11 +161,11 @@ def _aligned(name: str, given: Any, x: _Array, axis: tuple[int, ...]) -> _Array:
     if not fits:
         one_along = axis if name == "scale" else ()
         wanted = tuple(1 if dim in one_along else length for dim, length in enumerate(x.shape))
-        along = " with length 1 along axis" if one_along else ""
+        along = ", with length 1 along axis" if one_along else ""
         unknown = any(map(math.isnan, (*shape, *x.shape)))
         hint = "; compute_chunk_sizes() of an array finds what is unknown" if unknown else ""
         raise ValueError(
-            f"{name} has shape {shape}: expected one that broadcasts to {wanted}, the array's shape"
+            f"{name} has shape {shape}, and the array {x.shape}: expected one that broadcasts to {wanted}"
             f"{along}{hint}"
         )
     known = [dim for dim in range(x.ndim) if not math.isnan(array.shape[dim])]

@@ -9,7 +9,8 @@ from .kinds import library_of, library_of_type
 
 def refuse_dask(array: Any) -> None:
     """TypeError for a Dask array, also as the data of an array of xarray: NumPy would compute it."""
-    if "dask" in (library_of(array), library_of(getattr(array, "data", None))):
+    library = library_of(array) or library_of(getattr(array, "data", None))
+    if library == "dask":
         _refuse()
 
 

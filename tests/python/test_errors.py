@@ -64,7 +64,7 @@ ERRORS = [  # arguments, keywords, exception, what the text must name
     ((X,), {"where": np.ones((4, 3), bool)}, ValueError, ["where", "(4, 3)", "(3, 4)"]),
     ((X,), {"where": np.ones((2, 3, 4), bool)}, ValueError, ["where", "(2, 3, 4)", "(3, 4)"]),
     ((X,), {"scale": np.ones((3, 4))}, ValueError, ["scale", "(3, 4)", "length 1 along axis"]),
-    ((X,), {"scale": np.ones(3)}, ValueError, ["scale", "(3,)", "(3, 4)"]),
+    ((X,), {"scale": np.ones(3)}, ValueError, ["scale", "(3,)", "(3, 4)", "(3, 1)"]),
     ((X, None), {"scale": np.ones((3, 1))}, ValueError, ["scale", "(3, 1)", "(3, 4)"]),
     ((X,), {"scale": "2"}, TypeError, ["scale", "real number"]),
     ((X,), {"scale": None}, TypeError, ["scale", "real number"]),
