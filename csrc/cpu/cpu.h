@@ -18,7 +18,7 @@ typedef void ons_cpu_method(const ons_job *job);
 #include "../api/methods.def"
 #undef ONS_METHOD
 
-ons_cpu_method ons_cpu_exact; /* of problem->sums, but for gradients */
+ons_cpu_method ons_cpu_digits; /* of problem->sums, but for gradients */
 
 /* run.c: scratch that the plan needs, and the run itself. */
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);

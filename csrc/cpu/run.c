@@ -58,7 +58,7 @@ ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan) {
     if (!workspace) return ONS_E_MEMORY;
     ons_job job = {problem, plan, kernels, workspace};
     const bool exact = problem->sums && !ons_operations[problem->operation].gradient;
-    (exact ? ons_cpu_exact : entries[plan->method])(&job);
+    (exact ? ons_cpu_digits : entries[plan->method])(&job);
     if (!fits) free(workspace);
     return ONS_OK;
 }

@@ -1,4 +1,4 @@
-/* exact.c - the states of rows, or of parts of them, added up without rounding (exact.h), tile by
+/* digits.c - the states of rows, or of parts of them, added up without rounding (exact.h), tile by
  * tile. The elements are read once; threads share the rows. */
 #include "../api/exact.h"
 #include "strip/strip.h"
@@ -74,4 +74,4 @@ static void exact(ons_strip *strip) {
     }
 }
 
-void ons_cpu_exact(const ons_job *job) { ons_for_each_strip(job, exact); }
+void ons_cpu_digits(const ons_job *job) { ons_for_each_strip(job, exact); }
