@@ -3,9 +3,6 @@
  * come out right, only slower. */
 #include "online.h"
 
-/* Rows from which on batches pay: fewer leave most of one empty. */
-enum { BATCHED_ROWS = 6 };
-
 static void fused(ons_strip *strip) {
     const ons_primitives *primitives = strip->primitives;
     bool exponentials = ons_operations[strip->problem->operation].keeps == ONS_KEEP_EXPONENTIALS;
@@ -39,6 +36,9 @@ static void fused(ons_strip *strip) {
     }
     if (strip->rows.past_caches) primitives->fence();
 }
+
+/* Rows from which on batches pay: fewer leave most of one empty. */
+enum { BATCHED_ROWS = 6 };
 
 static void whole_rows(ons_strip *strip) {
     ons_run_of_rows run = ons_strip_as_run(strip);

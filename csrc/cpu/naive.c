@@ -3,6 +3,40 @@
  * against. */
 #include "strip/strip.h"
 
+static ons_tile elements(ons_strip *strip, int64_t j, int64_t n);
+static void exponentials_of(ons_strip *strip, ons_tile to, ons_tile x, int64_t n);
+static void round_to_own(const ons_strip *strip, ons_tile tile, int64_t n);
+static void end_rows(ons_strip *strip);
+static void store_values(ons_strip *strip);
+
+static void naive(ons_strip *strip) {
+    bool exponentials = ons_operations[strip->problem->operation].keeps == ONS_KEEP_EXPONENTIALS;
+    int64_t N = strip->plan->N;
+    ons_tile e = ons_strip_scratch(strip);
+    ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
+        exponentials_of(strip, e, elements(strip, j, n), n);
+        strip->primitives->sum(&strip->rows, e, n);
+        ons_strip_end_tile(strip, j + n, N, true);
+    }
+    end_rows(strip);
+    if (!strip->epilogue->finish_plain) {
+        store_values(strip);
+        return;
+    }
+    ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
+        ons_tile y = ons_strip_result(strip, j), kept = elements(strip, j, n);
+        if (exponentials) {
+            exponentials_of(strip, y, kept, n);
+            kept = y;
+        }
+        strip->epilogue->finish_plain(&strip->rows, y, kept, n);
+        round_to_own(strip, y, n);
+        ons_strip_store(strip, j, n);
+    }
+}
+
+void ons_cpu_naive(const ons_job *job) { ons_for_each_strip(job, naive); }
+
 /* Rounds a tile of the compute type to the array's own. */
 static void round_to_own(const ons_strip *strip, ons_tile tile, int64_t n) {
     ons_dtype own = strip->problem->operand[ONS_X].dtype;
@@ -61,31 +95,3 @@ static void store_values(ons_strip *strip) {
         ons_strip_store_value(strip, i, from);
     }
 }
-
-static void naive(ons_strip *strip) {
-    bool exponentials = ons_operations[strip->problem->operation].keeps == ONS_KEEP_EXPONENTIALS;
-    int64_t N = strip->plan->N;
-    ons_tile e = ons_strip_scratch(strip);
-    ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
-        exponentials_of(strip, e, elements(strip, j, n), n);
-        strip->primitives->sum(&strip->rows, e, n);
-        ons_strip_end_tile(strip, j + n, N, true);
-    }
-    end_rows(strip);
-    if (!strip->epilogue->finish_plain) {
-        store_values(strip);
-        return;
-    }
-    ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
-        ons_tile y = ons_strip_result(strip, j), kept = elements(strip, j, n);
-        if (exponentials) {
-            exponentials_of(strip, y, kept, n);
-            kept = y;
-        }
-        strip->epilogue->finish_plain(&strip->rows, y, kept, n);
-        round_to_own(strip, y, n);
-        ons_strip_store(strip, j, n);
-    }
-}
-
-void ons_cpu_naive(const ons_job *job) { ons_for_each_strip(job, naive); }

@@ -5,46 +5,11 @@
 #include "online.h"
 #include "topk.h"
 
-/* Elements j to j + n of y and of its gradient, and where the result goes. */
-static ons_gradients gradients_at(ons_strip *strip, int64_t j, int64_t n) {
-    return (ons_gradients){.dx = ons_strip_result(strip, j),
-                           .dy = ons_strip_load_input(strip, ONS_GRADIENT, j, n),
-                           .y = ons_strip_load_input(strip, ONS_X, j, n),
-                           .n = n};
-}
-
-static void add_gradients(ons_strip *strip, int64_t begin, int64_t end) {
-    ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
-        ons_gradients of = gradients_at(strip, j, n);
-        strip->epilogue->add_gradient(&strip->rows, of.dy, of.y, n);
-    }
-}
-
-static void finish_gradients(ons_strip *strip, int64_t begin, int64_t end) {
-    strip->epilogue->end_gradients(&strip->rows, strip->scale);
-    ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
-        strip->epilogue->finish_gradient(&strip->rows, gradients_at(strip, j, n));
-        ons_strip_store(strip, j, n);
-    }
-    if (strip->rows.past_caches) strip->primitives->fence();
-}
-
-/* Whether whole rows can be taken one after the other: they lie in memory as in a tile, or are no
- * longer than one. */
-static bool takes_gradient_rows(const ons_strip *strip) {
-    const ons_plan *plan = strip->plan;
-    bool direct = plan->x_direct && plan->y_direct && !plan->stages_gradient;
-    return strip->epilogue->gradient_rows && plan->form == ONS_ROW_FORM &&
-           (direct || plan->N <= plan->tile);
-}
-
-static void gradient_rows(ons_strip *strip) {
-    const ons_plan *plan = strip->plan;
-    strip->epilogue->gradient_rows(&strip->rows, gradients_at(strip, 0, plan->N), plan->tile,
-                                   strip->scale);
-    ons_strip_store(strip, 0, plan->N);
-    if (strip->rows.past_caches) strip->primitives->fence();
-}
+/* Gradients: below. */
+static void add_gradients(ons_strip *strip, int64_t begin, int64_t end);
+static void finish_gradients(ons_strip *strip, int64_t begin, int64_t end);
+static bool takes_gradient_rows(const ons_strip *strip);
+static void gradient_rows(ons_strip *strip);
 
 void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
     ons_rows *rows = &strip->rows;
@@ -111,3 +76,44 @@ void ons_online(ons_strip *strip) {
 }
 
 void ons_cpu_online(const ons_job *job) { ons_for_each_strip(job, ons_online); }
+
+/* Elements j to j + n of y and of its gradient, and where the result goes. */
+static ons_gradients gradients_at(ons_strip *strip, int64_t j, int64_t n) {
+    return (ons_gradients){.dx = ons_strip_result(strip, j),
+                           .dy = ons_strip_load_input(strip, ONS_GRADIENT, j, n),
+                           .y = ons_strip_load_input(strip, ONS_X, j, n),
+                           .n = n};
+}
+
+static void add_gradients(ons_strip *strip, int64_t begin, int64_t end) {
+    ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
+        ons_gradients of = gradients_at(strip, j, n);
+        strip->epilogue->add_gradient(&strip->rows, of.dy, of.y, n);
+    }
+}
+
+static void finish_gradients(ons_strip *strip, int64_t begin, int64_t end) {
+    strip->epilogue->end_gradients(&strip->rows, strip->scale);
+    ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
+        strip->epilogue->finish_gradient(&strip->rows, gradients_at(strip, j, n));
+        ons_strip_store(strip, j, n);
+    }
+    if (strip->rows.past_caches) strip->primitives->fence();
+}
+
+/* Whether whole rows can be taken one after the other: they lie in memory as in a tile, or are no
+ * longer than one. */
+static bool takes_gradient_rows(const ons_strip *strip) {
+    const ons_plan *plan = strip->plan;
+    bool direct = plan->x_direct && plan->y_direct && !plan->stages_gradient;
+    return strip->epilogue->gradient_rows && plan->form == ONS_ROW_FORM &&
+           (direct || plan->N <= plan->tile);
+}
+
+static void gradient_rows(ons_strip *strip) {
+    const ons_plan *plan = strip->plan;
+    strip->epilogue->gradient_rows(&strip->rows, gradients_at(strip, 0, plan->N), plan->tile,
+                                   strip->scale);
+    ons_strip_store(strip, 0, plan->N);
+    if (strip->rows.past_caches) strip->primitives->fence();
+}

@@ -18,6 +18,98 @@ typedef struct {
     char *candidates;            /* of each block of each row, where the operation selects */
 } wave;
 
+static int64_t blocks_of(const ons_plan *plan);
+static int64_t strips_in_wave(const ons_plan *plan);
+static void strip_of_unit(const wave *wave, ons_strip *strip, int64_t unit, int64_t *begin,
+                          int64_t *end);
+static void keep_candidates(const wave *wave, const ons_strip *strip, int64_t unit);
+static void begin_above(const wave *wave, ons_strip *strip, int64_t before);
+static void merge_candidates(const wave *wave, const ons_strip *strip, int64_t unit);
+static void store_sums(const wave *wave, int64_t strips);
+static void divide_by_pairs(void *context, int worker, int64_t first, int64_t last);
+
+static void take_statistics(void *context, int worker, int64_t first, int64_t last) {
+    const wave *wave = context;
+    ons_strip strip = ons_strip_of(wave->job, worker);
+    for (int64_t unit = first; unit < last; unit++) {
+        int64_t begin, end;
+        strip_of_unit(wave, &strip, unit, &begin, &end);
+        if (strip.candidates && unit > first && begin > 0) begin_above(wave, &strip, unit - 1);
+        ons_online_statistics(&strip, begin, end);
+        if (strip.candidates && !strip.anchored) keep_candidates(wave, &strip, unit);
+        /* the last strip may have fewer rows; the others are empty */
+        int64_t width = strip.plan->width;
+        for (int64_t i = 0; i < width; i++)
+            wave->partial[unit * width + i] =
+                i < strip.rows.width ? strip.rows.state[i] : ons_state_empty();
+    }
+}
+
+/* True where a row must be taken relative to its m (ons_strip_anchor), for which all are taken
+ * again. */
+static bool merge_and_anchor(wave *wave, int64_t strips) {
+    int64_t width = wave->job->plan->width;
+    bool far = false;
+    for (int64_t row = 0; row < strips * width; row++) {
+        ons_state merged = ons_state_empty();
+        for (int64_t b = 0; b < wave->blocks; b++)
+            merged = ons_state_merge(
+                merged, wave->partial[(row / width * wave->blocks + b) * width + row % width]);
+        wave->merged[row] = merged;
+        if (wave->anchored) continue;
+        bool this_one = ons_needs_anchor(merged.m);
+        wave->anchor[row] = this_one ? merged.m : 0.0;
+        far |= this_one;
+    }
+    wave->anchored |= far;
+    return far;
+}
+
+static void divide(void *context, int worker, int64_t first, int64_t last) {
+    const wave *wave = context;
+    ons_strip strip = ons_strip_of(wave->job, worker);
+    for (int64_t unit = first; unit < last; unit++) {
+        int64_t begin, end, row = unit / wave->blocks * strip.plan->width;
+        strip_of_unit(wave, &strip, unit, &begin, &end);
+        for (int64_t i = 0; i < strip.rows.width; i++) strip.rows.state[i] = wave->merged[row + i];
+        if (strip.candidates && begin == 0) merge_candidates(wave, &strip, unit);
+        ons_online_finish(&strip, begin, end);
+    }
+}
+
+void ons_cpu_split(const ons_job *job) {
+    const ons_plan *plan = job->plan;
+    int64_t count = ons_strip_count(job->problem, plan), max_strips = strips_in_wave(plan);
+    int64_t rows = max_strips * plan->width;
+    wave wave = {.job = job, .blocks = blocks_of(plan)};
+    if (job->problem->operand[ONS_STATISTIC].data && plan->k == 0) {
+        int64_t units = count * wave.blocks;
+        ons_parallel_for(units, units / (8 * plan->threads) + 1, plan->threads, divide_by_pairs,
+                         (void *)job);
+        return;
+    }
+    wave.partial = (ons_state *)(job->workspace + plan->threads * ons_strip_bytes(plan));
+    wave.merged = wave.partial + rows * wave.blocks;
+    wave.anchor = (double *)(wave.merged + rows);
+    wave.candidates = (char *)(wave.anchor + rows);
+    wave.candidates += -(uintptr_t)wave.candidates % 64;
+    for (int64_t first = 0; first < count; first += max_strips) {
+        int64_t strips = count - first < max_strips ? count - first : max_strips,
+                units = strips * wave.blocks;
+        int64_t grain = units / (8 * plan->threads) + 1;
+        wave.first = first;
+        wave.anchored = false;
+        for (int64_t row = 0; row < rows; row++) wave.anchor[row] = 0.0;
+        do {
+            ons_parallel_for(units, grain, plan->threads, take_statistics, &wave);
+        } while (merge_and_anchor(&wave, strips));
+        if (job->problem->sums)
+            store_sums(&wave, strips);
+        else
+            ons_parallel_for(units, grain, plan->threads, divide, &wave);
+    }
+}
+
 /* An empty row has one too. */
 static int64_t blocks_of(const ons_plan *plan) {
     return plan->N > 0 ? (plan->N + ONS_BLOCK - 1) / ONS_BLOCK : 1;
@@ -80,55 +172,6 @@ static void merge_candidates(const wave *wave, const ons_strip *strip, int64_t u
                 (const ons_candidates *)(const void *)candidates_at(wave, unit + b, i));
 }
 
-static void take_statistics(void *context, int worker, int64_t first, int64_t last) {
-    const wave *wave = context;
-    ons_strip strip = ons_strip_of(wave->job, worker);
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t begin, end;
-        strip_of_unit(wave, &strip, unit, &begin, &end);
-        if (strip.candidates && unit > first && begin > 0) begin_above(wave, &strip, unit - 1);
-        ons_online_statistics(&strip, begin, end);
-        if (strip.candidates && !strip.anchored) keep_candidates(wave, &strip, unit);
-        /* the last strip may have fewer rows; the others are empty */
-        int64_t width = strip.plan->width;
-        for (int64_t i = 0; i < width; i++)
-            wave->partial[unit * width + i] =
-                i < strip.rows.width ? strip.rows.state[i] : ons_state_empty();
-    }
-}
-
-static void divide(void *context, int worker, int64_t first, int64_t last) {
-    const wave *wave = context;
-    ons_strip strip = ons_strip_of(wave->job, worker);
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t begin, end, row = unit / wave->blocks * strip.plan->width;
-        strip_of_unit(wave, &strip, unit, &begin, &end);
-        for (int64_t i = 0; i < strip.rows.width; i++) strip.rows.state[i] = wave->merged[row + i];
-        if (strip.candidates && begin == 0) merge_candidates(wave, &strip, unit);
-        ons_online_finish(&strip, begin, end);
-    }
-}
-
-/* True where a row must be taken relative to its m (ons_strip_anchor), for which all are taken
- * again. */
-static bool merge_and_anchor(wave *wave, int64_t strips) {
-    int64_t width = wave->job->plan->width;
-    bool far = false;
-    for (int64_t row = 0; row < strips * width; row++) {
-        ons_state merged = ons_state_empty();
-        for (int64_t b = 0; b < wave->blocks; b++)
-            merged = ons_state_merge(
-                merged, wave->partial[(row / width * wave->blocks + b) * width + row % width]);
-        wave->merged[row] = merged;
-        if (wave->anchored) continue;
-        bool this_one = ons_needs_anchor(merged.m);
-        wave->anchor[row] = this_one ? merged.m : 0.0;
-        far |= this_one;
-    }
-    wave->anchored |= far;
-    return far;
-}
-
 /* The sums of the rows of the wave. */
 static void store_sums(const wave *wave, int64_t strips) {
     ons_strip strip = ons_strip_of(wave->job, 0);
@@ -151,38 +194,5 @@ static void divide_by_pairs(void *context, int worker, int64_t first, int64_t la
         ons_strip_at(&strip, unit / blocks);
         ons_strip_take_pairs(&strip);
         ons_online_finish(&strip, begin, N - begin < ONS_BLOCK ? N : begin + ONS_BLOCK);
-    }
-}
-
-void ons_cpu_split(const ons_job *job) {
-    const ons_plan *plan = job->plan;
-    int64_t count = ons_strip_count(job->problem, plan), max_strips = strips_in_wave(plan);
-    int64_t rows = max_strips * plan->width;
-    wave wave = {.job = job, .blocks = blocks_of(plan)};
-    if (job->problem->operand[ONS_STATISTIC].data && plan->k == 0) {
-        int64_t units = count * wave.blocks;
-        ons_parallel_for(units, units / (8 * plan->threads) + 1, plan->threads, divide_by_pairs,
-                         (void *)job);
-        return;
-    }
-    wave.partial = (ons_state *)(job->workspace + plan->threads * ons_strip_bytes(plan));
-    wave.merged = wave.partial + rows * wave.blocks;
-    wave.anchor = (double *)(wave.merged + rows);
-    wave.candidates = (char *)(wave.anchor + rows);
-    wave.candidates += -(uintptr_t)wave.candidates % 64;
-    for (int64_t first = 0; first < count; first += max_strips) {
-        int64_t strips = count - first < max_strips ? count - first : max_strips,
-                units = strips * wave.blocks;
-        int64_t grain = units / (8 * plan->threads) + 1;
-        wave.first = first;
-        wave.anchored = false;
-        for (int64_t row = 0; row < rows; row++) wave.anchor[row] = 0.0;
-        do {
-            ons_parallel_for(units, grain, plan->threads, take_statistics, &wave);
-        } while (merge_and_anchor(&wave, strips));
-        if (job->problem->sums)
-            store_sums(&wave, strips);
-        else
-            ons_parallel_for(units, grain, plan->threads, divide, &wave);
     }
 }
