@@ -1,6 +1,6 @@
 /* naive.c - exp, sum, divide, without the maximum and in the array's own type: e^x is inf from 88.8
- * in float32 and from 11.1 in float16, and inf / inf is NaN. What the other methods are measured
- * against. */
+ * in float32 and from 11.1 in float16, and inf / inf is NaN. The other methods are measured against
+ * it. Milakov and Gimelshein, arXiv 1805.02867, algorithm 1. */
 #include "strip/strip.h"
 
 static ons_tile elements(ons_strip *strip, int64_t j, int64_t n);
@@ -58,7 +58,7 @@ static void round_to_own(const ons_strip *strip, ons_tile tile, int64_t n) {
 /* Elements j to j + n in the array's own type. */
 static ons_tile elements(ons_strip *strip, int64_t j, int64_t n) {
     ons_tile x = ons_strip_load(strip, j, n);
-    if (!strip->plan->x_direct) round_to_own(strip, x, n); /* a scaled x */
+    if (!strip->plan->x_direct) round_to_own(strip, x, n); /* scaling has changed x */
     return x;
 }
 
@@ -69,7 +69,7 @@ static void exponentials_of(ons_strip *strip, ons_tile to, ons_tile x, int64_t n
 
 static double rounded(const ons_strip *strip, double value) {
     ons_dtype own = strip->problem->operand[ONS_X].dtype;
-    if (ons_dtype_size(own) != 2) return value; /* to be rounded to the compute type */
+    if (ons_dtype_size(own) != 2) return value; /* the caller rounds it to the compute type */
     char bits[2];
     float v = (float)value;
     strip->move->store(bits, 2, own, &v, 1);
@@ -77,7 +77,7 @@ static double rounded(const ons_strip *strip, double value) {
     return (double)v;
 }
 
-/* What the results need of each row, from its sum. */
+/* Turns each row's sum into the number that its results need. */
 static void end_rows(ons_strip *strip) {
     for (int64_t i = 0; i < strip->rows.width; i++) {
         ons_state *state = &strip->rows.state[i];

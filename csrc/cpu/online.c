@@ -1,11 +1,11 @@
 /* online.c - two passes: the running (m, d), tile by tile; divide. Milakov and Gimelshein, arXiv
- * 1805.02867, algorithm 3, with a tile in the place of an element. Any row length. Of an operation
- * that takes a gradient the sum, tile by tile; the results. Of one that selects one pass, in which
- * the candidates for the k largest are found too. */
+ * 1805.02867, algorithm 3, with a tile in place of an element. Any row length. An operation that
+ * takes a gradient adds up its sum tile by tile, then computes the results. An operation that
+ * selects has one pass, which also finds the candidates for the k largest. */
 #include "online.h"
 #include "topk.h"
 
-/* Gradients: below. */
+/* Defined after the algorithm. */
 static void add_gradients(ons_strip *strip, int64_t begin, int64_t end);
 static void finish_gradients(ons_strip *strip, int64_t begin, int64_t end);
 static bool takes_gradient_rows(const ons_strip *strip);
@@ -27,14 +27,16 @@ void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
             strip->primitives->max(rows, ONS_NO_TILE, x, n);
         /* d * e^(m - m'): the same sum, relative to the new maximum */
         ons_strip_rescale(strip, j % ONS_BLOCK == 0);
-        /* fetched while the core is busy */
+        /* is fetched while the core is busy */
         rows->next = j + n < strip->plan->N ? ons_strip_next_tile(strip, j + n)
                                             : ons_strip_next_strip(strip, 0);
         strip->primitives->sum_exp(rows, x, n);
         ons_strip_end_tile(strip, j + n, end, false);
         int64_t ready = j + n - taken;
         if (!candidates || (j + n < end && ready < ons_taken_at_once(strip->plan))) continue;
-        if (ready > n) x = ons_strip_load(strip, taken, ready); /* in place */
+        if (ready > n)
+            x = ons_strip_load(strip, taken, ready); /* x is in memory, so this copies
+                                                      * nothing */
         strip->primitives->take(rows, candidates, x, ready, taken);
         taken += ready;
     }
@@ -77,7 +79,7 @@ void ons_online(ons_strip *strip) {
 
 void ons_cpu_online(const ons_job *job) { ons_for_each_strip(job, ons_online); }
 
-/* Elements j to j + n of y and of its gradient, and where the result goes. */
+/* Elements j to j + n of y and of its gradient, and the place of their results. */
 static ons_gradients gradients_at(ons_strip *strip, int64_t j, int64_t n) {
     return (ons_gradients){.dx = ons_strip_result(strip, j),
                            .dy = ons_strip_load_input(strip, ONS_GRADIENT, j, n),
@@ -101,8 +103,8 @@ static void finish_gradients(ons_strip *strip, int64_t begin, int64_t end) {
     if (strip->rows.past_caches) strip->primitives->fence();
 }
 
-/* Whether whole rows can be taken one after the other: they lie in memory as in a tile, or are no
- * longer than one. */
+/* Whether whole rows can be processed one after the other: they lie in memory as in a tile, or fit
+ * in one tile. */
 static bool takes_gradient_rows(const ons_strip *strip) {
     const ons_plan *plan = strip->plan;
     bool direct = plan->x_direct && plan->y_direct && !plan->stages_gradient;

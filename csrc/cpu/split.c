@@ -1,8 +1,8 @@
-/* split.c - several threads share one row. Each block of ONS_BLOCK elements gets its own (m,
- * d); the pairs of a row are merged in the order of its blocks, so the result does not depend on
- * how many threads there were; then the threads divide. Milakov and Gimelshein, arXiv 1805.02867,
- * section 3.1. Where the pairs of the rows are given, the threads divide at once. Of an operation
- * that selects each block has its candidates too, and a row's are taken in the same order. */
+/* split.c - several threads share one row. Each block of ONS_BLOCK elements gets its own (m, d).
+ * The pairs of a row are merged in the order of its blocks, so the result does not depend on the
+ * number of threads. Then the threads divide. Milakov and Gimelshein, arXiv 1805.02867, section
+ * 3.1. If the caller gives the pairs of the rows, the threads divide at once. For an operation that
+ * selects, each block also has candidates, and they are merged in the same order. */
 #include "online.h"
 #include "strip/candidates.h"
 #include "split.h"
@@ -11,11 +11,11 @@
 
 typedef struct {
     const ons_job *job;
-    int64_t first, blocks; /* the first strip of the wave; the blocks of a row */
+    int64_t first, blocks; /* the wave's first strip; number of blocks in a row */
     bool anchored;
-    ons_state *partial, *merged; /* of each block of each row of the wave; of each row */
-    double *anchor;              /* of each row */
-    char *candidates;            /* of each block of each row, where the operation selects */
+    ons_state *partial, *merged; /* for each block of each row of the wave; for each row */
+    double *anchor;              /* for each row */
+    char *candidates;            /* for each block of each row, if the operation selects */
 } wave;
 
 static int64_t blocks_of(const ons_plan *plan);
@@ -37,7 +37,7 @@ static void take_statistics(void *context, int worker, int64_t first, int64_t la
         if (strip.candidates && unit > first && begin > 0) begin_above(wave, &strip, unit - 1);
         ons_online_statistics(&strip, begin, end);
         if (strip.candidates && !strip.anchored) keep_candidates(wave, &strip, unit);
-        /* the last strip may have fewer rows; the others are empty */
+        /* the last strip may have fewer rows; the missing ones get empty states */
         int64_t width = strip.plan->width;
         for (int64_t i = 0; i < width; i++)
             wave->partial[unit * width + i] =
@@ -45,8 +45,8 @@ static void take_statistics(void *context, int worker, int64_t first, int64_t la
     }
 }
 
-/* True where a row must be taken relative to its m (ons_strip_anchor), for which all are taken
- * again. */
+/* True if a row must be anchored at its own m (ons_strip_anchor). All rows of the wave then run a
+ * second time. */
 static bool merge_and_anchor(wave *wave, int64_t strips) {
     int64_t width = wave->job->plan->width;
     bool far = false;
@@ -110,12 +110,13 @@ void ons_cpu_split(const ons_job *job) {
     }
 }
 
-/* An empty row has one too. */
+/* Number of blocks in a row. An empty row has one too. */
 static int64_t blocks_of(const ons_plan *plan) {
     return plan->N > 0 ? (plan->N + ONS_BLOCK - 1) / ONS_BLOCK : 1;
 }
 
-/* The strips of a wave, whose statistics are taken together: a few blocks for every thread. */
+/* Number of strips in a wave: enough for a few blocks a thread. The threads find the statistics of
+ * a whole wave, then its results. */
 static int64_t strips_in_wave(const ons_plan *plan) {
     return ONS_SPLIT_PAIRS / blocks_of(plan) + 1;
 }
@@ -127,7 +128,8 @@ int64_t ons_split_shared_bytes(const ons_plan *plan) {
     return states + rows * (int64_t)sizeof(double) + kept;
 }
 
-/* The strip and the elements of a unit of the wave: one block of the rows of one strip. */
+/* Moves the strip to a unit of the wave, which is one block of the rows of one strip. *begin and
+ * *end are its elements. */
 static void strip_of_unit(const wave *wave, ons_strip *strip, int64_t unit, int64_t *begin,
                           int64_t *end) {
     int64_t index = unit / wave->blocks, width = strip->plan->width;
@@ -152,8 +154,8 @@ static void keep_candidates(const wave *wave, const ons_strip *strip, int64_t un
     }
 }
 
-/* What is not above the k-th largest of the block before, which this thread took, is not among the
- * row's k. */
+/* This thread took the block before. An element that is not above the k-th largest there is not
+ * among the row's k. */
 static void begin_above(const wave *wave, ons_strip *strip, int64_t before) {
     for (int64_t i = 0; i < strip->rows.width; i++) {
         const ons_candidates *kept =
@@ -163,7 +165,7 @@ static void begin_above(const wave *wave, ons_strip *strip, int64_t before) {
     }
 }
 
-/* Takes the candidates of all blocks of the strip's rows, from the unit of the first block on. */
+/* Merges the candidates of all blocks of the strip's rows. `unit` is the first block's. */
 static void merge_candidates(const wave *wave, const ons_strip *strip, int64_t unit) {
     for (int64_t i = 0; i < strip->rows.width; i++)
         for (int64_t b = 0; b < wave->blocks; b++)
@@ -172,7 +174,6 @@ static void merge_candidates(const wave *wave, const ons_strip *strip, int64_t u
                 (const ons_candidates *)(const void *)candidates_at(wave, unit + b, i));
 }
 
-/* The sums of the rows of the wave. */
 static void store_sums(const wave *wave, int64_t strips) {
     ons_strip strip = ons_strip_of(wave->job, 0);
     for (int64_t i = 0; i < strips; i++) {
