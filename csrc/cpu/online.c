@@ -34,9 +34,7 @@ void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
         ons_strip_end_tile(strip, j + n, end, false);
         int64_t ready = j + n - taken;
         if (!candidates || (j + n < end && ready < ons_taken_at_once(strip->plan))) continue;
-        if (ready > n)
-            x = ons_strip_load(strip, taken, ready); /* x is in memory, so this copies
-                                                      * nothing */
+        if (ready > n) x = ons_strip_load(strip, taken, ready); /* copies nothing */
         strip->primitives->take(rows, candidates, x, ready, taken);
         taken += ready;
     }
