@@ -55,7 +55,7 @@ static ONS_APART VEC products(VEC a, const char *of_column) {
 }
 
 /* take_at loads vector i of a row of x, with each column times its own scale if there are any.
- * give_at stores one to y. */
+ * put_at stores one to y. */
 ONS_ALWAYS VEC take_at(const char *x, int64_t i, int64_t width, ons_dtype as, ons_change by,
                        const scales *each) {
     const char *from = x + i * size_as(as), *where = by.where.data;
