@@ -1,5 +1,5 @@
-/* normalizer.h - the pair (m, d) of each row itself, as state.h hands it on: parts of a row, from
- * anywhere, are merged by it (ons_pair_merge), and rows finished (ONS_STATISTIC). */
+/* normalizer.h - the pair (m, d) of each row, in the form of state.h. Parts of a row, from any
+ * machine, are merged by it (ons_pair_merge), and rows are finished by it (ONS_STATISTIC). */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(normalizer, PAIR, NOTHING, 0.0, "the pair (m, d)")
