@@ -84,7 +84,7 @@ static void shape_warp(const gpu_row *row, int64_t *lanes, int64_t *chunks) {
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         if (shapes[i].rows != shapes_of(row) || shapes[i].one_a_row != has_one_a_row(row)) continue;
-        /* two lanes would write float32 in parts of sectors, and the rest would wait */
+        /* a lane would write float32 in parts of sectors, and other lanes would wait */
         const bool few_lanes = shapes[i].lanes <= 2 && row->chunks > 2 * shapes[i].lanes;
         if (row->widened && few_lanes) continue;
         *lanes = shapes[i].lanes;

@@ -29,7 +29,7 @@ static PyObject *isa_names(void) {
     return names;
 }
 
-/* What there is of CUDA: built or not, and the GPUs' names. Asks CUDA. */
+/* What was found of CUDA: whether it is built in, and the GPUs' names. It calls CUDA. */
 static PyObject *cuda_found(void) {
     int count;
     if (!ons_has_cuda()) return PyUnicode_FromString("not built; to have it, " ONS_TO_HAVE_CUDA);
@@ -159,7 +159,7 @@ static int intern_names(ons_names *names) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* What Python and C both know by a number. */
+/* Numbers that Python and C share. */
 static int add_constants(PyObject *module) {
     static const struct {
         const char *name;
@@ -215,7 +215,7 @@ static int module_exec(PyObject *self) {
     return add_constants(self) < 0 ? -1 : ons_add_operations(self);
 }
 
-/* Every object that the module holds, for the two functions that Python's collector calls. */
+/* All objects that the module holds, for the two functions of Python's garbage collector. */
 static PyObject **const *held(ons_module *module, PyObject **all[36]) {
     ons_torch *torch = &module->torch;
     ons_names *names = &module->names;
