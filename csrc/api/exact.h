@@ -2,11 +2,11 @@
  * are the same wherever the row is cut, and whatever the order of its elements.
  *
  * Each exponential is 2^n * p, where n and p depend only on the element. It is cut into digits from
- * the top: the nearest multiple of the first digit's unit, then the nearest multiple of the next
- * unit of what is left, and so on. A larger m moves digits down by whole places, so it changes none
- * of these cuts. Each digit is then a sum of integers of at most 2^24 each: exact up to 2^29
- * elements. The rest after the last digit is dropped. It is at most 2^-97 of the sum's reference,
- * 2^-73 of the row's sum.
+ * the top: first the nearest multiple of the first digit's unit, then the nearest multiple of the
+ * second digit's unit to the rest, and so on. A larger m moves digits down by whole places, so it
+ * changes none of these cuts. Each digit is then a sum of integers of at most 2^24 each: exact up
+ * to 2^29 elements. The rest after the last digit is dropped. It is at most 2^-97 of the sum's
+ * reference, 2^-73 of the row's sum.
  *
  * Small elements are exponentiated as everywhere. For large elements, which softmax takes relative
  * to the row's anchor, n and p are computed in double (ons_far_exponential). */

@@ -17,7 +17,7 @@ static void fused(ons_strip *strip) {
 
     ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
         ons_tile kept = ons_strip_kept(strip, j);
-        strip->rows.next = ons_strip_next_strip(strip, j); /* is fetched while the core is busy */
+        strip->rows.next = ons_strip_next_strip(strip, j); /* fetch it while the core is busy */
         if (exponentials)
             primitives->exp_store_sum(&strip->rows, kept, kept, n);
         else
@@ -65,7 +65,7 @@ static void whole_columns(ons_strip *strip, int64_t begin, int64_t end) {
 
 void ons_cpu_fused(const ons_job *job) {
     if (ons_operations[job->problem->operation].gradient)
-        ons_for_each_strip(job, ons_online); /* its second read is from the caches */
+        ons_for_each_strip(job, ons_online); /* the caches serve its second read */
     else if (job->plan->whole_columns)
         ons_for_each_range(job, whole_columns);
     else

@@ -27,7 +27,7 @@ void ons_online_statistics(ons_strip *strip, int64_t begin, int64_t end) {
             strip->primitives->max(rows, ONS_NO_TILE, x, n);
         /* d * e^(m - m'): the same sum, relative to the new maximum */
         ons_strip_rescale(strip, j % ONS_BLOCK == 0);
-        /* is fetched while the core is busy */
+        /* fetch it while the core is busy */
         rows->next = j + n < strip->plan->N ? ons_strip_next_tile(strip, j + n)
                                             : ons_strip_next_strip(strip, 0);
         strip->primitives->sum_exp(rows, x, n);

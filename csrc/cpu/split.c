@@ -165,7 +165,8 @@ static void begin_above(const wave *wave, ons_strip *strip, int64_t before) {
     }
 }
 
-/* Merges the candidates of all blocks of the strip's rows. `unit` is the first block's. */
+/* Merges the candidates of all blocks of the strip's rows. `unit` is the unit of the first
+ * block. */
 static void merge_candidates(const wave *wave, const ons_strip *strip, int64_t unit) {
     for (int64_t i = 0; i < strip->rows.width; i++)
         for (int64_t b = 0; b < wave->blocks; b++)

@@ -44,11 +44,11 @@ static const strip_size STRIP_IN_CACHES = {1 << 15, 128}, STRIP_FROM_MEMORY = {1
  * cache. */
 static const strip_size STRIP_OF_SHORT = {1 << 14, 256};
 
-/* A y of so many bytes is written past the caches. It would push more out of the caches than a
- * later read of y finds in them. In benchmarks/results/cpu-*.json, 32 x 1000 x 64 and all larger
- * shapes have such a y; 64 x 1024 and all smaller ones do not. Columns are written to as many
- * places as a row has elements, and caches wait longer for those: 700 x 1300 along axis 0 is an
- * example in benchmarks/results/cpu-avx512-2026-11-23-unnamed-16-cores.json. */
+/* A y of at least so many bytes is written past the caches. It would push more out of the caches
+ * than a later read of y finds in them. In benchmarks/results/cpu-*.json, 32 x 1000 x 64 and all
+ * larger shapes have such a y; 64 x 1024 and all smaller ones do not. Columns are written to as
+ * many places as a row has elements, and caches wait longer for those: 700 x 1300 along axis 0 is
+ * an example in benchmarks/results/cpu-avx512-2026-11-23-unnamed-16-cores.json. */
 static const int64_t PAST_CACHES_BYTES = 1 << 22, COLUMNS_PAST_CACHES_BYTES = 1 << 20;
 
 static bool is_large(const ons_problem *problem, const ons_plan *plan) {

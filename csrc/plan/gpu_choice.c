@@ -51,7 +51,7 @@ enum {
     SMEM_ROWS = 22,
     /* The fewest rows that keep all multiprocessors busy with a block each. */
     ONLINE_ROWS = 256,
-    /* The longest 16-bit row that goes to `online` whatever L2 holds. */
+    /* The longest 16-bit row that goes to `online` regardless of the size of L2. */
     ONLINE_ROW_16_BIT = 1 << 18
 };
 

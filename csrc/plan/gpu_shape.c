@@ -51,8 +51,8 @@ int ons_threads_of_warps(const gpu_row *row, int64_t together, int limit) {
 
 enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
 
-/* The most threads of a block in fused_warp, if a row fills a warp. They are few, so that less
- * waits for the last warp of a block. But a GPU begins only about 1.4 blocks a nanosecond, too few
+/* The most threads of a block in fused_warp, if a row fills a warp. They are few, so that few warps
+ * wait for the last warp of a block. But a GPU begins only about 1.4 blocks a nanosecond, too few
  * for 16-bit rows of 520 elements with a block each. */
 static int limit_of_warps(const gpu_row *row, int64_t rows) {
     return row->is_16_bit                                        ? 2 * WARP
@@ -141,8 +141,8 @@ static int64_t chunks_with(int chunks, const gpu_row *row) {
     return ceil_div(row->chunks, chunks * WARP) * chunks * WARP;
 }
 
-/* The cost of an unaligned 16-bit row with `chunks` chunks a thread: its warps' chunks, times more
- * if warps wait for each other, and if a part of the multiprocessor stays empty. */
+/* The cost of an unaligned 16-bit row with `chunks` chunks a thread: the chunks of its warps, and
+ * more if warps wait for each other or a part of the multiprocessor stays empty. */
 static double cost_unaligned(int chunks, const gpu_row *row) {
     int64_t warps = ceil_div(row->chunks, chunks * WARP);
     int64_t room = chunks > BLOCK_CHUNKS ? UNALIGNED_WARPS : BLOCK_THREADS / WARP;

@@ -23,7 +23,7 @@ static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *p
 /* An entry takes 8 bytes, or 16 for float64, as a pair does. */
 static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
 
-/* So many rows for each multiprocessor, or fewer, are few. */
+/* A launch has few rows if it has at most so many for each multiprocessor. */
 enum { ROWS_A_MULTIPROCESSOR = 64 };
 
 typedef struct {
@@ -86,7 +86,7 @@ static bool shape_warp(const gpu_row *row, int64_t k, ons_plan *plan) {
 }
 
 /* Whether the tops and the queue of a block fit its shared memory, beside the kernel's own
- * variables. For float64 they do not on every GPU. */
+ * variables. In float64 they fit only on some GPUs. */
 static bool fits_tiles(const gpu_row *row, const ons_plan *plan) {
     enum { BESIDES = 8192 };
     const int64_t a_thread =
@@ -190,7 +190,7 @@ enum {
     MAX_SHARED_SHORT_ROWS = 128,
     SHARED_SHORT_ROW = 1 << 16,
     /* The fewest elements of a row for each of its k largest in a cluster. The largest element of
-     * each thread bounds the k-th, and there should be twice as many of these as k. */
+     * each thread bounds the k-th, so a row should have 2 k threads. */
     ELEMENTS_A_K = 50,
     /* The most rows for each multiprocessor that go to a block although lanes of a warp could hold
      * one. The second limit applies if more than three quarters of the row are wanted, since such

@@ -15,8 +15,8 @@ bool ons_method_takes(ons_method method, ons_operation operation, ons_device dev
     const bool on_cpu = device == ONS_CPU;
     if (info->pair && method == ONS_METHOD_naive) return false; /* naive has no maximum */
     if (!info->gradient && !info->selects) return true;
-    /* An operation without a maximum and exponentials needs no other method. A method that reads a
-     * row once gains nothing from more passes. */
+    /* A gradient needs neither a maximum nor exponentials, so the other methods would add nothing.
+     * A selection reads a row once, so methods with more passes would add nothing. */
     switch (method) {
     case ONS_METHOD_AUTO:
     case ONS_METHOD_split: return true;

@@ -136,9 +136,9 @@ double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
     return least;
 }
 
-/* The memory between two reads of an element, as a fraction of the GPU's L2. It is the x of the
- * rows that all blocks process at once, or all of x if the method goes over the whole array before
- * it reads a row again. Up to 1, a second read finds its row in L2. */
+/* The bytes read between two reads of an element, as a fraction of the GPU's L2. They are the x of
+ * the rows that all blocks process at once, or all of x if the method goes over the whole array
+ * before it reads a row again. If it is at most 1, a second read finds its row in L2. */
 static double part_of_cache(const ons_problem *problem, const ons_gpu *gpu, const ons_plan *plan) {
     const double all = (double)ons_read_bytes(problem, plan), cache = (double)gpu->l2_bytes;
     if (plan->method == ONS_METHOD_split || plan->threads == 0) return all / cache;

@@ -68,8 +68,9 @@ int ons_take_method(PyObject *object, ons_device device, ons_operation operation
                     ons_method *method);
 int ons_take_threads(PyObject *object, int *threads);
 int ons_take_operation(PyObject *object, ons_operation *operation);
-/* suggest.c: the name among `count` names that is nearly the given string, or NULL; some names may
- * be NULL. And what to write instead of another library's keyword, or NULL. */
+/* suggest.c: ons_nearest finds the name, among `count` names of which some may be NULL, that is
+ * nearly the given string. ons_keyword_hint says what to write instead of another library's
+ * keyword. Both may return NULL. */
 const char *ons_nearest(PyObject *given, const char *const *names, int count);
 const char *ons_keyword_hint(PyObject *name, int keywords);
 /* k as an int. It may run Python code, so call it before looking at any array. */

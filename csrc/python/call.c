@@ -50,7 +50,7 @@ typedef struct {
     PyObject *given[KEYWORDS], *axes;
     int threads, keepdims;
     const ons_dtype *wanted, *computed; /* dtype= and compute=; NULL if not given */
-    ons_dtype dtypes[2];                /* targets of these pointers */
+    ons_dtype dtypes[2];                /* what `wanted` and `computed` point to */
     ons_call_views views;
     ons_method method;
     bool reduced[ONS_MAX_DIMS];

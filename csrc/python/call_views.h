@@ -30,9 +30,9 @@ int ons_check_all_unchanged(ons_module *module, PyObject *const given[KEYWORDS],
 int ons_take_where_and_scale(const ons_caller *caller, PyObject *const given[KEYWORDS],
                              ons_call_views *views, double *scale_by);
 
-/* ons_join checks that an operand, if given, is on x's device. An array in the order of another
- * stream waits for it on this one. ons_leave lets the array's stream go on after this one
- * afterwards, and a DeviceArray, which may be the result, keeps what it needs. */
+/* ons_join checks that an operand, if given, is on x's device. If an array belongs to another
+ * stream, this stream waits for that one. After the run, ons_leave makes that stream wait for this
+ * one. A DeviceArray, which may be the result, then keeps alive what it needs. */
 int ons_join(const char *name, const ons_view *view, const ons_view *x, void *stream);
 int ons_leave(ons_module *module, const ons_call_views *views, PyObject *const given[KEYWORDS],
               void *stream);

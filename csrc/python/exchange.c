@@ -196,7 +196,8 @@ int ons_check_unchanged(ons_module *module, const char *name, const ons_view *vi
     return -1;
 }
 
-/* An array like the NumPy array behind the view. If the view shows only a part, like this part. */
+/* An array like the NumPy array behind the view. If the view shows only a part of it, the new array
+ * is like this part. */
 static PyObject *new_like(const ons_view *like, PyArray_Descr *descr) {
     PyArrayObject *behind = (PyArrayObject *)like->owner;
     bool whole = PyArray_NDIM(behind) == like->ndim;

@@ -268,8 +268,8 @@ static inline bool ons_holds_no_numbers(PyArrayObject *array) {
     const int type = PyArray_TYPE(array);
     return type == NPY_OBJECT || type == NPY_UNICODE || type == NPY_STRING;
 }
-/* Whether NumPy makes an array from the object because it is a plain Python value. The result then
- * has no library to go back to. */
+/* Whether the object is a plain Python value, from which NumPy makes an array. The result then
+ * belongs to no library. */
 bool ons_is_plain(PyObject *object);
 int ons_take_out(const ons_caller *caller, PyObject *object, ons_view *view, ons_library *library);
 /* TypeError for a masked array of NumPy's. */

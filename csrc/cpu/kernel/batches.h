@@ -8,7 +8,7 @@
 ONS_ALWAYS int64_t own_of(int64_t left) { return left < 0 ? 0 : left < WIDTH ? left : WIDTH; }
 
 /* Finishes the elements before the first cache line of y, which goes past the caches. Returns their
- * number. All rows of the batch are then finished so many elements ahead. */
+ * number. All rows of the batch are then finished that many elements further. */
 ONS_ALWAYS int64_t finish_to_cache_line(run_of_batches *at, int64_t N, kind kind) {
     finishing first = {.y = at->y,
                        .kept = at->kept,

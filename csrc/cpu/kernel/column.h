@@ -63,7 +63,7 @@ typedef struct {
     bool whole;
 } vector_of_columns;
 
-/* The sum of four elements of a lane from j on, or of `count` if fewer. */
+/* The sum of four elements of a lane from j on, or of `count` elements if these are fewer. */
 ONS_ALWAYS VEC quad_of_columns(const vector_of_columns *of, int64_t j, int64_t count) {
     const ons_rows *rows = of->rows;
     int64_t i = of->i, width = rows->width;
@@ -103,14 +103,14 @@ ONS_ALWAYS void add_to_columns(double *sums, int64_t l, int64_t width, VEC one, 
     wide_store(at, d);
 }
 
-/* The sum of TERMS elements of a lane from j on, or of fewer if n ends them. */
+/* The sum of TERMS elements of a lane from j on, or of fewer if the row ends at n. */
 ONS_ALWAYS VEC lane_of_columns(const vector_of_columns *of, int64_t j, int64_t n) {
     int64_t count = of->whole ? TERMS : of_lane(n - j);
     VEC quad = quad_of_columns(of, j, count);
     return quad + quad_of_columns(of, j + QUAD, count - 4);
 }
 
-/* Adds up STEP elements from j on, or fewer if n ends them. */
+/* Adds up STEP elements from j on, or fewer if the row ends at n. */
 ONS_ALWAYS void step_of_columns(vector_of_columns of, int64_t j, int64_t n, bool whole) {
     const ons_rows *rows = of.rows;
     of.whole = whole;

@@ -7,9 +7,9 @@
  *
  *  - STEPS * |c| and |n| are below 2^(mantissa bits - 2), and r is small. ONS_LARGEST_REFERENCE
  *    ensures that.
- *  - An element below the floor becomes 0 at once. Times 2^-LIFT / d it would be below half of the
- *    smallest subnormal, and a product that underflows costs as much as a hundred others. Either
- *    its result is masked, or x is raised to the floor, where the bits of the power of two are
+ *  - An element below the floor becomes 0 at once. Multiplied by 2^-LIFT / d it would be below half
+ * of the smallest subnormal, and a product that underflows costs as much as a hundred others.
+ * Either its result is masked, or x is raised to the floor, where the bits of the power of two are
  *    those of 0 (ONS_RAISED_BELOW, in float64 ONS_RAISED_BELOW_F64).
  *  - NaN is not below the floor and stays in r, whatever its payload does to the bits of t.
  *
@@ -22,8 +22,8 @@
 #include "../../api/exponential.h"
 #include "vectors.h"
 
-/* What the exponentials of a vector are relative to. All lanes have one row's numbers, or each lane
- * has the numbers of its own row. */
+/* The reference of a vector's exponentials. All lanes have one row's numbers, or each lane has the
+ * numbers of its own row. */
 typedef struct {
     VEC shift, floor;
     bool plain; /* a constant: add up the elements themselves, not their exponentials */

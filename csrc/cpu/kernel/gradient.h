@@ -142,8 +142,8 @@ static ONS_APART double sum_in_double(const T *dy, const T *y, int64_t n) {
  * normal numbers does not show. */
 ONS_ALWAYS bool blocks_hold(double d) { return fabs(d) >= 0x1p-100 && fabs(d) < INFINITY; }
 
-/* The sum of floats by blocks, or in double if the blocks do not hold. That is rare, and a call:
- * inline it would take registers here. */
+/* The sum of floats by blocks, or in double if the blocks do not hold. The second is rare, so it is
+ * a call. Inline it would take registers here. */
 ONS_ALWAYS double sum_of_part(const T *dy, const T *y, int64_t n, bool in_double) {
     if (!y) return sum_of_terms(dy, NULL, n);
     double d = in_double ? NAN : sum_of_products(dy, y, n);

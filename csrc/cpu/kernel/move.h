@@ -5,7 +5,7 @@
 
 #include "vectors.h"
 
-/* Each element of an array, `step` bytes apart, converted by CONVERT. */
+/* Converts the elements of an array by CONVERT. They are `step` bytes apart. */
 #define EACH_ELEMENT(stored, address, CONVERT)                  \
     for (; j < n; j++) {                                        \
         stored element;                                         \

@@ -213,8 +213,8 @@ ONS_ALWAYS VEC lanes_of_maximum(maximum *m, ons_dtype as) {
 
 ONS_ALWAYS T end_maximum(maximum *m, ons_dtype as) { return V(max_lanes)(lanes_of_maximum(m, as)); }
 
-/* A row's reference, and the work on other rows while its exponentials are computed, a quad at a
- * time. */
+/* A row's reference, and the work on other rows that goes on while the row's exponentials are
+ * computed. A step is a quad. */
 typedef struct {
     reference reference;
     finishing before;
@@ -280,9 +280,8 @@ ONS_ALWAYS void last_quad(VEC *quads, reference reference, T *e, const char *x, 
     }
 }
 
-/* Computes the exponentials of n elements of a row; unless n ends the row, others follow. Stores
- * them at e if they are kept, and the lanes' sums of every chunk in `lanes`. Returns the number of
- * chunks. */
+/* Computes the exponentials of n elements of a row. More elements may follow. Stores them at e if
+ * they are kept, and the lanes' sums of every chunk in `lanes`. Returns the number of chunks. */
 ONS_ALWAYS int64_t lanes_meanwhile(VEC (*lanes)[VECS], T *e, const char *x, int64_t n,
                                    meanwhile *with, kind kind) {
     int64_t size = size_as(kind.x), j = 0;

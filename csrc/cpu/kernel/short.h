@@ -148,8 +148,8 @@ typedef struct {
     char *y;         /* the place of the next elements */
     T *apart[2];     /* two buffers, used in turn */
     int64_t ahead;   /* elements that did not fill a vector, and wait in front of the next batch */
-    int64_t waiting; /* elements of the batch before, with those in front of it; its rows if y has
-                      * another type */
+    int64_t waiting; /* elements of the batch before and of those in front of it; if y has another
+                      * type, rows */
 } sending;
 
 /* Sends a batch. Elements that do not fill a vector wait, and go with the next batch. */

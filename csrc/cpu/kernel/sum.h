@@ -84,7 +84,8 @@ ONS_ALWAYS void run_on(f64_vec *d, f64_vec *low, f64_vec term) {
         *d += term;
 }
 
-/* The eight running sums of one row. In memory: eight doubles, and eight that they rounded away. */
+/* The eight running sums of one row. In memory they are eight doubles, then the eight parts that
+ * these rounded away. */
 enum { EIGHT = ONS_SUMS * sizeof(double) / sizeof(f64_vec), DOUBLES = WIDTH / PARTS };
 typedef struct {
     f64_vec d[EIGHT], low[EIGHT];

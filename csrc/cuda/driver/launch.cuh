@@ -34,8 +34,8 @@ ons_status start_kernel(const launch_shape &shape, bool early, void *stream, con
                         void **arguments);
 
 /* run.cu: launches a kernel, or describes it. launch_kernel_strips launches it for all strips of
- * the plan. The kernel's first parameter is then the arguments of its rows, and `first_row` points
- * to the row in it at which a launch begins. */
+ * the plan. The kernel's first parameter must be the arguments of its rows. `first_row` points into
+ * them, at the row with which a launch begins. */
 ons_status launch_kernel(const launch_request &request, const launch_shape &shape,
                          const void *kernel, void **arguments);
 ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,

@@ -37,7 +37,7 @@ struct max_sum {
     }
 
     /* Replaces the kept part, which is relative to m, by results. of_row comes from the function of
-     * that name. If all threads of a row are near each other, it is the whole state. */
+     * that name. If all threads of a row are near each other, of_row is the row's state. */
     template <typename Op, bool ONE_REFERENCE, typename Tile, typename M, typename OfRow,
               typename Real, int n>
     __device__ __forceinline__ static void finish(const Tile &, const M &m, const OfRow &of_row,

@@ -25,7 +25,8 @@ struct tiles_of_warp {
         if (rest > 0) tiles += (rest + warps - 1) / warps;
     }
 
-    /* The chunk in which tile t begins. Add a lane's number for its first chunk. */
+    /* The chunk in which tile t begins. A lane's first chunk is this chunk plus the lane's
+     * number. */
     __device__ int begin(int t) const {
         return (t < REGISTER_TILES ? warp * REGISTER_TILES + t : t * warps + turn) * SMEM_TILE;
     }

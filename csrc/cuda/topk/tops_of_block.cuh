@@ -52,7 +52,8 @@ __device__ inline Key kth_of_warp(Key key, uint32_t rank) {
 }
 
 /* A key that at least k elements of a row are not below, or 0. `own` is the largest key that this
- * thread has seen, or 0. Each warp has `rank` of them from the bound on, if it has enough. */
+ * thread has seen, or 0. In each warp, `rank` threads have such a key from the bound on, if the
+ * warp has enough threads with elements. */
 template <typename Key>
 __device__ inline Key bound_by_warps(Key own, uint32_t rank) {
     constexpr int MAX_WARPS = TOPK_TILE_THREADS / WARP;

@@ -12,16 +12,16 @@
 #include "signs.cuh"
 #include "tops.cuh"
 
-/* Entries that are read at once. A list has so many more, which also puts the lists of neighbouring
- * rows into different banks. */
+/* Entries that are read at once. A list has room for so many more entries. This also puts the lists
+ * of neighbouring rows into different banks. */
 enum { LIST_PAD = 4 };
 template <typename Entry>
 struct alignas(16) entries_at_once {
     Entry one[LIST_PAD];
 };
 
-/* Puts a list in order of which each lane has at most two entries: a lane counts the entries before
- * each, and writes it to that place. */
+/* Puts a list in order. Each lane has at most two of its entries. It counts the entries before each
+ * of them, and writes the entry to that place. */
 template <int LANES, typename Entry>
 __device__ inline void order_few(Entry *list, uint32_t count, int lane) {
     Entry own[2];
