@@ -29,7 +29,9 @@ OperationName = Literal[
     "log_softmax_backward",
 ]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split"]
-ExplainedOperation = Literal["softmax", "softmax_topk"]
+ExplainedOperation = Literal[
+    "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward"
+]
 
 # What the functions take. NumPy's releases differ in what can be written here, so only type checkers read it.
 if TYPE_CHECKING:
