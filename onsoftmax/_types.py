@@ -29,7 +29,9 @@ OperationName = Literal[
     "log_softmax_backward",
 ]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split"]
-ExplainedOperation = Literal["softmax", "softmax_topk"]
+ExplainedOperation = Literal[
+    "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward"
+]
 
 # The types of arguments. NumPy's releases allow different annotations, so only type checkers read these.
 if TYPE_CHECKING:

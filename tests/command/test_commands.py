@@ -46,6 +46,14 @@ def test_explain_prints_the_trace(capsys):
     assert prints(["explain", "--tile", "1", *ROW], capsys) == f"{by_one}\n"
     topk = ons.explain([1, 2, 3, 6, 2, 1], operation="softmax_topk", k=2)
     assert prints(["explain", "-k", "2"], capsys) == f"{topk}\n"
+    logarithm = ons.explain([1, 2, 3, 6, 2, 1], operation="log_softmax")
+    assert prints(["explain", "--operation", "log_softmax"], capsys) == f"{logarithm}\n"
+    backward: dict = {"operation": "log_softmax_backward", "method": "fused"}
+    asked = ["explain", "--operation", "log_softmax_backward", "--method", "fused"]
+    fused = ons.explain([1, 2, 3, 6, 2, 1], operation="log_softmax", method="fused")
+    for grad in ([1, 0, 0, 0, 0, 0], [0.5, -2, 0, 0, 1, 3]):
+        given = [] if grad[0] == 1 else ["--grad", *map(str, grad)]
+        assert prints([*asked, *given], capsys) == f"{ons.explain(fused.result, grad=grad, **backward)}\n"
     split = ["explain", *ROW, "--method", "split", "--tile", "1", "--parts", "3"]
     expected = ons.explain([1, 2, 3, 6, 2, 1], method="split", tile=1, parts=3)
     assert prints(split, capsys) == f"{expected}\n"
@@ -80,6 +88,11 @@ def test_explain_writes_its_files(capsys, tmp_path):
         (["0"] * 4097, "4097 elements"),
         ([*ROW, "-k", "7"], "k is 7: expected 1 to 6, the length of axis 0"),
         ([*ROW, "-k", "2", "--method", "safe"], "explain knows of softmax_topk online, split"),
+        ([*ROW, "--operation", "softmx"], "operation is 'softmx': explain knows softmax, log_softmax"),
+        ([*ROW, "--operation", "softmax_topk"], "softmax_topk needs k"),
+        ([*ROW, "--grad", "1"], "softmax takes no grad"),
+        ([*ROW, "--operation", "softmax_backward", "--grad", "1"], "grad has length 1: expected 6"),
+        ([*ROW, "--operation", "softmax_backward", "--method", "naive"], "online, fused, split"),
         ([*ROW, "--html", "no/such/place"], "no/such/place: No such file or directory"),
         ([*ROW, "--html", "."], ".: Is a directory"),
         ([*ROW, "--plot", "chart.xyz"], "matplotlib" if not shutil.which("python") else "chart.xyz"),

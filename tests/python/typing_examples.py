@@ -97,6 +97,7 @@ ons.distributed.softmax(tensor)
 assert_type(ons.plan(single), ons.Plan)
 assert_type(ons.plan((4096, 32000), device="cuda", operation="softmax_topk", k=5), ons.Plan)
 assert_type(ons.explain([1, 2, 3], method="split", parts=3), ons.Trace)
+assert_type(ons.explain([1, 2], operation="softmax_backward", grad=[0, 1]).grad, tuple[float, ...])
 for method in ons.methods("cpu", operation="logsumexp"):
     ons.logsumexp(single, method=method.name)
 
@@ -111,4 +112,5 @@ ons.softmax(single, dim=1)  # type: ignore[call-overload]  # pyright: ignore[rep
 ons.logsumexp(single, out=single)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 ons.softmax_topk(single)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 ons.plan((3, 4), operation="topk")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+ons.explain([1, 2], operation="normalizer")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 ons.explain([1, 2], method="auto")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

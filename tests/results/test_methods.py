@@ -84,6 +84,7 @@ def test_the_types_have_all_names():
         *typing.get_args(_types.OperationName)
     }
     assert typing.get_args(_types.ExplainedMethod) == tuple(_explain.METHODS)
+    assert typing.get_args(_types.ExplainedOperation) == tuple(_explain.OPERATIONS)
 
 
 def test_methods_of_an_operation():
