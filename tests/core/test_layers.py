@@ -36,7 +36,7 @@ MAY_INCLUDE = {
     "cpu/kernel": {"api", *LISTS},
     "cpu/vec": {"cpu/kernel"},
     "cuda": {"api", "cuda/driver", "cuda/kernel", "cuda/rows", "cuda/statistic", "cuda/team"},
-    "cuda/driver": {"api", "cuda/cuda.h", "cuda/kernels.def"},
+    "cuda/driver": {"api", "cuda/cuda.h", "cuda/kernels.def", *LISTS},
     "cuda/kernel": {
         "api",
         "cuda/driver",
