@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 
-/* A method, and the reason for it. */
 typedef struct {
     ons_method method;
     const char *reason, *measured;
@@ -197,8 +196,8 @@ static choice choose_for_gradients(const gpu_row *row, const ons_plan *plan) {
     return (choice){ONS_METHOD_split, "rows too long to be held: blocks share each one", NULL};
 }
 
-/* Whether x and y have one type, or x has 16 bits and y is float32, with the arithmetic that they
- * ask for. */
+/* Whether x and y have one type, or x has 16 bits and y is float32. The arithmetic must be the one
+ * that these types ask for. */
 static bool has_types_of_rows(const ons_problem *problem) {
     ons_dtype x = problem->operand[ONS_X].dtype, y = problem->operand[ONS_Y].dtype;
     return problem->compute == ONS_FLOAT16 &&

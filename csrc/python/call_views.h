@@ -26,7 +26,6 @@ int ons_check_device(const ons_view *x, PyObject *const given[KEYWORDS]);
 /* Checks, after all arrays were looked at, that none has changed since. */
 int ons_check_all_unchanged(ons_module *module, PyObject *const given[KEYWORDS],
                             const ons_call_views *views);
-/* where= and scale=. */
 int ons_take_where_and_scale(const ons_caller *caller, PyObject *const given[KEYWORDS],
                              ons_call_views *views, double *scale_by);
 

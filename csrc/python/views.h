@@ -86,7 +86,7 @@ typedef struct {
     PyArray_Descr *bfloat16; /* ml_dtypes.bfloat16, imported when first needed */
 } ons_module;
 
-/* A call's business with other libraries. */
+/* What other libraries must do or see of a call. */
 typedef struct {
     /* A ByOperator of _libraries may be left here. It says why the core does not take an array, and
      * which operator does. */

@@ -87,7 +87,6 @@ ONS_ALWAYS double ons_log_of_sum(double d, double d_low, double largest, double 
     return n * ONS_LN2_HIGH + ((2 * f + f * (s * p)) + rest);
 }
 
-/* The states of WIDTH rows. */
 ONS_ALWAYS void states_of(ons_state *states, const sums_of_rows *rows) {
     double d[WIDTH], low[WIDTH] = {0};
     T m[WIDTH], shift[WIDTH];

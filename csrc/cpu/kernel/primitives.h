@@ -328,8 +328,8 @@ enum { ONS_LANES_F32 = 16, ONS_LANES_F64 = 8, ONS_CHUNK = 128, ONS_SUMS = 8, ONS
 /* The longest rows for batches. */
 enum { ONS_BATCHED_F32 = 512, ONS_BATCHED_F64 = 128 };
 
-/* How far below c the floor lies if x is raised to it: so far that the lifted exponential would be
- * 2^-127, in float64 2^-1023, whose bits are those of 0. */
+/* The distance of the floor below c, if x is raised to the floor. The lifted exponential would be
+ * 2^-127 there, in float64 2^-1023, whose bits are those of 0. */
 #define ONS_RAISED_BELOW (64.0 + 127.0)
 #define ONS_RAISED_BELOW_F64 (128.0 + 1023.0)
 

@@ -139,7 +139,6 @@ class staged_rows {
         arrive();
     }
 
-    /* The block's row `r`. */
     __device__ T *row(int r) const { return (T *)(memory + before + r * (int)args.N * SIZE); }
 
     /* The chunks of the block's row `r` from `chunk` on. After the last row they may hold

@@ -136,7 +136,6 @@ __device__ __forceinline__ void finish_tile(const Tile &tile, const reference<Re
     finish_of<Op, Real>{row}(x);
 }
 
-/* The constants of a row in an operation of Ops. */
 template <typename Ops, typename Real>
 __device__ inline row_constants<Real> constants_in(ons_operation operation,
                                                    const state<Real> &row) {

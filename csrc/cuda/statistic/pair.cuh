@@ -69,7 +69,7 @@ struct alignas(16) row_constants {
     Real m, first, second; /* the operation defines first and second */
     Real biased_c;         /* of an ordinary m, else NOT_ORDINARY */
 
-    /* So far above the biased c of every ordinary m that exponentials cannot be moved there. */
+    /* A biased c far above that of every ordinary m, so that no exponential can be moved to it. */
     static constexpr Real NOT_ORDINARY = arithmetic<Real>::MAGIC + (Real)0x1p23;
 };
 

@@ -40,7 +40,6 @@ struct state_of_tiles {
     }
 };
 
-/* The state of a warp. */
 template <typename Real>
 struct state_of_warp {
     Real m;
