@@ -25,7 +25,7 @@ import numpy as np
 import onsoftmax as ons
 from onsoftmax._cli.arguments import parse_shape
 from onsoftmax.bench.answers import error_eps, exact, good_enough
-from onsoftmax.bench.contestants import Array, installed, numpy_formula
+from onsoftmax.bench.contestants import installed, numpy_topk
 from onsoftmax.bench.document import write
 from onsoftmax.bench.figures import median_and_range
 from onsoftmax.bench.machine import about_cpu
@@ -75,13 +75,6 @@ def gradient_lines(operation: str, case: Shape, dtype: str) -> dict[str, timeit.
         timer.timeit(1)
     np.testing.assert_allclose(*results, rtol=1e-2, atol=1e-2)
     return timers
-
-
-def numpy_topk(x: Array, k: int, axis: int) -> tuple[Array, Array]:
-    places = np.argpartition(-x, k - 1, axis).take(range(k), axis)
-    order = np.argsort(-np.take_along_axis(x, places, axis), axis)
-    places = np.take_along_axis(places, order, axis)
-    return np.take_along_axis(numpy_formula(x, axis), places, axis), places
 
 
 def topk_lines(case: Shape, dtype: str) -> dict[str, timeit.Timer]:

@@ -58,7 +58,7 @@ METRICS = [DURATION, READ, WRITTEN, EXECUTED, ISSUE, WARPS, MEMORY, *WAITS]
 def cases(options: argparse.Namespace) -> Iterator[Any]:
     from gpu_cases import OTHER_AXES, OTHER_ROWS
 
-    from onsoftmax.bench.gpu_case import Case
+    from onsoftmax.bench.case import Case
 
     for dtype in options.dtypes:
         for N in options.lengths:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from onsoftmax.bench.gpu_case import Case
+from onsoftmax.bench.case import Case
 
 TOTAL, QUICK_TOTAL = 2**28, 2**26
 POWERS = [128, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288]

@@ -11,9 +11,10 @@ import torch
 
 import onsoftmax as ons
 from onsoftmax.bench.answers import errors_eps, exact
+from onsoftmax.bench.case import Case
 from onsoftmax.bench.contestants import Contestant, installed
 from onsoftmax.bench.figures import figures_of, rounded
-from onsoftmax.bench.gpu_case import Case, make_tensors
+from onsoftmax.bench.gpu_case import make_tensors
 from onsoftmax.bench.gpu_contestants import peers
 from onsoftmax.bench.gpu_timing import what_failed
 

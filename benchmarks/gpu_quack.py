@@ -7,7 +7,7 @@ from multiprocessing import get_context
 
 import torch
 
-from onsoftmax.bench.gpu_case import Case
+from onsoftmax.bench.case import Case
 from onsoftmax.bench.gpu_contestants import quack_cannot
 
 

@@ -109,8 +109,8 @@ class Record:
     exact: Floats
     """The result by the textbook formula in float64."""
     size: Floats
-    """What the error of each element is relative to: the exact value. For a logarithm max(1, its size), for
-    a gradient the larger of its two terms."""
+    """What the error of each element is relative to: the exact value. For a logarithm max(1, its size). For
+    a gradient the larger of its two terms, where s adds up absolute values."""
     indices: tuple[int, ...] = ()
     """For softmax_topk: the places of its k values in the row."""
     grad: Floats = ()

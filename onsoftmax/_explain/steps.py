@@ -35,7 +35,7 @@ class Row:
         self.operation, self.x, self.grad, self.k, self.tile = operation, x, grad, k, tile
         self.compute = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
         self.wide, self.wide_grad = x.astype(np.float64), grad.astype(np.float64)
-        self.exact, self.size = textbook(operation, self.wide, self.wide_grad)
+        self.exact, self.size = map(np.atleast_1d, textbook(operation, self.wide, self.wide_grad))
         tiles = -(-len(x) // tile)
         self.part_length = -(-tiles // parts) * tile
         self.parts = -(-len(x) // self.part_length)

@@ -261,15 +261,39 @@ def test_bench_on_a_machine_without_torch(tmp_path):
 
 
 def test_bench_times_no_wrong_answer(quick, capsys, monkeypatch):
+    right = ons.softmax
+
     def wrong(x, *arguments, out=None, **options):
-        y = ons.softmax(x, *arguments, out=out, **options)
+        y = right(x, *arguments, out=out, **options)
         y *= 1 + 1e-5
         return y
 
-    monkeypatch.setattr(contestants, "softmax", wrong)
+    monkeypatch.setattr(ons, "softmax", wrong)
     text = prints(["bench", "--device", "cpu", "--rounds", "1", "--against", "numpy"], capsys, code=1)
     assert "WRONG: auto, 8x64" in text and re.search(r"^auto +wrong +wrong$", text, re.M)
     assert "NumPy" in text
+
+
+@pytest.mark.parametrize("operation", command.OPERATIONS[1:])
+def test_bench_of_other_operations(operation, quick, capsys, tmp_path):
+    """Ours and the peers that have it are right, along both axes."""
+    path = tmp_path / "run.json"
+    peers = [peer for peer in ("scipy", "numpy", "torch", "jax") if command.is_here(peer)]
+    peers = [peer for peer in peers if operation in contestants.HAVE.get(peer, [operation])]
+    arguments = ["--operation", operation, "--shape", "8x64", "30x20@0", "--against", ",".join(peers)]
+    text = prints(["bench", "--device", "cpu", "--rounds", "1", *arguments, "--json", path], capsys)
+    document = json.loads(path.read_text())
+    k = " k=8" if operation == "softmax_topk" else ""
+    assert document["operation"] == operation + k and text.startswith(f"{operation}{k}, float32, ")
+    kinds = document["kinds"]
+    assert {"scipy": "SciPy", "numpy": "NumPy", "jax": "JAX"}.get(peers[0], peers[0]) in kinds
+    assert len({name.split()[0] for name, kind in kinds.items() if kind == "peer"}) == len(peers)
+    assert ("auto out=" in kinds) == (operation not in ("logsumexp", "softmax_topk"))
+    for case in document["cases"]:
+        M, N = (8, 64) if case["N"] == 64 else (20, 30)
+        moved = {"logsumexp": 4 * (N + 1), "softmax_topk": 4 * N + 8 * 12}.get(operation, 8 * N)
+        assert case["bytes"] == M * (moved + 4 * N * operation.endswith("_backward"))
+        assert all(figure["gbps"] > 0 for figure in case["figures"].values()), case
 
 
 @has_plots
@@ -289,7 +313,12 @@ def test_bench_draws_a_chart(quick, capsys, tmp_path):
     [
         (["--against", "nobody"], "--against nobody: on cpu there are"),
         (["--against", "triton"], "on another device"),
+        (["--against", "scipy", "--operation", "softmax_topk"], "it has no softmax_topk): on cpu there are"),
         (["--methods", "grid"], "--methods grid"),
+        (["--methods", "safe", "--operation", "softmax_backward"], "on cpu has online, fused, split"),
+        (["--operation", "normalizer"], "--operation"),
+        (["-k", "2"], "-k 2: softmax takes no k"),
+        (["--operation", "softmax_topk", "-k", "5", "--shape", "3x4"], "k is 5: expected 1 to 4"),
         (["--shape", "nonsense"], "'nonsense' is not a shape"),
         (["--shape", "3x0"], "lengths of at least 1"),
         (["--shape", "3x4@5"], "axis 5"),
