@@ -3,7 +3,7 @@
     python benchmarks/bench_cpu.py --threads 1 2
     ONSOFTMAX_ISA=avx2 python benchmarks/bench_cpu.py --shapes 4096x1024 1024x4096@0 --quick
 
-benchmarks/README.md says what is measured and how.
+benchmarks/README.md says what this measures and how.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ QUICK_SHAPES = ["10", "64x1024", "4096x1024", "1024x4096@0", f"1x{TOTAL}"]
 
 
 def fastest(figures: dict[str, Any], kind: str, into: bool = True) -> tuple[str, float]:
-    """Name and seconds of the fastest of a kind; without `into` of those alone that choose their memory."""
+    """Name and seconds of the fastest of a kind. Without `into`, calls that take an output array do not
+    count."""
     fits = {
         name: f["seconds"]
         for name, f in figures.items()

@@ -29,7 +29,7 @@ has_plots = pytest.mark.skipif(not contestants.importable("matplotlib"), reason=
 
 @pytest.fixture
 def quick(monkeypatch, threads_restored):
-    """Runs of small arrays and few samples."""
+    """Small arrays and few samples, so that a run is short."""
     monkeypatch.setattr(runs, "CPU_SHAPES", [((8, 64), -1), ((2, 500), -1)])
     monkeypatch.setattr(cpu_timing, "SAMPLE_SECONDS", 1e-4)
     monkeypatch.setattr(cpu_timing, "PAUSE_SECONDS", 0)
@@ -244,7 +244,7 @@ def test_bench_with_torch_and_without(quick, capsys, monkeypatch):
 
 @pytest.mark.skipif(SANITIZED, reason="the sanitizer is slow to start")
 def test_bench_on_a_machine_without_torch(tmp_path):
-    """torch, and all that a machine may lack, are really not there."""
+    """torch and other optional libraries cannot be imported."""
     code = (
         "import sys\n"
         "missing = ('torch', 'scipy', 'onnxruntime', 'tqdm', 'rich', 'matplotlib')\n"
@@ -355,7 +355,7 @@ def test_bench_where_memory_is_short(quick, capsys, monkeypatch):
 
 
 class Terminal:
-    """Stdout as a terminal has it."""
+    """A terminal in place of stdout."""
 
     def __init__(self, stream):
         self.stream = stream
@@ -409,7 +409,7 @@ def test_a_bar_of_our_own(capsys, monkeypatch):
 
 
 def test_tables_of_narrow_terminals():
-    """No line is longer than 50, whatever the columns."""
+    """No line is longer than 50, whatever columns the table has."""
     wide = (ons.plan((4096, 32000)), ons.explain([1, 2, 3, 6, 2, 1]), ons.explain([1, 2, 6], method="split"))
     for parts in (
         *(plan.parts() for plan in wide[:1]),
@@ -458,7 +458,7 @@ def test_a_misspelled_word_is_recognized(arguments, text, capsys):
 
 
 def test_prose_wraps_on_a_narrow_terminal(capsys, monkeypatch):
-    """Examples keep their commands, which are copied from there."""
+    """The commands under "examples:" are not wrapped, because users copy them."""
     monkeypatch.setenv("COLUMNS", "50")
     commands = ["demo", "explain", "plan", "bench", "topk", "apply", "info", "completion"]
     for words in ([], *([name] for name in commands)):
@@ -477,7 +477,7 @@ def test_completion_without_shtab(capsys, monkeypatch):
 
 
 def test_the_examples_of_help_run(quick, capsys, tmp_path, monkeypatch):
-    """Every line under "examples:", but those of pipes and of completion."""
+    """Runs every line under "examples:", except pipes and completion."""
     monkeypatch.chdir(tmp_path)
     np.save("logits.npy", np.zeros((3, 70)))
     np.save("in.npy", np.zeros((3, 70)))

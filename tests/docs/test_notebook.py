@@ -1,4 +1,4 @@
-"""docs/onsoftmax.ipynb as it is committed; `make notebook` runs it."""
+"""docs/onsoftmax.ipynb as it is committed. `make notebook` runs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not os.path.exists(NOTEBOOK), reason="the docume
 
 
 def test_it_is_committed_without_outputs():
-    """Figures of one machine, and a plan that has changed since, would stand there as if they were true."""
+    """A committed output would soon be false: it has one machine's figures and an old plan."""
     with open(NOTEBOOK, encoding="utf-8") as file:
         cells = [cell for cell in json.load(file)["cells"] if cell["cell_type"] == "code"]
     assert cells

@@ -1,4 +1,4 @@
-"""docs/picker.html, its second view: the worked row and others, step by step."""
+"""The second view of docs/picker.html: the worked row and other rows, step by step."""
 
 from __future__ import annotations
 
