@@ -57,7 +57,9 @@ MAY_INCLUDE = {
 MAY_ALSO_INCLUDE = {"api/run.c": {"cpu/cpu.h", "cuda/cuda.h"}}
 PYTHON_HEADERS = re.compile(r"Python\.h|numpy/|structmember\.h|frameobject\.h")
 CUDA_HEADERS = re.compile(r"cuda|cub/|cooperative_groups|nv|thrust/")
-CUDA_MAY_INCLUDE = re.compile(r"cuda\w*(\.h|/.*)|cub/.*|cooperative_groups(\.h|/.*)|(nv|nvtx3)/.*|[a-z_0-9]+(\.h)?")
+CUDA_MAY_INCLUDE = re.compile(
+    r"cuda\w*(\.h|/.*)|cub/.*|cooperative_groups(\.h|/.*)|(nv|nvtx3)/.*|[a-z_0-9]+(\.h)?"
+)
 
 
 def sources():
