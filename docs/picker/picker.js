@@ -24,15 +24,10 @@ const addressOf = ({ device, dtype, rows, N, threads }) =>
 
 function takeAddress(state, planner) {
   const given = new URLSearchParams(location.hash.slice(1));
-  const count = (name, most) => {
-    const n = readCount(given.get(name) ?? "");
-    if (n !== null && n >= 1 && n <= most) state[name] = n;
-  };
   if (["cpu", "cuda"].includes(given.get("device"))) state.device = given.get("device");
   if (planner.dtypes.includes(given.get("dtype"))) state.dtype = given.get("dtype");
-  count("rows", MOST_ROWS);
-  count("N", LONGEST);
-  count("threads", MOST_THREADS);
+  for (const [name, most] of [["rows", MOST_ROWS], ["N", LONGEST], ["threads", MOST_THREADS]])
+    state[name] = countIn(given, name, most, state[name]);
 }
 
 function pickerView(planner) {
@@ -178,6 +173,7 @@ function pickerView(planner) {
     if (focused) byId("others").querySelector(`[data-method="${focused}"] button`).focus();
   }
 
+  addresses.pick = () => addressOf(state);
   const watcher = passesView();
   function draw() {
     drawMap();

@@ -152,6 +152,15 @@ def tensors(arrays: dict[str, Array]) -> dict[str, Any]:
     return {"torch": torch, **{name: tensor(array) for name, array in arrays.items()}}
 
 
+def jax_arrays(arrays: dict[str, Array]) -> dict[str, Any]:
+    """Copies as JAX arrays. JAX turns float64 into float32 unless it is told not to."""
+    jax = installed("jax")
+    if arrays["x"].dtype == np.float64 and not jax.config.jax_enable_x64:
+        raise TypeError("JAX computes in float64 only with JAX_ENABLE_X64=1")
+    copies: dict[str, Any] = jax.device_put(arrays, jax.devices("cpu")[0])
+    return copies
+
+
 @functools.cache
 def onnx_session(operation: str, dtype: str, axis: int, threads: int) -> Any:
     onnx, runtime = installed("onnx"), installed("onnxruntime")
@@ -238,8 +247,7 @@ def contestants(
     jax = installed("jax") if "jax" in wanted else None
     if jax:
         compiled = in_jax(case)
-        device = jax.devices("cpu")[0]
-        names = lambda arrays: {"function": compiled, **jax.device_put(arrays, device)}  # noqa: E731
+        names = lambda arrays: {"function": compiled, **jax_arrays(arrays)}  # noqa: E731
         yield Contestant("JAX", "peer", f"function({arguments}).block_until_ready()", names, False)
     names = lambda arrays: {"copyto": np.copyto, **arrays}  # noqa: E731
     yield Contestant("copy: np.copyto", "copy", "copyto(target, x)", names, True)

@@ -296,6 +296,16 @@ def test_bench_of_other_operations(operation, quick, capsys, tmp_path):
         assert all(figure["gbps"] > 0 for figure in case["figures"].values()), case
 
 
+@pytest.mark.skipif(not contestants.importable("jax"), reason="JAX is not installed")
+def test_bench_times_no_float32_as_float64(quick, capsys):
+    """JAX would turn the one into the other."""
+    pytest.importorskip("jax").config.update("jax_enable_x64", False)
+    run = ["bench", "--device", "cpu", "--rounds", "1", "--dtype", "float64", "--shape", "8x64"]
+    assert cli.main([*run, "--against", "jax"]) == 0
+    out, err = capsys.readouterr()
+    assert "JAX" not in out and "JAX, float64: left out: JAX computes in float64 only with" in err
+
+
 @has_plots
 def test_bench_draws_a_chart(quick, capsys, tmp_path):
     run = ["bench", "--device", "cpu", "--rounds", "1", "--plot"]

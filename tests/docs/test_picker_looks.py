@@ -64,6 +64,9 @@ def test_at_every_width_in_light_and_dark(browser, width, scheme, tmp_path):
                 field.fill(before)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, "scrolls sideways"
             if view == "steps":
+                inner, card = (page.locator(f"#steps {one}").first for one in (".segments", ".card"))
+                box, around = inner.bounding_box(), card.bounding_box()
+                assert box["x"] + box["width"] <= around["x"] + around["width"], "beyond its card"
                 page.locator("#ledger button").nth(2).click()
             texts = page.evaluate(CONTRAST)
             assert len(texts) > 40 and texts[0][0] >= 4.5, texts[:5]
