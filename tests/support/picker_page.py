@@ -1,5 +1,5 @@
-"""docs/picker.html in Chromium, for its tests. With ONSOFTMAX_REQUIRE_BROWSER=1, tests that would be skipped
-fail."""
+"""docs/picker.html in Chromium, for its tests. With ONSOFTMAX_REQUIRE_BROWSER=1 in the environment, tests
+fail instead of being skipped."""
 
 from __future__ import annotations
 
