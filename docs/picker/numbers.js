@@ -1,7 +1,7 @@
 /* Numbers as people write and read them, and small helpers for the page's elements. */
 const MINUS = "\u2212";
 
-/* A whole number as 4096, 4,096, 64K, 16M or 2^20; null where it is none. */
+/* A whole number like 4096, 4,096, 64K, 16M or 2^20. null if the text is none. */
 function readCount(text) {
   const plain = text.trim().replace(/[\s,_]/g, "");
   const power = /^2\^(\d{1,2})$/.exec(plain);
@@ -11,7 +11,7 @@ function readCount(text) {
   return Number(parts[1]) * { "": 1, k: 2 ** 10, m: 2 ** 20 }[parts[2].toLowerCase()];
 }
 
-/* A number as 1.5, -2e3 or -inf; null where it is none. */
+/* A number like 1.5, -2e3 or -inf. null if the text is none. */
 function readNumber(text) {
   const plain = text.trim().replace(MINUS, "-");
   if (/^-inf(inity)?$/i.test(plain)) return -Infinity;
@@ -21,7 +21,7 @@ function readNumber(text) {
 
 const withCommas = (n) => n.toLocaleString("en-US", { maximumFractionDigits: 0 });
 
-/* 4096 as 4K, 262145 in full: the short form only where it is exact. */
+/* 4K for 4096, 262145 in full. The short form is only for exact multiples. */
 function shortCount(n) {
   if (n >= 2 ** 20 && n % 2 ** 20 === 0) return `${n / 2 ** 20}M`;
   if (n >= 2 ** 10 && n % 2 ** 10 === 0) return `${n / 2 ** 10}K`;
@@ -42,7 +42,7 @@ const bytesText = (bytes) => threeDigits(bytes, ["bytes", "KB", "MB", "GB", "TB"
 const memoryText = (bytes) => threeDigits(bytes, ["bytes", "KiB", "MiB", "GiB"], 1024);
 const timeText = (seconds) => threeDigits(seconds * 1e9, ["ns", "\u00b5s", "ms", "s"], 1000);
 
-/* A value of the worked row: four decimals, fewer where they would be zeros. */
+/* A value of the worked row: four decimals, without zeros at the end. */
 function valueText(x) {
   if (Number.isNaN(x)) return "nan";
   if (!Number.isFinite(x)) return x > 0 ? "\u221e" : `${MINUS}\u221e`;
@@ -54,7 +54,7 @@ function valueText(x) {
 
 const byId = (id) => document.getElementById(id);
 
-/* An element with attributes and children; a function among the attributes is a listener. */
+/* An element with attributes and children. A function among the attributes is a listener. */
 function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -65,7 +65,7 @@ function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/* Says under a field what is wrong with it; "": nothing. */
+/* Says under a field what is wrong with it. "" removes the text. */
 function complain(input, text) {
   const note = byId(`${input.id}-note`);
   note.textContent = text;
@@ -76,8 +76,8 @@ function complain(input, text) {
   else input.removeAttribute("aria-invalid");
 }
 
-/* A text field that keeps its last good value: what cannot be read is said under the field, marked
- * as invalid, and replaced by the last good value when the field is left. */
+/* A text field that keeps its last good value. If the page cannot read a text, it marks the field
+ * as invalid and says so under it. Leaving the field restores the last good value. */
 function field(id, { read, write, expected, changed }) {
   const input = byId(id);
   let value = read(input.value);
@@ -103,7 +103,7 @@ function field(id, { read, write, expected, changed }) {
   return { set };
 }
 
-/* Radio buttons named `name`, drawn as one row of segments. */
+/* Radio buttons with this name, drawn as one row of segments. */
 function segments(id, name, options, chosen, changed) {
   byId(id).append(...options.map(({ value, label }) => h("label", {},
     h("input", { type: "radio", name, value, checked: value === chosen ? "" : null,

@@ -1,4 +1,4 @@
-/* The tabs, and the start. */
+/* The tabs, and the start of the page. */
 function tabs() {
   const all = [...document.querySelectorAll("[role=tab]")];
   const select = (tab) => {
@@ -24,7 +24,7 @@ function tabs() {
 
 tabs();
 stepsView();
-/* What the page's own test asks: the planner and the places where its choice changes. */
+/* For the page's test: the planner and the places where its choice changes. */
 const picker = loadPlanner(byId("planner").textContent.trim());
 picker.then(pickerView, () => {
   byId("pick").replaceChildren(h("p", { class: "card" },

@@ -9,7 +9,7 @@ const STORY = {
     "in any order; then each part is read again and written.",
 };
 
-/* A row as "1 2 3" or "1, 2, -inf": {row} or {error}. */
+/* A row like "1 2 3" or "1, 2, -inf": {row} or {error}. */
 function readRow(text) {
   const words = text.split(/[\s,;]+/).filter(Boolean);
   const row = words.map(readNumber), wrong = words.find((_, i) => row[i] === null);
@@ -48,7 +48,7 @@ function stepsView() {
     byId("step-place").textContent = `Step ${now + 1} of ${steps.length}`;
     byId("step-count").textContent =
       `${counted(step.reads, "element")} read, ${step.writes} written`;
-    /* not disabled: that would take the focus away */
+    /* not disabled, because this would take the focus away */
     byId("step-back").setAttribute("aria-disabled", now === 0);
     byId("step-next").setAttribute("aria-disabled", last);
     byId("ledger").replaceChildren(...steps.map((one, i) => h("tr",
@@ -60,7 +60,7 @@ function stepsView() {
     byId("verdict").textContent = last ? verdict(step.y) : "";
   }
 
-  /* What came out beside the formula. */
+  /* Compares the result with the formula. */
   function verdict(y) {
     const formula = traceOf(state.row, state.row.length, "safe").at(-1).y;
     const same = y.every((value, i) => Object.is(value, formula[i]) ||

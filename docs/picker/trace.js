@@ -1,5 +1,5 @@
-/* The algorithms on a short row, every step of them (Milakov and Gimelshein, arXiv 1805.02867,
- * algorithms 1 to 3), in float64; naive in the type that is asked for. */
+/* Every step of the algorithms on a short row (Milakov and Gimelshein, arXiv 1805.02867, algorithms
+ * 1 to 3), in float64. naive runs in a type of choice. */
 
 /* The nearest float16, as a float64. */
 function toFloat16(x) {
@@ -13,7 +13,7 @@ function toFloat16(x) {
 }
 const ROUNDED = { float64: (x) => x, float32: Math.fround, float16: toFloat16 };
 
-/* e^(x - m), where -inf beside m = -inf is nothing rather than NaN. */
+/* e^(x - m). If both are -inf it is 0, not NaN. */
 const power = (x, m) => (x === -Infinity ? 0 : Math.exp(x - m));
 
 const EMPTY = { m: -Infinity, d: 0 };
@@ -27,8 +27,8 @@ const pairOf = (elements) => {
 };
 
 /* The steps of one method: [{pass, title, read: [from, to], lines, m, d, factor, y, reads,
- * writes}]. A line is a list of texts; {e: text} among them is e to that power. m, d and factor
- * are null where the method has none yet; y holds what is written so far. */
+ * writes}]. A line is a list of texts. In it, {e: text} is e to that power. m, d and factor are
+ * null while the method has none. y is the result so far. */
 function traceOf(row, tile, method, type = "float64") {
   const N = row.length, steps = [], y = [];
   const tiles = [];
