@@ -113,7 +113,6 @@ def rng():
 
 @pytest.fixture
 def threads_restored():
-    """Restores the number of threads after the test."""
     import onsoftmax as ons
 
     before = ons.get_num_threads()

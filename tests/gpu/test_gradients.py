@@ -30,7 +30,6 @@ each_operation = pytest.mark.parametrize("operation", ("softmax_backward", "log_
 
 
 def inputs(operation, shape, dtype, axis=-1, seed=0):
-    """A gradient, and an output of the forward operation."""
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     x = torch.randn(shape, device=DEVICE, generator=generator(seed), dtype=wide) * 3
     grad = torch.randn(shape, device=DEVICE, generator=generator(seed + 1), dtype=wide) * 3
@@ -166,7 +165,6 @@ def test_places(operation, dtype):
 
 @each_operation
 def test_types(operation):
-    """Inputs of two types, and a result of a third type."""
     with Complaints() as complaints:
         for a, b in itertools.product(DTYPES, DTYPES):
             grad, output = inputs(operation, (5, 300), a)[0], inputs(operation, (5, 300), b)[1]
@@ -182,7 +180,6 @@ def test_types(operation):
 @each_operation
 @each_dtype
 def test_edges(operation, dtype):
-    """NaN, infinities, rows of -inf, nothing at all."""
     inf, nan = torch.inf, torch.nan
     with Complaints() as complaints:
         for N in (1, 2, 5, 40, 300, 3000, 20_000, 200_000):

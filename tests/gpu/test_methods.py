@@ -50,7 +50,6 @@ def memory_given_back():
 
 @cache
 def case(dtype, N):
-    """Logits and their exact softmax, made once for all methods."""
     x = random_rows(rows_for(N, dtype), N, dtype, seed=N)
     return x, exact(x)
 

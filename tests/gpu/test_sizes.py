@@ -79,7 +79,6 @@ def test_rows(method, dtype):
 
 
 def random_bits(shape):
-    """Normal float16 numbers with spread 3."""
     x = torch.empty(shape, device=DEVICE, dtype=torch.float16)
     return x.normal_(0, 3, generator=generator(int(shape[0])))
 

@@ -59,7 +59,6 @@ def test_training_in_cuda_graphs():
 
 
 def test_own_graph_of_a_step():
-    """torch.cuda.graph over forward and backward."""
     x = torch.randn(64, 5000, device="cuda", requires_grad=True)
     weights = torch.randn_like(x)
     stream = torch.cuda.Stream()

@@ -92,8 +92,7 @@ def test_auto_takes_what_can_run(device, form, dtype):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("method, N", [("fused_warp", 20), ("fused_block", 300), ("cluster", 4099)])
 def test_who_adds_up_what_of_a_column_is_of_its_length_alone(method, N, dtype):
-    """On a GPU. If the number of columns is a multiple of 4, a thread takes packs of four columns. Otherwise
-    it takes single columns."""
+    """On a GPU. A thread takes packs of four columns if their number is a multiple of 4, else single ones."""
     plans = [ons.plan((N, w), 0, dtype=dtype, device="cuda", method=method) for w in (2, 33, 4, 4096)]
     assert len({(plan.blocks_a_row, plan.tile, plan.longest_row) for plan in plans}) == 1
     if method != "fused_warp":  # for fused_warp, the rows of a block may depend on the number of columns

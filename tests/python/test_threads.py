@@ -230,7 +230,6 @@ def test_sixteen_calling_threads():
 
 
 def test_large_work_releases_the_gil():
-    """One thread computes. Another thread runs Python at the same time."""
     x = np.zeros((2000, 5000), np.float32)
     done, turns = threading.Event(), 0
 

@@ -145,7 +145,6 @@ def test_zero_dimensional(dtype, method):
 @each_dtype
 @each_method
 def test_rows_of_one_element_are_1(dtype, method, rng):
-    """Exactly, because there is nothing to round."""
     x = (20 * rng.standard_normal((50, 1))).astype(dtype)
     for axis in (-1, ()):
         assert (ons.softmax(x, axis, method=method) == 1).all()

@@ -43,7 +43,6 @@ def test_the_log_of_one_row_and_of_many():
 
 
 def test_checks_can_fail():
-    """The checks notice a wrong element."""
     from isa_checks import check_result
 
     x = np.arange(300, dtype=np.float32)[None] / 50

@@ -24,7 +24,6 @@ shapes = npst.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=6) | st.
 
 @st.composite
 def arrays(draw, dtypes=DTYPES, elements=None, shape=shapes):
-    """An array of any values at any place in memory."""
     dtype = draw(st.sampled_from(list(dtypes)))
     limits = {"min_value": -60000, "max_value": 60000, "allow_subnormal": False, "width": 32}
     elements = st.floats(**limits) if elements is None else elements

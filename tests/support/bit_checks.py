@@ -67,7 +67,6 @@ def values(rng, shape, dtype, cancels=True):
 
 
 def operands(rng, name, shape, dtype):
-    """The arrays of a call on (rows, N)."""
     x = values(rng, shape, dtype)
     if not name.endswith("backward"):
         return [x]
@@ -96,7 +95,6 @@ def difference(seed):
         options["dtype"] = DTYPES[rng.integers(len(DTYPES))]
 
     def of(lay, some, axis=-1, threads=1):
-        """The rows `some`, laid out by `lay`."""
         keywords = dict(options, num_threads=threads)
         if masks is not None:
             keywords["where"] = lay(masks[some])

@@ -42,7 +42,6 @@ def skip(missing):
 
 
 def require(*programs):
-    """Raises Missing if one of these programs is missing."""
     if not os.path.isdir(CSRC):
         raise Missing("the C sources are not beside the tests")
     absent = [program for program in programs if shutil.which(program) is None]
@@ -102,6 +101,5 @@ def start(*command):
 
 
 def run(*command):
-    """Runs a program. Returns (what it printed, its exit status)."""
     started = start(*command)
     return started.communicate()[0], started.returncode

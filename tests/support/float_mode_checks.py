@@ -54,7 +54,6 @@ def halves(x, axis):
 
 
 def merged(x, axis, num_threads):
-    """The softmax of a chunk by the merged pairs of its two halves."""
     first, second = halves(x, axis)
     return first.merge(second).softmax(x)
 

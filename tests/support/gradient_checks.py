@@ -20,7 +20,6 @@ METHODS = ("auto", "online", "fused", "split")
 
 
 def inputs(rng, operation, shape, dtype, axis=-1):
-    """A gradient, and an output of the forward operation."""
     forward = ons.softmax if operation == "softmax_backward" else ons.log_softmax
     output = forward(logits(rng, shape, dtype), axis)
     return (rng.standard_normal(shape) * 3).astype(dtype), output

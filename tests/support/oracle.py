@@ -144,7 +144,6 @@ def far_from_gradient(dx, exact, size, compute, largest=4):
 
 
 def softmax_mpmath(row, digits=60):
-    """One row in mpmath numbers."""
     import mpmath
 
     with mpmath.workdps(digits):

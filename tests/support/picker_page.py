@@ -69,7 +69,6 @@ def fact(page, name):
 
 
 def shown_length(page):
-    """The row length in its field."""
     return page.input_value("#length-number")
 
 
@@ -78,6 +77,5 @@ def length(page):
 
 
 def planned(page, N, rows=4096, dtype="float32"):
-    """The page's own plan on a GPU."""
     question = {"device": "cuda", "dtype": dtype, "rows": rows, "N": N, "threads": 8}
     return page.evaluate("(question) => picker.then((planner) => planner.plan(question))", question)

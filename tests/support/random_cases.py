@@ -71,7 +71,6 @@ def random_layout(rng, values, may_broadcast=True):
 
 
 def random_operand(rng, shape, fill):
-    """A value that broadcasts to the shape."""
     kept = tuple(1 if rng.random() < 0.3 else n for n in shape)
     kept = kept[int(rng.integers(0, len(kept) + 1)) if rng.random() < 0.2 else 0 :]
     return random_layout(rng, fill(kept), may_broadcast=False)

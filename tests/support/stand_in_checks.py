@@ -101,7 +101,6 @@ def capsule(producer, versioned):
 
 
 def shown(array):
-    """The values of a DeviceArray, read in place."""
     assert type(array) is ons.DeviceArray
     return array.copy_to_host()
 

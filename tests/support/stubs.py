@@ -77,7 +77,6 @@ def with_docstrings(text):
 
 
 def current():
-    """The stub as it should be."""
     return with_docstrings(with_copies(read()))
 
 

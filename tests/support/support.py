@@ -73,7 +73,6 @@ def run_python(arguments, timeout=300, **environment):
 
 
 def bits(array):
-    """The bit patterns of an array's elements."""
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
 
