@@ -1,6 +1,6 @@
 /* thread_checks.c - three callers run loops of random length, pieces and threads at once, with and
- * without pauses. Each index runs once, and a worker is one thread at a time. The argument is the
- * number of processors for the pool. */
+ * without pauses. Each index runs once. No two threads are the same worker at once. The argument is
+ * the number of processors for the pool. */
 #define _DEFAULT_SOURCE /* usleep */
 #include "cpu.h"
 
