@@ -56,7 +56,6 @@ def programs(operation: str) -> dict[str, dict[str, Any]]:
 
 
 def exact(operation: str, what: str, x: Any, weights: Any) -> Any:
-    """The exact result in float64."""
     x, g = (np.asarray(each.astype("float32")) for each in (x, weights))
     p = exact_softmax(x, -1)
     if what == "forward":

@@ -43,7 +43,6 @@ Shape = tuple[tuple[int, ...], int, int]
 
 
 def parse_case(text: str) -> Shape:
-    """(shape, axis, k)"""
     shape, _, k = text.partition(":")
     return (*parse_shape(shape), int(k or 8))
 
@@ -54,7 +53,6 @@ def lines(operation: str, case: Shape, dtype: str) -> dict[str, timeit.Timer]:
 
 
 def gradient_lines(operation: str, case: Shape, dtype: str) -> dict[str, timeit.Timer]:
-    """The timers of ours and torch's, after a check that the answers agree."""
     torch = installed("torch")
     shape, axis, _ = case
     rng = np.random.default_rng(0)

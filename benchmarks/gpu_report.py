@@ -87,7 +87,6 @@ def row_name(case: dict[str, Any]) -> str:
 
 
 def by_method(cases: list[dict[str, Any]], ours: list[str], copy: str) -> str:
-    """A table of our methods, a column each."""
     part = cases[0]["part"]
     unit = part if part in UNITS else "chart"
     rows = [[head(part), f"{copy}, {UNITS[unit]}", *ours]]
@@ -99,7 +98,6 @@ def by_method(cases: list[dict[str, Any]], ours: list[str], copy: str) -> str:
 
 
 def beside_peers(cases: list[dict[str, Any]], ours: list[str], peers: list[str], copy: str) -> str:
-    """A table of auto and the fastest of our methods beside each peer."""
     part = cases[0]["part"]
     if part in TOLD_ONCE:
         columns = ours + peers

@@ -116,7 +116,6 @@ def copy(x: Any, y: Any) -> None:
 
 
 def longest(dtype: str, method: str) -> int:
-    """The longest row that a method takes."""
     import onsoftmax as ons
 
     for N in (1, LONGEST):

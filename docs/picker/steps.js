@@ -13,7 +13,7 @@ const STORY = {
 };
 const rowText = (row) => row.map((x) => (x === -Infinity ? "-inf" : x)).join(" ");
 
-/* A row as "1 2 3" or "1, 2, -inf": {row} or {error}. */
+/* A row like "1 2 3" or "1, 2, -inf": {row} or {error}. */
 function readRow(text) {
   const words = text.split(/[\s,;]+/).filter(Boolean);
   const row = words.map(readNumber), wrong = words.find((_, i) => row[i] === null);
@@ -71,7 +71,7 @@ function stepsView() {
     byId("step-place").textContent = `Step ${now + 1} of ${steps.length}`;
     byId("step-count").textContent =
       `${counted(step.reads, "element")} read, ${step.writes} written`;
-    /* not disabled: that would take the focus away */
+    /* not disabled, because this would take the focus away */
     byId("step-back").setAttribute("aria-disabled", now === 0);
     byId("step-next").setAttribute("aria-disabled", last);
     const written = (one) => Object.values(one.y.slice(...(one.writes ? one.read : [0, 0])));
@@ -86,7 +86,7 @@ function stepsView() {
     if (asked && !byId("steps").hidden) history.replaceState(null, "", addresses.steps());
   }
 
-  /* What came out beside the formula. */
+  /* Compares the result with the formula. */
   function verdict(y) {
     const formula = traceOf(state.row, state.row.length, "safe").at(-1).y;
     const same = y.every((value, i) => Object.is(value, formula[i]) ||

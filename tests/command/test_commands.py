@@ -419,7 +419,6 @@ def test_a_bar_of_our_own(capsys, monkeypatch):
 
 
 def test_tables_of_narrow_terminals():
-    """No line is longer than 50, whatever columns the table has."""
     wide = (ons.plan((4096, 32000)), ons.explain([1, 2, 3, 6, 2, 1]), ons.explain([1, 2, 6], method="split"))
     for parts in (
         *(plan.parts() for plan in wide[:1]),

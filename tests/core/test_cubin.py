@@ -21,7 +21,7 @@ ROW_IN_REGISTERS = {
 
 
 def spills_addresses(function):
-    """grid on rows that do not all begin and end with a pack. It has the same number of threads as on other
+    """The grid kernel on rows that do not all begin and end with a pack. It has as many threads as on other
     rows, so that the bits are the same. But it must know more about each row than its registers hold."""
     whole = re.search(r"contiguous_rows<.*(true|\(bool\)1)>, block_a_row", function.name)
     return function.kernel == "grid_kernel" and not whole
@@ -30,12 +30,13 @@ def spills_addresses(function):
 def is_worth_it(function):
     """Kernels that are faster with a few spilled bytes, because one more block fits on a multiprocessor.
 
-    cluster: bfloat16 50257 in three blocks of 256 threads, instead of two that spill nothing. float32 in
-    blocks of 384 threads: 0.78 at 393215, and 0.67 with rows in shared memory. Unaligned 16-bit rows with a
-    gradient in a cluster: the same. In a block: 0.97 of the time. 16-bit rows with a mask or a scale that a
-    block fetches ahead: 0.95 with a scale, and 0.91 if it does not fetch ahead. Other kernels of such rows
-    spill two registers. General rows of several dimensions: a separate function reads and writes single
-    elements. It uses 16 bytes of local memory per chunk."""
+    - cluster, bfloat16 50257: three blocks of 256 threads, instead of two that spill nothing.
+    - cluster, float32 in blocks of 384 threads: 0.78 at 393215, and 0.67 with rows in shared memory.
+    - Unaligned 16-bit rows with a gradient: the same in a cluster, and 0.97 of the time in a block.
+    - 16-bit rows with a mask or a scale that a block fetches ahead: 0.95 with a scale, and 0.91 if it does
+      not fetch ahead. Other kernels of such rows spill two registers.
+    - General rows of several dimensions: a separate function reads and writes single elements. It uses 16
+      bytes of local memory per chunk."""
     if "general_rows<" in function.name or "general_gradients<" in function.name:
         return function.stack <= 16 * 16 + 32
     if "masked_rows<" in function.name:

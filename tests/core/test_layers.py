@@ -119,7 +119,6 @@ def test_files_that_comments_name_exist():
 
 
 def test_the_layout_names_every_folder():
-    """The layout in CONTRIBUTING.md."""
     with open(os.path.join(CSRC, os.pardir, "CONTRIBUTING.md")) as file:
         layout = file.read().partition("## Layout\n")[2].partition("\n## ")[0]
     named = {name.rstrip("/") for name in re.findall(r"^ +([\w/]+/) ", layout, re.M)}

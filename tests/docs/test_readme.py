@@ -46,7 +46,6 @@ def read(page):
 
 
 def blocks(language, pages=PAGES):
-    """The code blocks of a language, in their order."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", "\n".join(map(read, pages)), re.M | re.S)
     return [text for kind, text in found if kind == language]
 

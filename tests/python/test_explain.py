@@ -1,4 +1,5 @@
-"""explain: every number of the worked row, overflow where it happens, steps that agree with the kernels."""
+"""explain: every number of the worked row, overflow where it happens, and steps that agree with the
+kernels."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def test_safe_on_the_worked_row():
     assert second.d == pytest.approx(1.099895, abs=1e-6)  # the text adds rounded parts
     first, second = by_kind(trace, "divide")
     assert first.written == pytest.approx((0.006126, 0.016652, 0.045266), abs=1e-6)
-    assert second.written == pytest.approx((0.909177, 0.016652, 0.006126), abs=2e-6)  # and divides by it
+    assert second.written == pytest.approx((0.909177, 0.016652, 0.006126), abs=2e-6)  # rounded too
     assert np.round(trace.result, 4).tolist() == [0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061]
     assert sum(trace.result) == pytest.approx(1, abs=1e-15)
     assert trace.passes == 3
@@ -83,7 +84,7 @@ def test_online_on_the_worked_row_element_by_element():
 
 
 def test_the_texts_hold_the_numbers():
-    """Of the worked example, as `onsoftmax explain` prints them."""
+    """The numbers of the worked example, as `onsoftmax explain` prints them."""
     in_all = "0.006738 0.018316 0.049787 0.074841 1.025054 1.099894 0.006126 0.016652 0.045265 0.909178"
     texts = {method: str(ons.explain(ROW, method=method)) for method in ("safe", "online", "split")}
     for text in texts.values():
@@ -106,7 +107,7 @@ def test_split_merges_the_parts():
 
 
 def test_topk_on_the_worked_row():
-    """Algorithm 4: what each tile has above the bound, and the k largest after it."""
+    """Algorithm 4: the elements of each tile above the bound, and the k largest after the tile."""
     trace = ons.explain(ROW, operation="softmax_topk", k=2, tile=3)
     first, second, select = trace.steps
     assert (first.bound, first.passed, first.kept, first.kept_at) == (None, 3, (3, 2), (2, 1))
@@ -126,7 +127,7 @@ def test_topk_merges_the_parts():
     trace = ons.explain(ROW, operation="softmax_topk", k=3, method="split", parts=2)
     first, second = by_kind(trace, "merge")
     assert (first.kept, first.kept_at) == ((3, 2, 1), (2, 1, 0))
-    assert (second.kept, second.kept_at) == ((6, 3, 2), (3, 2, 1))  # of the two 2s the first
+    assert (second.kept, second.kept_at) == ((6, 3, 2), (3, 2, 1))  # of the two 2s, the first
     assert second.d == pytest.approx(1.099894, abs=5e-7)
     assert by_kind(trace, "statistics")[1].kept_at == (3, 4, 5)
 
@@ -175,7 +176,7 @@ def test_naive_overflows_in_the_sum():
 
 
 def test_the_other_row_of_the_text():
-    """[1, 2, 12], whose result is given there under [2, 4, 12]."""
+    """The row [1, 2, 12]. The text prints its result under [2, 4, 12]."""
     trace = ons.explain([1, 2, 12], method="safe", dtype="float32")
     assert trace.result == pytest.approx((1.67e-5, 4.54e-5, 0.9999379), rel=1e-3)
     assert trace.steps[1].d == pytest.approx(1.0000621, abs=5e-8)
@@ -224,7 +225,7 @@ def test_special_rows(row, method, dtype):
 
 @given(rows, st.integers(1, 9), st.integers(1, 5), st.sampled_from(["online", "split"]), st.booleans())
 def test_tiles_and_parts_do_not_show(row, tile, parts, method, in_float):
-    """The final (m, d) is that of the row at once, to the last bit: a rescale is exact."""
+    """The final (m, d) has the bits of the undivided row, because rescaling is exact."""
     dtype = np.float32 if in_float else np.float64
     with np.errstate(over="ignore"):
         row = np.array(row, dtype)
@@ -509,7 +510,7 @@ def test_bad_input(row, options, error, text):
 
 
 def test_rows_of_other_libraries():
-    """By softmax's own rules: its types, and what it refuses."""
+    """Types and errors are softmax's."""
     torch = pytest.importorskip("torch")
     values = [0.1, 2.0, -3.0, 300.0, 299.0]
     for dtype in DTYPES:
@@ -518,7 +519,7 @@ def test_rows_of_other_libraries():
             trace = ons.explain(x)
             assert trace.dtype == dtype.name and trace.row == tuple(row.tolist())
             assert trace == ons.explain(np.array(values).astype(dtype))
-    assert ons.explain(torch.arange(3)).dtype == "float32"  # as softmax's
+    assert ons.explain(torch.arange(3)).dtype == "float32"  # like softmax
     negated = torch.complex(torch.ones(3), torch.arange(3.0)).conj().imag
     assert ons.explain(negated).row == (0, -1, -2)
     with pytest.raises(RuntimeError, match="requires grad"):
@@ -539,7 +540,7 @@ def test_rows_by_dlpack():
         assert ons.explain(Given(row)) == ons.explain(row)
 
 
-@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy before 1.24 makes objects of it
+@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy before 1.24: an object array
 def test_lists_of_different_lengths():
     with pytest.raises((ValueError, TypeError), match=r"not one row|object"):
         ons.explain([[1], [2, 3]])
