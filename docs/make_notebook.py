@@ -18,14 +18,16 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 NOTEBOOK = Path(__file__).parent / "onsoftmax.ipynb"
 
 
 def small(png: str) -> str:
-    """A picture in base64, with 64 colours: a third of the size."""
-    file = io.BytesIO()
-    Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB").quantize(64).save(file, "png", optimize=True)
+    """A picture in base64 with 64 colours, which is much smaller. It keeps matplotlib's version."""
+    picture, file, text = Image.open(io.BytesIO(base64.b64decode(png))), io.BytesIO(), PngInfo()
+    text.add_text("Software", picture.info["Software"])
+    picture.convert("RGB").quantize(64).save(file, "png", optimize=True, pnginfo=text)
     return base64.b64encode(file.getvalue()).decode()
 
 
