@@ -41,7 +41,7 @@ help:
 	@echo 'make bench   the CPU benchmark; BENCH="..." passes it arguments (default: --quick)'
 	@echo 'make lint    ruff, mypy, pyright and clang-format, from: pip install -e ".[lint]"'
 	@echo 'make picker  docs/picker.html, from the planner as it is now: pip install -e ".[picker]"'
-	@echo 'make notebook  runs docs/onsoftmax.ipynb, from: pip install -e ".[docs]"'
+	@echo 'make notebook  brings the outputs of docs/onsoftmax.ipynb up to date, from: pip install -e ".[docs]"'
 	@echo 'make site    the documents as a web site in build/site/html, from: pip install -e ".[site]"'
 	@echo 'make asan    the tests, or TESTS="...", under the address and undefined-behaviour sanitizers (gcc)'
 	@echo 'make gpu-test      the tests that need a GPU'
@@ -112,7 +112,7 @@ site:
 	$(PYTHON) docs/make_site.py
 
 notebook:
-	$(PYTHON) -m pytest --nbmake docs/onsoftmax.ipynb
+	$(PYTHON) docs/make_notebook.py
 
 # A build of its own. The tests' C programs link its objects instead of compiling them again (ONSOFTMAX_OBJECTS).
 # Python finds this build first from its working directory. libstdc++ is

@@ -213,23 +213,11 @@ def gather(sections: dict[str, list[str]], source: Path) -> None:
         '# The picker\n\n<iframe src="../picker.html" style="width: 100%; height: 80vh; border: 0" '
         'title="Which softmax runs on your rows?"></iframe>\n\n[On a page of its own](picker.html)\n'
     )
-    command = [
-        sys.executable,
-        "-m",
-        "nbconvert",
-        "--to",
-        "notebook",
-        "--execute",
-        "--output-dir",
-        str(source),
-    ]
-    notebook = ROOT / "docs" / "onsoftmax.ipynb"
-    subprocess.run([*command, "--output", "notebook.ipynb", str(notebook)], check=True)
-    executed = json.loads((source / "notebook.ipynb").read_text())
-    for cell in executed["cells"]:
+    notebook = json.loads((ROOT / "docs" / "onsoftmax.ipynb").read_text())
+    for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             cell["source"] = with_mathml("".join(cell["source"]))
-    (source / "notebook.ipynb").write_text(json.dumps(executed))
+    (source / "notebook.ipynb").write_text(json.dumps(notebook))
 
 
 def main() -> int:
